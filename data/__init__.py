@@ -1,0 +1,1 @@
+"""Data sets, partitions, augmentations. Knows no other room."""

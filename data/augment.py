@@ -1,0 +1,192 @@
+"""Augmentations: batched on the device, a draw per sample, from a given generator.
+
+A recipe says what to draw; `augment` applies it to a batch. Crop, flip, rotation and scale are one resampling of the
+batch; colour is kornia's, with our own draws, because kornia draws from the global generator.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from data.setting import setting
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is drawn for one view.
+
+    Attributes:
+        crop: smallest and largest share of the area that a random resized crop keeps (aspect 3/4 to 4/3).
+        flip: probability of a horizontal flip.
+        rotate: largest rotation, degrees, either way.
+        jitter: brightness, contrast, saturation, hue strengths, in torchvision's meaning; on grey images only
+            the first two act.
+        jitter_p: probability that a view is jittered.
+        grey: probability that a colour view loses its colour.
+        blur: probability of a Gaussian blur.
+        blur_sigma: its smallest and largest sigma, pixels.
+    """
+
+    crop: tuple[float, float] = (1.0, 1.0)
+    flip: float = 0.0
+    rotate: float = 0.0
+    jitter: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    jitter_p: float = 0.0
+    grey: float = 0.0
+    blur: float = 0.0
+    blur_sigma: tuple[float, float] = (0.1, 1.0)
+
+
+RECIPES: dict[str, Recipe] = {
+    "none": Recipe(),
+    # Contrastive clustering's own for photographs: jitter (0.8, 0.8, 0.8, 0.2) at strength 0.5.
+    "contrastive": Recipe((0.08, 1.0), 0.5, 0.0, (0.4, 0.4, 0.4, 0.1), 0.8, 0.2),
+    # Glyphs must not be mirrored or cut to pieces.
+    "digits": Recipe((0.3, 1.0), 0.0, 15.0, (0.4, 0.4, 0.0, 0.0), 0.8),
+    "grey": Recipe((0.3, 1.0), 0.5, 0.0, (0.4, 0.4, 0.0, 0.0), 0.8),
+}
+
+
+@dataclass(frozen=True)
+class AugmentSettings:
+    """How views of an image are drawn."""
+
+    recipe: str = setting("auto", "auto (by data set and method), contrastive, digits, grey or none")
+    crop_min: float | None = setting(None, "smallest share of the area a crop keeps", gt=0, le=1)
+    flip: float | None = setting(None, "probability of a horizontal flip", ge=0, le=1)
+    rotate: float | None = setting(None, "largest rotation, degrees", ge=0, le=180)
+    blur: float | None = setting(None, "probability of a Gaussian blur", ge=0, le=1)
+
+
+def choose_recipe(settings: AugmentSettings, name: str, shape: tuple[int, ...], auto: Recipe | None = None) -> Recipe:
+    """The recipe of a run.
+
+    Args:
+        settings: what the user asked for.
+        name: of the data set.
+        shape: of one image.
+        auto: what the method wants where the user leaves the choice; None: by data set.
+
+    Raises:
+        ValueError: no such recipe.
+    """
+    if settings.recipe != "auto":
+        if settings.recipe not in RECIPES:
+            raise ValueError(f"augment.recipe {settings.recipe!r}: expected auto, {', '.join(RECIPES)}")
+        recipe = RECIPES[settings.recipe]
+    elif auto is not None:
+        recipe = auto
+    elif name in ("mnist", "digits"):
+        recipe = RECIPES["digits"]
+    else:
+        recipe = RECIPES["contrastive" if shape[0] == 3 else "grey"]
+    if settings.crop_min is not None:
+        recipe = replace(recipe, crop=(settings.crop_min, 1.0))
+    for key in ("flip", "rotate", "blur"):
+        if (value := getattr(settings, key)) is not None:
+            recipe = replace(recipe, **{key: value})
+    return recipe
+
+
+def augment(x: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
+    """One view of each image.
+
+    Args:
+        x: (n, channels, height, width) in [0, 1].
+        recipe: what to draw.
+        generator: on the device of x; the only source of randomness.
+
+    Returns:
+        The views, (n, channels, height, width) in [0, 1].
+    """
+    draws = _Draws(x, generator)
+    if recipe.crop != (1.0, 1.0) or recipe.flip or recipe.rotate:
+        x = _resample(x, recipe, draws)
+    if recipe.jitter_p and any(recipe.jitter):
+        x = _jitter(x, recipe, draws)
+    if recipe.grey and x.shape[1] == 3:
+        chosen = draws.chance(recipe.grey)
+        grey = (x * x.new_tensor([0.299, 0.587, 0.114]).view(1, 3, 1, 1)).sum(1, keepdim=True)
+        x = torch.where(chosen.view(-1, 1, 1, 1), grey, x)
+    if recipe.blur:
+        x = _blur(x, recipe, draws)
+    return x
+
+
+def two_views(x: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
+    """Views a, then views b, of each image: (2n, channels, height, width)."""
+    return augment(torch.cat((x, x)), recipe, generator)
+
+
+class _Draws:
+    """Per-sample draws of one batch."""
+
+    def __init__(self, x: Tensor, generator: torch.Generator) -> None:
+        self.n, self.device, self.generator = len(x), x.device, generator
+
+    def uniform(self, low: float, high: float) -> Tensor:
+        return torch.rand(self.n, device=self.device, generator=self.generator) * (high - low) + low
+
+    def chance(self, p: float) -> Tensor:
+        return torch.rand(self.n, device=self.device, generator=self.generator) < p
+
+
+def _resample(x: Tensor, recipe: Recipe, draws: _Draws) -> Tensor:
+    area = draws.uniform(*recipe.crop)
+    aspect = draws.uniform(math.log(3 / 4), math.log(4 / 3)).exp()
+    cropped = recipe.crop[0] < 1.0
+    height, width = x.shape[-2:]
+    # Sides of the crop as shares of the image; a crop that would stick out is cut back to the image.
+    wide = (area * aspect * height / width).sqrt().clamp(max=1.0) if cropped else torch.ones_like(area)
+    high = (area / aspect * width / height).sqrt().clamp(max=1.0) if cropped else torch.ones_like(area)
+    shift_x = (1 - wide) * draws.uniform(-1.0, 1.0)
+    shift_y = (1 - high) * draws.uniform(-1.0, 1.0)
+    mirror = 1.0 - 2.0 * draws.chance(recipe.flip).float()
+    turn = draws.uniform(-recipe.rotate, recipe.rotate) * (math.pi / 180)
+    theta = torch.stack(
+        (
+            torch.stack((wide * turn.cos() * mirror, -wide * turn.sin(), shift_x), 1),
+            torch.stack((high * turn.sin() * mirror, high * turn.cos(), shift_y), 1),
+        ),
+        dim=1,
+    )
+    grid = F.affine_grid(theta, list(x.shape), align_corners=False)
+    return F.grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+
+
+def _jitter(x: Tensor, recipe: Recipe, draws: _Draws) -> Tensor:
+    chosen = draws.chance(recipe.jitter_p)
+    brightness, contrast, saturation, hue = recipe.jitter
+    bright = draws.uniform(max(0.0, 1 - brightness), 1 + brightness)
+    contrasted = draws.uniform(max(0.0, 1 - contrast), 1 + contrast)
+    y = (x * bright.view(-1, 1, 1, 1)).clamp_(0, 1)
+    mean = y.mean(dim=(1, 2, 3), keepdim=True)
+    y = ((y - mean) * contrasted.view(-1, 1, 1, 1) + mean).clamp_(0, 1)
+    if x.shape[1] == 3 and (saturation or hue):
+        from kornia.enhance import adjust_hue, adjust_saturation_with_gray_subtraction
+
+        y = adjust_saturation_with_gray_subtraction(y, draws.uniform(max(0.0, 1 - saturation), 1 + saturation))
+        if hue:
+            y = adjust_hue(y, draws.uniform(-hue, hue) * (2 * math.pi))
+    return torch.where(chosen.view(-1, 1, 1, 1), y, x)
+
+
+def _blur(x: Tensor, recipe: Recipe, draws: _Draws) -> Tensor:
+    from kornia.filters import gaussian_blur2d
+
+    chosen = draws.chance(recipe.blur)
+    sigma = draws.uniform(*recipe.blur_sigma)
+    # An odd kernel of about a tenth of the side, as SimCLR has it.
+    size = max(3, min(x.shape[-2:]) // 10 * 2 + 1)
+    blurred = gaussian_blur2d(x, (size, size), torch.stack((sigma, sigma), 1), border_type="reflect")
+    return torch.where(chosen.view(-1, 1, 1, 1), blurred, x)
+
+
+def normalise(x: Tensor) -> Tensor:
+    """Images from [0, 1] to about unit scale, with constants: no statistic of anyone's data is needed."""
+    return (x - 0.5) / 0.25

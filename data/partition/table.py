@@ -1,0 +1,146 @@
+"""The partition table: one row a sample, stored as Parquet with a manifest beside it.
+
+    sample  client  split  transformation
+         0       3  train               0
+
+`sample` indexes the training arrays; `split` is train or validation; `transformation` indexes the manifest's list of
+planted transformations (0: none).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from data.errors import PartitionError
+
+TRAIN, VALIDATION = "train", "validation"
+
+
+@dataclass(frozen=True)
+class Transformation:
+    """A change planted on samples: rotate images by `degrees` (a multiple of 90), map labels through `labels`."""
+
+    name: str = "none"
+    degrees: int = 0
+    labels: tuple[int, ...] = ()
+    """labels[y] is the label given for y; empty keeps labels."""
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Samples given to clients.
+
+    `sample`, `client`, `validation`, `transformation` are arrays of equal length, sorted by client, then sample.
+    """
+
+    data: str
+    data_digest: str
+    clients: int
+    sample: np.ndarray
+    client: np.ndarray
+    validation: np.ndarray
+    transformation: np.ndarray
+    transformations: tuple[Transformation, ...] = (Transformation(),)
+    settings: dict[str, Any] = field(default_factory=dict)
+    client_names: tuple[str, ...] = ()
+    truth: tuple[int, ...] = ()
+    """The planted group of each client, where one was planted."""
+
+    def of(self, client: int, *, validation: bool = False) -> np.ndarray:
+        """Samples of one client, int64, ascending."""
+        return self.sample[(self.client == client) & (self.validation == validation)]
+
+    def counts(self) -> np.ndarray:
+        """Training samples (validation left out) per client, shape (clients,)."""
+        return np.bincount(self.client[~self.validation], minlength=self.clients)
+
+    def pooled(self) -> Partition:
+        """The same samples and splits, all held by one client."""
+        order = np.argsort(self.sample, kind="stable")
+        return Partition(
+            self.data,
+            self.data_digest,
+            1,
+            self.sample[order],
+            np.zeros_like(self.client),
+            self.validation[order],
+            self.transformation[order],
+            self.transformations,
+            {**self.settings, "pooled": True},
+        )
+
+    @property
+    def digest(self) -> str:
+        """sha256 of the table and its transformations: equal digests mean equal partitions."""
+        digest = hashlib.sha256(self.data_digest.encode())
+        for array in (self.sample, self.client, self.transformation):
+            digest.update(np.ascontiguousarray(array, dtype=np.int64).data)
+        digest.update(np.ascontiguousarray(self.validation, dtype=np.uint8).data)
+        digest.update(json.dumps([asdict(t) for t in self.transformations]).encode())
+        return digest.hexdigest()
+
+    def frame(self) -> pd.DataFrame:
+        """The table as it is stored."""
+        return pd.DataFrame(
+            {
+                "sample": self.sample.astype(np.int64),
+                "client": self.client.astype(np.int32),
+                "split": np.where(self.validation, VALIDATION, TRAIN),
+                "transformation": self.transformation.astype(np.int16),
+            }
+        )
+
+
+def save_partition(partition: Partition, folder: Path) -> None:
+    """Write partition.parquet and partition.json to `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    partition.frame().to_parquet(folder / "partition.parquet", index=False)
+    about = {
+        "data": partition.data,
+        "data_digest": partition.data_digest,
+        "clients": partition.clients,
+        "digest": partition.digest,
+        "settings": partition.settings,
+        "transformations": [asdict(t) for t in partition.transformations],
+        "client_names": list(partition.client_names),
+        "truth": list(partition.truth),
+    }
+    (folder / "partition.json").write_text(json.dumps(about, indent=1, sort_keys=True) + "\n")
+
+
+def load_partition(folder: Path) -> Partition:
+    """Read a stored partition.
+
+    Raises:
+        PartitionError: missing, unreadable, or not the table its manifest describes.
+    """
+    try:
+        about = json.loads((folder / "partition.json").read_text())
+        table = pd.read_parquet(folder / "partition.parquet")
+        partition = Partition(
+            about["data"],
+            about["data_digest"],
+            about["clients"],
+            table["sample"].to_numpy(np.int64),
+            table["client"].to_numpy(np.int64),
+            (table["split"] == VALIDATION).to_numpy(),
+            table["transformation"].to_numpy(np.int64),
+            tuple(Transformation(**{**t, "labels": tuple(t["labels"])}) for t in about["transformations"]),
+            about["settings"],
+            tuple(about["client_names"]),
+            tuple(about["truth"]),
+        )
+    except FileNotFoundError as error:
+        raise PartitionError(f"no partition in {folder}: {error.filename} is missing") from None
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise PartitionError(f"the partition in {folder} cannot be read ({error}): make it again") from error
+    if partition.digest != about["digest"]:
+        raise PartitionError(f"the table in {folder} is not the one its manifest describes: make it again")
+    return partition

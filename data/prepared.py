@@ -1,0 +1,240 @@
+"""The prepared form of a data set: memory-mappable arrays and a manifest, in one folder.
+
+    data/store/prepared/mnist/
+      manifest.json  train_x.npy  train_y.npy  test_x.npy  test_y.npy
+
+Images are uint8 (n, channels, height, width), vectors float32 (n, features), token sequences int32 (n, length);
+labels int64 (n,), or absent. The test arrays may be absent too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from data.errors import DataError
+
+Kind = Literal["image", "vector", "text"]
+DTYPES: dict[str, str] = {"image": "uint8", "vector": "float32", "text": "int32"}
+ARRAYS = ("train_x", "train_y", "test_x", "test_y")
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """What a method may know of a data set before it sees a sample.
+
+    `shape` is one sample's shape; `classes` the number of label values (None where there are no labels);
+    `sample_bytes` what one sample costs on a link.
+    """
+
+    name: str
+    kind: Kind
+    shape: tuple[int, ...]
+    classes: int | None
+    train: int
+    test: int
+    vocabulary: int | None = None
+
+    @property
+    def sample_bytes(self) -> int:
+        """Bytes of one raw sample in its prepared form."""
+        return int(np.prod(self.shape)) * np.dtype(DTYPES[self.kind]).itemsize
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Where the arrays come from and what they are; written beside them as manifest.json."""
+
+    name: str
+    kind: Kind
+    shape: tuple[int, ...]
+    classes: int | None
+    train: int
+    test: int
+    source: str
+    licence: str
+    class_names: tuple[str, ...] = ()
+    subset: str = ""
+    """Empty for a complete set, else what part of it this is."""
+    digest: str = ""
+    """sha256 over the arrays, in the order of ARRAYS."""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """What else belongs to this set: a vocabulary, natural client names, skipped files."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An opened data set: its manifest and its arrays, memory-mapped read-only."""
+
+    folder: Path
+    manifest: Manifest
+    train_x: np.ndarray
+    train_y: np.ndarray | None
+    test_x: np.ndarray | None
+    test_y: np.ndarray | None
+
+    @property
+    def spec(self) -> DataSpec:
+        """The part of the manifest that methods see."""
+        m = self.manifest
+        vocabulary = m.extra.get("vocabulary")
+        return DataSpec(
+            m.name, m.kind, m.shape, m.classes, m.train, m.test, len(vocabulary) if vocabulary else None
+        )
+
+    def column(self, name: str) -> np.ndarray:
+        """A per-training-sample column kept with the set (natural clients: `client`), shape (train,).
+
+        Raises:
+            DataError: the set has no such column.
+        """
+        path = self.folder / f"column_{name}.npy"
+        if not path.exists():
+            have = sorted(p.stem.removeprefix("column_") for p in self.folder.glob("column_*.npy"))
+            raise DataError(
+                f"data set {self.manifest.name!r} has no column {name!r}; it has "
+                f"{', '.join(have) if have else 'no columns: only sets with natural clients have one'}"
+            )
+        return np.load(path, allow_pickle=False)
+
+
+def array_digest(arrays: Mapping[str, np.ndarray | None]) -> str:
+    """sha256 over name, dtype, shape and bytes of each array present, in the order given."""
+    digest = hashlib.sha256()
+    for name, array in arrays.items():
+        if array is None:
+            continue
+        digest.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def write_prepared(
+    folder: Path,
+    manifest: Manifest,
+    arrays: Mapping[str, np.ndarray | None],
+    columns: Mapping[str, np.ndarray] | None = None,
+) -> Manifest:
+    """Write arrays and manifest to `folder`, atomically: a half-written set never carries the final name.
+
+    Args:
+        folder: the final place; an older version there is replaced.
+        manifest: all but the digest, which is computed here.
+        arrays: of the names in ARRAYS; `train_x` is required.
+        columns: per-training-sample columns, such as the natural client of each sample.
+
+    Returns:
+        The manifest with its digest.
+
+    Raises:
+        DataError: a wrong dtype, shape or count, or a value that is not finite.
+    """
+    ordered = {name: arrays.get(name) for name in ARRAYS}
+    check_arrays(manifest, ordered)
+    complete = Manifest(**{**asdict(manifest), "digest": array_digest({**ordered, **(columns or {})})})
+    scratch = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    try:
+        for name, array in ordered.items():
+            if array is not None:
+                np.save(scratch / f"{name}.npy", array, allow_pickle=False)
+        for name, column in (columns or {}).items():
+            np.save(scratch / f"column_{name}.npy", column, allow_pickle=False)
+        (scratch / "manifest.json").write_text(json.dumps(asdict(complete), indent=1, sort_keys=True) + "\n")
+        if folder.exists():
+            shutil.rmtree(folder)
+        scratch.rename(folder)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return complete
+
+
+def check_arrays(manifest: Manifest, arrays: Mapping[str, np.ndarray | None]) -> None:
+    """Refuse arrays that are not what the manifest says.
+
+    Raises:
+        DataError: names the array, what was expected and what was found.
+    """
+    expected = np.dtype(DTYPES[manifest.kind])
+    for part, count in (("train", manifest.train), ("test", manifest.test)):
+        x, y = arrays.get(f"{part}_x"), arrays.get(f"{part}_y")
+        if x is None:
+            if part == "train" or count:
+                raise DataError(f"data set {manifest.name!r} has no array {part}_x; expected {count} samples")
+            continue
+        if x.dtype != expected or x.shape != (count, *manifest.shape):
+            raise DataError(
+                f"{part}_x of {manifest.name!r} is {x.dtype} {x.shape}, expected {expected} "
+                f"{(count, *manifest.shape)}"
+            )
+        if expected.kind == "f":
+            bad = ~np.isfinite(x.reshape(count, -1)).all(axis=1)
+            if bad.any():
+                raise DataError(
+                    f"{part}_x of {manifest.name!r} holds NaN or infinite values in {int(bad.sum())} samples, "
+                    f"first in sample {int(bad.argmax())}: clean the data and prepare it again"
+                )
+        if y is not None and (y.shape != (count,) or y.dtype != np.int64):
+            raise DataError(f"{part}_y of {manifest.name!r} is {y.dtype} {y.shape}, expected int64 ({count},)")
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a prepared set.
+
+    Raises:
+        DataError: there is none, or it cannot be read.
+    """
+    path = folder / "manifest.json"
+    try:
+        raw = json.loads(path.read_text())
+        return Manifest(**{**raw, "shape": tuple(raw["shape"]), "class_names": tuple(raw["class_names"])})
+    except FileNotFoundError:
+        raise DataError(f"no prepared data set in {folder}: run `shoal data prepare {folder.name}`") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path} is not a data manifest ({error}): prepare the set again") from error
+
+
+def open_prepared(folder: Path, *, verify: bool = False) -> Prepared:
+    """Open a prepared set, memory-mapped.
+
+    Args:
+        folder: the set's folder.
+        verify: also read every byte and compare with the manifest's digest.
+
+    Raises:
+        DataError: missing, truncated or (with `verify`) changed files.
+    """
+    manifest = read_manifest(folder)
+    arrays: dict[str, np.ndarray | None] = {}
+    for name in ARRAYS:
+        path = folder / f"{name}.npy"
+        if not path.exists():
+            arrays[name] = None
+            continue
+        try:
+            arrays[name] = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (ValueError, OSError, EOFError) as error:
+            raise DataError(
+                f"{path} cannot be read ({error}): run `shoal data prepare {manifest.name} --force`"
+            ) from error
+    train_x = arrays["train_x"]
+    if train_x is None:
+        raise DataError(f"{folder} has no train_x.npy: run `shoal data prepare {manifest.name} --force`")
+    if verify:
+        columns = {p.stem.removeprefix("column_"): np.load(p) for p in sorted(folder.glob("column_*.npy"))}
+        found = array_digest({**arrays, **columns})
+        if found != manifest.digest:
+            raise DataError(
+                f"the arrays in {folder} are not those of its manifest (sha256 {found[:12]}, expected "
+                f"{manifest.digest[:12]}): run `shoal data prepare {manifest.name} --force`"
+            )
+    return Prepared(folder, manifest, train_x, arrays["train_y"], arrays["test_x"], arrays["test_y"])

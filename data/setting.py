@@ -1,0 +1,37 @@
+"""Settings are frozen dataclasses; `setting` adds what a reader and a form need: a meaning and the bounds.
+
+They stay plain dataclasses so that a method or a partition runs where only torch is installed. The settings file, the
+command line and Prefect's form build their schema from the same fields.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Any
+
+BOUNDS = ("gt", "ge", "lt", "le")
+
+
+def setting(
+    default: Any,
+    doc: str,
+    *,
+    gt: float | None = None,
+    ge: float | None = None,
+    lt: float | None = None,
+    le: float | None = None,
+) -> Any:
+    """A dataclass field with a one-line meaning and numeric bounds.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Example:
+    ...     beta: float = setting(0.5, "concentration of the Dirichlet draw", gt=0)
+    >>> Example().beta
+    0.5
+    """
+    bounds = {"gt": gt, "ge": ge, "lt": lt, "le": le}
+    metadata = {"doc": doc, **{name: bound for name, bound in bounds.items() if bound is not None}}
+    if isinstance(default, list | dict):
+        return field(default_factory=lambda: type(default)(default), metadata=metadata)
+    return field(default=default, metadata=metadata)

@@ -1,0 +1,115 @@
+"""Data on the device: a set is loaded once per worker, and a client is an index into it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from data.partition.table import Partition, Transformation
+from data.prepared import DataSpec, Prepared
+
+
+class DeviceData:
+    """A prepared set as tensors on one device, in its stored dtype.
+
+    Attributes:
+        spec: name, kind, shape, counts.
+        train_x, test_x: (n, *shape); test_x has zero rows where the set has no test part.
+        train_y, test_y: int64 (n,), or None without labels.
+    """
+
+    def __init__(self, prepared: Prepared, device: torch.device | str = "cpu") -> None:
+        self.spec: DataSpec = prepared.spec
+        self.device = torch.device(device)
+        self.train_x = self._tensor(prepared.train_x)
+        self.train_y = None if prepared.train_y is None else self._tensor(prepared.train_y)
+        test_x = prepared.train_x[:0] if prepared.test_x is None else prepared.test_x
+        self.test_x = self._tensor(test_x)
+        if prepared.test_y is not None:
+            self.test_y: Tensor | None = self._tensor(prepared.test_y)
+        else:
+            self.test_y = None if prepared.test_x is not None or self.train_y is None else self.train_y[:0]
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        # A copy: torch has no read-only tensors, and the map's file must not change under it.
+        return torch.from_numpy(np.array(array)).to(self.device)
+
+
+@dataclass(frozen=True)
+class Samples:
+    """An ordered list of samples with the transformation planted on each.
+
+    Attributes:
+        data: the set they index into.
+        index: int64 (n,), on the set's device.
+        transformation: int64 (n,), into `transformations`.
+    """
+
+    data: DeviceData
+    index: Tensor
+    transformation: Tensor
+    transformations: tuple[Transformation, ...]
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def take(self, positions: Tensor) -> Samples:
+        """The samples at `positions` (int64) of this list, in that order."""
+        return Samples(self.data, self.index[positions], self.transformation[positions], self.transformations)
+
+    def raw(self, positions: Tensor | None = None) -> Tensor:
+        """Samples in their stored dtype, planted rotations applied, (n, *shape)."""
+        here = self if positions is None else self.take(positions)
+        x = here.data.train_x[here.index]
+        for number, change in enumerate(here.transformations):
+            if change.degrees % 360:
+                rows = here.transformation == number
+                if bool(rows.any()):
+                    x[rows] = torch.rot90(x[rows], change.degrees // 90, dims=(-2, -1))
+        return x
+
+    def x(self, positions: Tensor | None = None) -> Tensor:
+        """As `raw`, as numbers to compute with: images in [0, 1] float32, the rest as it is stored."""
+        raw = self.raw(positions)
+        return raw.float().div_(255) if self.data.spec.kind == "image" else raw
+
+    def y(self, positions: Tensor | None = None) -> Tensor:
+        """Labels with planted label maps applied, int64 (n,).
+
+        Raises:
+            ValueError: the set has no labels.
+        """
+        here = self if positions is None else self.take(positions)
+        if here.data.train_y is None:
+            raise ValueError(f"data set {here.data.spec.name!r} has no labels")
+        y = here.data.train_y[here.index]
+        for number, change in enumerate(here.transformations):
+            if change.labels:
+                rows = here.transformation == number
+                y[rows] = torch.tensor(change.labels, device=y.device)[y[rows]]
+        return y
+
+
+def client_samples(data: DeviceData, partition: Partition, client: int, *, validation: bool = False) -> Samples:
+    """The samples of one client (its validation part on request)."""
+    rows = (partition.client == client) & (partition.validation == validation)
+    return Samples(
+        data,
+        torch.from_numpy(partition.sample[rows]).to(data.device),
+        torch.from_numpy(partition.transformation[rows]).to(data.device),
+        partition.transformations,
+    )
+
+
+def all_samples(data: DeviceData, partition: Partition) -> Samples:
+    """Every sample that the partition gave to a client, in the order of the set."""
+    order = np.argsort(partition.sample, kind="stable")
+    return Samples(
+        data,
+        torch.from_numpy(partition.sample[order]).to(data.device),
+        torch.from_numpy(partition.transformation[order]).to(data.device),
+        partition.transformations,
+    )

@@ -1,0 +1,1 @@
+"""The federated systems, one module each, and their losses."""

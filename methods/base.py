@@ -1,0 +1,321 @@
+"""The contract of a federated system: a round is one exchange of messages, and the engine is the network.
+
+A system is a `Method`: what the server holds before round 1, who takes part in a round, what each is sent, what a client
+does with it, how the server folds the answers into its next state, and how that state is judged. Everything that travels
+is a `Message`, so bytes (and the delay they imply) are counted for every method alike. A client's private memory
+stays with the client; its inbox holds what other clients sent it.
+
+Symbols in shapes: n samples, c clusters, d features.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from data.augment import AugmentSettings
+from data.errors import ShoalError
+from data.prepared import DataSpec
+from data.setting import setting
+from data.streams import Streams
+from data.view import DeviceData, Samples
+
+Tensors = dict[str, Tensor]
+FACT_BYTES = 8
+"""What one number beside the tensors of a message is counted as."""
+
+
+class ClientError(ShoalError):
+    """A client cannot do its part of the round: it is retried, then left out."""
+
+
+class MethodError(ShoalError):
+    """A method cannot work with these settings or this data."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """What travels on a link.
+
+    Attributes:
+        tensors: parameters, centres, counts: counted at their size.
+        facts: numbers and flags (JSON values) beside them, counted at 8 bytes each.
+        samples: raw samples as indices into the training set; counted as the bytes the samples would be.
+    """
+
+    tensors: Tensors = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    samples: Tensors = field(default_factory=dict)
+
+    def size(self, sample_bytes: int) -> int:
+        """Bytes on the link, where one raw sample costs `sample_bytes`."""
+        tensors = sum(t.numel() * t.element_size() for t in self.tensors.values())
+        return (
+            tensors
+            + FACT_BYTES * sum(map(_fact_count, self.facts.values()))
+            + sample_bytes * sum(index.numel() for index in self.samples.values())
+        )
+
+
+def _fact_count(value: Any) -> int:
+    if isinstance(value, Mapping):
+        return sum(map(_fact_count, value.values()))
+    return sum(map(_fact_count, value)) if isinstance(value, list | tuple) else 1
+
+
+@dataclass(frozen=True)
+class Server:
+    """The server's state between rounds.
+
+    Attributes:
+        round: rounds done so far; 0 before the first.
+        tensors: whatever the method keeps: weights, K stacked models, centres.
+        facts: JSON values: a step counter, a tree of clusters, who is present.
+        finished: no further round is needed; the engine stops here.
+    """
+
+    tensors: Tensors = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    round: int = 0
+    finished: bool = False
+
+    def next(self, tensors: Tensors, facts: dict[str, Any] | None = None, *, finished: bool = False) -> Server:
+        """The state after one more round."""
+        return Server(tensors, self.facts if facts is None else facts, self.round + 1, finished)
+
+
+@dataclass(frozen=True)
+class Client:
+    """One client as its worker sees it.
+
+    Attributes:
+        id: its number, 0 to K - 1; the same for the whole run.
+        train, validation: its samples.
+        memory: private tensors it returned in an earlier round; empty at first.
+        inbox: messages from other clients since it last took part, as (sender, message), by round then sender.
+        streams: its random streams of this round.
+    """
+
+    id: int
+    train: Samples
+    validation: Samples
+    memory: Tensors
+    inbox: tuple[tuple[int, Message], ...]
+    streams: Streams
+
+
+@dataclass(frozen=True)
+class Update:
+    """What `client_update` returns.
+
+    Attributes:
+        message: to the server.
+        peers: to other clients, by id; they find it in their inbox when they next take part.
+        memory: the client's new private memory, or None where it did not change.
+        metrics: numbers about the local work (loss, ...), kept per client and round.
+        client: set by the engine.
+    """
+
+    message: Message
+    peers: dict[int, Message] = field(default_factory=dict)
+    memory: Tensors | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    client: int = -1
+
+
+class Clients(ABC):
+    """All clients of a federation, each loaded when asked for (an evaluation may need none, one or all)."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def __getitem__(self, client: int) -> Client:
+        """The client with its current memory."""
+
+    def __iter__(self) -> Iterator[Client]:
+        return (self[client] for client in range(len(self)))
+
+
+@dataclass(frozen=True)
+class Federation:
+    """What the server knows of the federation before round 1.
+
+    Attributes:
+        spec: the data set's kind and shape.
+        sizes: training samples of each client.
+        streams: the server's random streams.
+        truth: the planted group of each client, where one was planted: for scoring only.
+    """
+
+    spec: DataSpec
+    sizes: tuple[int, ...]
+    streams: Streams
+    truth: tuple[int, ...] = ()
+
+    @property
+    def clients(self) -> int:
+        """How many clients there are."""
+        return len(self.sizes)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What an evaluation works on.
+
+    Attributes:
+        data: the whole set on the device; its test part is never trained on.
+        train: every training sample that some client holds.
+        streams: random streams of this evaluation.
+        final: the run's last evaluation: also compute what is too dear for every round.
+        batch: samples per forward pass.
+    """
+
+    data: DeviceData
+    train: Samples
+    streams: Streams
+    final: bool = False
+    batch: int = 512
+
+
+class Prediction(NamedTuple):
+    """What a trained server says of n samples: `cluster` int64 (n,), `soft` (n, c), `embedding` (n, d)."""
+
+    cluster: Tensor
+    soft: Tensor
+    embedding: Tensor
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """Which network the clients train."""
+
+    encoder: str = setting("small-conv", "encoder: see models.encoders.ENCODERS")
+    clusters: int = setting(0, "number of clusters; 0: as many as the data set has classes", ge=0)
+
+
+@dataclass(frozen=True)
+class LocalSettings:
+    """A client's work in one round."""
+
+    epochs: int = setting(5, "local epochs a round", ge=1)
+    batch: int = setting(128, "samples per step", ge=2)
+    optimiser: str = setting("adam", "adam or sgd")
+    lr: float = setting(3e-4, "learning rate", gt=0)
+    lr_decay: float = setting(1.0, "the learning rate is multiplied by this once a round", gt=0, le=1)
+    momentum: float = setting(0.0, "momentum of sgd", ge=0, lt=1)
+    weight_decay: float = setting(0.0, "weight decay", ge=0)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What every step of a method may use beside its arguments.
+
+    Attributes:
+        spec: the data set's kind and shape.
+        model, local, augment: the settings of the network, the local work and the views.
+        seed: of the run.
+        rounds: how many rounds the run is set to.
+        fraction: share of the clients that take part in a round.
+        device: where tensors live.
+        precision: fp32 or bf16 (autocast).
+    """
+
+    spec: DataSpec
+    model: ModelSettings = field(default_factory=ModelSettings)
+    local: LocalSettings = field(default_factory=LocalSettings)
+    augment: AugmentSettings = field(default_factory=AugmentSettings)
+    seed: int = 0
+    rounds: int = 1
+    fraction: float = 1.0
+    device: torch.device = torch.device("cpu")  # noqa: RUF009 (a device is immutable)
+    precision: str = "fp32"
+
+    @property
+    def clusters(self) -> int:
+        """The number of clusters to find.
+
+        Raises:
+            MethodError: neither the settings nor the labels say how many.
+        """
+        count = self.model.clusters or self.spec.classes
+        if not count:
+            raise MethodError(f"data set {self.spec.name!r} has no labels to count clusters by: set model.clusters")
+        return count
+
+    def autocast(self) -> torch.autocast:
+        """The precision setting as a context for forward passes."""
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bf16")
+
+
+class Method(ABC):
+    """A federated system. A subclass with its settings dataclass is all that the engine needs.
+
+    Class attributes:
+        name: as in `method.name` of the settings.
+        Settings: its frozen dataclass of hyper-parameters.
+        pooled: all data is given to one client (centralised references).
+        local_defaults, model_defaults: what `local` and `model` are where the settings do not say.
+        kinds: the kinds of data it works on.
+    """
+
+    name: ClassVar[str]
+    Settings: ClassVar[type]
+    pooled: ClassVar[bool] = False
+    local_defaults: ClassVar[LocalSettings] = LocalSettings()
+    model_defaults: ClassVar[ModelSettings] = ModelSettings()
+    kinds: ClassVar[tuple[str, ...]] = ("image",)
+
+    def __init__(self, settings: Any, context: Context) -> None:
+        if context.spec.kind not in self.kinds:
+            raise MethodError(
+                f"method {self.name!r} works on {' and '.join(self.kinds)} data, "
+                f"and {context.spec.name!r} is {context.spec.kind} data"
+            )
+        self.settings = settings
+        self.context = context
+
+    @abstractmethod
+    def init_server(self, federation: Federation) -> Server:
+        """The server's state before round 1."""
+
+    def sample_clients(self, server: Server, federation: Federation) -> list[int]:
+        """Who takes part in the round that follows `server`: a seeded draw of `fraction` of all clients."""
+        count = max(1, round(self.context.fraction * federation.clients))
+        if count >= federation.clients:
+            return list(range(federation.clients))
+        rng = replace(federation.streams, round=server.round + 1).numpy("participation")
+        return sorted(rng.choice(federation.clients, count, replace=False).tolist())
+
+    @abstractmethod
+    def broadcast(self, server: Server, client: int) -> Message:
+        """The message from the server to one client."""
+
+    @abstractmethod
+    def client_update(self, message: Message, client: Client) -> Update:
+        """The client's work of one round.
+
+        Raises:
+            ClientError: this client cannot do it (no sample, a loss that is not finite).
+        """
+
+    @abstractmethod
+    def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
+        """The next state, from the updates in order of client id. Updates arrive one at a time: do not collect them."""
+
+    @abstractmethod
+    def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
+        """Metrics by name."""
+
+    def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
+        """A function from samples x (as `Samples.x` gives them) to clusters, soft assignments and embeddings.
+
+        Raises:
+            MethodError: the server of this method holds no model (each client keeps its own).
+        """
+        raise MethodError(f"the server of method {self.name!r} holds no model to predict with")

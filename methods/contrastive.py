@@ -1,0 +1,73 @@
+"""Contrastive losses over instances and over clusters, as pure functions.
+
+Shapes: n samples, p projection dimensions, c clusters; views a and b of one sample are rows i of two matrices.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def contrastive(
+    a: Tensor, b: Tensor, tau: float, negatives: tuple[Tensor, Tensor] | None = None, *, decoupled: bool = False
+) -> Tensor:
+    """NT-Xent (Chen et al. 2020) over n pairs, each anchor with its own set of negatives.
+
+    For anchor a_i: -log( e(a_i, b_i) / (e(a_i, b_i) + sum over j in N_i of e(a_i, a_j) + e(a_i, b_j)) ), where
+    e = exp(cos / tau); likewise for b_i; the mean over both directions. FedPNP eq. 5, with the positive kept in the
+    denominator, so that an anchor without negatives gives 0 and not infinity.
+
+    Args:
+        a: (n, p), view a; normalised here.
+        b: (n, p), view b.
+        tau: temperature.
+        negatives: boolean (n, n) masks for anchors of a and of b: row i marks the j in N_i. None: all j != i.
+        decoupled: leave the positive out of the denominator, as FedPNP prints it; anchors without negatives are
+            then left out of the mean.
+
+    Returns:
+        A scalar; 0 where no anchor counts.
+    """
+    a, b = F.normalize(a, dim=1), F.normalize(b, dim=1)
+    across = a @ b.T / tau
+    if negatives is None:
+        others = ~torch.eye(len(a), dtype=torch.bool, device=a.device)
+        negatives = (others, others)
+    terms = [
+        _one_way(a @ a.T / tau, across, negatives[0], decoupled),
+        _one_way(b @ b.T / tau, across.T, negatives[1], decoupled),
+    ]
+    return (terms[0] + terms[1]) / 2
+
+
+def _one_way(within: Tensor, across: Tensor, negatives: Tensor, decoupled: bool) -> Tensor:
+    positive = across.diagonal()
+    lowest = torch.finfo(within.dtype).min
+    logits = torch.cat((within.masked_fill(~negatives, lowest), across.masked_fill(~negatives, lowest)), 1)
+    if not decoupled:
+        return (torch.cat((positive[:, None], logits), 1).logsumexp(1) - positive).mean()
+    counted = negatives.any(1)
+    losses = torch.where(counted, logits.logsumexp(1) - positive, torch.zeros_like(positive))
+    return losses.sum() / counted.sum().clamp(min=1)
+
+
+def assignment_entropy(y: Tensor, eps: float = 1e-8) -> Tensor:
+    """Entropy (nats) of the mean assignment of y (n, c): log c where clusters are equally full, 0 where one has all."""
+    p = y.mean(0)
+    return -(p * (p + eps).log()).sum()
+
+
+def cluster_contrastive(y_a: Tensor, y_b: Tensor, tau: float) -> Tensor:
+    """Contrast between the c columns of soft assignments, minus the entropies of both mean assignments.
+
+    FedPNP eq. 7 with the sign of the entropy as contrastive clustering has it (Li et al. 2021, eq. 6): a minimised
+    +H would put every sample into one cluster.
+
+    Args:
+        y_a: (n, c) soft assignments of views a; rows sum to 1.
+        y_b: (n, c), of views b.
+        tau: temperature of the contrast between columns.
+    """
+    return contrastive(y_a.T, y_b.T, tau) - assignment_entropy(y_a) - assignment_entropy(y_b)

@@ -1,0 +1,1 @@
+"""Networks only: encoders and heads. Knows no other room."""

@@ -1,0 +1,1 @@
+"""One YAML per table or figure of a paper."""

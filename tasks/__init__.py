@@ -1,0 +1,1 @@
+"""Units of work of a run: slots, rounds, checkpoints, tracking, reports."""
