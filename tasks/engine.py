@@ -1,0 +1,361 @@
+"""The round engine: broadcast, train in cohorts, aggregate, evaluate, checkpoint; again until done.
+
+The engine knows messages and files, and nothing of any method. Each unit of work goes through a `Runner`, which decides
+how it is carried out and shown: plain threads here, Prefect tasks in a flow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from data.errors import ShoalError
+from methods.base import Server, Update
+from tasks.checkpoint import (
+    SERVER,
+    Links,
+    adopt,
+    close_round,
+    drop_after,
+    manifests,
+    newest_valid,
+    open_round,
+)
+from tasks.codec import server_digest
+from tasks.runfolder import FAILED, FINISHED, INTERRUPTED, RUNNING, RunError, RunFolder, now
+from tasks.slots import SlotLost
+from tasks.work import finished_work, load_update
+from tasks.world import World
+
+Call = Callable[[dict[str, Any]], dict[str, Any]]
+Observer = Callable[[dict[str, Any]], None]
+
+
+class Runner(Protocol):
+    """Carries out units of work. `kind` is train, aggregate, evaluate or checkpoint; `name` is for people."""
+
+    def submit(self, kind: str, name: str, work: Callable[[], Any]) -> Future[Any]:
+        """Begin `work`; its result or exception arrives in the future."""
+        ...
+
+
+class ThreadRunner:
+    """Units of work on plain threads."""
+
+    def __init__(self, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="shoal")
+
+    def submit(self, kind: str, name: str, work: Callable[[], Any]) -> Future[Any]:
+        """Begin `work` on a thread."""
+        return self._pool.submit(work)
+
+    def close(self) -> None:
+        """Let running work end, start no more."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+class RoundFailed(ShoalError):
+    """Too few clients came through; the run stops and can be resumed."""
+
+
+@dataclass
+class Engine:
+    """One run, from wherever it stands to its end.
+
+    Args:
+        run: its folder.
+        call: has a worker slot do a request (`tasks.slots.Slots.call`).
+        runner: carries out units of work.
+        slots: how many requests can be worked on at once.
+        observers: called with every event (a dictionary with at least `event`).
+    """
+
+    run: RunFolder
+    call: Call
+    runner: Runner
+    slots: int = 1
+    observers: Sequence[Observer] = ()
+    world: World = field(init=False)
+    links: Links = field(init=False, default_factory=Links)
+    round_rows: list[dict[str, Any]] = field(init=False, default_factory=list)
+    client_rows: list[dict[str, Any]] = field(init=False, default_factory=list)
+
+    def run_to_end(self) -> Server:
+        """All rounds that are still to do.
+
+        Returns:
+            The final server state.
+
+        Raises:
+            ShoalError: the run stopped; it can be resumed. KeyboardInterrupt likewise.
+        """
+        with self.run.locked():
+            round = 0
+            try:
+                self.world = World(self.run)
+                server = self.start()
+                round = server.round
+                while not self.ended(server):
+                    server = self.round(server)
+                    round = server.round
+                self.finish(server)
+                return server
+            except KeyboardInterrupt:
+                self.tell("interrupted", round=round)
+                self.run.set_status(INTERRUPTED, round, f"interrupted; go on with --resume {self.run.name}")
+                raise
+            except BaseException as error:
+                # A full disk may refuse these too; the error itself matters more.
+                with contextlib.suppress(ShoalError):
+                    self.tell("failed", round=round, message=str(error))
+                    self.run.set_status(FAILED, round, str(error))
+                raise
+
+    def ended(self, server: Server) -> bool:
+        """Whether no round is left to do."""
+        return server.finished or server.round >= self.world.settings.rounds
+
+    def start(self) -> Server:
+        """The newest valid checkpoint, or the initial state written as round 0."""
+        checkpoint = newest_valid(self.run)
+        drop_after(self.run, checkpoint.server.round if checkpoint else -1)
+        self.round_rows, self.client_rows = [], []
+        if checkpoint is not None:
+            server, self.links = checkpoint.server, checkpoint.links
+            for manifest in manifests(self.run, server.round):
+                self.keep_rows(manifest)
+            self.write_tables()
+        else:
+            with one_thread():
+                server = self.world.method.init_server(self.world.federation)
+            self.links = Links()
+            scratch = open_round(self.run, server)
+            close_round(self.run, scratch, server, self.links, {"finished_at": now()}, self.keep)
+        self.run.set_status(RUNNING, server.round, rounds=self.world.settings.rounds)
+        self.tell("resumed" if server.round else "started", round=server.round, rounds=self.world.settings.rounds)
+        return server
+
+    @property
+    def keep(self) -> int:
+        """How many server states are kept."""
+        return self.world.settings.checkpoint.keep
+
+    def round(self, server: Server) -> Server:
+        """One round after `server`: train, aggregate, evaluate, checkpoint."""
+        began = time.perf_counter()
+        round = server.round + 1
+        chosen = self.world.method.sample_clients(server, self.world.federation)
+        self.tell("round_started", round=round, clients=len(chosen))
+        done = self.train(round, chosen)
+        trained = time.perf_counter()
+        following = self.do("aggregate", f"round {round}, aggregate", lambda: self.aggregate(server, round, done))
+        aggregated = time.perf_counter()
+        scratch = open_round(self.run, following)
+        links = self.next_links(round, chosen, done)
+        metrics = self.evaluate(following, str(scratch / SERVER), links)
+        evaluated = time.perf_counter()
+        manifest = {
+            "metrics": metrics,
+            "clients": [self.client_row(round, done[client]) for client in sorted(done)],
+            "left_out": sorted(set(chosen) - set(done)),
+            "finished_at": now(),
+            "seconds": {
+                "train": trained - began,
+                "aggregate": aggregated - trained,
+                "evaluate": evaluated - aggregated,
+                "round": evaluated - began,
+            },
+        }
+        self.do(
+            "checkpoint",
+            f"round {round}, checkpoint",
+            lambda: close_round(self.run, scratch, following, links, manifest, self.keep),
+        )
+        self.links = links
+        shutil.rmtree(self.run.work / f"{round:04d}", ignore_errors=True)
+        self.keep_rows({**manifest, "round": round})
+        self.write_tables()
+        self.run.set_status(RUNNING, round, rounds=self.world.settings.rounds)
+        self.tell("round_finished", round=round, metrics=metrics, seconds=manifest["seconds"]["round"])
+        return following
+
+    def do(self, kind: str, name: str, work: Callable[[], Any]) -> Any:
+        """One unit of work, waited for."""
+        return self.runner.submit(kind, name, work).result()
+
+    # --- training -------------------------------------------------------------------------------------------------
+
+    def train(self, round: int, chosen: list[int]) -> dict[int, dict[str, Any]]:
+        """Have every chosen client trained; failed ones are tried again, then left out.
+
+        Raises:
+            RoundFailed: fewer came through than `participation.minimum` asks for.
+        """
+        done = {c: found for c in chosen if (found := finished_work(self.run, round, c)) is not None}
+        failures: dict[int, str] = {}
+        waiting = [c for c in chosen if c not in done]
+        for attempt in range(self.world.settings.participation.retries + 1):
+            failures = {}
+            for client, result in self.train_cohorts(round, self.cohorts(waiting)):
+                if "error" in result:
+                    failures[client] = result["error"]
+                    self.tell("client_failed", round=round, client=client, attempt=attempt + 1, message=result["error"])
+                else:
+                    done[client] = result
+                    self.tell("client_finished", round=round, client=client, seconds=result["seconds"])
+            waiting = sorted(failures)
+            if not waiting:
+                break
+        needed = max(1, math.ceil(self.world.settings.participation.minimum * len(chosen)))
+        if len(done) < needed:
+            raise RoundFailed(
+                f"round {round}: {len(done)} of {len(chosen)} clients came through, {needed} are needed "
+                f"(participation.minimum). " + "; ".join(f"client {c}: {m}" for c, m in list(failures.items())[:3])
+            )
+        for client, message in failures.items():
+            self.tell("client_left_out", round=round, client=client, message=message)
+        return done
+
+    def cohorts(self, clients: list[int]) -> list[list[int]]:
+        """Clients in cohorts, the largest clients first: so that no slot is left with a long one at the end."""
+        sizes = self.world.federation.sizes
+        ordered = sorted(clients, key=lambda c: (-sizes[c], c))
+        size = max(1, math.ceil(len(ordered) / (8 * self.slots)))
+        return [ordered[i : i + size] for i in range(0, len(ordered), size)]
+
+    def train_cohorts(self, round: int, cohorts: list[list[int]]) -> Iterator[tuple[int, dict[str, Any]]]:
+        """(client, result) as cohorts end; the clients of a lost slot get an error each."""
+        futures: dict[Future[Any], list[int]] = {}
+        for cohort in cohorts:
+            entries = [
+                {"client": c, "memory": self.links.memory.get(c), "inbox": self.links.inbox.get(c, [])} for c in cohort
+            ]
+            request = {"do": "train", "run": str(self.run.path), "round": round, "clients": entries}
+            name = f"round {round}, clients {', '.join(map(str, cohort))}"
+            futures[self.runner.submit("train", name, lambda r=request: self.call(r))] = cohort
+        for future in as_completed(futures):
+            cohort = futures[future]
+            try:
+                answer = future.result()
+            except SlotLost as lost:
+                self.tell("slot_lost", round=round, message=str(lost))
+                # What the slot finished before it was lost is in its done-files.
+                answer = {"clients": {c: finished_work(self.run, round, c) or {"error": str(lost)} for c in cohort}}
+            if "error" in answer:
+                raise RoundFailed(f"round {round}: {answer['error']}")
+            yield from answer["clients"].items()
+
+    def aggregate(self, server: Server, round: int, done: dict[int, dict[str, Any]]) -> Server:
+        """The method's aggregation over the updates in order of client id, read one at a time."""
+        updates: Iterator[Update] = (load_update(self.run, round, done[client]) for client in sorted(done))
+        with one_thread():
+            following = self.world.method.aggregate(server, updates)
+        if following.round != round:
+            raise RunError(f"method {self.world.method.name!r} aggregated round {round} into {following.round}")
+        return following
+
+    def evaluate(self, server: Server, path: str, links: Links) -> dict[str, float]:
+        """Metrics of the new state, by a worker slot; empty between evaluations."""
+        final = self.ended(server)
+        if not final and server.round % self.world.settings.evaluate.every:
+            return {}
+        request = {
+            "do": "evaluate",
+            "run": str(self.run.path),
+            "round": server.round,
+            "server": path,
+            "links": links.plain(),
+            "final": final,
+        }
+        name = f"round {server.round}, evaluate"
+        for attempt in (1, 2):
+            try:
+                answer = self.do("evaluate", name, lambda: self.call(request))
+                break
+            except SlotLost as lost:
+                self.tell("slot_lost", round=server.round, message=str(lost))
+                if attempt == 2:
+                    raise
+        if "error" in answer:
+            raise RunError(f"round {server.round} could not be evaluated: {answer['error']}")
+        return answer["metrics"]
+
+    # --- records --------------------------------------------------------------------------------------------------
+
+    def next_links(self, round: int, chosen: list[int], done: dict[int, dict[str, Any]]) -> Links:
+        """Memory and inbox versions after the round; the files get their lasting names here."""
+        work = self.run.work / f"{round:04d}"
+        links = Links(dict(self.links.memory), {c: list(paths) for c, paths in self.links.inbox.items()})
+        for client in done:
+            links.inbox.pop(client, None)  # read in this round
+        for client in sorted(done):
+            files = done[client]["files"]
+            if "memory" in files:
+                target = f"memory/{client}/{round:04d}.safetensors"
+                adopt(self.run, work / files["memory"], target)
+                links.memory[client] = target
+            for peer in done[client]["peers"]:
+                target = f"memory/{peer}/inbox/{round:04d}-{client}.safetensors"
+                adopt(self.run, work / files[f"peer-{peer}"], target)
+                links.inbox.setdefault(peer, []).append(target)
+        return links
+
+    def client_row(self, round: int, done: dict[str, Any]) -> dict[str, Any]:
+        """A row of the clients table."""
+        keys = ("client", "samples", "bytes_up", "bytes_down", "bytes_d2d", "seconds")
+        return {"round": round, **{k: done[k] for k in keys}, **done["metrics"]}
+
+    def keep_rows(self, manifest: dict[str, Any]) -> None:
+        """Add a round's manifest to both tables."""
+        rows = manifest.get("clients")
+        if rows is None:
+            return  # round 0
+        self.client_rows += rows
+        totals = {key: sum(row[key] for row in rows) for key in ("bytes_up", "bytes_down", "bytes_d2d")}
+        seconds = {f"seconds_{key}": value for key, value in manifest["seconds"].items()}
+        self.round_rows.append(
+            {
+                "round": manifest["round"],
+                "clients": len(rows),
+                "left_out": len(manifest["left_out"]),
+                **totals,
+                **seconds,
+                "finished_at": manifest["finished_at"],
+                **manifest["metrics"],
+            }
+        )
+
+    def write_tables(self) -> None:
+        """Write both tables."""
+        self.run.set_table("rounds", self.round_rows)
+        self.run.set_table("clients", self.client_rows)
+
+    def finish(self, server: Server) -> None:
+        """Record the end."""
+        self.run.set_status(FINISHED, server.round, weights_sha256=server_digest(server))
+        self.tell("finished", round=server.round)
+
+    def tell(self, kind: str, **facts: Any) -> None:
+        """Log an event and show it to the observers."""
+        entry = self.run.event(kind, **facts)
+        for observer in self.observers:
+            observer(entry)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Server-side sums on one thread: the same bits on machines with other core counts."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

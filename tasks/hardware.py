@@ -1,0 +1,61 @@
+"""What this machine offers a run: devices, precision, worker slots."""
+
+from __future__ import annotations
+
+import os
+import platform
+from typing import Any
+
+import torch
+
+from tasks.settings import Settings, SettingsError
+
+
+def resolve_device(wanted: str) -> str:
+    """The device kind of a run.
+
+    Raises:
+        SettingsError: a GPU is wanted and there is none.
+    """
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise SettingsError("workers.device: cuda was asked for, and torch sees no GPU here; use auto or cpu")
+    return ("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted
+
+
+def resolve_precision(wanted: str, device: str) -> str:
+    """fp32 or bf16: `auto` is bf16 on GPUs that compute in it, and fp32 elsewhere."""
+    if wanted != "auto":
+        return wanted
+    return "bf16" if device == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
+
+
+def resolve_slots(wanted: int | str, device: str) -> int:
+    """Worker slots on this machine: one per GPU, or one per core that this process may use.
+
+    Raises:
+        SettingsError: less than one.
+    """
+    if wanted == "auto":
+        return torch.cuda.device_count() if device == "cuda" else len(os.sched_getaffinity(0))
+    if int(wanted) < 1:
+        raise SettingsError(f"workers.slots: given {wanted}; at least 1 is needed")
+    return int(wanted)
+
+
+def resolve(settings: Settings) -> dict[str, Any]:
+    """Device and precision as they are kept with the run, so that a resumed run computes as it began."""
+    device = resolve_device(settings.workers.device)
+    return {"device": device, "precision": resolve_precision(settings.workers.precision, device)}
+
+
+def describe() -> dict[str, Any]:
+    """This machine, for lineage and reports."""
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "machine": platform.machine(),
+        "system": f"{platform.system()} {platform.release()}",
+        "gpus": gpus,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }

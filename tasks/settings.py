@@ -1,0 +1,292 @@
+"""The one schema of a run: settings file, command line, Prefect form and MLflow parameters are all this model.
+
+Methods, partitions and the rest describe their settings as frozen dataclasses; the pydantic models here are made from
+those, so that each setting is written once. Nothing is read but what the caller passes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_type_hints
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
+
+from data.augment import AugmentSettings
+from data.errors import ShoalError
+from data.partition.schemes import SCHEMES
+from data.setting import BOUNDS
+from methods.base import LocalSettings, ModelSettings
+from methods.registry import METHODS
+
+
+class SettingsError(ShoalError):
+    """A setting is unknown, of the wrong type, or out of bounds."""
+
+
+class Section(BaseModel):
+    """A part of the settings: unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def section(source: type, tag: tuple[str, str] | None = None, *, optional: bool = False) -> type[Section]:
+    """The pydantic model of a settings dataclass.
+
+    Args:
+        source: a dataclass whose fields were made with `data.setting.setting`.
+        tag: (key, value) that names this member of a tagged union.
+        optional: every field may be left out (None), to be filled from defaults that are known later.
+    """
+    fields: dict[str, Any] = {}
+    if tag is not None:
+        fields[tag[0]] = (Literal[tag[1]], Field(default=tag[1]))
+    hints = get_type_hints(source, include_extras=True)
+    for item in dataclasses.fields(source):
+        bounds = {name: item.metadata[name] for name in BOUNDS if name in item.metadata}
+        default: dict[str, Any]
+        if optional:
+            default = {"default": None}
+        elif item.default_factory is not dataclasses.MISSING:
+            default = {"default_factory": item.default_factory}
+        else:
+            default = {"default": item.default}
+        hint = hints[item.name]
+        fields[item.name] = (
+            Union[hint, None] if optional else hint,  # noqa: UP007 (the hint is a value)
+            Field(description=item.metadata.get("doc"), **bounds, **default),
+        )
+    return create_model(source.__name__, __base__=Section, __doc__=source.__doc__, **fields)
+
+
+METHOD_SECTIONS = {name: section(method.Settings, ("name", name)) for name, method in METHODS.items()}
+PARTITION_SECTIONS = {kind: section(scheme, ("kind", kind)) for kind, scheme in SCHEMES.items()}
+LocalSection = section(LocalSettings, optional=True)
+ModelSection = section(ModelSettings, optional=True)
+AugmentSection = section(AugmentSettings)
+
+
+class DataSection(Section):
+    """Which data set, and how much of it."""
+
+    name: str = Field("digits", description="a built-in set (shoal data list) or one added with shoal data add")
+    limit: int | None = Field(None, ge=2, description="training samples to keep: a seeded draw; none: all")
+    options: dict[str, Any] = Field(default_factory=dict, description="of synthetic sets: clusters, samples, ...")
+
+
+class ParticipationSection(Section):
+    """Who takes part in a round, and how many must come through."""
+
+    fraction: float = Field(1.0, gt=0, le=1, description="share of the clients that takes part in a round")
+    minimum: float = Field(0.5, ge=0, le=1, description="share of those that must succeed for the round to count")
+    retries: int = Field(1, ge=0, description="how often a failed client is tried again before it is left out")
+
+
+class EvaluateSection(Section):
+    """When the server state is judged."""
+
+    every: int = Field(1, ge=1, description="evaluate after every so many rounds; the last one always is")
+    batch: int = Field(512, ge=1, description="samples per forward pass")
+
+
+class CheckpointSection(Section):
+    """What a run folder keeps."""
+
+    keep: int = Field(2, ge=1, description="how many rounds keep their server state; metrics of all rounds stay")
+
+
+class WorkersSection(Section):
+    """Where clients are trained."""
+
+    runner: Literal["local"] = Field("local", description="local: processes on this machine")
+    slots: int | Literal["auto"] = Field("auto", description="worker slots; auto: one per CPU core, or one per GPU")
+    precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="auto: bf16 on GPUs that have it, else fp32")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: a GPU where there is one")
+
+
+class TrackingSection(Section):
+    """Where results can be seen besides the run folder."""
+
+    mlflow: bool = Field(True, description="log to MLflow")
+    uri: str | None = Field(None, description="tracking server; none: MLFLOW_TRACKING_URI, else the embedded store")
+    experiment: str = Field("shoal", description="MLflow experiment")
+    checkpoints: Literal["final", "all", "none"] = Field("final", description="server states logged as artifacts")
+    model: bool = Field(True, description="log the final model as a pyfunc")
+    system: bool = Field(True, description="log system metrics")
+    prefect: Literal["auto", "on", "off"] = Field("auto", description="auto: where a Prefect server answers")
+
+
+MethodUnion = Annotated[Union[tuple(METHOD_SECTIONS.values())], Field(discriminator="name")]  # type: ignore[valid-type] # noqa: UP007
+PartitionUnion = Annotated[Union[tuple(PARTITION_SECTIONS.values())], Field(discriminator="kind")]  # type: ignore[valid-type] # noqa: UP007
+
+
+class Settings(Section):
+    """Everything that decides what a run computes, and where it runs and is shown."""
+
+    method: MethodUnion = Field(default_factory=METHOD_SECTIONS["fedpnp"])  # type: ignore[valid-type]
+    data: DataSection = Field(default_factory=DataSection)
+    partition: PartitionUnion = Field(default_factory=PARTITION_SECTIONS["iid"])  # type: ignore[valid-type]
+    model: ModelSection = Field(default_factory=ModelSection)  # type: ignore[valid-type]
+    rounds: int = Field(10, ge=1, description="communication rounds")
+    local: LocalSection = Field(default_factory=LocalSection)  # type: ignore[valid-type]
+    augment: AugmentSection = Field(default_factory=AugmentSection)  # type: ignore[valid-type]
+    participation: ParticipationSection = Field(default_factory=ParticipationSection)
+    evaluate: EvaluateSection = Field(default_factory=EvaluateSection)
+    checkpoint: CheckpointSection = Field(default_factory=CheckpointSection)
+    workers: WorkersSection = Field(default_factory=WorkersSection)
+    tracking: TrackingSection = Field(default_factory=TrackingSection)
+    seed: int = Field(0, ge=0, description="seed of every random draw")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tags(cls, raw: Any) -> Any:
+        # `method: fedcc` is short for `method: {name: fedcc}`; a section without its tag means the default one.
+        if isinstance(raw, dict):
+            raw = dict(raw)
+            for key, tag, default in (("method", "name", "fedpnp"), ("partition", "kind", "iid")):
+                value = raw.get(key)
+                if isinstance(value, str):
+                    raw[key] = {tag: value}
+                elif isinstance(value, dict) and tag not in value:
+                    raw[key] = {tag: default, **value}
+        return raw
+
+    @model_validator(mode="after")
+    def _defaults(self) -> Settings:
+        method = METHODS[self.method.name]
+        for key, defaults in (("local", method.local_defaults), ("model", method.model_defaults)):
+            given = {k: v for k, v in getattr(self, key).model_dump().items() if v is not None}
+            filled = type(getattr(self, key))(**{**dataclasses.asdict(defaults), **given})
+            object.__setattr__(self, key, filled)
+        return self
+
+    def plain(self) -> dict[str, Any]:
+        """As nested dictionaries of JSON values."""
+        return self.model_dump(mode="json")
+
+    def digest(self) -> str:
+        """sha256 of what decides the numbers: not where it ran, nor where it is shown."""
+        decisive = {k: v for k, v in self.plain().items() if k not in ("tracking", "checkpoint")}
+        decisive["workers"] = {k: decisive["workers"][k] for k in ("precision", "device")}
+        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
+    def dataclass(self, key: str) -> Any:
+        """A section as the frozen dataclass that the lower rooms work with (method, partition, model, local, ...)."""
+        values = getattr(self, key).model_dump()
+        sources: dict[str, type] = {"model": ModelSettings, "local": LocalSettings, "augment": AugmentSettings}
+        if key == "method":
+            source = METHODS[values.pop("name")].Settings
+        elif key == "partition":
+            source = SCHEMES[values.pop("kind")]
+        else:
+            source = sources[key]
+        return source(**values)
+
+
+def flatten(settings: Settings) -> dict[str, Any]:
+    """Settings as `section.key: value`, one level: for parameters of MLflow and tables."""
+    flat: dict[str, Any] = {}
+
+    def walk(prefix: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                walk(f"{prefix}.{key}" if prefix else key, inner)
+        else:
+            flat[prefix] = value
+
+    walk("", settings.plain())
+    return flat
+
+
+def make_settings(raw: dict[str, Any]) -> Settings:
+    """Validate nested dictionaries.
+
+    Raises:
+        SettingsError: names each wrong setting's path, what was given and what is allowed.
+    """
+    try:
+        return Settings(**raw)
+    except ValidationError as error:
+        raise SettingsError("\n".join(explain(raw, item) for item in error.errors())) from None
+
+
+def load_settings(path: Path | None = None, overrides: Sequence[str] = ()) -> Settings:
+    """Settings from a YAML file and `key.path=value` overrides, over the defaults.
+
+    Overriding `method.name` or `partition.kind` with another value drops the file's other keys of that section: they
+    belong to the method or scheme that is no longer meant.
+
+    Raises:
+        SettingsError: an unreadable file, a malformed override, or a wrong setting.
+    """
+    raw: dict[str, Any] = {}
+    if path is not None:
+        try:
+            raw = yaml.safe_load(path.read_text()) or {}
+        except OSError as error:
+            raise SettingsError(f"settings file {path} cannot be read: {error.strerror}") from None
+        except yaml.YAMLError as error:
+            raise SettingsError(f"settings file {path} is not YAML: {error}") from None
+        if not isinstance(raw, dict):
+            raise SettingsError(f"settings file {path} holds a {type(raw).__name__}, expected keys and values")
+    for override in overrides:
+        _apply(raw, override)
+    return make_settings(raw)
+
+
+def _apply(raw: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise SettingsError(f"--set {override!r}: expected key.path=value, for example --set local.epochs=1")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SettingsError(f"--set {override!r}: the value is not YAML: {error}") from None
+    *path, last = key.strip().split(".")
+    place = raw
+    for step in path:
+        inner = place.get(step)
+        if isinstance(inner, str) and step in ("method", "partition"):
+            inner = {"name" if step == "method" else "kind": inner}
+        place[step] = inner if isinstance(inner, dict) else {}
+        place = place[step]
+    if (path, last) in ((["method"], "name"), (["partition"], "kind")) and place.get(last) != value:
+        place.clear()
+    place[last] = value
+
+
+def explain(raw: dict[str, Any], item: Any) -> str:
+    """One validation error as a sentence: the path of the setting, what was given, what is allowed."""
+    tags = {*METHOD_SECTIONS, *PARTITION_SECTIONS}
+    steps = [str(s) for i, s in enumerate(item["loc"]) if not (i == 1 and s in tags)]
+    path = ".".join(steps) or "settings"
+    if item["type"] == "extra_forbidden":
+        known = known_keys(raw, steps[:-1])
+        near = difflib.get_close_matches(steps[-1], known, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        return f"{path}: there is no such setting{hint} (known here: {', '.join(known)})"
+    if item["type"] == "union_tag_invalid":
+        key = "name" if path == "method" else "kind"
+        allowed = METHOD_SECTIONS if path == "method" else PARTITION_SECTIONS
+        return f"{path}.{key}: {item['ctx']['tag']!r} is not known; expected one of {', '.join(sorted(allowed))}"
+    return f"{path}: given {item.get('input')!r}; {item['msg'][0].lower()}{item['msg'][1:]}"
+
+
+def known_keys(raw: dict[str, Any], steps: list[str]) -> list[str]:
+    """The settings that exist in one section, given the section's tag in `raw`."""
+    if not steps:
+        return list(Settings.model_fields)
+    given = raw.get(steps[0])
+    tagged = {"method": (METHOD_SECTIONS, "name", "fedpnp"), "partition": (PARTITION_SECTIONS, "kind", "iid")}
+    if steps[0] in tagged:
+        sections, tag, default = tagged[steps[0]]
+        chosen = given if isinstance(given, str) else (given or {}).get(tag, default)
+        return list(sections[chosen].model_fields)
+    field = Settings.model_fields.get(steps[0])
+    model = field.default_factory if field is not None else None
+    return list(getattr(model, "model_fields", {}))

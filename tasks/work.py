@@ -1,0 +1,155 @@
+"""What a worker slot does: train a cohort of clients, or evaluate a server state. Files in, files out.
+
+Requests and answers are small dictionaries; tensors stay in files of the run folder. A client's update is complete
+when its done-file is there, so that a round that was cut short is taken up where it was.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from data.errors import ShoalError
+from methods.base import ClientError, Message, Server, Update
+from tasks.checkpoint import SERVER, Links, round_folder
+from tasks.codec import StoreError, file_digest, load_message, load_server, read_json, save_message, write_json
+from tasks.runfolder import RunFolder
+from tasks.world import World, WorldClients
+
+
+class Worker:
+    """One slot's state between requests: the runs it has opened and the last server state it read.
+
+    Args:
+        device: where it computes.
+    """
+
+    def __init__(self, device: str = "cpu") -> None:
+        self.device = device
+        self._world: World | None = None
+        self._server: tuple[Path, Server] | None = None
+
+    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Do what is asked and say how it went; an exception becomes an `error` entry."""
+        try:
+            if request["do"] == "train":
+                return self.train(request)
+            return self.evaluate(request)
+        except ShoalError as error:
+            return {"error": str(error), "kind": type(error).__name__}
+        except Exception as error:  # a worker must outlive any request
+            return {
+                "error": f"{type(error).__name__}: {error}",
+                "kind": type(error).__name__,
+                "traceback": traceback.format_exc(),
+            }
+
+    def world(self, path: str) -> World:
+        """The run at `path`, opened on first use; only the last run used stays open."""
+        if self._world is None or str(self._world.run.path) != path:
+            self._world = World(RunFolder(Path(path)), self.device)
+        return self._world
+
+    def server(self, path: Path) -> Server:
+        """A server state, read once per round."""
+        if self._server is None or self._server[0] != path:
+            self._server = (path, load_server(path, self.device))
+        return self._server[1]
+
+    def train(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Train the clients of a cohort; each ends in files under work/ or in an error of its own."""
+        world = self.world(request["run"])
+        round = request["round"]
+        server = self.server(round_folder(world.run, round - 1) / SERVER)
+        results = {}
+        for entry in request["clients"]:
+            try:
+                results[entry["client"]] = self.train_client(world, server, round, entry)
+            except StoreError:
+                raise  # a full disk is no client's fault
+            except Exception as error:
+                text = str(error) if isinstance(error, ShoalError) else f"{type(error).__name__}: {error}"
+                results[entry["client"]] = {"error": text, "traceback": traceback.format_exc()}
+        return {"clients": results}
+
+    def train_client(self, world: World, server: Server, round: int, entry: dict[str, Any]) -> dict[str, Any]:
+        """One client's exchange: broadcast, local work, and its answers written to work/."""
+        started = time.perf_counter()
+        number = entry["client"]
+        client = world.client(number, round, entry["memory"], entry["inbox"])
+        down = world.method.broadcast(server, number)
+        update = world.method.client_update(down, client)
+        check_finite(update, number, round)
+        sample_bytes = world.prepared.spec.sample_bytes
+        folder = world.run.work / f"{round:04d}"
+        folder.mkdir(parents=True, exist_ok=True)
+        files = {"update": f"update-{number}.safetensors"}
+        save_message(folder / files["update"], update.message)
+        if update.memory is not None:
+            files["memory"] = f"memory-{number}.safetensors"
+            save_message(folder / files["memory"], Message(update.memory))
+        for peer, message in sorted(update.peers.items()):
+            files[f"peer-{peer}"] = f"peer-{number}-{peer}.safetensors"
+            save_message(folder / files[f"peer-{peer}"], message)
+        done = {
+            "client": number,
+            "samples": len(client.train),
+            "bytes_up": update.message.size(sample_bytes),
+            "bytes_down": down.size(sample_bytes),
+            "bytes_d2d": sum(m.size(sample_bytes) for m in update.peers.values()),
+            "metrics": update.metrics,
+            "peers": sorted(update.peers),
+            "files": files,
+            "sha256": {name: file_digest(folder / name) for name in files.values()},
+            "seconds": time.perf_counter() - started,
+        }
+        write_json(folder / f"done-{number}.json", done, sync=False)
+        return done
+
+    def evaluate(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Metrics of the server state of a round, whose file is named in the request."""
+        started = time.perf_counter()
+        world = self.world(request["run"])
+        server = self.server(Path(request["server"]))
+        clients = WorldClients(world, request["round"], Links.of(request["links"]))
+        evaluation = world.evaluation(request["round"], final=request["final"])
+        metrics = world.method.evaluate(server, clients, evaluation)
+        return {"metrics": {k: float(v) for k, v in metrics.items()}, "seconds": time.perf_counter() - started}
+
+
+def check_finite(update: Update, client: int, round: int) -> None:
+    """Refuse an update with NaN or infinite values before it reaches the server.
+
+    Raises:
+        ClientError: names the client and the tensor.
+    """
+    parts = [("update", update.message), *((f"message to client {p}", m) for p, m in update.peers.items())]
+    parts.append(("private memory", Message(update.memory or {})))
+    for what, message in parts:
+        for name, tensor in message.tensors.items():
+            if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+                raise ClientError(
+                    f"the {what} of client {client} in round {round} holds NaN or infinite values in {name!r}; "
+                    "lower local.lr or check the client's data"
+                )
+
+
+def finished_work(run: RunFolder, round: int, client: int) -> dict[str, Any] | None:
+    """What a client already finished in a round that was cut short, if every file of it is whole."""
+    folder = run.work / f"{round:04d}"
+    try:
+        done = read_json(folder / f"done-{client}.json")
+        whole = all(file_digest(folder / name) == digest for name, digest in done["sha256"].items())
+    except (StoreError, OSError, KeyError):
+        return None
+    return done if whole else None
+
+
+def load_update(run: RunFolder, round: int, done: dict[str, Any]) -> Update:
+    """A finished client's update as `aggregate` takes it (peer messages and memory stay in their files)."""
+    message = load_message(run.work / f"{round:04d}" / done["files"]["update"])
+    return Update(message, metrics=done["metrics"], client=done["client"])
