@@ -12,7 +12,7 @@ from data.augment import normalise
 from methods.averaging import average
 from methods.base import Clients, Evaluation, Federation, Message, Method, Prediction, Server, Update
 from methods.evaluation import evaluate_predictor
-from methods.local import load, seeded, weights
+from methods.local import load, seeded, view_recipe, weights
 from models.encoders import build_encoder
 from models.heads import ClusterNet
 
@@ -60,4 +60,4 @@ class ClusterMethod(Method):
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """ACC, NMI, ARI and purity over all train and test images; representation metrics in the final evaluation."""
-        return evaluate_predictor(self.predictor(server), evaluation)
+        return evaluate_predictor(self.predictor(server), evaluation, view_recipe(self.context))

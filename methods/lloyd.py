@@ -1,0 +1,46 @@
+"""K-means by Lloyd's iterations with k-means++ starts: seeded, and the same whatever the number of threads."""
+
+from __future__ import annotations
+
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from methods.base import MethodError
+
+
+class Clustering(NamedTuple):
+    """Centres float (c, d), the nearest centre of each sample int64 (n,), the sum of squared distances."""
+
+    centres: np.ndarray
+    cluster: np.ndarray
+    inertia: float
+
+
+def kmeans(x: np.ndarray, clusters: int, rng: np.random.Generator, *, starts: int = 10) -> Clustering:
+    """The best of several runs of K-means (Lloyd 1982; Arthur and Vassilvitskii 2007).
+
+    Args:
+        x: (n, d), floating point.
+        clusters: c.
+        rng: draws the starts.
+        starts: runs; the one with the least sum of squared distances counts.
+
+    Raises:
+        MethodError: fewer samples than clusters, or values that are not finite.
+    """
+    if len(x) < clusters:
+        raise MethodError(f"K-means cannot find {clusters} clusters among {len(x)} samples: set model.clusters lower")
+    if not np.isfinite(x).all():
+        raise MethodError("K-means was given values that are not finite")
+    model = KMeans(clusters, n_init=starts, random_state=int(rng.integers(2**31)))
+    # One thread: sums over several come in another order, and centres then differ in their last bits. Duplicates
+    # may leave fewer distinct points than clusters; that shows in `clusters_used`, and needs no warning.
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(x)
+    return Clustering(model.cluster_centers_, model.labels_.astype(np.int64), float(model.inertia_))

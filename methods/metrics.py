@@ -1,0 +1,92 @@
+"""Clustering scores: how well clusters found without labels agree with classes.
+
+All of them take two integer arrays of n labels, are unchanged when either side is renamed, and do not need as many
+clusters as classes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+from sklearn.metrics.cluster import contingency_matrix
+
+
+def accuracy(truth: np.ndarray, cluster: np.ndarray) -> float:
+    """Share of samples that agree under the best one-to-one matching of clusters to classes (Kuhn 1955).
+
+    Samples of clusters left over, where there are more clusters than classes, count as wrong.
+
+    Args:
+        truth: classes, int (n,).
+        cluster: clusters, int (n,).
+
+    Raises:
+        ValueError: no samples, or arrays of different length.
+
+    >>> accuracy(np.array([0, 0, 1, 1]), np.array([7, 7, 7, 3]))
+    0.75
+    """
+    table = _table(truth, cluster)
+    return float(table[linear_sum_assignment(table, maximize=True)].sum() / table.sum())
+
+
+def purity(truth: np.ndarray, cluster: np.ndarray) -> float:
+    """Share of samples that belong to the most frequent class of their cluster; several clusters may share a class.
+
+    Args and errors as for `accuracy`.
+
+    >>> purity(np.array([0, 0, 1, 1]), np.array([0, 1, 2, 3]))
+    1.0
+    """
+    table = _table(truth, cluster)
+    return float(table.max(axis=0).sum() / table.sum())
+
+
+def nmi(truth: np.ndarray, cluster: np.ndarray) -> float:
+    """Mutual information over the arithmetic mean of both entropies. Args and errors as for `accuracy`."""
+    _check(truth, cluster)
+    return float(normalized_mutual_info_score(truth, cluster, average_method="arithmetic"))
+
+
+def ari(truth: np.ndarray, cluster: np.ndarray) -> float:
+    """Rand index adjusted for chance (Hubert and Arabie 1985): 0 for random clusters. As for `accuracy` else."""
+    _check(truth, cluster)
+    return float(adjusted_rand_score(truth, cluster))
+
+
+def cluster_scores(truth: np.ndarray, cluster: np.ndarray) -> dict[str, float]:
+    """All four scores by name: acc, nmi, ari, purity. Args and errors as for `accuracy`."""
+    return {
+        "acc": accuracy(truth, cluster),
+        "nmi": nmi(truth, cluster),
+        "ari": ari(truth, cluster),
+        "purity": purity(truth, cluster),
+    }
+
+
+def cluster_balance(cluster: np.ndarray, clusters: int) -> float:
+    """Entropy of the cluster sizes over log c: 1 where all c clusters are equally full, 0 where one has all.
+
+    Args:
+        cluster: int (n,), values in 0 .. c - 1.
+        clusters: c. With c = 1 the balance is 1.
+    """
+    if clusters == 1:
+        return 1.0
+    share = np.bincount(cluster, minlength=clusters) / len(cluster)
+    share = share[share > 0]
+    return float(-(share * np.log(share)).sum() / np.log(clusters)) + 0.0
+
+
+def _table(truth: np.ndarray, cluster: np.ndarray) -> np.ndarray:
+    """Counts (classes, clusters)."""
+    _check(truth, cluster)
+    return contingency_matrix(truth, cluster)
+
+
+def _check(truth: np.ndarray, cluster: np.ndarray) -> None:
+    if truth.shape != cluster.shape or truth.ndim != 1 or not len(truth):
+        raise ValueError(
+            f"truth {truth.shape} and cluster {cluster.shape} must be one label a sample, of equal length > 0"
+        )
