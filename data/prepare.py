@@ -1,0 +1,156 @@
+"""Preparing a data set: raw files in, arrays and a manifest in the store out.
+
+A set with options has a name that spells those that differ from the defaults, so that a name alone says what is
+meant: `gaussian-clusters10-seed3`, `ag-news-length32`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from data.errors import DataError
+from data.prepared import Manifest, Prepared, open_prepared, read_manifest, write_prepared
+from data.sets import SETS, DataSet, Request
+
+_OPTION = re.compile(r"([a-z]+)(-?\d+)")
+
+
+def store_folder(store: Path, name: str) -> Path:
+    """Where the prepared set `name` lies in a store."""
+    return store / "prepared" / name
+
+
+def own_sets(store: Path) -> list[Manifest]:
+    """The manifests of the user's own sets in a store, by name."""
+    return [m for m in prepared_sets(store) if _built_in(m.name) is None]
+
+
+def prepared_sets(store: Path) -> list[Manifest]:
+    """The manifests of all prepared sets in a store, by name; folders that are none are passed over."""
+    found = []
+    for path in sorted((store / "prepared").glob("[!.]*/manifest.json")):
+        try:
+            found.append(read_manifest(path.parent))
+        except DataError:
+            continue
+    return found
+
+
+def resolve(name: str, options: Mapping[str, int] | None = None) -> tuple[DataSet, dict[str, int], str]:
+    """The built-in set that a name means, all its options, and its full name.
+
+    Args:
+        name: a set's name, options added or not.
+        options: options by name; they go before those in the name.
+
+    Raises:
+        DataError: no such set, or an option it does not have.
+
+    >>> resolve("gaussian-clusters10", {"seed": 3})[2]
+    'gaussian-clusters10-seed3'
+    """
+    parsed = _built_in(name)
+    if parsed is None:
+        raise _unknown(name, [])
+    data_set, given = parsed
+    given |= dict(options or {})
+    for option, value in given.items():
+        if option not in data_set.options:
+            have = ", ".join(data_set.options) or "none"
+            raise DataError(f"data set {data_set.name!r} has no option {option!r}; its options: {have}")
+        floor = 0 if option in ("seed", "test") else 1
+        if isinstance(value, bool) or not isinstance(value, int) or value < floor:
+            raise DataError(f"option {option!r} of {data_set.name!r} is {value!r}, expected a whole number >= {floor}")
+    complete = {**data_set.options, **given}
+    changed = [
+        f"{option}{complete[option]}" for option, default in data_set.options.items() if complete[option] != default
+    ]
+    return data_set, complete, "-".join([data_set.name, *changed])
+
+
+def prepare(
+    name: str,
+    store: Path,
+    *,
+    mirror: Path | None = None,
+    force: bool = False,
+    checksums: Mapping[str, str] | None = None,
+    options: Mapping[str, int] | None = None,
+) -> Prepared:
+    """Prepare a data set in the store, or open it where that was done before.
+
+    Args:
+        name: a built-in set, or one of the user's own in this store.
+        store: folder with `raw`, `prepared` and `partitions`.
+        mirror: folder of raw files (see data/sources.py); without one they are downloaded to `store/raw`.
+        force: prepare again even if it is there.
+        checksums: digests by relative path of the raw file, instead of the published ones.
+        options: the set's options (see `SETS[name].options`), such as clusters and seed of a synthetic set.
+
+    Raises:
+        DataError: an unknown set or option; raw files missing, wrong or truncated; a broken prepared set.
+    """
+    if _built_in(name) is None:
+        if not (store_folder(store, name) / "manifest.json").exists() or not _plain(name):
+            raise _unknown(name, [m.name for m in own_sets(store)])
+        if options:
+            raise DataError(f"{name!r} is a set of your own: it has no options")
+        return open_prepared(store_folder(store, name), verify=force)
+    data_set, complete, full_name = resolve(name, options)
+    folder = store_folder(store, full_name)
+    if not force and (folder / "manifest.json").exists():
+        return open_prepared(folder)
+    loaded = data_set.load(Request(mirror, store / "raw", checksums or {}, complete))
+    train_x, train_y, test_x = (loaded.arrays.get(part) for part in ("train_x", "train_y", "test_x"))
+    if train_x is None:
+        raise DataError(f"data set {full_name!r} has no training part")
+    classes = len(loaded.class_names) or (None if train_y is None else int(train_y.max()) + 1)
+    manifest = Manifest(
+        name=full_name,
+        kind=data_set.kind,
+        shape=tuple(train_x.shape[1:]),
+        classes=classes,
+        train=len(train_x),
+        test=0 if test_x is None else len(test_x),
+        source=loaded.source,
+        licence=data_set.licence,
+        class_names=loaded.class_names,
+        subset=loaded.subset,
+        extra={**loaded.extra, **({"options": complete} if complete else {})},
+    )
+    write_prepared(folder, manifest, loaded.arrays)
+    return open_prepared(folder)
+
+
+def _built_in(name: str) -> tuple[DataSet, dict[str, int]] | None:
+    """The set and the options that a name spells; None where it spells no built-in set."""
+    for known in sorted(SETS, key=len, reverse=True):
+        if name == known:
+            return SETS[known], {}
+        if name.startswith(f"{known}-"):
+            parts = [_OPTION.fullmatch(part) for part in name.removeprefix(f"{known}-").split("-")]
+            if all(part is not None for part in parts):
+                return SETS[known], {part[1]: int(part[2]) for part in parts if part is not None}
+    return None
+
+
+def is_built_in(name: str) -> bool:
+    """Whether a name is that of a built-in set, options added or not."""
+    return _built_in(name) is not None
+
+
+def _plain(name: str) -> bool:
+    return Path(name).name == name and not name.startswith(".")
+
+
+def _unknown(name: str, own: list[str]) -> DataError:
+    known = [*SETS, *own]
+    close = difflib.get_close_matches(name.lower(), known, n=2)
+    hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+    yours = f"; your own: {', '.join(own)}" if own else ""
+    return DataError(
+        f"there is no data set {name!r}{hint} Built in: {', '.join(SETS)}{yours}".replace("' Built", "'. Built")
+    )
