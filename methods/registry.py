@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from methods.base import Method
+from methods.fedbyolcc import FedBYOLCC
 from methods.fedcc import FedCC
 from methods.fedpnp import FedPNP
+from methods.kmeans import KMeansPixels
+from methods.ncc import NCC
+from methods.single import Single
 
-METHODS: dict[str, type[Method]] = {method.name: method for method in (FedPNP, FedCC)}
+METHODS: dict[str, type[Method]] = {
+    method.name: method for method in (FedPNP, FedCC, FedBYOLCC, Single, NCC, KMeansPixels)
+}
 """Every method that `method.name` may say. A new one is added to this tuple."""

@@ -31,13 +31,14 @@ class ClusterNet(nn.Module):
         encoder: a module with an attribute `features`.
         clusters: c, the width of the softmax output.
         projection: p, the width of the instance output.
+        norm: BatchNorm in the instance head.
     """
 
-    def __init__(self, encoder: nn.Module, clusters: int, projection: int = 128) -> None:
+    def __init__(self, encoder: nn.Module, clusters: int, projection: int = 128, *, norm: bool = False) -> None:
         super().__init__()
         width = int(encoder.features)  # type: ignore[arg-type]
         self.encoder = encoder
-        self.instance = mlp(width, width, projection)
+        self.instance = mlp(width, width, projection, norm=norm)
         self.cluster = mlp(width, width, clusters)
 
     def forward(self, x: Tensor) -> Views:
@@ -45,3 +46,67 @@ class ClusterNet(nn.Module):
         h = self.encoder(x)
         z = F.normalize(self.instance(h).float(), dim=1)
         return Views(h.float(), z, self.cluster(h).float().softmax(dim=1))
+
+
+class ByolClusterNet(ClusterNet):
+    """`ClusterNet` with BatchNorm in its instance head, and a predictor of the momentum target's instance output.
+
+    Args:
+        encoder: a module with an attribute `features`.
+        clusters: c, the width of the softmax output.
+        projection: p, the width of the instance output and of the prediction.
+    """
+
+    def __init__(self, encoder: nn.Module, clusters: int, projection: int = 128) -> None:
+        super().__init__(encoder, clusters, projection, norm=True)
+        self.predictor = mlp(projection, int(encoder.features), projection, norm=True)  # type: ignore[arg-type]
+
+    def online(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Prediction (n, p), not normalised, and cluster y (n, c), of n images; float32."""
+        h = self.encoder(x)
+        return self.predictor(self.instance(h)).float(), self.cluster(h).float().softmax(dim=1)
+
+
+class Projected(NamedTuple):
+    """What `ProjectionNet` gives for n images: features h (n, d), projection z (n, p), not normalised."""
+
+    h: Tensor
+    z: Tensor
+
+
+class ProjectionNet(nn.Module):
+    """Encoder and projection head (Chen et al. 2020).
+
+    Args:
+        encoder: a module with an attribute `features`.
+        projection: p, the width of the output.
+        hidden: width between the two layers of the head; None: as wide as the features.
+        norm: BatchNorm in the head.
+    """
+
+    def __init__(
+        self, encoder: nn.Module, projection: int = 128, hidden: int | None = None, *, norm: bool = False
+    ) -> None:
+        super().__init__()
+        width = int(encoder.features)  # type: ignore[arg-type]
+        self.encoder = encoder
+        self.instance = mlp(width, hidden or width, projection, norm=norm)
+
+    def forward(self, x: Tensor) -> Projected:
+        """Both outputs, in float32 whatever the precision of the pass."""
+        h = self.encoder(x)
+        return Projected(h.float(), self.instance(h).float())
+
+
+class ByolNet(ProjectionNet):
+    """`ProjectionNet` with BatchNorm in its head, and a predictor of the momentum target's projection (Grill 2020).
+
+    Args:
+        encoder: a module with an attribute `features`.
+        projection: p, the width of the projection and of the prediction.
+        hidden: width between the two layers of either head; None: as wide as the features.
+    """
+
+    def __init__(self, encoder: nn.Module, projection: int = 128, hidden: int | None = None) -> None:
+        super().__init__(encoder, projection, hidden, norm=True)
+        self.predictor = mlp(projection, hidden or int(encoder.features), projection, norm=True)  # type: ignore[arg-type]
