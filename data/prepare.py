@@ -86,7 +86,7 @@ def prepare(
         name: a built-in set, or one of the user's own in this store.
         store: folder with `raw`, `prepared` and `partitions`.
         mirror: folder of raw files (see data/sources.py); without one they are downloaded to `store/raw`.
-        force: prepare again even if it is there.
+        force: prepare again even if it is there; a set of the user's own is checked against its digest instead.
         checksums: digests by relative path of the raw file, instead of the published ones.
         options: the set's options (see `SETS[name].options`), such as clusters and seed of a synthetic set.
 
@@ -149,8 +149,6 @@ def _plain(name: str) -> bool:
 def _unknown(name: str, own: list[str]) -> DataError:
     known = [*SETS, *own]
     close = difflib.get_close_matches(name.lower(), known, n=2)
-    hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+    hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
     yours = f"; your own: {', '.join(own)}" if own else ""
-    return DataError(
-        f"there is no data set {name!r}{hint} Built in: {', '.join(SETS)}{yours}".replace("' Built", "'. Built")
-    )
+    return DataError(f"there is no data set {name!r}{hint} Built in: {', '.join(SETS)}{yours}")

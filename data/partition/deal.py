@@ -1,0 +1,212 @@
+"""The dealing rules of the schemes: each takes labels (or clusters) and returns which client each sample goes to.
+
+All return int64 (n,): the client of each sample, or NOBODY.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from data.errors import PartitionError
+
+NOBODY = -1
+
+
+def deal_iid(labels: np.ndarray | None, n: int, clients: int, draw: np.random.Generator) -> np.ndarray:
+    """Deal like cards, class by class: per class and overall, two clients differ by one sample at most.
+
+    Args:
+        labels: int64 (n,), or None without labels.
+        n: number of samples.
+        clients: number of clients.
+        draw: the random stream.
+    """
+    order = draw.permutation(n)
+    if labels is not None:
+        order = order[np.argsort(labels[order], kind="stable")]
+    owner = np.empty(n, dtype=np.int64)
+    owner[order] = draw.permutation(clients)[np.arange(n) % clients]
+    return owner
+
+
+def deal_dirichlet(
+    labels: np.ndarray, clients: int, beta: float, minimum: int, attempts: int, draw: np.random.Generator
+) -> np.ndarray:
+    """Proportions of each class over the clients from Dirichlet(beta), counts by the largest remainder.
+
+    Args:
+        labels: int64 (n,).
+        clients: number of clients.
+        beta: concentration, above 0.
+        minimum: samples that each client must get.
+        attempts: draws before giving up.
+        draw: the random stream.
+
+    Raises:
+        PartitionError: beta is not above 0; not enough samples; or no draw gave every client the minimum.
+    """
+    if not beta > 0:
+        raise PartitionError(f"dirichlet.beta is {beta}, expected above 0")
+    if clients * minimum > len(labels):
+        raise PartitionError(
+            f"{clients} clients with at least {minimum} samples each need {clients * minimum:,} samples, there are "
+            f"{len(labels):,}: lower dirichlet.clients or dirichlet.minimum, or raise the limit"
+        )
+    values, sizes = np.unique(labels, return_counts=True)
+    best = -1
+    for _ in range(attempts):
+        counts = np.stack([largest_remainder(_proportions(clients, beta, draw), int(size)) for size in sizes])
+        smallest = int(counts.sum(axis=0).min())
+        best = max(best, smallest)
+        if smallest >= minimum:
+            return _deal_counts(labels, values, counts, draw)
+    raise PartitionError(
+        f"in {attempts} draws of Dirichlet({beta}) the smallest client never had {minimum} samples (at best {best}): "
+        f"raise dirichlet.beta, or lower dirichlet.clients or dirichlet.minimum"
+    )
+
+
+def _proportions(clients: int, beta: float, draw: np.random.Generator) -> np.ndarray:
+    drawn = draw.dirichlet(np.full(clients, beta))
+    if np.isfinite(drawn).all() and drawn.sum() > 0:
+        return drawn
+    # Towards beta = 0 the draw underflows; its limit is a single client that takes all.
+    return np.eye(clients)[draw.integers(clients)]
+
+
+def largest_remainder(proportions: np.ndarray, total: int) -> np.ndarray:
+    """Whole numbers that sum to `total` exactly and are nearest to proportions * total, int64.
+
+    >>> largest_remainder(np.array([0.5, 0.3, 0.2]), 4).tolist()
+    [2, 1, 1]
+    """
+    shares = proportions / proportions.sum() * total
+    counts = np.floor(shares).astype(np.int64)
+    # Floating point may put a share an ulp above its whole number, so the rest can be negative too.
+    rest = total - int(counts.sum())
+    order = np.argsort(counts - shares, kind="stable")
+    counts[order[: max(rest, 0)]] += 1
+    if rest < 0:
+        counts[np.argsort(-counts, kind="stable")[:-rest]] -= 1
+    return counts
+
+
+def _deal_counts(labels: np.ndarray, values: np.ndarray, counts: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+    """Give `counts[v, k]` samples of label values[v] to client k."""
+    owner = np.full(len(labels), NOBODY, dtype=np.int64)
+    for value, row in zip(values, counts, strict=True):
+        samples = draw.permutation(np.flatnonzero(labels == value))
+        owner[samples] = np.repeat(np.arange(len(row)), row)
+    return owner
+
+
+def label_holders(classes: int, clients: int, labels: int, draw: np.random.Generator) -> np.ndarray:
+    """The labels of each client, int64 (clients, labels), distinct in a row, ascending.
+
+    Clients choose one after another among the labels chosen least, at random, so two labels differ by at most one
+    holder, and every label is used where clients * labels >= classes.
+
+    Raises:
+        PartitionError: more labels per client than there are labels.
+    """
+    if labels > classes:
+        raise PartitionError(
+            f"labels_per_client.labels is {labels}, but there are {classes} labels: expected at most that"
+        )
+    uses = np.zeros(classes, dtype=np.int64)
+    held = np.empty((clients, labels), dtype=np.int64)
+    for client in range(clients):
+        chosen = np.lexsort((draw.random(classes), uses))[:labels]
+        uses[chosen] += 1
+        held[client] = np.sort(chosen)
+    return held
+
+
+def deal_labels(labels: np.ndarray, values: np.ndarray, held: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+    """Split each label's samples evenly among its holders; labels without a holder go to NOBODY.
+
+    Args:
+        labels: int64 (n,).
+        values: the label values that `held` indexes.
+        held: int64 (clients, labels per client).
+        draw: the random stream.
+
+    Raises:
+        PartitionError: a label has fewer samples than holders.
+    """
+    counts = np.zeros((len(values), len(held)), dtype=np.int64)
+    for v, value in enumerate(values):
+        holders = draw.permutation(np.flatnonzero((held == v).any(axis=1)))
+        size = int((labels == value).sum())
+        if not len(holders):
+            continue
+        if size < len(holders):
+            raise PartitionError(
+                f"label {int(value)} has {size} samples for {len(holders)} clients that hold it: lower "
+                f"labels_per_client.clients or labels_per_client.labels, or raise the limit"
+            )
+        counts[v, holders] = size // len(holders)
+        counts[v, holders[: size % len(holders)]] += 1
+    owner = np.full(len(labels), NOBODY, dtype=np.int64)
+    for value, row in zip(values, counts, strict=True):
+        if row.sum():
+            samples = draw.permutation(np.flatnonzero(labels == value))
+            owner[samples] = np.repeat(np.arange(len(row)), row)
+    return owner
+
+
+def majority_size(sizes: np.ndarray, owners: np.ndarray, n: int, clients: int, p: float) -> int:
+    """The largest n_k <= n // clients for which each cluster can supply floor(p n_k) samples to each owner.
+
+    Args:
+        sizes: samples of each cluster.
+        owners: clients whose own cluster it is.
+        n: samples in all.
+        clients: number of clients.
+        p: part from the own cluster.
+    """
+    owned = owners > 0
+    most = int((sizes[owned] // owners[owned]).min())
+    low, high = 0, n // clients
+    while low < high:
+        middle = (low + high + 1) // 2
+        if majority_part(middle, p) <= most:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def majority_part(size: int, p: float) -> int:
+    """floor(p size), safe against p being a hair below its decimal value (0.29 * 100)."""
+    return math.floor(p * size + 1e-9)
+
+
+def deal_majority(
+    clusters: np.ndarray, values: np.ndarray, clients: int, p: float, draw: np.random.Generator
+) -> np.ndarray:
+    """floor(p n_k) samples of cluster k mod K for client k, then a uniform share of what remains.
+
+    n_k is the same for all clients, and as large as the smallest cluster allows; what is left over goes to NOBODY.
+
+    Args:
+        clusters: int64 (n,), a cluster value of each sample.
+        values: the K cluster values.
+        clients: number of clients.
+        p: from 0 to 1.
+        draw: the random stream.
+    """
+    own = np.arange(clients) % len(values)
+    sizes = np.array([(clusters == value).sum() for value in values])
+    size = majority_size(sizes, np.bincount(own, minlength=len(values)), len(clusters), clients, p)
+    part = majority_part(size, p)
+    owner = np.full(len(clusters), NOBODY, dtype=np.int64)
+    for v, value in enumerate(values):
+        takers = np.flatnonzero(own == v)
+        samples = draw.permutation(np.flatnonzero(clusters == value))
+        owner[samples[: part * len(takers)]] = np.repeat(takers, part)
+    rest = draw.permutation(np.flatnonzero(owner == NOBODY))
+    owner[rest[: (size - part) * clients]] = np.repeat(np.arange(clients), size - part)
+    return owner

@@ -1,0 +1,110 @@
+"""Who gets which samples: the settings of each scheme. `make_partition` in data/partition/make.py carries them out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import ClassVar, Literal, get_args
+
+from data.errors import PartitionError
+from data.setting import setting
+
+TransformName = Literal["none", "rotation", "label_permutation", "label_swap"]
+
+
+@dataclass(frozen=True)
+class PartitionSettings:
+    """What every scheme has: clients, a validation split, and a planted transformation."""
+
+    kind: ClassVar[str] = ""
+
+    clients: int = setting(5, "number of clients", ge=1)
+    validation: float = setting(0.0, "part of each client's samples held out as its validation split", ge=0, lt=1)
+    transform: TransformName = setting("none", "transformation planted on groups of clients or samples")  # noqa: RUF009
+    groups: int = setting(2, "number of planted groups; without a transformation of no effect", ge=1)
+    per_sample: bool = setting(False, "give each sample its own group, instead of client k group k*groups//clients")
+
+
+@dataclass(frozen=True)
+class IID(PartitionSettings):
+    """The same number of samples of every class for each client; without labels, a random even split."""
+
+    kind: ClassVar[str] = "iid"
+
+
+@dataclass(frozen=True)
+class Dirichlet(PartitionSettings):
+    """Each class goes to the clients in proportions drawn from Dirichlet(beta, ..., beta).
+
+    Source: Hsu, Qi, Brown, Measuring the Effects of Non-Identical Data Distribution for Federated Visual
+    Classification, 2019; proportions drawn per class as in Yurochkin et al., 2019.
+    """
+
+    kind: ClassVar[str] = "dirichlet"
+
+    beta: float = setting(0.5, "concentration: small is heterogeneous, large is even", gt=0)
+    minimum: int = setting(10, "draw again until each client has so many samples", ge=2)
+    attempts: int = setting(1000, "draws before giving up", ge=1, le=100_000)
+
+
+@dataclass(frozen=True)
+class LabelsPerClient(PartitionSettings):
+    """Each client holds samples of a few labels only; a label's samples are split evenly among its holders."""
+
+    kind: ClassVar[str] = "labels_per_client"
+
+    labels: int = setting(2, "labels that each client holds", ge=1)
+
+
+@dataclass(frozen=True)
+class Majority(PartitionSettings):
+    """The first floor(p n_k) samples of client k come from one cluster of its own, the rest from what remains.
+
+    The cluster of client k is label k modulo the number of labels; with `per_sample`, planted group k modulo `groups`.
+    Source: the heterogeneity p of UIFCA.
+    """
+
+    kind: ClassVar[str] = "majority"
+
+    p: float = setting(0.5, "part of a client's samples that comes from its own cluster", ge=0, le=1)
+
+
+@dataclass(frozen=True)
+class ByColumn(PartitionSettings):
+    """The clients that the data themselves have, recorded in a column of the prepared set."""
+
+    kind: ClassVar[str] = "by_column"
+
+    clients: int = setting(0, "number of clients, drawn at random; 0: all that the column has", ge=0)
+    column: str = setting("client", "the column that says whose a sample is")
+
+
+SCHEMES: dict[str, type[PartitionSettings]] = {
+    scheme.kind: scheme for scheme in (IID, Dirichlet, LabelsPerClient, Majority, ByColumn)
+}
+
+
+def check_settings(settings: PartitionSettings) -> None:
+    """Refuse values outside their bounds: dataclasses made by hand are checked here as forms and files are elsewhere.
+
+    Raises:
+        PartitionError: names the setting, its value and what is allowed.
+    """
+    if SCHEMES.get(settings.kind) is not type(settings):
+        raise PartitionError(f"{type(settings).__name__} is no scheme of partitions; the schemes: {', '.join(SCHEMES)}")
+    words = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
+    for each in fields(settings):
+        value = getattr(settings, each.name)
+        for bound, word in words.items():
+            limit = each.metadata.get(bound)
+            if limit is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+                raise PartitionError(f"{settings.kind}.{each.name} is {value!r}, expected a number {word} {limit}")
+            inside = {"gt": value > limit, "ge": value >= limit, "lt": value < limit, "le": value <= limit}[bound]
+            if not inside:
+                raise PartitionError(f"{settings.kind}.{each.name} is {value}, expected {word} {limit}")
+    if settings.transform not in get_args(TransformName):
+        raise PartitionError(
+            f"{settings.kind}.transform is {settings.transform!r}, expected one of {', '.join(get_args(TransformName))}"
+        )

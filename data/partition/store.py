@@ -1,0 +1,94 @@
+"""Partitions in the store: one folder for each data set, scheme, limit and seed, made once.
+
+data/store/partitions/mnist-dirichlet-3f2a91bc/
+partition.parquet  partition.json  summary.csv
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+
+from data.errors import PartitionError
+from data.partition.make import make_partition
+from data.partition.schemes import PartitionSettings
+from data.partition.summary import summary
+from data.partition.table import Partition, load_partition, save_partition
+from data.prepared import Prepared
+
+
+def partition_folder(
+    store: Path, prepared: Prepared, settings: PartitionSettings, limit: int | None, seed: int
+) -> Path:
+    """The folder of a partition: its name ends in 8 hexadecimal digits of all that determines it."""
+    key = json.dumps(
+        {
+            "kind": settings.kind,
+            "settings": asdict(settings),
+            "limit": limit,
+            "seed": seed,
+            "data": prepared.manifest.digest,
+        },
+        sort_keys=True,
+    )
+    digest = hashlib.sha256(key.encode()).hexdigest()[:8]
+    return store / "partitions" / f"{prepared.manifest.name}-{settings.kind}-{digest}"
+
+
+def write_partition(partition: Partition, prepared: Prepared, folder: Path) -> None:
+    """Write the table, its manifest and summary.csv to `folder`, which appears whole or not at all."""
+    scratch = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    shutil.rmtree(scratch, ignore_errors=True)
+    try:
+        save_partition(partition, scratch)
+        summary(partition, prepared).to_csv(scratch / "summary.csv", index=False)
+        if folder.exists():
+            shutil.rmtree(folder)
+        scratch.rename(folder)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def ensure_partition(
+    store: Path,
+    prepared: Prepared,
+    settings: PartitionSettings,
+    *,
+    limit: int | None = None,
+    seed: int = 0,
+) -> Partition:
+    """The stored partition of these settings, made and stored where it is missing or not what they give.
+
+    Args:
+        store: the store.
+        prepared: the data set.
+        settings: the scheme.
+        limit, seed: as for `make_partition`.
+
+    Raises:
+        PartitionError: it cannot be made (see `make_partition`).
+    """
+    folder = partition_folder(store, prepared, settings, limit, seed)
+    stored = _stored(folder, prepared)
+    if stored is not None:
+        return stored
+    made = make_partition(settings, prepared, limit=limit, seed=seed)
+    try:
+        write_partition(made, prepared, folder)
+    except OSError:
+        # Another process may have put the same partition there at the same moment.
+        if _stored(folder, prepared) is None:
+            raise
+    return made
+
+
+def _stored(folder: Path, prepared: Prepared) -> Partition | None:
+    try:
+        stored = load_partition(folder)
+    except PartitionError:
+        return None
+    return stored if stored.data_digest == prepared.manifest.digest else None
