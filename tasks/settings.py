@@ -239,6 +239,18 @@ def load_settings(path: Path | None = None, overrides: Sequence[str] = ()) -> Se
     return make_settings(raw)
 
 
+def nested(overrides: Sequence[str]) -> dict[str, Any]:
+    """`key.path=value` overrides as nested dictionaries.
+
+    Raises:
+        SettingsError: a malformed override.
+    """
+    raw: dict[str, Any] = {}
+    for override in overrides:
+        _apply(raw, override)
+    return raw
+
+
 def _apply(raw: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     if not equals or not key.strip():

@@ -1,0 +1,247 @@
+"""The command line, installed as `shoal`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from data.errors import ShoalError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Federated clustering and representation learning without labels, as a tracked pipeline.",
+)
+out = Console()
+err = Console(stderr=True)
+
+Json = Annotated[bool, typer.Option("--json", help="only JSON on standard output")]
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a setting; repeatable")]
+
+
+@app.callback()
+def _main(debug: Annotated[bool, typer.Option("--debug", help="show tracebacks")] = False) -> None:
+    if debug:
+        os.environ["SHOAL_DEBUG"] = "1"
+
+
+@app.command(epilog="Example: shoal run --set method.name=fedcc --set data.name=mnist --set data.limit=20000")
+def run(
+    settings: Annotated[Path | None, typer.Argument(help="a settings file (YAML); every key has a default")] = None,
+    overrides: Set = None,
+    resume: Annotated[str | None, typer.Option(help="go on with this run: its folder, name, or latest")] = None,
+    partition: Annotated[Path | None, typer.Option(help="use this stored partition", hidden=True)] = None,
+    as_json: Json = False,
+) -> None:
+    """Run one federation, from data to reviewed result; prints the run's folder and final metrics."""
+    from flows import places
+    from flows.launch import new_run
+    from tasks.runfolder import RunError, RunFolder
+    from tasks.settings import load_settings
+
+    if resume is not None:
+        if settings is not None or overrides:
+            raise RunError("--resume goes on with the settings the run was started with: give no others")
+        folder = RunFolder.find(resume, places.runs())
+    else:
+        folder = new_run(load_settings(settings, overrides or ()), partition)
+    err.print(f"run [bold]{folder.path}[/]", highlight=False)
+    result = carry_out(folder)
+    if as_json:
+        print(json.dumps(result))
+        return
+    show_result(result)
+
+
+def carry_out(folder: Any, slots: Any = None, label: str = "") -> dict[str, Any]:
+    """Drive a run with progress on standard error, as a Prefect flow where one is wanted."""
+    from flows.launch import drive
+    from flows.progress import progress
+
+    wanted = folder.settings().tracking.prefect
+    with progress(err, label) as observe:
+        try:
+            if wanted != "off":
+                from flows.quiet import server_answers
+
+                if wanted == "on" or server_answers():
+                    from flows.pipeline import run_with_prefect
+
+                    return run_with_prefect(folder, observers=[observe])
+            return drive(folder, observers=[observe], slots=slots)
+        except KeyboardInterrupt:
+            err.print(f"interrupted; go on with: shoal run --resume {folder.name}", highlight=False)
+            raise
+
+
+def show_result(result: dict[str, Any]) -> None:
+    """A run's result as a table."""
+    table = Table("metric", "value", title=f"{result['status']} after {result['rounds']} rounds")
+    for name, value in result["metrics"].items():
+        table.add_row(name, f"{value:.4f}")
+    for way, count in result["bytes"].items():
+        table.add_row(f"bytes {way}", f"{count:,}")
+    table.add_row("seconds", f"{result['seconds']:.1f}")
+    out.print(table)
+    out.print(f"run: {result['run']}", highlight=False, soft_wrap=True)
+    out.print(f"report: {result['run']}/report.html", highlight=False, soft_wrap=True)
+
+
+@app.command(epilog="Example: shoal study fedpnp-table1 --scale cpu --seeds 3")
+def study(
+    name: Annotated[str, typer.Argument(help="see studies/; `shoal study list` names them")],
+    scale: Annotated[str, typer.Option(help="cpu: fits two cores; paper: as in the paper")] = "cpu",
+    seeds: Annotated[int | None, typer.Option(min=1, help="runs a cell; by default what the study says")] = None,
+    overrides: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Reproduce one table or figure of a paper: ours beside the paper's, and its claims as checks."""
+    from flows.progress import progress
+    from flows.studies import load_study, run_study, study_names
+    from tasks.settings import nested
+
+    if name == "list":
+        for each in study_names():
+            out.print(f"{each}: {load_study(each)['title']}", highlight=False)
+        return
+    with progress(err) as observe:
+
+        def watch(label: str, folder: Any) -> Any:
+            err.print(label, highlight=False)
+            return observe
+
+        result = run_study(name, scale, seeds, nested(overrides or ()), watch)
+    if as_json:
+        print(json.dumps(result))
+        return
+    show_study(result)
+
+
+def show_study(result: dict[str, Any]) -> None:
+    """A study's table and claims."""
+    out.print(f"[bold]{result['study']}[/] at scale {result['scale']}: {result['about']}", highlight=False)
+    table = Table("row", "column", "metric", "ours", "seeds", "paper")
+    for row in result["rows"]:
+        paper = "" if row["paper"] is None else f"{row['paper']:.1f}"
+        ours = f"{row['mean']:.1f} ± {row['std']:.1f}"
+        table.add_row(row["row"], row["column"], row["metric"], ours, str(row["seeds"]), paper)
+    out.print(table)
+    for claim in result["claims"]:
+        mark = "[green]holds[/]" if claim["holds"] else "[red]does not hold[/]"
+        value = "not measured at this scale" if claim["value"] is None else f"{claim['value']:+.2f}"
+        out.print(f"{mark}  {claim['claim']} ({value})", highlight=False)
+    out.print(f"tables and figures: {result['folder']}", highlight=False, soft_wrap=True)
+
+
+@app.command(epilog="Example: shoal compare 20260131-120000_fedpnp_mnist_1a2b3c4d latest")
+def compare(
+    names: Annotated[list[str] | None, typer.Argument(metavar="RUN...", help="runs: folders, names, latest")] = None,
+    study: Annotated[str | None, typer.Option(help="all runs of this study that are there")] = None,
+    scale: Annotated[str, typer.Option(help="scale of the study")] = "cpu",
+    as_json: Json = False,
+) -> None:
+    """A table of runs side by side."""
+    from flows import places
+    from flows.studies import StudyError, study_folder
+    from tasks.codec import read_json
+    from tasks.result import run_result
+    from tasks.runfolder import RunFolder
+
+    if study is not None:
+        path = study_folder(study, scale) / "result.json"
+        if not path.exists():
+            raise StudyError(f"study {study!r} has no result at scale {scale!r} yet: shoal study {study} --scale {scale}")
+        names = read_json(path)["runs"]
+    if not names:
+        raise ShoalError("nothing to compare: name runs, or --study NAME")
+    found = [RunFolder.find(name, places.runs()) for name in names]
+    results = [{"method": f.settings().method.name, "data": f.settings().data.name, **run_result(f)} for f in found]
+    if as_json:
+        print(json.dumps(results))
+        return
+    out.print(results_table(results))
+
+
+def results_table(results: list[dict[str, Any]]) -> Table:
+    """Runs side by side: method, data, state, clustering scores, bytes, seconds."""
+    metrics = [m for m in ("acc", "nmi", "ari", "purity", "knn", "probe") if any(m in r["metrics"] for r in results)]
+    table = Table("run", "method", "data", "rounds", "state", *metrics, "MB up", "MB down", "MB d2d", "seconds")
+    for r in results:
+        scores = [f"{r['metrics'][m]:.3f}" if m in r["metrics"] else "" for m in metrics]
+        moved = [f"{r['bytes'][way] / 1e6:.1f}" for way in ("up", "down", "d2d")]
+        name = Path(r["run"]).name
+        table.add_row(name, r["method"], r["data"], str(r["rounds"]), r["status"], *scores, *moved, f"{r['seconds']:.0f}")
+    return table
+
+
+@app.command(epilog="Example: shoal serve --port 4200 --mlflow-port 5000")
+def serve(
+    port: Annotated[int, typer.Option(help="of the Prefect server")] = 4200,
+    mlflow_port: Annotated[int, typer.Option(help="of the MLflow page")] = 5000,
+) -> None:
+    """Prefect server, a worker, the deployments of prefect.yaml and the MLflow page, until Ctrl-C."""
+    from flows.serve import serve as start
+
+    start(port, mlflow_port)
+
+
+@app.command(epilog="Example: shoal doctor --json")
+def doctor(as_json: Json = False) -> None:
+    """What is installed, which devices, which stores answer, what is wrong and how to mend it."""
+    import dataclasses
+
+    from flows.doctor import checks
+
+    found = checks()
+    if as_json:
+        print(json.dumps([dataclasses.asdict(c) for c in found]))
+    else:
+        table = Table("check", "", "detail", "how to mend")
+        for c in found:
+            table.add_row(c.name, "[green]ok[/]" if c.ok else "[red]wrong[/]", c.detail, "" if c.ok else c.mend)
+        out.print(table)
+    if any(not c.ok and not getattr(c, "optional", False) for c in found):
+        raise typer.Exit(1)
+
+
+@app.command(hidden=True)
+def demo() -> None:
+    """FedPNP, FedCC and K-means on the digits that ship with scikit-learn: what `make demo` runs."""
+    from flows.demo import demo as start
+
+    start(out, err)
+
+
+def _add_groups() -> None:
+    from flows.cli_data import app as data_app
+    from flows.cli_stages import app as stage_app
+
+    app.add_typer(data_app, name="data", help="Data sets and partitions: list, prepare, partition, show, add.")
+    app.add_typer(stage_app, name="stage", hidden=True, help="The stages of dvc.yaml.")
+
+
+def main() -> None:
+    """Run the command line; one clear message and a non-zero exit code on failure."""
+    _add_groups()
+    try:
+        app(standalone_mode=True)
+    except ShoalError as error:
+        if os.environ.get("SHOAL_DEBUG"):
+            raise
+        err.print("[red]error[/]", Text(str(error)), soft_wrap=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

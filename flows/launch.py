@@ -1,0 +1,153 @@
+"""From settings to a run, and from a run to its result: what the command line, flows and studies share."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from data.errors import PartitionError
+from data.partition.store import ensure_partition, partition_folder
+from data.partition.table import Partition, load_partition
+from data.prepare import prepare
+from data.prepared import Prepared
+from flows import places
+from methods.registry import METHODS
+from tasks.engine import Engine, Observer, Runner, ThreadRunner
+from tasks.figures import draw_figures
+from tasks.hardware import resolve, resolve_slots
+from tasks.lineage import lineage
+from tasks.report import write_report
+from tasks.result import run_result
+from tasks.runfolder import FINISHED, RunFolder
+from tasks.settings import Settings
+from tasks.slots import Slots
+from tasks.tracking import Tracker
+from tasks.world import World
+
+
+def prepare_data(settings: Settings) -> Prepared:
+    """The run's data set, prepared if it is not yet."""
+    return prepare(
+        settings.data.name, places.store(), mirror=places.mirror(), options=settings.data.options or None
+    )
+
+
+def prepare_partition(settings: Settings, prepared: Prepared) -> tuple[Path, Partition]:
+    """The run's partition, made if it is not yet, and its folder."""
+    scheme = settings.dataclass("partition")
+    arguments = {"limit": settings.data.limit, "seed": settings.seed}
+    partition = ensure_partition(places.store(), prepared, scheme, **arguments)
+    return partition_folder(places.store(), prepared, scheme, **arguments), partition
+
+
+def new_run(settings: Settings, partition: Path | None = None) -> RunFolder:
+    """Prepare data and partition and make the run's folder; everything wrong with the settings shows here.
+
+    Args:
+        settings: of the run.
+        partition: a stored partition to use instead of making one from the settings.
+
+    Raises:
+        ShoalError: the data, the partition or the method refuse the settings.
+    """
+    resolved = resolve(settings)
+    resolve_slots(settings.workers.slots, resolved["device"])
+    prepared = prepare_data(settings)
+    if partition is None:
+        folder, table = prepare_partition(settings, prepared)
+    else:
+        folder, table = partition.resolve(), load_partition(partition)
+        if table.data_digest != prepared.manifest.digest:
+            raise PartitionError(f"the partition in {partition} is of another version of {prepared.manifest.name!r}")
+    run = RunFolder.create(places.runs(), settings, lineage(settings, prepared, folder, table, resolved))
+    try:
+        World(run)  # the method may refuse the data
+    except BaseException:
+        discard(run)
+        raise
+    return run
+
+
+def discard(run: RunFolder) -> None:
+    """Remove the folder of a run that never began."""
+    import shutil
+
+    shutil.rmtree(run.path)
+
+
+def drive(
+    run: RunFolder,
+    *,
+    runner_of: Callable[[int], Runner] | None = None,
+    observers: Sequence[Observer] = (),
+    slots: Slots | None = None,
+) -> dict[str, Any]:
+    """A run from wherever it stands to its end: rounds, figures, report, MLflow.
+
+    Args:
+        run: the run's folder.
+        runner_of: makes what carries out units of work, given the number of slots; plain threads by default.
+        observers: called with every event.
+        slots: worker slots to use (and leave open); by default the run's own.
+
+    Returns:
+        The run's result (`tasks.result.run_result`).
+
+    Raises:
+        ShoalError: the run stopped and can be resumed. KeyboardInterrupt likewise.
+    """
+    settings = run.settings()
+    with worker_slots(run, settings, slots) as pool:
+        runner = runner_of(pool.count) if runner_of else ThreadRunner(pool.count + 1)
+        tracker = Tracker(run, settings, places.mlflow_store()) if settings.tracking.mlflow else None
+        watchers = [*observers, *([tracker.observe] if tracker else [])]
+        engine = Engine(run, pool.call, runner, pool.count, watchers)
+        ended = "FAILED"
+        try:
+            if tracker:
+                tracker.start()
+            engine.run_to_end()
+            draw_figures(run)
+            write_report(run)
+            ended = "FINISHED"
+        except KeyboardInterrupt:
+            ended = "KILLED"
+            raise
+        finally:
+            if tracker:
+                tracker.finish(ended)
+            if isinstance(runner, ThreadRunner):
+                runner.close()
+    return run_result(run)
+
+
+@contextlib.contextmanager
+def worker_slots(run: RunFolder, settings: Settings, given: Slots | None) -> Iterator[Slots]:
+    """The slots to work on; own ones are closed at the end."""
+    if given is not None:
+        yield given
+        return
+    device = run.lineage()["resolved"]["device"]
+    with Slots(resolve_slots(settings.workers.slots, device), device) as own:
+        yield own
+
+
+def find_like(settings: Settings) -> RunFolder | None:
+    """The newest run with these settings: a finished one first, else one that can be resumed."""
+    digest = settings.digest()
+    found: RunFolder | None = None
+    for path in sorted(places.runs().glob(f"*_{digest[:8]}*/settings.yaml"), reverse=True):
+        run = RunFolder(path.parent)
+        if run.settings().digest() != digest:
+            continue
+        if run.status()["state"] == FINISHED:
+            return run
+        found = found or run
+    return found
+
+
+def method_note(settings: Settings) -> str:
+    """The method's own one-line description."""
+    return (METHODS[settings.method.name].__doc__ or "").strip().splitlines()[0]

@@ -1,0 +1,27 @@
+"""Prefect's environment (quiet, patient), and whether a server answers, without importing Prefect."""
+
+from __future__ import annotations
+
+import os
+
+import requests
+
+
+def quiet() -> None:
+    """Set Prefect's defaults for this process; what the user has set stays."""
+    os.environ.setdefault("DO_NOT_TRACK", "1")
+    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+    # A first start of the embedded server takes about 12 s, and more on a busy machine.
+    os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "90")
+
+
+def server_answers(seconds: float = 2.0) -> bool:
+    """Whether the Prefect server of PREFECT_API_URL answers; False where none is named."""
+    quiet()
+    url = os.environ.get("PREFECT_API_URL")
+    if not url:
+        return False
+    try:
+        return requests.get(f"{url.rstrip('/')}/health", timeout=seconds).ok
+    except requests.RequestException:
+        return False
