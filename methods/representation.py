@@ -76,8 +76,8 @@ def probe_accuracy(
     _some(train_h, test_h)
     classes, train_y = train_y.unique(return_inverse=True)
     train_h, test_h = train_h.detach().float(), test_h.detach().float()
-    probe = nn.Linear(train_h.shape[1], len(classes), device=train_h.device)
-    # The loss is convex, so that zeros start it as well as any draw.
+    # The loss is convex, so that zeros start it as well as any draw from the global generator.
+    probe = nn.utils.skip_init(nn.Linear, train_h.shape[1], len(classes), device=train_h.device)
     nn.init.zeros_(probe.weight)
     nn.init.zeros_(probe.bias)
     optimiser = torch.optim.Adam(probe.parameters(), lr, fused=True)
