@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -28,11 +27,6 @@ from tasks.contact_sheet import contact_sheet
 from tasks.partition_figure import partition_figure
 
 app = typer.Typer(no_args_is_help=True, help="Data sets and partitions.", rich_markup_mode="rich")
-
-SchemeName = StrEnum("SchemeName", {kind: kind for kind in SCHEMES})
-Transform = StrEnum("Transform", {name: name for name in get_args(TransformName)})
-Bad = StrEnum("Bad", {name: name for name in get_args(OnBad)})
-Odd = StrEnum("Odd", {name: name for name in get_args(OnOdd)})
 
 _LABEL_COLUMNS = 20
 _CLIENT_ROWS = 60
@@ -93,31 +87,29 @@ def _options(given: list[str]) -> dict[str, int]:
     return options
 
 
-@app.command(
-    "partition", epilog="Example: shoal data partition mnist --kind dirichlet --beta 0.1 --clients 10 --seed 1"
-)
+@app.command("partition", epilog="Example: shoal data partition mnist --kind dirichlet --beta 0.1 --clients 10")
 def partition_set(
     name: Annotated[str, typer.Argument(help="a data set, built in or your own; it is prepared if need be")],
-    kind: Annotated[SchemeName, typer.Option(help="the scheme")] = SchemeName("iid"),
+    kind: Annotated[str, typer.Option(help=f"the scheme: {', '.join(SCHEMES)}")] = "iid",
     clients: Annotated[
-        int | None, typer.Option(help="number of clients  [default: 5; by_column: all of the column]")
+        int | None, typer.Option(help="number of clients (default: 5; by_column: all of the column)")
     ] = None,
-    beta: Annotated[float | None, typer.Option(help="dirichlet: concentration, above 0  [default: 0.5]")] = None,
+    beta: Annotated[float | None, typer.Option(help="dirichlet: concentration, above 0 (default: 0.5)")] = None,
     minimum: Annotated[
-        int | None, typer.Option(help="dirichlet: samples each client gets at least  [default: 10]")
+        int | None, typer.Option(help="dirichlet: samples each client gets at least (default: 10)")
     ] = None,
-    labels: Annotated[int | None, typer.Option(help="labels_per_client: labels of each client  [default: 2]")] = None,
+    labels: Annotated[int | None, typer.Option(help="labels_per_client: labels of each client (default: 2)")] = None,
     p: Annotated[
-        float | None, typer.Option(help="majority: part from the client's own cluster, 0 to 1  [default: 0.5]")
+        float | None, typer.Option(help="majority: part from the client's own cluster, 0 to 1 (default: 0.5)")
     ] = None,
-    column: Annotated[str | None, typer.Option(help="by_column: whose a sample is  [default: client]")] = None,
+    column: Annotated[str | None, typer.Option(help="by_column: whose a sample is (default: client)")] = None,
     limit: Annotated[int | None, typer.Option(help="keep a random subset of at most so many training samples")] = None,
     seed: Annotated[int, typer.Option(help="seed of every draw")] = 0,
     validation: Annotated[float, typer.Option(help="part of each client's samples held out, below 1")] = 0.0,
-    transform: Annotated[Transform, typer.Option(help="transformation planted on groups")] = Transform("none"),
+    transform: Annotated[TransformName, typer.Option(help="transformation planted on groups")] = "none",
     groups: Annotated[int, typer.Option(help="number of planted groups")] = 2,
     per_sample: Annotated[bool, typer.Option("--per-sample", help="plant groups on samples, not on clients")] = False,
-    out: Annotated[Path | None, typer.Option(help="folder to write to  [default: a folder in the store]")] = None,
+    out: Annotated[Path | None, typer.Option(help="folder to write to (default: a folder in the store)")] = None,
 ) -> None:
     """Give the training samples of a data set to clients.
 
@@ -125,9 +117,9 @@ def partition_set(
     """
     store = places.store()
     settings = _settings(
-        kind.value,
+        kind,
         {"clients": clients, "beta": beta, "minimum": minimum, "labels": labels, "p": p, "column": column},
-        {"validation": validation, "transform": transform.value, "groups": groups, "per_sample": per_sample},
+        {"validation": validation, "transform": transform, "groups": groups, "per_sample": per_sample},
     )
     prepared = prepare(name, store, mirror=places.mirror())
     partition = ensure_partition(store, prepared, settings, limit=limit, seed=seed)
@@ -145,7 +137,9 @@ def partition_set(
 
 def _settings(kind: str, given: dict[str, Any], common: dict[str, Any]) -> PartitionSettings:
     """The settings of a scheme; options of other schemes are refused instead of ignored."""
-    scheme = SCHEMES[kind]
+    scheme = SCHEMES.get(kind)
+    if scheme is None:
+        raise PartitionError(f"there is no scheme {kind!r}; the schemes: {', '.join(SCHEMES)}")
     known = {each.name for each in fields(scheme)}
     chosen = {option: value for option, value in given.items() if value is not None}
     for option in chosen:
@@ -192,12 +186,12 @@ def add(
         Path, typer.Argument(help="a folder with one sub-folder of images per client, or a Parquet or CSV table")
     ],
     name: Annotated[str, typer.Option(help="what the data set is called")],
-    size: Annotated[str | None, typer.Option(help="images: HEIGHTxWIDTH  [default: the most common size]")] = None,
-    on_bad: Annotated[Bad, typer.Option(help="images that cannot be read")] = Bad("refuse"),
-    on_odd: Annotated[Odd, typer.Option(help="images of another size")] = Odd("refuse"),
+    size: Annotated[str | None, typer.Option(help="images: HEIGHTxWIDTH (default: the most common size)")] = None,
+    on_bad: Annotated[OnBad, typer.Option(help="images that cannot be read")] = "refuse",
+    on_odd: Annotated[OnOdd, typer.Option(help="images of another size")] = "refuse",
     labels: Annotated[Path | None, typer.Option(help="images: CSV with the columns file and label")] = None,
     client_column: Annotated[str, typer.Option(help="table: says whose a row is")] = "client",
-    label_column: Annotated[str | None, typer.Option(help="table: the label of a row  [default: no labels]")] = None,
+    label_column: Annotated[str | None, typer.Option(help="table: the label of a row (default: no labels)")] = None,
     test: Annotated[float, typer.Option(help="part of each client's samples that becomes the test part")] = 0.0,
     seed: Annotated[int, typer.Option(help="seed of the choice of the test part")] = 0,
     licence: Annotated[str, typer.Option(help="kept with the set")] = "not stated",
@@ -211,8 +205,8 @@ def add(
             name,
             store,
             size=_size(size),
-            on_bad=on_bad.value,
-            on_odd=on_odd.value,
+            on_bad=on_bad,
+            on_odd=on_odd,
             labels=labels,
             test=test,
             seed=seed,
@@ -284,9 +278,8 @@ def _print_partition(partition: Partition, prepared: Prepared) -> None:
     label_columns = [column for column in frame.columns if str(column).startswith("label_")]
     if len(label_columns) > _LABEL_COLUMNS:
         # Too wide for a terminal; the summary file has them all.
-        frame.insert(
-            int(frame.columns.get_loc(label_columns[0])), "labels held", (frame[label_columns] > 0).sum(axis=1)
-        )
+        held = (frame[label_columns] > 0).sum(axis=1)
+        frame.insert(list(frame.columns).index(label_columns[0]), "labels held", held)
         frame = frame.drop(columns=label_columns)
     names = prepared.manifest.class_names
     headings = {column: names[i] if i < len(names) else str(column) for i, column in enumerate(label_columns)}

@@ -1,0 +1,142 @@
+"""Reading images of any common format into bytes of one size and mode, with a reason for each that fails."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from data.errors import DataError
+
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm", ".pnm"})
+OnBad = Literal["refuse", "skip"]
+OnOdd = Literal["refuse", "skip", "resize"]
+_LISTED = 100
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """An image that was not taken, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A decoded image: uint8 (height, width) where it is grey, else (height, width, 3)."""
+
+    path: str
+    pixels: np.ndarray
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width."""
+        return int(self.pixels.shape[0]), int(self.pixels.shape[1])
+
+
+def image_files(folder: Path) -> list[Path]:
+    """The image files at any depth below a folder, sorted; hidden ones are passed over."""
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in SUFFIXES
+        and path.is_file()
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+
+
+def decode(path: Path) -> np.ndarray:
+    """One image as uint8: (height, width) where it is grey, else (height, width, 3).
+
+    Orientation tags are applied, an alpha channel is dropped, of an animation the first frame is taken. 16-bit grey is
+    divided by 257, floating-point grey must lie in [0, 1] and is multiplied by 255.
+
+    Raises:
+        DataError: the reason, without the path.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path) as opened:
+                opened.load()
+                image = ImageOps.exif_transpose(opened)
+                if image.mode in ("1", "L", "LA", "La"):
+                    return np.array(image.convert("L"))
+                if image.mode == "F" or image.mode.startswith("I"):
+                    return _to_bytes(np.asarray(image))
+                return np.array(image.convert("RGB"))
+    except DataError:
+        raise
+    except Exception as error:  # decoders raise nearly anything on broken files
+        raise DataError(f"unreadable or truncated ({' '.join(str(error).split()) or type(error).__name__})") from error
+
+
+def _to_bytes(values: np.ndarray) -> np.ndarray:
+    if values.dtype.kind == "f":
+        if not np.isfinite(values).all():
+            raise DataError(f"{int((~np.isfinite(values)).sum())} pixels are NaN or infinite")
+        low, high, top = 0.0, 1.0, 255.0
+    else:
+        low, high, top = 0, 65535, 1 / 257
+    if values.min() < low or values.max() > high:
+        raise DataError(f"pixels from {values.min():g} to {values.max():g}, expected {low:g} to {high:g}")
+    return np.round(values.astype(np.float64) * top).astype(np.uint8)
+
+
+def read_images(paths: list[Path], root: Path) -> tuple[list[Picture], list[Rejected]]:
+    """Decode every file, collecting all that fail; paths in the result are relative to `root`."""
+    pictures: list[Picture] = []
+    rejected: list[Rejected] = []
+    for path in paths:
+        name = path.relative_to(root).as_posix()
+        try:
+            pictures.append(Picture(name, decode(path)))
+        except DataError as error:
+            rejected.append(Rejected(name, str(error)))
+    return pictures, rejected
+
+
+def common_size(pictures: list[Picture]) -> tuple[int, int]:
+    """The most common (height, width); of equally common ones the largest."""
+    counts = Counter(picture.size for picture in pictures)
+    return max(counts, key=lambda size: (counts[size], size))
+
+
+def odd_sized(pictures: list[Picture], size: tuple[int, int]) -> list[Rejected]:
+    """The images whose size is another one."""
+    return [
+        Rejected(p.path, f"odd-sized: {p.size[0]}x{p.size[1]}, expected {size[0]}x{size[1]}")
+        for p in pictures
+        if p.size != size
+    ]
+
+
+def stack(pictures: list[Picture], size: tuple[int, int]) -> np.ndarray:
+    """One array, uint8 (n, channels, height, width): 1 channel if all images are grey, else 3.
+
+    Images of another size are resized to `size` (height, width), bilinear with antialiasing.
+    """
+    channels = 1 if all(picture.pixels.ndim == 2 for picture in pictures) else 3
+    stacked = np.empty((len(pictures), channels, *size), dtype=np.uint8)
+    for row, picture in zip(stacked, pictures, strict=True):
+        pixels = picture.pixels
+        if picture.size != size:
+            resized = Image.fromarray(pixels).resize((size[1], size[0]), Image.Resampling.BILINEAR)
+            pixels = np.array(resized)
+        # A grey image among coloured ones has three equal planes.
+        row[:] = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+    return stacked
+
+
+def listing(rejected: list[Rejected]) -> str:
+    """The rejected images, one a line; beyond 100 only their number."""
+    lines = [f"  {each.path}: {each.reason}" for each in rejected[:_LISTED]]
+    if len(rejected) > _LISTED:
+        lines.append(f"  and {len(rejected) - _LISTED} more")
+    return "\n".join(lines)
