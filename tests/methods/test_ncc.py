@@ -65,6 +65,21 @@ def test_training_goes_on_where_it_stopped(world):
     torch.testing.assert_close(server.tensors["prototypes"].norm(dim=1), torch.ones(4))
 
 
+@pytest.mark.parametrize("part", ["network.", "target.", "optimiser."])
+def test_every_part_of_the_memory_counts(world, part):
+    method = world.method("ncc", rounds=2)
+    _, (first, _) = world.run(method, 2)
+    message = method.broadcast(world.start(method), 0)
+    if part == "optimiser.":
+        other = {k: t for k, t in first.memory.items() if not k.startswith(part)}
+    else:
+        other = {k: t * 1.1 if k.startswith(part) and t.is_floating_point() else t for k, t in first.memory.items()}
+    losses = {
+        method.client_update(message, world.client(0, 2, memory)).metrics["loss"] for memory in (first.memory, other)
+    }
+    assert len(losses) == 2
+
+
 def test_before_the_first_round_there_is_no_model(world):
     for name in ("ncc", "kmeans"):
         method = world.method(name)
