@@ -156,6 +156,8 @@ def load_gaussian(request: Request) -> Loaded:
     o = request.options
     arrays: Arrays = {}
     for part, count in (("train", o["samples"]), ("test", o["test"])):
+        if part == "test" and not count:
+            continue
         x, y = synthetic.gaussian(o["clusters"], count, o["dimension"], o["seed"], part=part)
         arrays[f"{part}_x"], arrays[f"{part}_y"] = x, y
     return Loaded(arrays, "drawn: centres 5 * Bernoulli(0.5), unit variance", _cluster_names(o["clusters"]))
@@ -166,6 +168,8 @@ def load_subspace(request: Request) -> Loaded:
     o = request.options
     arrays: Arrays = {}
     for part, count in (("train", o["samples"]), ("test", o["test"])):
+        if part == "test" and not count:
+            continue
         x, y = synthetic.subspace(o["clusters"], count, o["dimension"], o["rank"], o["seed"], part=part)
         arrays[f"{part}_x"], arrays[f"{part}_y"] = x, y
     return Loaded(arrays, "drawn: random orthonormal bases, N(0, 1) coefficients", _cluster_names(o["clusters"]))
