@@ -1,0 +1,48 @@
+"""What many tests need: a quiet environment, a home of their own, and small runs on scikit-learn's digits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ.setdefault("DO_NOT_TRACK", "1")
+os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home folder; nothing of the user's environment reaches the test."""
+    monkeypatch.setenv("SHOAL_HOME", str(tmp_path))
+    for name in ("SHOAL_DATA_MIRROR", "MLFLOW_TRACKING_URI", "PREFECT_API_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+SMALL: dict[str, Any] = {
+    "method": {"name": "fedpnp"},
+    "data": {"name": "digits", "limit": 240},
+    "partition": {"kind": "iid", "clients": 3},
+    "model": {"encoder": "tiny-conv"},
+    "local": {"epochs": 1, "batch": 32},
+    "rounds": 3,
+    "workers": {"device": "cpu", "precision": "fp32", "slots": 1},
+    "tracking": {"mlflow": False, "prefect": "off"},
+}
+
+
+@pytest.fixture
+def small() -> Callable[..., Any]:
+    """Makes settings of a run of a few seconds, with changes laid over them."""
+    from flows.studies import merge
+    from tasks.settings import make_settings
+
+    return lambda **changes: make_settings(merge(SMALL, changes))

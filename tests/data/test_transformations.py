@@ -1,0 +1,136 @@
+import numpy as np
+import pytest
+import torch
+
+from data.errors import PartitionError
+from data.partition.make import make_partition
+from data.partition.schemes import IID, Dirichlet, Majority
+from data.view import DeviceData, all_samples, client_samples
+
+
+@pytest.fixture(scope="module")
+def on_device(digits):
+    return DeviceData(digits)
+
+
+@pytest.mark.parametrize("groups", [2, 4])
+def test_clients_are_rotated_by_their_group(digits, on_device, groups):
+    partition = make_partition(IID(clients=8, transform="rotation", groups=groups), digits)
+    assert partition.truth == tuple(k * groups // 8 for k in range(8))
+    for client, group in enumerate(partition.truth):
+        samples = client_samples(on_device, partition, client)
+        original = torch.from_numpy(np.array(digits.train_x[partition.of(client)]))
+        assert torch.equal(samples.raw(), torch.rot90(original, group * 4 // groups, dims=(-2, -1)))
+        assert torch.equal(samples.y(), torch.from_numpy(digits.train_y[partition.of(client)]))
+        assert torch.equal(samples.x(), samples.raw().float() / 255)
+    assert torch.equal(on_device.train_x, torch.from_numpy(np.array(digits.train_x)))
+
+
+def test_half_a_turn_is_half_a_turn(build):
+    partition = make_partition(IID(clients=2, transform="rotation"), build([0] * 8))
+    data = DeviceData(build([0] * 8))
+    turned = client_samples(data, partition, 1)
+    assert torch.equal(turned.raw(), data.train_x[turned.index].flip(-1, -2))
+
+
+def test_permuted_labels(digits, on_device):
+    partition = make_partition(IID(clients=8, transform="label_permutation", groups=4), digits, seed=1)
+    maps = {partition.transformations[t].labels for t in np.unique(partition.transformation)}
+    assert len(maps) == 4
+    assert () in maps
+    for client, group in enumerate(partition.truth):
+        labels = partition.transformations[partition.transformation[partition.client == client][0]].labels
+        original = digits.train_y[partition.of(client)]
+        given = client_samples(on_device, partition, client).y().numpy()
+        if group == 0:
+            assert np.array_equal(given, original)
+        else:
+            assert sorted(labels) == list(range(10))
+            assert np.array_equal(given, np.array(labels)[original])
+    other = make_partition(IID(clients=8, transform="label_permutation", groups=4), digits, seed=2)
+    assert other.transformations != partition.transformations
+
+
+def test_each_group_swaps_a_pair_of_its_own(digits, on_device):
+    partition = make_partition(IID(clients=4, transform="label_swap", groups=4), digits)
+    for group in range(4):
+        original = digits.train_y[partition.of(group)]
+        given = client_samples(on_device, partition, group).y().numpy()
+        a, b = 2 * group, 2 * group + 1
+        expected = np.where(original == a, b, np.where(original == b, a, original))
+        assert np.array_equal(given, expected)
+        assert not np.array_equal(given, original)
+
+
+def test_groups_of_samples(digits, on_device):
+    settings = Majority(clients=4, p=0.75, transform="rotation", groups=4, per_sample=True)
+    partition = make_partition(settings, digits)
+    for client in range(4):
+        groups = partition.transformation[partition.client == client]
+        counts = np.bincount(groups, minlength=4)
+        assert counts.argmax() == client
+        assert counts[client] >= int(0.75 * counts.sum())
+    assert partition.truth == (0, 1, 2, 3)
+    samples = all_samples(on_device, partition)
+    positions = torch.arange(0, len(samples), 7)
+    assert torch.equal(samples.raw()[positions], samples.raw(positions))
+    turns = samples.transformation[5]
+    assert torch.equal(samples.raw()[5], torch.rot90(on_device.train_x[samples.index[5]], int(turns), dims=(-2, -1)))
+
+
+def test_groups_of_samples_are_even_in_other_schemes(digits):
+    for scheme in (IID, Dirichlet):
+        partition = make_partition(scheme(transform="rotation", groups=4, per_sample=True), digits)
+        assert np.ptp(np.bincount(partition.transformation)) <= 1
+        assert partition.truth == ()
+
+
+def test_no_group_of_samples_at_p_zero(digits):
+    partition = make_partition(Majority(clients=4, p=0, transform="rotation", groups=4, per_sample=True), digits)
+    assert partition.truth == ()
+
+
+def test_two_groups_of_samples_are_the_clusters_of_majority(digits):
+    partition = make_partition(Majority(clients=2, p=1, transform="rotation", groups=2, per_sample=True), digits)
+    assert {partition.transformations[t].degrees for t in partition.transformation[partition.client == 1]} == {180}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"transform": "rotation", "groups": 3}, "groups is 3, expected 2 or 4"),
+        ({"transform": "rotation", "groups": 1}, "expected 2 or 4"),
+        ({"transform": "rotation", "groups": 4, "clients": 3}, "groups is 4 with 3 clients"),
+        ({"transform": "label_swap", "groups": 6, "clients": 8}, "lower groups"),
+    ],
+)
+def test_impossible_transformations(digits, settings, message):
+    with pytest.raises(PartitionError, match=message):
+        make_partition(IID(**settings), digits)
+
+
+def test_transformations_that_do_not_fit_the_data(build):
+    with pytest.raises(PartitionError, match=r"needs square images.*shape \(1, 4, 6\)"):
+        make_partition(IID(transform="rotation"), build([0, 1] * 10, shape=(1, 4, 6)))
+    with pytest.raises(PartitionError, match="holds vectors"):
+        make_partition(IID(transform="rotation"), build([0, 1] * 10, shape=(4,), kind="vector"))
+    with pytest.raises(PartitionError, match="has no labels"):
+        make_partition(IID(transform="label_swap"), build(20))
+    with pytest.raises(PartitionError, match="distinct permutations of 2 labels"):
+        make_partition(IID(transform="label_permutation", groups=3), build([0, 1] * 10))
+
+
+def test_samples_without_labels(build):
+    data = build(20)
+    samples = all_samples(DeviceData(data), make_partition(IID(clients=2), data))
+    assert len(samples) == 20
+    with pytest.raises(ValueError, match="no labels"):
+        samples.y()
+
+
+def test_text_and_vectors_stay_as_they_are(build):
+    for kind, dtype in (("text", torch.int32), ("vector", torch.float32)):
+        data = build([0, 1] * 10, shape=(6,), kind=kind)
+        samples = client_samples(DeviceData(data), make_partition(IID(clients=2), data), 0)
+        assert samples.x().dtype == dtype
+        assert torch.equal(samples.x(), samples.raw())

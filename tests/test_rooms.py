@@ -1,0 +1,66 @@
+"""Imports point down the stairs, and nothing below `tasks` knows the orchestration."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+STAIRS = ["flows", "tasks", "methods", "models", "data"]
+MAY = {
+    "data": {"data"},
+    "models": {"models"},
+    "methods": {"methods", "models", "data"},
+    "tasks": {"tasks", "methods", "models", "data"},
+    "flows": {"flows", "tasks", "methods", "models", "data", "studies"},
+}
+OUTSIDERS = {"prefect", "mlflow", "dvc", "pydantic", "typer"}
+
+
+def imported(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names.add(node.module.split(".")[0])
+    return names
+
+
+@pytest.mark.parametrize("room", STAIRS)
+def test_imports_point_down(room: str) -> None:
+    files = [p for p in (ROOT / room).rglob("*.py") if "store" not in p.relative_to(ROOT).parts[:2]]
+    assert files
+    for path in files:
+        names = imported(path)
+        assert names & set(STAIRS) <= MAY[room], path
+        if room in ("data", "models", "methods"):
+            assert not names & OUTSIDERS, path
+
+
+def test_no_import_cycles() -> None:
+    graph: dict[str, set[str]] = {}
+    for room in STAIRS:
+        for path in (ROOT / room).rglob("*.py"):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            graph[name] = set()
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.ImportFrom) and node.module:
+                    graph[name] |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    done: set[str] = set()
+
+    def visit(name: str, above: tuple[str, ...]) -> None:
+        assert name not in above, " -> ".join((*above, name))
+        if name in graph and name not in done:
+            for below in graph[name] - {name}:
+                visit(below, (*above, name))
+            done.add(name)
+
+    for name in graph:
+        visit(name, ())
+
+
+def test_mlflow_folder_holds_no_python() -> None:
+    assert not list((ROOT / "mlflow").rglob("*.py"))
