@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from numbers import Integral, Real
 from typing import ClassVar, Literal, get_args
 
 from data.errors import PartitionError
@@ -20,7 +21,7 @@ class PartitionSettings:
 
     clients: int = setting(5, "number of clients", ge=1)
     validation: float = setting(0.0, "part of each client's samples held out as its validation split", ge=0, lt=1)
-    transform: TransformName = setting("none", "transformation planted on groups of clients or samples")  # noqa: RUF009
+    transform: TransformName = setting("none", "transformation planted on groups of clients or samples")
     groups: int = setting(2, "number of planted groups; without a transformation of no effect", ge=1)
     per_sample: bool = setting(False, "give each sample its own group, instead of client k group k*groups//clients")
 
@@ -99,8 +100,10 @@ def check_settings(settings: PartitionSettings) -> None:
             limit = each.metadata.get(bound)
             if limit is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                raise PartitionError(f"{settings.kind}.{each.name} is {value!r}, expected a number {word} {limit}")
+            # A number's default says which kind is meant: clients is whole, beta is not.
+            kind, noun = (Integral, "a whole number") if isinstance(each.default, int) else (Real, "a number")
+            if isinstance(value, bool) or not isinstance(value, kind) or not math.isfinite(value):
+                raise PartitionError(f"{settings.kind}.{each.name} is {value!r}, expected {noun} {word} {limit}")
             inside = {"gt": value > limit, "ge": value >= limit, "lt": value < limit, "le": value <= limit}[bound]
             if not inside:
                 raise PartitionError(f"{settings.kind}.{each.name} is {value}, expected {word} {limit}")

@@ -1,0 +1,123 @@
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from data.errors import DataError, PartitionError, ShoalError
+from data.partition.table import load_partition
+from flows import places
+from flows.cli_data import app
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("SHOAL_HOME", str(tmp_path))
+    monkeypatch.delenv("SHOAL_DATA_MIRROR", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+    return tmp_path
+
+
+def shoal(*arguments):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if isinstance(result.exception, ShoalError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_places(home, monkeypatch):
+    assert places.store() == home / "data" / "store"
+    assert places.runs() == home / "runs"
+    assert places.mirror() is None
+    monkeypatch.setenv("SHOAL_DATA_MIRROR", str(home / "nowhere"))
+    with pytest.raises(DataError, match=r"SHOAL_DATA_MIRROR is .* not a folder"):
+        places.mirror()
+    monkeypatch.setenv("SHOAL_DATA_MIRROR", str(home))
+    assert places.mirror() == home.resolve()
+    monkeypatch.delenv("SHOAL_HOME")
+    monkeypatch.chdir(home)
+    assert places.home() == home
+
+
+def test_prepare_partition_show_list(home):
+    assert "1,437" in shoal("prepare", "digits")
+    output = shoal(
+        "partition", "digits", "--kind", "dirichlet", "--beta", "0.5", "--clients", "4", "--validation", "0.1"
+    )
+    assert "digits, dirichlet: 4 clients" in output
+    (folder,) = (places.store() / "partitions").iterdir()
+    assert {p.name for p in folder.iterdir()} == {"partition.parquet", "partition.json", "summary.csv", "labels.png"}
+    assert load_partition(folder).digest in output
+    shown = shoal("show", folder, "--images", home / "clients.png")
+    assert load_partition(folder).digest in shown
+    assert Image.open(home / "clients.png").size[0] > 100
+    assert shoal("show", folder.name) != ""
+    assert "scikit-learn" in shoal("show", "digits", "--images", home / "sheet.png")
+    listed = shoal("list")
+    assert "cifar100" in listed
+    assert "yes" in listed
+
+
+def test_out_takes_only_a_new_folder_or_a_partition(home):
+    for seed in (0, 1):
+        shoal("partition", "digits", "--out", home / "out" / "p", "--seed", seed, "--limit", 100)
+    assert load_partition(home / "out" / "p").settings["seed"] == 1
+    with pytest.raises(PartitionError, match="other files"):
+        shoal("partition", "digits", "--out", home)
+
+
+def test_options_of_a_set():
+    assert "gaussian-clusters3-seed1" in shoal("prepare", "gaussian", "-o", "clusters=3", "--option", "seed=1")
+    assert "gaussian-clusters3-seed1" in shoal("list")
+    assert "cluster 2" in shoal("show", "gaussian-clusters3-seed1")
+    for option in ("clusters", "clusters=x"):
+        with pytest.raises(DataError, match="expected NAME=NUMBER"):
+            shoal("prepare", "gaussian", "-o", option)
+
+
+def test_add_and_partition_own_data(home):
+    for client in ("a", "b"):
+        (home / "photos" / client).mkdir(parents=True)
+        for i in range(3):
+            Image.fromarray(np.full((4, 5), 40 * i, np.uint8)).save(home / "photos" / client / f"{i}.png")
+    assert "folder photos, 6 images of 2 clients" in shoal("add", home / "photos", "--name", "mine", "--size", "4x5")
+    assert "mine, by_column: 2 clients" in shoal("partition", "mine", "--kind", "by_column")
+    frame = pd.DataFrame({"site": [1, 1, 2, 2], "v": [1.0, 2, 3, 4]})
+    frame.to_csv(home / "t.csv", index=False)
+    assert "4 rows of 2 clients" in shoal("add", home / "t.csv", "--name", "rows", "--client-column", "site")
+    assert "your own: table t.csv" in shoal("list")
+    with pytest.raises(DataError, match="HEIGHTxWIDTH"):
+        shoal("add", home / "photos", "--name", "other", "--size", "big")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["partition", "digits", "--beta", "1"], "--beta belongs to dirichlet, not to iid"),
+        (["partition", "digits", "--kind", "random"], "no scheme 'random'; the schemes: iid"),
+        (["partition", "digits", "--clients", "0"], "iid.clients is 0"),
+        (["partition", "digitz"], "did you mean 'digits'"),
+        (["show", "mnist"], "Run `shoal data prepare mnist`"),
+        (["show", "nothing"], "neither a prepared data set nor"),
+    ],
+)
+def test_errors_reach_the_caller(arguments, message):
+    with pytest.raises(ShoalError, match=message):
+        shoal(*arguments)
+
+
+def test_a_partition_of_a_changed_set_is_refused(home):
+    pd.DataFrame({"client": [1, 1, 2, 2], "v": [1.0, 2, 3, 4]}).to_csv(home / "t.csv", index=False)
+    shoal("add", home / "t.csv", "--name", "rows")
+    shoal("partition", "rows", "--kind", "by_column")
+    (folder,) = (places.store() / "partitions").iterdir()
+    pd.DataFrame({"client": [1, 1, 2, 2], "v": [9.0, 2, 3, 4]}).to_csv(home / "t.csv", index=False)
+    shoal("add", home / "t.csv", "--name", "rows", "--force")
+    with pytest.raises(PartitionError, match="another version of 'rows'"):
+        shoal("show", folder)
+
+
+@pytest.mark.parametrize("command", ["list", "prepare", "partition", "show", "add"])
+def test_help_ends_in_an_example(command):
+    assert f"Example: shoal data {command}" in shoal(command, "--help")
