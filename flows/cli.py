@@ -159,7 +159,9 @@ def compare(
     if study is not None:
         path = study_folder(study, scale) / "result.json"
         if not path.exists():
-            raise StudyError(f"study {study!r} has no result at scale {scale!r} yet: shoal study {study} --scale {scale}")
+            raise StudyError(
+                f"study {study!r} has no result at scale {scale!r} yet: shoal study {study} --scale {scale}"
+            )
         names = read_json(path)["runs"]
     if not names:
         raise ShoalError("nothing to compare: name runs, or --study NAME")
@@ -179,7 +181,9 @@ def results_table(results: list[dict[str, Any]]) -> Table:
         scores = [f"{r['metrics'][m]:.3f}" if m in r["metrics"] else "" for m in metrics]
         moved = [f"{r['bytes'][way] / 1e6:.1f}" for way in ("up", "down", "d2d")]
         name = Path(r["run"]).name
-        table.add_row(name, r["method"], r["data"], str(r["rounds"]), r["status"], *scores, *moved, f"{r['seconds']:.0f}")
+        table.add_row(
+            name, r["method"], r["data"], str(r["rounds"]), r["status"], *scores, *moved, f"{r['seconds']:.0f}"
+        )
     return table
 
 

@@ -29,17 +29,15 @@ from tasks.world import World
 
 def prepare_data(settings: Settings) -> Prepared:
     """The run's data set, prepared if it is not yet."""
-    return prepare(
-        settings.data.name, places.store(), mirror=places.mirror(), options=settings.data.options or None
-    )
+    return prepare(settings.data.name, places.store(), mirror=places.mirror(), options=settings.data.options or None)
 
 
 def prepare_partition(settings: Settings, prepared: Prepared) -> tuple[Path, Partition]:
     """The run's partition, made if it is not yet, and its folder."""
     scheme = settings.dataclass("partition")
-    arguments = {"limit": settings.data.limit, "seed": settings.seed}
-    partition = ensure_partition(places.store(), prepared, scheme, **arguments)
-    return partition_folder(places.store(), prepared, scheme, **arguments), partition
+    limit, seed = settings.data.limit, settings.seed
+    partition = ensure_partition(places.store(), prepared, scheme, limit=limit, seed=seed)
+    return partition_folder(places.store(), prepared, scheme, limit, seed), partition
 
 
 def new_run(settings: Settings, partition: Path | None = None) -> RunFolder:

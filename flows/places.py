@@ -27,6 +27,11 @@ def runs() -> Path:
     return home() / "runs"
 
 
+def mlflow_store() -> Path:
+    """The embedded MLflow store."""
+    return home() / "mlflow"
+
+
 def mirror() -> Path | None:
     """The folder of raw data sets that SHOAL_DATA_MIRROR names; None where it is not set.
 

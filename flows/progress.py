@@ -44,9 +44,7 @@ def progress(console: Console, label: str = "") -> Iterator[Observer]:
                 bars.advance(clients)
             elif kind == "round_finished":
                 shown = {k: v for k, v in event["metrics"].items() if k in ("acc", "nmi", "ari", "loss")}
-                bars.update(
-                    rounds, completed=event["round"], note=" ".join(f"{k} {v:.3f}" for k, v in shown.items())
-                )
+                bars.update(rounds, completed=event["round"], note=" ".join(f"{k} {v:.3f}" for k, v in shown.items()))
             if kind in WARNINGS:
                 console.print(f"[yellow]warning[/] {event.get('message', kind)}", highlight=False)
 

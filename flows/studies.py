@@ -56,7 +56,9 @@ class Cell:
 
 def study_names() -> list[str]:
     """All studies."""
-    return sorted(p.name.removesuffix(".yaml") for p in resources.files("studies").iterdir() if p.name.endswith(".yaml"))
+    return sorted(
+        p.name.removesuffix(".yaml") for p in resources.files("studies").iterdir() if p.name.endswith(".yaml")
+    )
 
 
 def load_study(name: str) -> dict[str, Any]:
@@ -75,14 +77,14 @@ def merge(base: dict[str, Any], *changes: dict[str, Any] | None) -> dict[str, An
     result = copy.deepcopy(base)
     for change in changes:
         for key, value in (change or {}).items():
-            old = result.get(key)
+            old: Any = result.get(key)
             same = isinstance(old, dict) and isinstance(value, dict)
             tag = {"method": "name", "partition": "kind"}.get(key)
             if same and tag and tag in value and old.get(tag) != value[tag]:
                 kept = {k: old[k] for k in ("clients", "validation") if k in old} if key == "partition" else {}
                 result[key] = {**kept, **value}
             else:
-                result[key] = merge(old, value) if same else copy.deepcopy(value)  # type: ignore[arg-type]
+                result[key] = merge(old, value) if same else copy.deepcopy(value)
     return result
 
 
@@ -129,9 +131,7 @@ def run_study(
     study = load_study(name)
     planned = cells(study, scale, seeds)
     if overrides:
-        planned = [
-            Cell(c.row, c.column, c.seed, make_settings(merge(c.settings.plain(), overrides))) for c in planned
-        ]
+        planned = [Cell(c.row, c.column, c.seed, make_settings(merge(c.settings.plain(), overrides))) for c in planned]
     first = planned[0].settings
     device = resolve_device(first.workers.device)
     runs: list[tuple[Cell, RunFolder]] = []

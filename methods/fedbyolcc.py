@@ -32,7 +32,7 @@ class FedBYOLCCSettings:
     """Hyper-parameters of FedBYOLCC. The paper gives the cluster loss's temperature; the rest is ours."""
 
     momentum: float = setting(0.99, "share of itself that the target keeps in each step", ge=0, le=1)
-    target: TargetStart = setting(  # noqa: RUF009 (a dataclass field)
+    target: TargetStart = setting(
         "restart", "at the start of a round, restart the target from the broadcast weights, or keep the client's own"
     )
     tau_cluster: float = setting(1.0, "temperature of the cluster loss", gt=0)

@@ -45,8 +45,9 @@ class FedCC(ClusterMethod):
         def step(positions: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
             with context.autocast():
                 now = network(views(client.train, positions, recipe, generator))
-            instance = contrastive(*now.z.chunk(2), s.tau_instance)
-            cluster = cluster_contrastive(*now.y.chunk(2), s.tau_cluster)
+            (z_a, z_b), (y_a, y_b) = now.z.chunk(2), now.y.chunk(2)
+            instance = contrastive(z_a, z_b, s.tau_instance)
+            cluster = cluster_contrastive(y_a, y_b, s.tau_cluster)
             confidence = now.y.detach().max(1).values.mean()
             return instance + s.alpha * cluster, {
                 "loss_instance": instance,

@@ -66,7 +66,7 @@ def past_negatives(y_a: Tensor, y_b: Tensor, mu: float, kind: Similarity) -> tup
         )
     others = ~torch.eye(len(y_a), dtype=torch.bool, device=y_a.device)
     aa, ab, bb = similarity(y_a, y_a, kind), similarity(y_a, y_b, kind), similarity(y_b, y_b, kind)
-    return others & (aa < mu) & (ab < mu), others & (bb < mu) & (ab.T < mu)
+    return others & (aa < mu) & (ab < mu), others & (bb < mu) & (mu > ab.T)
 
 
 class FedPNP(ClusterMethod):
@@ -106,7 +106,8 @@ class FedPNP(ClusterMethod):
             with torch.no_grad(), context.autocast():
                 # Round 1 has no past: the current soft labels stand in.
                 labels = now.y.detach() if past is None else past(x).y
-            pools = past_negatives(*labels.chunk(2), s.mu, s.similarity)
+            past_a, past_b = labels.chunk(2)
+            pools = past_negatives(past_a, past_b, s.mu, s.similarity)
             instance = contrastive(z_a, z_b, s.tau_instance, pools, decoupled=s.decoupled)
             cluster = cluster_contrastive(y_a, y_b, s.tau_cluster)
             n = len(y_a)

@@ -19,7 +19,7 @@ def seeded(build: Callable[[], nn.Module], context: Context, purpose: str = "ini
         torch.manual_seed(stream_seed(context.seed, purpose))
         network = build()
     # Channels-last is faster for convolutions on CPUs and GPUs alike.
-    return network.to(context.device, memory_format=torch.channels_last)
+    return network.to(context.device).to(memory_format=torch.channels_last)
 
 
 def build_optimiser(

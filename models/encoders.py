@@ -54,11 +54,11 @@ class ResNet18(nn.Module):
         self.net = resnet18(weights=None)
         if stem == "cifar":
             self.net.conv1 = nn.Conv2d(shape[0], 64, 3, padding=1, bias=False)
-            self.net.maxpool = nn.Identity()  # type: ignore[assignment]
+            self.net.maxpool = nn.Identity()
         else:
             self.net.conv1 = nn.Conv2d(shape[0], 64, 7, stride=2, padding=3, bias=False)
         self.features = self.net.fc.in_features
-        self.net.fc = nn.Identity()  # type: ignore[assignment]
+        self.net.fc = nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         """Features (n, 512)."""

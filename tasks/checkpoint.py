@@ -5,8 +5,8 @@
       server.safetensors  the server state          } kept for the newest few rounds
       links.json          versions of memory and inbox }
 
-A client's private memory is written once per change, as memory/<client>/<round>.safetensors, and its pending peer messages
-as memory/<client>/inbox/<round>-<sender>.safetensors; links.json says which versions belong to the round.
+A client's private memory is written once per change, as memory/<client>/<round>.safetensors, and its pending peer
+messages as memory/<client>/inbox/<round>-<sender>.safetensors; links.json says which versions belong to the round.
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ def open_round(run: RunFolder, server: Server) -> Path:
     return scratch
 
 
-def close_round(run: RunFolder, scratch: Path, server: Server, links: Links, manifest: dict[str, Any], keep: int) -> None:
+def close_round(
+    run: RunFolder, scratch: Path, server: Server, links: Links, manifest: dict[str, Any], keep: int
+) -> None:
     """Finish the checkpoint: memories are in place first, the rename makes it valid, old server states go last.
 
     Raises:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -162,7 +163,7 @@ class Engine:
         links = self.next_links(round, chosen, done)
         metrics = self.evaluate(following, str(scratch / SERVER), links)
         evaluated = time.perf_counter()
-        manifest = {
+        manifest: dict[str, Any] = {
             "metrics": metrics,
             "clients": [self.client_row(round, done[client]) for client in sorted(done)],
             "left_out": sorted(set(chosen) - set(done)),
@@ -240,7 +241,7 @@ class Engine:
             ]
             request = {"do": "train", "run": str(self.run.path), "round": round, "clients": entries}
             name = f"round {round}, clients {', '.join(map(str, cohort))}"
-            futures[self.runner.submit("train", name, lambda r=request: self.call(r))] = cohort
+            futures[self.runner.submit("train", name, partial(self.call, request))] = cohort
         for future in as_completed(futures):
             cohort = futures[future]
             try:

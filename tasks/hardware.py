@@ -49,7 +49,7 @@ def resolve(settings: Settings) -> dict[str, Any]:
 
 
 def describe() -> dict[str, Any]:
-    """This machine, for lineage and reports."""
+    """The machine at hand, for lineage and reports."""
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {
         "cores": len(os.sched_getaffinity(0)),

@@ -14,12 +14,12 @@ def run_result(run: RunFolder) -> dict[str, Any]:
     skip = {"round", "clients", "left_out", "bytes_up", "bytes_down", "bytes_d2d", "finished_at"}
     names = [c for c in rounds.columns if c not in skip and not c.startswith("seconds_")]
     evaluated = rounds.dropna(subset=names, how="all") if names else rounds[:0]
-    last = evaluated.iloc[-1][names].dropna() if len(evaluated) else {}
+    last: dict[str, Any] = dict(evaluated.iloc[-1][names].dropna()) if len(evaluated) else {}
     return {
         "run": str(run.path),
         "status": status["state"],
         "rounds": int(status["round"]),
-        "metrics": {name: float(value) for name, value in dict(last).items()},
+        "metrics": {name: float(value) for name, value in last.items()},
         "bytes": {k: int(rounds[f"bytes_{k}"].sum()) if len(rounds) else 0 for k in ("up", "down", "d2d")},
         "seconds": round(float(rounds["seconds_round"].sum()), 3) if len(rounds) else 0.0,
         "mlflow_run": run.lineage().get("mlflow_run"),

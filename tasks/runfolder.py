@@ -1,8 +1,8 @@
 """A run is a folder: settings, lineage, status, events, and two tables; MLflow, Prefect and reports are views of it.
 
-    runs/20260131-120000_fedpnp_mnist_1a2b3c4d/
-      settings.yaml  lineage.json  status.json  events.jsonl  rounds.parquet  clients.parquet
-      rounds/0007/  memory/<client>/<round>.safetensors  work/  figures/  report.html
+runs/20260131-120000_fedpnp_mnist_1a2b3c4d/
+settings.yaml  lineage.json  status.json  events.jsonl  rounds.parquet  clients.parquet
+rounds/0007/  memory/<client>/<round>.safetensors  work/  figures/  report.html
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union, get_type_hints
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
@@ -66,9 +66,6 @@ def section(source: type, tag: tuple[str, str] | None = None, *, optional: bool 
 
 METHOD_SECTIONS = {name: section(method.Settings, ("name", name)) for name, method in METHODS.items()}
 PARTITION_SECTIONS = {kind: section(scheme, ("kind", kind)) for kind, scheme in SCHEMES.items()}
-LocalSection = section(LocalSettings, optional=True)
-ModelSection = section(ModelSettings, optional=True)
-AugmentSection = section(AugmentSettings)
 
 
 class DataSection(Section):
@@ -121,25 +118,36 @@ class TrackingSection(Section):
     prefect: Literal["auto", "on", "off"] = Field("auto", description="auto: where a Prefect server answers")
 
 
-MethodUnion = Annotated[Union[tuple(METHOD_SECTIONS.values())], Field(discriminator="name")]  # type: ignore[valid-type] # noqa: UP007
-PartitionUnion = Annotated[Union[tuple(PARTITION_SECTIONS.values())], Field(discriminator="kind")]  # type: ignore[valid-type] # noqa: UP007
+if TYPE_CHECKING:
+    # Made at run time: to a type checker a section of these is anything.
+    MethodUnion: TypeAlias = Any
+    PartitionUnion: TypeAlias = Any
+    LocalSection: TypeAlias = Any
+    ModelSection: TypeAlias = Any
+    AugmentSection: TypeAlias = Any
+else:
+    LocalSection = section(LocalSettings, optional=True)
+    ModelSection = section(ModelSettings, optional=True)
+    AugmentSection = section(AugmentSettings)
+    MethodUnion = Annotated[Union[tuple(METHOD_SECTIONS.values())], Field(discriminator="name")]  # noqa: UP007
+    PartitionUnion = Annotated[Union[tuple(PARTITION_SECTIONS.values())], Field(discriminator="kind")]  # noqa: UP007
 
 
 class Settings(Section):
     """Everything that decides what a run computes, and where it runs and is shown."""
 
-    method: MethodUnion = Field(default_factory=METHOD_SECTIONS["fedpnp"])  # type: ignore[valid-type]
-    data: DataSection = Field(default_factory=DataSection)
-    partition: PartitionUnion = Field(default_factory=PARTITION_SECTIONS["iid"])  # type: ignore[valid-type]
-    model: ModelSection = Field(default_factory=ModelSection)  # type: ignore[valid-type]
+    method: MethodUnion = Field(default_factory=METHOD_SECTIONS["fedpnp"])
+    data: DataSection = DataSection()
+    partition: PartitionUnion = Field(default_factory=PARTITION_SECTIONS["iid"])
+    model: ModelSection = ModelSection()
     rounds: int = Field(10, ge=1, description="communication rounds")
-    local: LocalSection = Field(default_factory=LocalSection)  # type: ignore[valid-type]
-    augment: AugmentSection = Field(default_factory=AugmentSection)  # type: ignore[valid-type]
-    participation: ParticipationSection = Field(default_factory=ParticipationSection)
-    evaluate: EvaluateSection = Field(default_factory=EvaluateSection)
-    checkpoint: CheckpointSection = Field(default_factory=CheckpointSection)
-    workers: WorkersSection = Field(default_factory=WorkersSection)
-    tracking: TrackingSection = Field(default_factory=TrackingSection)
+    local: LocalSection = LocalSection()
+    augment: AugmentSection = AugmentSection()
+    participation: ParticipationSection = ParticipationSection()
+    evaluate: EvaluateSection = EvaluateSection()
+    checkpoint: CheckpointSection = CheckpointSection()
+    workers: WorkersSection = WorkersSection()
+    tracking: TrackingSection = TrackingSection()
     seed: int = Field(0, ge=0, description="seed of every random draw")
 
     @model_validator(mode="before")
@@ -300,5 +308,5 @@ def known_keys(raw: dict[str, Any], steps: list[str]) -> list[str]:
         chosen = given if isinstance(given, str) else (given or {}).get(tag, default)
         return list(sections[chosen].model_fields)
     field = Settings.model_fields.get(steps[0])
-    model = field.default_factory if field is not None else None
+    model = field.annotation if field is not None else None
     return list(getattr(model, "model_fields", {}))

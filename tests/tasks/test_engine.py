@@ -159,9 +159,7 @@ def test_changed_byte_in_a_checkpoint_is_noticed(home: Path, small: Make) -> Non
         checkpoint.load_round(run, 1)
 
 
-def test_full_disk_while_checkpointing_loses_nothing(
-    home: Path, small: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_while_checkpointing_loses_nothing(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = straight(small())
     run = new_run(small())
     real = os.fsync
