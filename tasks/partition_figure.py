@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -54,7 +55,8 @@ def partition_figure(partition: Partition, prepared: Prepared, path: Path) -> Pa
     longest = max(map(len, names))
     axes.set_xticks(*_thinned(names), rotation=90 if longest > 4 else 0)
     axes.set_xlabel("client")
-    axes.set_title(_title(partition), fontsize=10)
+    # Over the whole figure, and broken into lines that fit it.
+    figure.suptitle(textwrap.fill(_title(partition), int(width * 11)), fontsize=10)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150, format="png")
     return path
