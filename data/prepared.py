@@ -86,9 +86,7 @@ class Prepared:
         """The part of the manifest that methods see."""
         m = self.manifest
         vocabulary = m.extra.get("vocabulary")
-        return DataSpec(
-            m.name, m.kind, m.shape, m.classes, m.train, m.test, len(vocabulary) if vocabulary else None
-        )
+        return DataSpec(m.name, m.kind, m.shape, m.classes, m.train, m.test, len(vocabulary) if vocabulary else None)
 
     def column(self, name: str) -> np.ndarray:
         """A per-training-sample column kept with the set (natural clients: `client`), shape (train,).
@@ -173,8 +171,7 @@ def check_arrays(manifest: Manifest, arrays: Mapping[str, np.ndarray | None]) ->
             continue
         if x.dtype != expected or x.shape != (count, *manifest.shape):
             raise DataError(
-                f"{part}_x of {manifest.name!r} is {x.dtype} {x.shape}, expected {expected} "
-                f"{(count, *manifest.shape)}"
+                f"{part}_x of {manifest.name!r} is {x.dtype} {x.shape}, expected {expected} {(count, *manifest.shape)}"
             )
         if expected.kind == "f":
             bad = ~np.isfinite(x.reshape(count, -1)).all(axis=1)

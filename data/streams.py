@@ -43,6 +43,4 @@ class Streams:
 
     def numpy(self, purpose: str) -> np.random.Generator:
         """A fresh numpy generator; asking twice gives the same draws twice."""
-        return np.random.default_rng(
-            stream_seed(self.seed, purpose, round=self.round, client=self.client)
-        )
+        return np.random.default_rng(stream_seed(self.seed, purpose, round=self.round, client=self.client))

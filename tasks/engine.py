@@ -165,7 +165,7 @@ class Engine:
         evaluated = time.perf_counter()
         manifest: dict[str, Any] = {
             "metrics": metrics,
-            "clients": [self.client_row(round, done[client]) for client in sorted(done)],
+            "clients": [client_row(round, done[client]) for client in sorted(done)],
             "left_out": sorted(set(chosen) - set(done)),
             "finished_at": now(),
             "seconds": {
@@ -309,17 +309,12 @@ class Engine:
                 links.inbox.setdefault(peer, []).append(target)
         return links
 
-    def client_row(self, round: int, done: dict[str, Any]) -> dict[str, Any]:
-        """A row of the clients table."""
-        keys = ("client", "samples", "bytes_up", "bytes_down", "bytes_d2d", "seconds")
-        return {"round": round, **{k: done[k] for k in keys}, **done["metrics"]}
-
     def keep_rows(self, manifest: dict[str, Any]) -> None:
         """Add a round's manifest to both tables."""
         rows = manifest.get("clients")
         if rows is None:
             return  # round 0
-        self.client_rows += rows
+        self.client_rows += [in_order(row) for row in rows]
         totals = {key: sum(row[key] for row in rows) for key in ("bytes_up", "bytes_down", "bytes_d2d")}
         seconds = {f"seconds_{key}": value for key, value in manifest["seconds"].items()}
         self.round_rows.append(
@@ -330,7 +325,7 @@ class Engine:
                 **totals,
                 **seconds,
                 "finished_at": manifest["finished_at"],
-                **manifest["metrics"],
+                **dict(sorted(manifest["metrics"].items())),
             }
         )
 
@@ -349,6 +344,19 @@ class Engine:
         entry = self.run.event(kind, **facts)
         for observer in self.observers:
             observer(entry)
+
+
+ROW = ("round", "client", "samples", "bytes_up", "bytes_down", "bytes_d2d", "seconds")
+
+
+def client_row(round: int, done: dict[str, Any]) -> dict[str, Any]:
+    """A row of the clients table: what was counted, then the client's own metrics."""
+    return in_order({"round": round, **{key: done[key] for key in ROW[1:]}, **done["metrics"]})
+
+
+def in_order(row: dict[str, Any]) -> dict[str, Any]:
+    """The columns of a client row in one order, whether it comes from memory or from a file with sorted keys."""
+    return {key: row[key] for key in ROW} | {key: row[key] for key in sorted(row.keys() - set(ROW))}
 
 
 @contextlib.contextmanager

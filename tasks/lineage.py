@@ -21,8 +21,8 @@ PACKAGES = ("shoal", "torch", "torchvision", "numpy", "pandas", "scikit-learn", 
 def dvc_hash(path: Path) -> str:
     """The md5 that DVC gives a file or a folder.
 
-    A folder's is the md5 of the JSON list of its files' md5 and relative paths, with the suffix `.dir`; so a run names the
-    same data as `dvc.lock`, and needs no DVC to do so.
+    A folder's is the md5 of the JSON list of its files' md5 and relative paths, with the suffix `.dir`; so a run
+    names the same data as `dvc.lock`, and needs no DVC to do so.
     """
     if path.is_file():
         return file_digest(path, hashlib.md5)

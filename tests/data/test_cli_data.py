@@ -63,7 +63,7 @@ def test_out_takes_only_a_new_folder_or_a_partition(home):
     for seed in (0, 1):
         shoal("partition", "digits", "--out", home / "out" / "p", "--seed", seed, "--limit", 100)
     assert load_partition(home / "out" / "p").settings["seed"] == 1
-    with pytest.raises(PartitionError, match="other files"):
+    with pytest.raises(PartitionError, match=r"other files"):
         shoal("partition", "digits", "--out", home)
 
 
@@ -72,7 +72,7 @@ def test_options_of_a_set():
     assert "gaussian-clusters3-seed1" in shoal("list")
     assert "cluster 2" in shoal("show", "gaussian-clusters3-seed1")
     for option in ("clusters", "clusters=x"):
-        with pytest.raises(DataError, match="expected NAME=NUMBER"):
+        with pytest.raises(DataError, match=r"expected NAME=NUMBER"):
             shoal("prepare", "gaussian", "-o", option)
 
 
@@ -87,7 +87,7 @@ def test_add_and_partition_own_data(home):
     frame.to_csv(home / "t.csv", index=False)
     assert "4 rows of 2 clients" in shoal("add", home / "t.csv", "--name", "rows", "--client-column", "site")
     assert "your own: table t.csv" in shoal("list")
-    with pytest.raises(DataError, match="HEIGHTxWIDTH"):
+    with pytest.raises(DataError, match=r"HEIGHTxWIDTH"):
         shoal("add", home / "photos", "--name", "other", "--size", "big")
 
 
@@ -114,7 +114,7 @@ def test_a_partition_of_a_changed_set_is_refused(home):
     (folder,) = (places.store() / "partitions").iterdir()
     pd.DataFrame({"client": [1, 1, 2, 2], "v": [9.0, 2, 3, 4]}).to_csv(home / "t.csv", index=False)
     shoal("add", home / "t.csv", "--name", "rows", "--force")
-    with pytest.raises(PartitionError, match="another version of 'rows'"):
+    with pytest.raises(PartitionError, match=r"another version of 'rows'"):
         shoal("show", folder)
 
 

@@ -50,7 +50,7 @@ def test_clients_and_images(folder, store):
     assert [m.name for m in own_sets(store)] == ["photos"]
     with pytest.raises(DataError, match=r"did you mean 'photos'\?.*your own: photos"):
         prepare("photo", store)
-    with pytest.raises(DataError, match="no options"):
+    with pytest.raises(DataError, match=r"no options"):
         prepare("photos", store, options={"seed": 1})
 
 
@@ -116,7 +116,7 @@ def test_depths_and_modes(tmp_path):
     Image.fromarray(np.array([[0, 0.5, 1]], dtype=np.float32)).save(tmp_path / "f.tiff")
     assert decode(tmp_path / "f.tiff").tolist() == [[0, 128, 255]]
     Image.fromarray(np.array([[0, 200]], dtype=np.float32)).save(tmp_path / "g.tiff")
-    with pytest.raises(DataError, match="pixels from 0 to 200, expected 0 to 1"):
+    with pytest.raises(DataError, match=r"pixels from 0 to 200, expected 0 to 1"):
         decode(tmp_path / "g.tiff")
     Image.new("RGBA", (2, 2), (9, 8, 7, 0)).save(tmp_path / "a.png")
     assert decode(tmp_path / "a.png")[0, 0].tolist() == [9, 8, 7]
@@ -128,10 +128,10 @@ def test_depths_and_modes(tmp_path):
 
 def test_empty_folders(tmp_path, folder, store):
     empty = tmp_path / "empty"
-    with pytest.raises(DataError, match="is not a folder"):
+    with pytest.raises(DataError, match=r"is not a folder"):
         add_folder(empty, "photos", store)
     empty.mkdir()
-    with pytest.raises(DataError, match="has no sub-folders"):
+    with pytest.raises(DataError, match=r"has no sub-folders"):
         add_folder(empty, "photos", store)
     (folder / "clinic c").mkdir()
     (folder / "clinic d").mkdir()
@@ -146,7 +146,7 @@ def test_a_client_of_which_nothing_is_left(folder, store):
         add_folder(folder, "photos", store, on_bad="skip")
     for path in folder.rglob("*.png"):
         path.write_text("no")
-    with pytest.raises(DataError, match="no readable image"):
+    with pytest.raises(DataError, match=r"no readable image"):
         add_folder(folder, "photos", store, on_bad="skip")
 
 
@@ -167,7 +167,7 @@ def test_names(name, message, folder, store):
 
 def test_an_own_name_is_taken_once(folder, store):
     add_folder(folder, "photos", store)
-    with pytest.raises(DataError, match="already"):
+    with pytest.raises(DataError, match=r"already"):
         add_folder(folder, "photos", store)
 
 
@@ -208,7 +208,7 @@ def test_test_part_keeps_a_sample_of_every_client(folder, store):
 
 
 def test_wrong_choices(folder, store):
-    with pytest.raises(DataError, match="on_bad is 'ignore', expected one of refuse, skip"):
+    with pytest.raises(DataError, match=r"on_bad is 'ignore', expected one of refuse, skip"):
         add_folder(folder, "photos", store, on_bad="ignore")
-    with pytest.raises(DataError, match="size is 0x4"):
+    with pytest.raises(DataError, match=r"size is 0x4"):
         add_folder(folder, "photos", store, size=(0, 4))
