@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union, get_type_hints
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator, model_validator
 
 from data.augment import AugmentSettings
 from data.errors import ShoalError
@@ -116,6 +116,12 @@ class TrackingSection(Section):
     model: bool = Field(True, description="log the final model as a pyfunc")
     system: bool = Field(True, description="log system metrics")
     prefect: Literal["auto", "on", "off"] = Field("auto", description="auto: where a Prefect server answers")
+
+    @field_validator("prefect", mode="before")
+    @classmethod
+    def _words(cls, value: Any) -> Any:
+        # YAML reads a bare on or off as true or false.
+        return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
 if TYPE_CHECKING:
