@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -118,14 +119,16 @@ def log_final_model(run: RunFolder, client: Any, run_id: str, uri: str) -> bool:
         server = round_folder(run, checkpoint.server.round) / SERVER
         spec = world.prepared.spec
         takes = Schema([TensorSpec(np.dtype(DTYPES[spec.kind]), (-1, *spec.shape))])
-        save_model(
-            folder / "model",
-            python_model=str(Path(__file__).with_name("served.py")),  # from code: nothing is pickled
-            artifacts={"model": str(folder / "model.json"), "server": str(server)},
-            code_paths=[str(path) for path in copy_code(folder / "code")],
-            pip_requirements=["mlflow", *NEEDS],
-            signature=ModelSignature(inputs=takes),
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # advice on examples and annotations; the signature is given
+            save_model(
+                folder / "model",
+                python_model=str(Path(__file__).with_name("served.py")),  # from code: nothing is pickled
+                artifacts={"model": str(folder / "model.json"), "server": str(server)},
+                code_paths=[str(path) for path in copy_code(folder / "code")],
+                pip_requirements=["mlflow", *NEEDS],
+                signature=ModelSignature(inputs=takes),
+            )
         client.log_artifacts(run_id, str(folder / "model"), "model")
     return True
 

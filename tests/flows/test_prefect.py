@@ -1,0 +1,150 @@
+"""The flows against a real Prefect server."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+ROOT = Path(__file__).parent.parent.parent
+BIN = Path(sys.executable).parent
+Make = Callable[..., Any]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Server:
+    """A Prefect server of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self.api = f"http://127.0.0.1:{self.port}/api"
+        self.env = {**os.environ, "PREFECT_HOME": str(folder), "PREFECT_API_URL": self.api}
+        self.log = (folder / "server.log").open("wb")
+        command = [BIN / "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(self.port)]
+        self.process = subprocess.Popen(command, env=self.env, stdout=self.log, stderr=self.log, start_new_session=True)
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            try:
+                if requests.get(f"{self.api}/health", timeout=2).ok:
+                    return
+            except requests.RequestException:
+                time.sleep(0.3)
+        raise AssertionError("the Prefect server did not start")
+
+    def stop(self) -> None:
+        import signal
+
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        self.log.close()
+
+    def find(self, what: str, **body: Any) -> list[dict[str, Any]]:
+        return requests.post(f"{self.api}/{what}/filter", json=body, timeout=10).json()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    one = Server(tmp_path_factory.mktemp("prefect"))
+    yield one
+    one.stop()
+
+
+def run_flow(server: Server, home: Path, code: str) -> subprocess.CompletedProcess[str]:
+    env = {**server.env, "SHOAL_HOME": str(home)}
+    script = home / "flow.py"
+    script.write_text(f"if __name__ == '__main__':\n    {code}\n")
+    return subprocess.run([sys.executable, str(script)], env=env, cwd=home, capture_output=True, text=True, timeout=240)
+
+
+PIPELINE = (
+    "import sys; from flows.pipeline import pipeline; from tasks.settings import load_settings;"
+    "from pathlib import Path; print(pipeline(load_settings(Path('settings.yaml')))['weights_sha256'])"
+)
+
+
+def write_settings(home: Path, small: Make, **changes: Any) -> Any:
+    import yaml
+
+    settings = small(**changes)
+    (home / "settings.yaml").write_text(yaml.safe_dump(settings.plain()))
+    return settings
+
+
+def test_the_pipeline_names_its_runs_and_leaves_artifacts(server: Server, home: Path, small: Make) -> None:
+    write_settings(home, small, rounds=2)
+    done = run_flow(server, home, PIPELINE)
+    assert done.returncode == 0, done.stderr
+    deadline = time.monotonic() + 30
+    wanted = {"round 1, clients 0", "round 2, aggregate", "round 2, evaluate", "round 2, checkpoint"}
+    names: set[str] = set()
+    while not wanted <= names and time.monotonic() < deadline:  # task runs arrive as events
+        names = {run["name"] for run in server.find("task_runs", limit=200)}
+        time.sleep(0.5)
+    assert wanted <= names
+    flows = {run["name"] for run in server.find("flow_runs", limit=50)}
+    assert "fedpnp on digits, 2 rounds" in flows
+    kinds = {artifact["type"] for artifact in server.find("artifacts", limit=50)}
+    assert {"progress", "table"} <= kinds
+    run = next((home / "runs").glob("*/lineage.json"))
+    assert '"flow_run"' in run.read_text()
+
+
+def test_a_lost_server_changes_no_bit(home: Path, small: Make, tmp_path_factory: pytest.TempPathFactory) -> None:
+    from flows.launch import drive, new_run
+
+    write_settings(home, small, rounds=3)
+    whole = drive(new_run(small(rounds=3)))["weights_sha256"]
+    own = Server(tmp_path_factory.mktemp("lost"))
+    code = (
+        "import os, signal; from tasks.runfolder import RunFolder; from flows.launch import new_run;"
+        "from tasks.settings import load_settings; from pathlib import Path; from flows.pipeline import run_with_prefect;"
+        f"stop = lambda e: os.killpg({own.process.pid}, signal.SIGKILL) if (e['event'], e['round']) == "
+        "('round_finished', 1) else None;"
+        "print(run_with_prefect(new_run(load_settings(Path('settings.yaml'))), [stop])['weights_sha256'])"
+    )
+    try:
+        done = run_flow(own, home, code)
+    finally:
+        own.stop()
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-1] == whole
+
+
+def test_a_cron_deployment_schedules_runs(server: Server, home: Path) -> None:
+    """Newer SQLAlchemy versions make schedules fail in silence: this is the test that notices."""
+    subprocess.run(
+        [BIN / "prefect", "work-pool", "create", "shoal", "--type", "process", "--overwrite"],
+        env=server.env, check=True, capture_output=True,
+    )  # fmt: skip
+    done = subprocess.run(
+        [BIN / "prefect", "--no-prompt", "deploy", "--all"],
+        env=server.env, cwd=ROOT, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    deployments = server.find("deployments")
+    assert {d["name"] for d in deployments} == {"nightly", "on-demand"}
+    nightly = next(d for d in deployments if d["name"] == "nightly")
+    properties = nightly["parameter_openapi_schema"]["properties"]
+    assert "settings" in properties
+    deadline = time.monotonic() + 90
+    scheduled: list[dict[str, Any]] = []
+    while not scheduled and time.monotonic() < deadline:
+        runs = server.find("flow_runs", deployments={"id": {"any_": [nightly["id"]]}})
+        scheduled = [run for run in runs if run["state_type"] == "SCHEDULED"]
+        time.sleep(1)
+    assert scheduled
+    assert all("T03:00:00" in run["expected_start_time"] for run in scheduled)
