@@ -21,7 +21,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Federated clustering and representation learning without labels, as a tracked pipeline.",
 )
-out = Console()
+# A pipe has no width; tables should not be folded to 80 columns there.
+out = Console() if sys.stdout.isatty() else Console(width=140)
 err = Console(stderr=True)
 
 Json = Annotated[bool, typer.Option("--json", help="only JSON on standard output")]
@@ -173,17 +174,17 @@ def compare(
     out.print(results_table(results))
 
 
-def results_table(results: list[dict[str, Any]]) -> Table:
-    """Runs side by side: method, data, state, clustering scores, bytes, seconds."""
-    metrics = [m for m in ("acc", "nmi", "ari", "purity", "knn", "probe") if any(m in r["metrics"] for r in results)]
-    table = Table("run", "method", "data", "rounds", "state", *metrics, "MB up", "MB down", "MB d2d", "seconds")
+def results_table(results: list[dict[str, Any]], *, brief: bool = False) -> Table:
+    """Runs side by side: method, scores, bytes, seconds; unless `brief` also the run, its data and state."""
+    table = Table(*(() if brief else ("run", "data", "state")), "method", "rounds")
+    metrics = [m for m in ("acc", "nmi", "ari", "knn", "probe") if any(m in r["metrics"] for r in results)]
+    for name in (*metrics, "MB up", "MB down", "MB d2d", "seconds"):
+        table.add_column(name, justify="right")
     for r in results:
         scores = [f"{r['metrics'][m]:.3f}" if m in r["metrics"] else "" for m in metrics]
         moved = [f"{r['bytes'][way] / 1e6:.1f}" for way in ("up", "down", "d2d")]
-        name = Path(r["run"]).name
-        table.add_row(
-            name, r["method"], r["data"], str(r["rounds"]), r["status"], *scores, *moved, f"{r['seconds']:.0f}"
-        )
+        about = () if brief else (Path(r["run"]).name, r["data"], r["status"])
+        table.add_row(*about, r["method"], str(r["rounds"]), *scores, *moved, f"{r['seconds']:.0f}")
     return table
 
 

@@ -38,7 +38,7 @@ def demo(out: Console, err: Console) -> None:
     figure = places.home() / "results" / "demo" / "accuracy.png"
     figure.parent.mkdir(parents=True, exist_ok=True)
     compare_curves(curves, "acc", figure)
-    out.print(results_table(results))
+    out.print(results_table(results, brief=True))
     for result in results:
         out.print(f"{result['method']}: {result['run']}/report.html", highlight=False, soft_wrap=True)
     out.print(f"figure: {figure}", highlight=False, soft_wrap=True)

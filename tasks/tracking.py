@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 import tempfile
+import warnings
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -127,7 +128,9 @@ def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHE
     if status != "RUNNING":
         log_files(client, run_id, run, settings)
         if status == "FINISHED" and settings.tracking.model and not client.list_artifacts(run_id, "model"):
-            from tasks.serving import log_final_model
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # advice on annotations of `predict`; the signature is given
+                from tasks.serving import log_final_model
 
             log_final_model(run, client, run_id, uri)
     client.update_run(run_id, status=status)

@@ -111,7 +111,8 @@ def test_a_lost_server_changes_no_bit(home: Path, small: Make, tmp_path_factory:
     own = Server(tmp_path_factory.mktemp("lost"))
     code = (
         "import os, signal; from tasks.runfolder import RunFolder; from flows.launch import new_run;"
-        "from tasks.settings import load_settings; from pathlib import Path; from flows.pipeline import run_with_prefect;"
+        "from tasks.settings import load_settings; from pathlib import Path;"
+        "from flows.pipeline import run_with_prefect;"
         f"stop = lambda e: os.killpg({own.process.pid}, signal.SIGKILL) if (e['event'], e['round']) == "
         "('round_finished', 1) else None;"
         "print(run_with_prefect(new_run(load_settings(Path('settings.yaml'))), [stop])['weights_sha256'])"
