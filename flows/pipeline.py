@@ -109,10 +109,13 @@ class ProgressArtifact:
         self._folder = folder
         self._id: Any = None
         self._rounds = 1
+        self._silent = False
 
     def __call__(self, event: dict[str, Any]) -> None:
         """Create the artifact when the run starts, move it after each round."""
-        with contextlib.suppress(Exception):
+        if self._silent:
+            return
+        try:
             if event["event"] in ("started", "resumed"):
                 self._rounds = event["rounds"]
                 self._id = create_progress_artifact(
@@ -120,6 +123,9 @@ class ProgressArtifact:
                 )
             elif event["event"] == "round_finished" and self._id is not None:
                 update_progress_artifact(self._id, progress=100.0 * event["round"] / self._rounds)
+        except Exception:
+            # Prefect is out of reach: each further try would make the run wait.
+            self._silent = True
 
 
 def table_artifact(folder: RunFolder) -> None:

@@ -12,6 +12,8 @@ def quiet() -> None:
     os.environ.setdefault("DO_NOT_TRACK", "1")
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
     # A first start of the embedded server takes about 12 s, and more on a busy machine.
+    # A lost server costs seconds, not the minutes of five doubling waits.
+    os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "1")
     os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "90")
 
 

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from data.errors import ShoalError
 from flows import places
+from flows.deployments import deploy_all
 from flows.quiet import quiet
 
 POOL = "shoal"
@@ -44,7 +45,7 @@ def serve(port: int = 4200, mlflow_port: int = 5000, console: Console | None = N
         )
         wait_for(f"{api}/health", children["Prefect server"], logs / "prefect.log")
         run(logs / "deploy.log", "prefect", "work-pool", "create", POOL, "--type", "process", "--overwrite")
-        deploy(logs)
+        deploy_all()
         children["worker"] = start(logs / "worker.log", "prefect", "worker", "start", "--pool", POOL)
         children["MLflow"] = start(
             logs / "mlflow.log",
@@ -63,17 +64,6 @@ def serve(port: int = 4200, mlflow_port: int = 5000, console: Console | None = N
     finally:
         for child in reversed(children.values()):
             stop(child)
-
-
-def deploy(logs: Path) -> None:
-    """Register the deployments of prefect.yaml.
-
-    Raises:
-        ServeError: there is no prefect.yaml here, or Prefect refuses it.
-    """
-    if not Path("prefect.yaml").exists():
-        raise ServeError(f"no prefect.yaml in {Path.cwd()}: start `shoal serve` in the project's folder")
-    run(logs / "deploy.log", "prefect", "--no-prompt", "deploy", "--all")
 
 
 def program(*words: str) -> list[str]:

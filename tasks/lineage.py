@@ -28,7 +28,7 @@ def dvc_hash(path: Path) -> str:
         return file_digest(path, hashlib.md5)
     files = sorted(p for p in path.rglob("*") if p.is_file())
     listed = [{"md5": file_digest(p, hashlib.md5), "relpath": p.relative_to(path).as_posix()} for p in files]
-    listed.sort(key=lambda entry: tuple(entry["relpath"].split("/")))
+    listed.sort(key=lambda entry: entry["relpath"])
     return hashlib.md5(json.dumps(listed, sort_keys=True).encode()).hexdigest() + ".dir"
 
 
