@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from flows.quiet import quiet
@@ -37,7 +38,7 @@ def _name() -> str:
     given = runtime.flow_run.parameters
     settings = given.get("settings")
     if settings is None:
-        return f"{runtime.flow_run.flow_name} {given.get('run', '')}".strip()
+        return f"{runtime.flow_run.flow_name} {Path(given.get('run', '')).name}".strip()
     return f"{settings.method.name} on {settings.data.name}, {settings.rounds} rounds"
 
 
