@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # Several small processes of one thread are faster than one of many.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo test test-slow check format types serve bench clean
+.PHONY: setup demo test test-slow check format types serve clean
 
 setup: $(STAMP)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -237,6 +238,9 @@ def _add_groups() -> None:
 def main() -> None:
     """Run the command line; one clear message and a non-zero exit code on failure."""
     _add_groups()
+    # A polite stop is an interruption too; and a shell may have started us with SIGINT ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         app(standalone_mode=True)
     except ShoalError as error:

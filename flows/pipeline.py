@@ -11,7 +11,7 @@ from flows.quiet import quiet
 
 quiet()
 
-from prefect import flow, get_run_logger, runtime  # noqa: E402 (its environment comes first)
+from prefect import flow, get_run_logger, runtime, tags  # noqa: E402 (its environment comes first)
 from prefect.artifacts import (  # noqa: E402
     create_progress_artifact,
     create_table_artifact,
@@ -97,9 +97,10 @@ def pipeline(settings: Settings, resume: bool = True) -> dict[str, Any]:
     if found is not None and found.status()["state"] == FINISHED:
         found = None  # a schedule wants a new run
     folder = found or new_run(settings)
-    result = federate(str(folder.path))
-    evaluate(str(folder.path))
-    report(str(folder.path))
+    with tags(settings.method.name, settings.data.name):
+        result = federate(str(folder.path))
+        evaluate(str(folder.path))
+        report(str(folder.path))
     return result
 
 
@@ -147,10 +148,11 @@ def run_with_prefect(folder: RunFolder, observers: Sequence[Observer] = ()) -> d
     """
     try:
         settings = folder.settings()
-        tagged = federate.with_options(
+        named = federate.with_options(
             flow_run_name=f"{settings.method.name} on {settings.data.name}, {settings.rounds} rounds"
         )
-        return tagged(str(folder.path), list(observers))
+        with tags(settings.method.name, settings.data.name):
+            return named(str(folder.path), list(observers))
     except (ShoalError, KeyboardInterrupt):
         raise
     except Exception:

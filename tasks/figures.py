@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from tasks.runfolder import RunFolder
 
@@ -77,5 +78,7 @@ def compare_curves(tables: Mapping[str, pd.DataFrame], metric: str, path: Path) 
 def save(figure: Figure, path: Path) -> Path:
     """Write a figure as PNG."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    for axes in figure.axes:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))  # rounds are whole
     figure.savefig(path, dpi=120)
     return path

@@ -133,7 +133,10 @@ def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHE
                 from tasks.serving import log_final_model
 
             log_final_model(run, client, run_id, uri)
-    client.update_run(run_id, status=status)
+    if status == "RUNNING":
+        client.update_run(run_id, status=status)
+    else:
+        client.set_terminated(run_id, status=status)
     return run_id
 
 

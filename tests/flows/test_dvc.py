@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tasks.settings import make_settings
 from tests.conftest import SMALL
 
 ROOT = Path(__file__).parent.parent.parent
@@ -23,8 +24,7 @@ def repository(home: Path) -> Path:
     for name in ("data", "methods", "models", "tasks"):
         shutil.copytree(ROOT / name, home / name, ignore=shutil.ignore_patterns("store", "__pycache__"))
     shutil.copy(ROOT / "dvc.yaml", home)
-    settings = {**SMALL, "rounds": 1, "data": {"name": "digits", "limit": 240}, "seed": 0}
-    settings.setdefault("model", {"encoder": "tiny-conv"})
+    settings = make_settings({**SMALL, "rounds": 1}).plain()
     (home / "params.yaml").write_text(yaml.safe_dump(settings))
     subprocess.run(["git", "init", "-q"], cwd=home, check=True)
     subprocess.run([BIN / "dvc", "init", "-q"], cwd=home, check=True)
