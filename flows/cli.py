@@ -213,9 +213,10 @@ def doctor(as_json: Json = False) -> None:
     else:
         table = Table("check", "", "detail", "how to mend")
         for c in found:
-            table.add_row(c.name, "[green]ok[/]" if c.ok else "[red]wrong[/]", c.detail, "" if c.ok else c.mend)
+            state = "[green]ok[/]" if c.ok else "[yellow]absent[/]" if c.optional else "[red]wrong[/]"
+            table.add_row(c.name, state, c.detail, "" if c.ok else c.mend)
         out.print(table)
-    if any(not c.ok and not getattr(c, "optional", False) for c in found):
+    if any(not c.ok and not c.optional for c in found):
         raise typer.Exit(1)
 
 
