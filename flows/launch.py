@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from data.partition.table import Partition, load_partition
 from data.prepare import prepare
 from data.prepared import Prepared
 from flows import places
-from methods.registry import METHODS
 from tasks.engine import Engine, Observer, Runner, ThreadRunner
 from tasks.figures import draw_figures
 from tasks.hardware import resolve, resolve_slots
@@ -70,8 +70,6 @@ def new_run(settings: Settings, partition: Path | None = None) -> RunFolder:
 
 def discard(run: RunFolder) -> None:
     """Remove the folder of a run that never began."""
-    import shutil
-
     shutil.rmtree(run.path)
 
 
@@ -144,8 +142,3 @@ def find_like(settings: Settings) -> RunFolder | None:
             return run
         found = found or run
     return found
-
-
-def method_note(settings: Settings) -> str:
-    """The method's own one-line description."""
-    return (METHODS[settings.method.name].__doc__ or "").strip().splitlines()[0]
