@@ -91,6 +91,8 @@ def merge(base: dict[str, Any], *changes: dict[str, Any] | None) -> dict[str, An
 def cells(study: dict[str, Any], scale: str, seeds: int | None) -> list[Cell]:
     """Every run of a study at one scale.
 
+    A scale may say of a row `skip`, or change its settings, or name the `columns` it is run in.
+
     Raises:
         StudyError: the study has no such scale.
     """
@@ -102,8 +104,9 @@ def cells(study: dict[str, Any], scale: str, seeds: int | None) -> list[Cell]:
     for column, column_change in chosen.get("columns", study["columns"]).items():
         for row, row_change in study["rows"].items():
             own = chosen.get("rows", {}).get(row, {})
-            if own == "skip":
+            if own == "skip" or column not in own.get("columns", [column]):
                 continue
+            own = {key: value for key, value in own.items() if key != "columns"}
             raw = merge(study.get("settings", {}), chosen.get("settings"), column_change, row_change, own)
             found += [Cell(row, column, s, make_settings(merge(raw, {"seed": s}))) for s in range(count)]
     return found
