@@ -3,11 +3,16 @@
 A study is a YAML file in studies/: settings that all runs share, rows and columns that change them, metrics, the
 paper's values and claims. Every cell is a number of runs with different seeds; a run that is already there with the
 same settings is used again, one that was cut short is resumed.
+
+Two keys name functions of `tasks.studies`: `simulate` computes a cell without a federated run (a toy problem, a
+batched simulation), and `derive` adds rows and figures that need all runs at once.
 """
 
 from __future__ import annotations
 
 import copy
+import hashlib
+import importlib
 import json
 import operator
 import statistics
@@ -51,7 +56,29 @@ class Cell:
     row: str
     column: str
     seed: int
-    settings: Settings
+    settings: Settings | dict[str, Any]
+    """What the run is started with; of a study that is simulated, the plain settings."""
+
+
+Groups = dict[tuple[str, str], list[RunFolder]]
+"""The finished runs of each (row, column)."""
+Simulate = Callable[[dict[str, Any], int, Path], dict[str, float]]
+"""(settings, seed, folder for figures) to metrics by name."""
+Derive = Callable[[dict[str, Any], Groups, Path], list[dict[str, Any]]]
+"""(study, runs, folder for figures) to further rows: row, column, metric, mean, std, seeds."""
+
+
+def function(path: str) -> Callable[..., Any]:
+    """A function of `tasks.studies` by `module:name`.
+
+    Raises:
+        StudyError: there is none.
+    """
+    module, _, name = path.partition(":")
+    try:
+        return getattr(importlib.import_module(f"tasks.studies.{module}"), name)
+    except (ImportError, AttributeError) as error:
+        raise StudyError(f"a study names tasks.studies.{path}, which cannot be imported: {error}") from error
 
 
 def study_names() -> list[str]:
@@ -108,7 +135,9 @@ def cells(study: dict[str, Any], scale: str, seeds: int | None) -> list[Cell]:
                 continue
             own = {key: value for key, value in own.items() if key != "columns"}
             raw = merge(study.get("settings", {}), chosen.get("settings"), column_change, row_change, own)
-            found += [Cell(row, column, s, make_settings(merge(raw, {"seed": s}))) for s in range(count)]
+            for seed in range(count):
+                settings = raw if "simulate" in study else make_settings(merge(raw, {"seed": seed}))
+                found.append(Cell(row, column, seed, settings))
     return found
 
 
@@ -133,14 +162,16 @@ def run_study(
     """
     study = load_study(name)
     planned = cells(study, scale, seeds)
+    if "simulate" in study:
+        return simulate_study(study, scale, planned, overrides, watch)
+    settings = [c.settings for c in planned if isinstance(c.settings, Settings)]
     if overrides:
-        planned = [Cell(c.row, c.column, c.seed, make_settings(merge(c.settings.plain(), overrides))) for c in planned]
-    first = planned[0].settings
-    device = resolve_device(first.workers.device)
+        settings = [make_settings(merge(s.plain(), overrides)) for s in settings]
+    device = resolve_device(settings[0].workers.device)
     runs: list[tuple[Cell, RunFolder]] = []
-    with Slots(resolve_slots(first.workers.slots, device), device) as slots:
-        for number, cell in enumerate(planned, 1):
-            run = find_like(cell.settings) or new_run(cell.settings)
+    with Slots(resolve_slots(settings[0].workers.slots, device), device) as slots:
+        for number, (cell, wanted) in enumerate(zip(planned, settings, strict=True), 1):
+            run = find_like(wanted) or new_run(wanted)
             if run.status()["state"] != FINISHED:
                 label = f"[{number}/{len(planned)}] {cell.row}, {cell.column}, seed {cell.seed}"
                 observer = watch(label, run) if watch else None
@@ -149,18 +180,67 @@ def run_study(
     return report_study(study, scale, runs)
 
 
+def simulate_study(
+    study: dict[str, Any],
+    scale: str,
+    planned: list[Cell],
+    overrides: dict[str, Any] | None,
+    watch: Callable[[str, RunFolder | None], Observer | None] | None,
+) -> dict[str, Any]:
+    """A study whose cells are computed here: each cell's metrics are kept under results/simulated/ and used again."""
+    compute: Simulate = function(study["simulate"])
+    folder = study_folder(study["name"], scale)
+    found: dict[tuple[str, str], list[dict[str, float]]] = {}
+    for number, cell in enumerate(planned, 1):
+        assert isinstance(cell.settings, dict)
+        settings = merge(cell.settings, overrides)
+        identity = json.dumps([study["simulate"], settings, cell.seed], sort_keys=True)
+        kept = places.home() / "results" / "simulated" / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
+        if not kept.exists():
+            if watch:
+                watch(f"[{number}/{len(planned)}] {cell.row}, {cell.column}, seed {cell.seed}", None)
+            figures = folder / f"{_stem(cell.row)}-{_stem(cell.column)}-{cell.seed}"
+            figures.mkdir(parents=True, exist_ok=True)
+            metrics = compute(settings, cell.seed, figures)
+            if not any(figures.iterdir()):
+                figures.rmdir()
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(kept, (json.dumps({"of": json.loads(identity), "metrics": metrics}) + "\n").encode())
+        found.setdefault((cell.row, cell.column), []).append(json.loads(kept.read_text())["metrics"])
+    return write_study(study, scale, table_rows(study, found))
+
+
 def report_study(study: dict[str, Any], scale: str, runs: list[tuple[Cell, RunFolder]]) -> dict[str, Any]:
-    """The table, claims and figure of a study from its runs; also written to results/studies/."""
-    factor = 100.0 if study.get("percent", True) else 1.0
-    paper = study.get("paper_values", {})
-    groups: dict[tuple[str, str], list[RunFolder]] = {}
+    """The table, claims and figures of a study from its runs; also written to results/studies/."""
+    groups: Groups = {}
     for cell, run in runs:
         groups.setdefault((cell.row, cell.column), []).append(run)
+    found = {key: [run_result(run)["metrics"] for run in members] for key, members in groups.items()}
+    rows = table_rows(study, found)
+    folder = study_folder(study["name"], scale)
+    folder.mkdir(parents=True, exist_ok=True)
+    paper = study.get("paper_values", {})
+    for path in study.get("derive", []):
+        for row in function(path)(study, groups, folder):
+            published = paper.get(row["row"], {}).get(row["column"], {}).get(row["metric"])
+            rows.append({**row, "paper": published})
+    curve = study.get("curve", "acc")
+    for column in {column for _, column in groups}:
+        tables = {row: mean_curve(members, curve) for (row, at), members in groups.items() if at == column}
+        drawn = {row: table for row, table in tables.items() if len(table) > 1}
+        if drawn:
+            compare_curves(drawn, curve, folder / f"{_stem(column)}.png")
+    return write_study(study, scale, rows, [run.name for _, run in runs])
+
+
+def table_rows(study: dict[str, Any], found: dict[tuple[str, str], list[dict[str, float]]]) -> list[dict[str, Any]]:
+    """Mean and deviation over seeds of each (row, column) and metric, beside the paper's value."""
+    factor = 100.0 if study.get("percent", True) else 1.0
+    paper = study.get("paper_values", {})
     rows = []
-    for (row, column), found in groups.items():
-        results = [run_result(run) for run in found]
+    for (row, column), results in found.items():
         for metric in study["metrics"]:
-            values = [r["metrics"][metric] * factor for r in results if metric in r["metrics"]]
+            values = [metrics[metric] * factor for metrics in results if metric in metrics]
             if values:
                 rows.append(
                     {
@@ -173,28 +253,31 @@ def report_study(study: dict[str, Any], scale: str, runs: list[tuple[Cell, RunFo
                         "paper": paper.get(row, {}).get(column, {}).get(metric),
                     }
                 )
+    return rows
+
+
+def write_study(
+    study: dict[str, Any], scale: str, rows: list[dict[str, Any]], runs: list[str] | None = None
+) -> dict[str, Any]:
+    """Check the claims and write the result beside its figures."""
+    folder = study_folder(study["name"], scale)
+    folder.mkdir(parents=True, exist_ok=True)
     result = {
         "study": study["name"],
         "scale": scale,
         "about": study["scales"][scale].get("about", ""),
         "rows": rows,
         "claims": [check(claim, rows) for claim in study.get("claims", [])],
-        "runs": [run.name for _, run in runs],
+        "runs": runs or [],
+        "folder": str(folder),
     }
-    folder = places.home() / "results" / "studies" / f"{study['name']}-{scale}"
-    folder.mkdir(parents=True, exist_ok=True)
-    result["folder"] = str(folder)
     write_atomic(folder / "result.json", (json.dumps(result, indent=1) + "\n").encode())
     pd.DataFrame(rows).to_csv(folder / "table.csv", index=False)
-    for column in {column for _, column in groups}:
-        tables = {
-            row: mean_curve(found, study.get("curve", "acc")) for (row, at), found in groups.items() if at == column
-        }
-        drawn = {row: table for row, table in tables.items() if len(table) > 1}
-        if drawn:
-            stem = "".join(c if c.isalnum() else "-" for c in column.lower())
-            compare_curves(drawn, study.get("curve", "acc"), folder / f"{stem}.png")
     return result
+
+
+def _stem(name: str) -> str:
+    return "".join(c if c.isalnum() else "-" for c in name.lower())
 
 
 def mean_curve(runs: list[RunFolder], metric: str) -> pd.DataFrame:
