@@ -134,7 +134,7 @@ def cells(study: dict[str, Any], scale: str, seeds: int | None) -> list[Cell]:
             if own == "skip" or column not in own.get("columns", [column]):
                 continue
             own = {key: value for key, value in own.items() if key != "columns"}
-            raw = merge(study.get("settings", {}), chosen.get("settings"), column_change, row_change, own)
+            raw = merge(study.get("settings", {}), chosen.get("settings"), row_change, column_change, own)
             for seed in range(count):
                 settings = raw if "simulate" in study else make_settings(merge(raw, {"seed": seed}))
                 found.append(Cell(row, column, seed, settings))

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+from methods.alone import Alone
 from methods.base import Method
+from methods.cfl import CFL
+from methods.fedavg import FedAvg
 from methods.fedbyolcc import FedBYOLCC
 from methods.fedcc import FedCC
 from methods.fedpnp import FedPNP
+from methods.ifca import IFCA
 from methods.kmeans import KMeansPixels
 from methods.ncc import NCC
 from methods.single import Single
 
 METHODS: dict[str, type[Method]] = {
-    method.name: method for method in (FedPNP, FedCC, FedBYOLCC, Single, NCC, KMeansPixels)
+    method.name: method
+    for method in (
+        FedPNP,
+        FedCC,
+        FedBYOLCC,
+        Single,
+        NCC,
+        KMeansPixels,
+        CFL,
+        FedAvg,
+        IFCA,
+        Alone,
+    )
 }
 """Every method that `method.name` may say. A new one is added to this tuple."""

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torchvision.models import resnet18
 
+from models.plain import PlainConv
+
 
 class SmallConv(nn.Module):
     """Three convolutions (5x5, 3x3, 3x3) with BatchNorm and ReLU, pooled to 4x4, then one linear layer.
@@ -77,6 +79,8 @@ class ResNet18(nn.Module):
 ENCODERS: dict[str, Callable[[tuple[int, ...]], nn.Module]] = {
     "small-conv": SmallConv,
     "tiny-conv": lambda shape: SmallConv(shape, width=16),
+    "plain-conv": PlainConv,
+    "plain-conv5": lambda shape: PlainConv(shape, (32, 64, 128), 128),
     "resnet18": lambda shape: ResNet18(shape, "cifar" if max(shape[1:]) <= 64 else "standard"),
     "resnet18-cifar": lambda shape: ResNet18(shape, "cifar"),
     "resnet18-standard": lambda shape: ResNet18(shape, "standard"),

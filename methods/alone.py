@@ -1,0 +1,53 @@
+"""Local training alone: every client trains its own model and sends nothing. What federation is measured against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from methods.base import Client, Clients, Evaluation, Federation, Message, Server, Update
+from methods.supervised import Supervised, Vectors, judge
+
+
+@dataclass(frozen=True)
+class AloneSettings:
+    """Local training has no hyper-parameters beyond `local`."""
+
+
+class Alone(Supervised):
+    """Local training as a method: each client's weights are its private memory; all start from the same."""
+
+    name = "alone"
+    Settings = AloneSettings
+
+    def init_server(self, federation: Federation) -> Server:
+        """Nothing."""
+        return Server()
+
+    def broadcast(self, server: Server, client: int) -> Message:
+        """Nothing."""
+        return Message()
+
+    def client_update(self, message: Message, client: Client) -> Update:
+        """Local epochs from where the client was."""
+        vectors = Vectors(network := self.network())
+        if client.memory:
+            vectors.load(network, client.memory["weights"])
+        metrics = self.train(network, client)
+        return Update(Message(), memory={"weights": vectors.flatten(network)}, metrics=metrics)
+
+    def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
+        """Count the round."""
+        for _ in updates:
+            pass
+        return server.next({})
+
+    def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
+        """Each client's own model on its own validation samples."""
+        vectors = Vectors(network := self.network())
+        scores = {}
+        for client in clients:
+            if client.memory:
+                vectors.load(network, client.memory["weights"])
+                scores[client.id] = judge(network, client.validation, self.context)
+        return self.clients_metrics(scores)

@@ -1,0 +1,92 @@
+"""Optimal bipartition of clients by the similarity of their updates (Sattler et al. 2021, algorithm 1).
+
+Among all ways to cut the clients in two groups, the one with the smallest largest similarity across the cut. Merging
+the most similar pairs until two groups are left (single linkage) is exact: it is a maximum spanning tree without its
+weakest edge, which is how it is computed here, in O(m^2) for m clients.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class Bipartition(NamedTuple):
+    """Two groups of rows, each ascending, the first with row 0; and the largest similarity across them."""
+
+    first: tuple[int, ...]
+    second: tuple[int, ...]
+    cross: float
+
+
+def cosine_matrix(updates: Tensor) -> np.ndarray:
+    """Cosine similarities (44) of updates (m, p), float64 (m, m) with ones on the diagonal.
+
+    An update that is zero has similarity 0 to every other.
+    """
+    # In float64, so that a permutation of the p coordinates does not show.
+    rows = updates.double()
+    norms = rows.norm(dim=1).clamp(min=1e-300)
+    alpha = ((rows @ rows.T) / (norms[:, None] * norms[None, :])).clamp(-1.0, 1.0)
+    alpha.fill_diagonal_(1.0)
+    return ((alpha + alpha.T) / 2).cpu().numpy()
+
+
+def bipartition(alpha: np.ndarray) -> Bipartition:
+    """The bipartition with the smallest largest similarity across it (eq. 25).
+
+    Args:
+        alpha: symmetric (m, m), m >= 2.
+
+    Raises:
+        ValueError: not square, fewer than two rows, or not finite.
+    """
+    m = len(alpha)
+    if alpha.shape != (m, m) or m < 2:
+        raise ValueError(f"a bipartition needs a square matrix of 2 rows or more, given shape {alpha.shape}")
+    if not np.isfinite(alpha).all():
+        raise ValueError("a bipartition needs finite similarities")
+    # Prim's algorithm from row 0; equal similarities are taken in order of rows.
+    best, parent = alpha[0].astype(np.float64), np.zeros(m, dtype=np.int64)
+    inside = np.zeros(m, dtype=bool)
+    inside[0] = True
+    edges: list[tuple[float, int, int]] = []
+    for _ in range(m - 1):
+        nearest = int(np.argmax(np.where(inside, -np.inf, best)))
+        edges.append((float(best[nearest]), int(parent[nearest]), nearest))
+        inside[nearest] = True
+        closer = alpha[nearest] > best
+        best[closer], parent[closer] = alpha[nearest][closer], nearest
+    weakest = min(range(m - 1), key=lambda i: edges[i][0])
+    # Edges come in the order in which they reach new rows, so one pass tells the sides apart.
+    side = np.zeros(m, dtype=bool)
+    for i, (_, known, new) in enumerate(edges):
+        side[new] = side[known] != (i == weakest)
+    first, second = (tuple(np.flatnonzero(side == s).tolist()) for s in (False, True))
+    return Bipartition(first, second, edges[weakest][0])
+
+
+def separation_gap(alpha: np.ndarray, truth: np.ndarray) -> float:
+    """Separation gap (eq. 28): the smallest similarity inside a true group less the largest across the bipartition.
+
+    Positive if and only if every cut of the bipartition respects the groups for sure (corollary 1).
+
+    Args:
+        alpha: symmetric (m, m), m >= 2.
+        truth: the group of each row, (m,).
+    """
+    inside = alpha[truth[:, None] == truth[None, :]]
+    return float(inside.min() - bipartition(alpha).cross)
+
+
+def correct(groups: Bipartition, truth: np.ndarray) -> bool:
+    """Whether no true group has members on both sides (definition 1)."""
+    return not set(truth[list(groups.first)].tolist()) & set(truth[list(groups.second)].tolist())
+
+
+def ready_to_split(cross: float, gamma: float) -> bool:
+    """Criterion (39): gamma_max < sqrt((1 - alpha_cross_max) / 2)."""
+    return bool(torch.tensor((1.0 - cross) / 2.0).clamp(min=0).sqrt() > gamma)

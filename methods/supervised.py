@@ -1,0 +1,212 @@
+"""What supervised methods share: a classifier or a language model, its loss and judgement, its weights as a vector.
+
+Images are classified, texts are predicted word by word. Clients are judged on their own validation samples, which
+carry the client's planted transformation; perplexity is exp of the mean loss per token.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from data.augment import normalise
+from data.view import Samples
+from methods.base import Client, ClientError, Context, LocalSettings, Method, ModelSettings
+from methods.local import batches, build_optimiser, run_steps, seeded
+from models.encoders import build_encoder
+from models.lstm import WordLSTM
+
+
+class Classifier(nn.Module):
+    """An encoder and a linear layer over the classes."""
+
+    def __init__(self, encoder: nn.Module, classes: int) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.out = nn.Linear(cast(int, encoder.features), classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores (n, classes)."""
+        return self.out(self.encoder(x))
+
+
+class Score(NamedTuple):
+    """Sums over `number` images or tokens: the cross-entropy, and how many were right."""
+
+    loss: float
+    correct: float
+    number: int
+
+    @property
+    def accuracy(self) -> float:
+        """Share that was right."""
+        return self.correct / self.number
+
+    @property
+    def mean_loss(self) -> float:
+        """Mean cross-entropy, nats."""
+        return self.loss / self.number
+
+
+class Supervised(Method):
+    """A supervised method whose models are vectors of one network's weights."""
+
+    kinds = ("image", "text")
+    local_defaults = LocalSettings(epochs=3, batch=100, optimiser="sgd", lr=0.05, momentum=0.9)
+    model_defaults = ModelSettings("plain-conv")
+
+    def network(self, purpose: str = "init") -> nn.Module:
+        """A network whose initial weights depend on the seed and `purpose`."""
+        c = self.context
+        if c.spec.kind == "text":
+            vocabulary = c.spec.vocabulary or 0
+            return seeded(lambda: WordLSTM(vocabulary), c, purpose)
+        return seeded(lambda: Classifier(build_encoder(c.model.encoder, c.spec.shape), c.clusters), c, purpose)
+
+    def train(self, network: nn.Module, client: Client) -> dict[str, float]:
+        """Local epochs on the cross-entropy; returns the mean loss.
+
+        Raises:
+            ClientError: no validation sample to judge the client on, or see `methods.local`.
+        """
+        if not len(client.validation):
+            raise ClientError(
+                f"client {client.id} has no validation sample to be judged on: set partition.validation, say 0.2"
+            )
+        network.train()
+        optimiser = build_optimiser(network.parameters(), self.context.local, client.streams.round, self.context.device)
+
+        def step(positions: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+            return batch_loss(network, client.train, positions, self.context), {}
+
+        return run_steps(client, batches(client, self.context.local), optimiser, step)
+
+    def clients_metrics(self, scores: Mapping[int, Score]) -> dict[str, float]:
+        """Accuracy (mean over clients, and the lowest), loss per image or token; of texts also perplexity."""
+        if not scores:
+            return {}
+        total = sum(s.number for s in scores.values())
+        loss = sum(s.loss for s in scores.values()) / total
+        accuracies = [s.accuracy for s in scores.values()]
+        metrics = {
+            "acc": sum(accuracies) / len(accuracies),
+            "acc_min": min(accuracies),
+            "val_loss": loss,
+        }
+        if self.context.spec.kind == "text":
+            metrics["perplexity"] = math.exp(min(loss, 50.0))
+        return metrics
+
+
+def batch_loss(network: nn.Module, samples: Samples, positions: Tensor, context: Context) -> Tensor:
+    """Mean cross-entropy of the samples at `positions`."""
+    with context.autocast():
+        if samples.data.spec.kind == "text":
+            found = network(samples.raw(positions))
+            return F.cross_entropy(found.scores.float(), found.truth)
+        return F.cross_entropy(network(_images(samples, positions)).float(), samples.y(positions))
+
+
+@torch.no_grad()
+def judge(network: nn.Module, samples: Samples, context: Context, batch: int = 512) -> Score:
+    """Loss and accuracy of a network on samples, evaluation mode."""
+    network.eval()
+    loss, right, count = 0.0, 0.0, 0
+    for positions in torch.arange(len(samples), device=samples.index.device).split(batch):
+        with context.autocast():
+            if samples.data.spec.kind == "text":
+                scores, truth = network(samples.raw(positions))
+            else:
+                scores, truth = network(_images(samples, positions)), samples.y(positions)
+        loss += float(F.cross_entropy(scores.float(), truth, reduction="sum"))
+        right += float((scores.argmax(1) == truth).sum())
+        count += len(truth)
+    return Score(loss, right, count)
+
+
+def gradient(network: nn.Module, samples: Samples, context: Context, batch: int = 512) -> None:
+    """Leave the gradient of the mean loss over all samples in the parameters, evaluation mode."""
+    network.eval()
+    network.zero_grad(set_to_none=True)
+    for positions in torch.arange(len(samples), device=samples.index.device).split(batch):
+        share = len(positions) / len(samples)
+        (batch_loss(network, samples, positions, context) * share).backward()
+
+
+def _images(samples: Samples, positions: Tensor) -> Tensor:
+    return normalise(samples.x(positions)).contiguous(memory_format=torch.channels_last)
+
+
+class Vectors:
+    """A network's floating-point state as one vector: parameters first, then buffers; optionally permuted.
+
+    Args:
+        network: any network of the kind that will be flattened.
+        permutation: of the parameters, int64 (p,): clients that share it hide from the server which number is what.
+            Norms, cosines and averages do not change with it.
+    """
+
+    def __init__(self, network: nn.Module, permutation: Tensor | None = None) -> None:
+        self.size = sum(p.numel() for p in network.parameters())
+        self.permutation = permutation
+
+    def flatten(self, network: nn.Module) -> Tensor:
+        """The state as float32 (p + buffers,)."""
+        return self._hide(torch.cat([t.detach().reshape(-1).float() for t in _state(network)]))
+
+    def gradients(self, network: nn.Module) -> Tensor:
+        """The parameters' gradients, float32 (p,)."""
+        return self._hide(
+            torch.cat(
+                [
+                    (torch.zeros_like(p) if p.grad is None else p.grad).detach().reshape(-1).float()
+                    for p in network.parameters()
+                ]
+            )
+        )
+
+    def load(self, network: nn.Module, vector: Tensor) -> nn.Module:
+        """Put a vector back into a network.
+
+        Raises:
+            ValueError: the vector has another length.
+        """
+        state = list(_state(network))
+        sizes = [t.numel() for t in state]
+        if sum(sizes) != len(vector):
+            raise ValueError(f"a vector of {len(vector)} numbers does not fit a network of {sum(sizes)}")
+        plain = vector
+        if self.permutation is not None:
+            plain = vector.clone()
+            plain[: self.size][self.permutation] = vector[: self.size]
+        with torch.no_grad():
+            for tensor, part in zip(state, plain.split(sizes), strict=True):
+                tensor.copy_(part.view(tensor.shape))
+        return network
+
+    def _hide(self, vector: Tensor) -> Tensor:
+        if self.permutation is None:
+            return vector
+        return torch.cat((vector[: self.size][self.permutation], vector[self.size :]))
+
+
+def _state(network: nn.Module) -> Iterable[Tensor]:
+    yield from network.parameters()
+    for buffer in network.buffers():
+        if buffer.is_floating_point():
+            yield buffer
+
+
+def mean_vector(vectors: Iterable[Tensor], shares: Iterable[float]) -> Tensor:
+    """Weighted sum of vectors in float64, element by element, as float32."""
+    total: Tensor | None = None
+    for vector, share in zip(vectors, shares, strict=True):
+        part = vector.double() * share
+        total = part if total is None else total + part
+    assert total is not None
+    return total.float()
