@@ -132,9 +132,10 @@ def show_study(result: dict[str, Any]) -> None:
     """A study's table and claims."""
     out.print(f"[bold]{result['study']}[/] at scale {result['scale']}: {result['about']}", highlight=False)
     table = Table("row", "column", "metric", "ours", "seeds", "paper")
+    digits = 1 if result["percent"] else 3
     for row in result["rows"]:
-        paper = "" if row["paper"] is None else f"{row['paper']:.1f}"
-        ours = f"{row['mean']:.1f} ± {row['std']:.1f}"
+        paper = "" if row["paper"] is None else f"{row['paper']:.{digits}f}"
+        ours = f"{row['mean']:.{digits}f} ± {row['std']:.{digits}f}"
         table.add_row(row["row"], row["column"], row["metric"], ours, str(row["seeds"]), paper)
     out.print(table)
     for claim in result["claims"]:
@@ -142,6 +143,44 @@ def show_study(result: dict[str, Any]) -> None:
         value = "not measured at this scale" if claim["value"] is None else f"{claim['value']:+.2f}"
         out.print(f"{mark}  {claim['claim']} ({value})", highlight=False)
     out.print(f"tables and figures: {result['folder']}", highlight=False, soft_wrap=True)
+
+
+@app.command(epilog="Example: shoal enroll latest --client mnist-late --give best --out model.safetensors")
+def enroll(
+    name: Annotated[str, typer.Argument(metavar="RUN", help="a run of cfl: folder, name, latest")],
+    client: Annotated[
+        str, typer.Option(help="the new client's data: a prepared set, or PARTITION_FOLDER:K for its client K")
+    ],
+    give: Annotated[str, typer.Option(help="which model: leaf, root, best (by its validation samples), or a node")] = (
+        "leaf"
+    ),
+    validation: Annotated[
+        float, typer.Option(min=0, max=0.9, help="share of a prepared set held out to choose the best model by")
+    ] = 0.2,
+    limit: Annotated[int | None, typer.Option(min=2, help="samples of a prepared set to use")] = None,
+    out_file: Annotated[Path | None, typer.Option("--out", help="where the model goes")] = None,
+    as_json: Json = False,
+) -> None:
+    """Find a new client's place in the cluster tree of a CFL run, and write its model."""
+    from flows import places
+    from tasks.enroll import enroll as find_place
+    from tasks.enroll import new_client
+    from tasks.runfolder import RunFolder
+
+    run_folder = RunFolder.find(name, places.runs())
+    data = new_client(run_folder, client, places.store(), places.mirror(), validation=validation, limit=limit)
+    found = find_place(run_folder, data, give, out_file)
+    if as_json:
+        print(json.dumps(found))
+        return
+    table = Table("node", "nearest update of each branch", "validation accuracy")
+    for step in found["path"]:
+        shown = ", ".join(f"{node}: {value:+.3f}" for node, value in step["similarities"].items())
+        score = "" if step["accuracy"] is None else f"{step['accuracy']:.3f}"
+        table.add_row(str(step["node"]), shown, score)
+    out.print(table)
+    out.print(f"cluster {found['cluster']} with clients {', '.join(map(str, found['clients']))}", highlight=False)
+    out.print(f"model of node {found['given']}: {found['model']}", highlight=False, soft_wrap=True)
 
 
 @app.command(epilog="Example: shoal compare 20260131-120000_fedpnp_mnist_1a2b3c4d latest")

@@ -266,6 +266,7 @@ def write_study(
         "study": study["name"],
         "scale": scale,
         "about": study["scales"][scale].get("about", ""),
+        "percent": study.get("percent", True),
         "rows": rows,
         "claims": [check(claim, rows) for claim in study.get("claims", [])],
         "runs": runs or [],

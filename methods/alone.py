@@ -30,6 +30,7 @@ class Alone(Supervised):
 
     def client_update(self, message: Message, client: Client) -> Update:
         """Local epochs from where the client was."""
+        self.check(client)
         vectors = Vectors(network := self.network())
         if client.memory:
             vectors.load(network, client.memory["weights"])

@@ -122,23 +122,28 @@ class CFL(Supervised):
 
     def client_update(self, message: Message, client: Client) -> Update:
         """Dtheta = SGD(theta) - theta (eq. 1), and where asked the full gradient at theta."""
+        self.check(client)
         s = self.settings
-        vectors, network = self.vectors(), self.network()
         start = message.tensors["weights"]
         tensors: dict[str, Tensor] = {}
-        vectors.load(network, start)
         if s.similarity != "updates":
+            vectors = self.vectors()
+            network = vectors.load(self.network(), start)
             gradient(network, client.train, self.context)
             tensors["gradient"] = -vectors.gradients(network)
-        metrics = self.train(network, client)
-        update = vectors.flatten(network) - start
+        update, metrics = self.learn(start, client)
         attack = attack_of(client.id, message.facts["clients"], s.adversaries, s.attack)
         if attack is not None:
             update = corrupt(update, attack, s.attack_scale, client.streams)
-        norm = float(update[: vectors.size].double().norm())
-        return Update(
-            Message({"update": update, **tensors}, {"n": len(client.train)}), metrics={**metrics, "norm": norm}
-        )
+        metrics["norm"] = float(update.double().norm())
+        return Update(Message({"update": update, **tensors}, {"n": len(client.train)}), metrics=metrics)
+
+    def learn(self, start: Tensor, client: Client) -> tuple[Tensor, dict[str, float]]:
+        """What local training from `start` changes, and its mean loss."""
+        vectors = self.vectors()
+        network = vectors.load(self.network(), start)
+        metrics = self.train(network, client)
+        return vectors.flatten(network) - start, metrics
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Each cluster moves by its mean update; one at rest whose clients pull apart is split first (algorithm 5).

@@ -43,6 +43,7 @@ class FedAvg(Supervised):
 
     def client_update(self, message: Message, client: Client) -> Update:
         """Local epochs on the cross-entropy."""
+        self.check(client)
         s = self.settings
         vectors = Vectors(network := self.network())
         start = message.tensors["weights"]

@@ -47,6 +47,7 @@ class IFCA(Supervised):
 
     def client_update(self, message: Message, client: Client) -> Update:
         """Choose the model with the lowest loss on the training samples, and train it."""
+        self.check(client)
         s, models = self.settings, message.tensors["models"]
         vectors = Vectors(network := self.network())
         losses = [judge(vectors.load(network, m), client.train, self.context).mean_loss for m in models]

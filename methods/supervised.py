@@ -68,16 +68,25 @@ class Supervised(Method):
             return seeded(lambda: WordLSTM(vocabulary), c, purpose)
         return seeded(lambda: Classifier(build_encoder(c.model.encoder, c.spec.shape), c.clusters), c, purpose)
 
-    def train(self, network: nn.Module, client: Client) -> dict[str, float]:
-        """Local epochs on the cross-entropy; returns the mean loss.
+    def check(self, client: Client) -> None:
+        """Refuse a client that cannot be trained or judged, before any work.
 
         Raises:
-            ClientError: no validation sample to judge the client on, or see `methods.local`.
+            ClientError: fewer than two training samples, or no validation sample.
         """
+        if len(client.train) < 2:
+            raise ClientError(f"client {client.id} has {len(client.train)} training samples; at least 2 are needed")
         if not len(client.validation):
             raise ClientError(
                 f"client {client.id} has no validation sample to be judged on: set partition.validation, say 0.2"
             )
+
+    def train(self, network: nn.Module, client: Client) -> dict[str, float]:
+        """Local epochs on the cross-entropy; returns the mean loss.
+
+        Raises:
+            ClientError: see `methods.local`.
+        """
         network.train()
         optimiser = build_optimiser(network.parameters(), self.context.local, client.streams.round, self.context.device)
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from tasks.cfl_figures import draw_cfl
 from tasks.runfolder import RunFolder
 
 SCORES = ("acc", "nmi", "ari")
+OF_METHOD: dict[str, Callable[[RunFolder], list[Path]]] = {"cfl": draw_cfl}
+"""Figures that only runs of one method have."""
 
 
 def draw_figures(run: RunFolder) -> list[Path]:
@@ -48,7 +51,8 @@ def draw_figures(run: RunFolder) -> list[Path]:
         axes.legend()
         axes.grid(alpha=0.3)
         drawn.append(save(figure, run.figures / "bytes.png"))
-    return drawn
+    special = OF_METHOD.get(run.settings().method.name)
+    return drawn + (special(run) if special else [])
 
 
 def compare_curves(tables: Mapping[str, pd.DataFrame], metric: str, path: Path) -> Path:

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from data.streams import Streams
 from methods.bipartition import bipartition, correct
+from tasks.cfl_figures import draw_clusters
 from tasks.figures import save
 from tasks.result import run_result
 from tasks.runfolder import RunFolder
@@ -173,23 +174,6 @@ def clusters_over_rounds(groups: Groups, metric: str, folder: Path) -> None:
     """A metric of every cluster over rounds, of each group's first run, with marks where clusters were split."""
     for (name, column), runs in groups.items():
         draw_clusters(runs[0], metric, folder / f"clusters-{_stem(name)}-{_stem(column)}.png")
-
-
-def draw_clusters(run: RunFolder, metric: str, path: Path) -> Path:
-    """A metric of every cluster of one run over rounds, with marks where clusters were split."""
-    table = run.table("rounds")
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
-    for name in [c for c in table if str(c).startswith(f"{metric}/")]:
-        points = table[["round", name]].dropna()
-        axes.plot(points["round"], points[name], label=f"cluster {str(name).split('/')[1]}")
-    counts = table[["round", "clusters"]].dropna()
-    for round in counts["round"][counts["clusters"].diff() > 0]:
-        axes.axvline(round, color="grey", linestyle=":", linewidth=1)
-    axes.set(xlabel="communication round", ylabel=f"{metric}, mean of the cluster's clients")
-    axes.legend(fontsize="small")
-    axes.grid(alpha=0.3)
-    return save(figure, path)
 
 
 def _stem(name: str) -> str:

@@ -10,6 +10,9 @@ from methods.base import ClientError
 from methods.registry import METHODS
 
 TRAINED = [name for name in METHODS if name != "kmeans"]
+SUPERVISED = ["cfl", "fedavg", "ifca", "alone"]
+CLUSTERING = [name for name in METHODS if name not in SUPERVISED]
+NO_MODEL = ["single", "cfl", "ifca", "alone"]  # the server holds none, or several
 AVERAGED = ["fedpnp", "fedcc", "fedbyolcc"]
 
 
@@ -79,7 +82,7 @@ def test_what_travels_is_free_of_gradient_and_aliases(world, name):
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_training_lowers_the_loss(world, name):
-    changes = {"lr": 3e-3} if name != "ncc" else {"lr": 0.02}
+    changes = {"lr": {"ncc": 0.02, **dict.fromkeys(SUPERVISED, 0.05)}.get(name, 3e-3)}
     if name == "fedpnp":
         changes |= {"alpha_first": 0.1}
     key = "loss_instance" if name == "ncc" else "loss"
@@ -142,7 +145,22 @@ def test_the_server_averages_by_samples(world, name):
             assert torch.equal(tensor, expected.round().to(tensor.dtype))
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", SUPERVISED)
+def test_supervised_methods_are_judged_on_validation_samples(world, name, client_list):
+    method = world.method(name, epochs=4, rounds=4, lr=0.05)
+    server, updates = world.run(method, 4)
+    client = world.client(0, 4, updates[-1].memory)
+    metrics = method.evaluate(server, client_list([client]), world.evaluation())
+    assert metrics["acc"] == metrics["acc_min"] == 1.0, "the planted quarters are easily told apart"
+    other = replace(client, validation=client.train.take(torch.arange(4)))
+    assert metrics["val_loss"] != method.evaluate(server, client_list([other]), world.evaluation())["val_loss"]
+    with pytest.raises(ClientError, match=r"partition\.validation"):
+        method.client_update(
+            method.broadcast(server, 0), replace(client, validation=client.validation.take(torch.arange(0)))
+        )
+
+
+@pytest.mark.parametrize("name", CLUSTERING)
 def test_evaluation_of_a_run(world, name, client_list):
     method = world.method(name, epochs=1, rounds=1)
     server, updates = world.run(method, 1)
@@ -156,7 +174,7 @@ def test_evaluation_of_a_run(world, name, client_list):
     assert metrics.items() <= final.items()
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name != "single"])
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in NO_MODEL])
 def test_predictions_fit_together(world, name):
     method = world.method(name, epochs=1, rounds=1)
     server, _ = world.run(method, 1)
