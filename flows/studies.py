@@ -14,9 +14,12 @@ import copy
 import hashlib
 import importlib
 import json
+import multiprocessing
 import operator
+import os
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -29,7 +32,7 @@ from data.errors import ShoalError
 from flows import places
 from flows.launch import drive, find_like, new_run
 from tasks.codec import write_atomic
-from tasks.engine import Observer
+from tasks.engine import Observer, one_thread
 from tasks.figures import compare_curves
 from tasks.hardware import resolve_device, resolve_slots
 from tasks.result import run_result
@@ -188,26 +191,60 @@ def simulate_study(
     watch: Callable[[str, RunFolder | None], Observer | None] | None,
 ) -> dict[str, Any]:
     """A study whose cells are computed here: each cell's metrics are kept under results/simulated/ and used again."""
-    compute: Simulate = function(study["simulate"])
+    function(study["simulate"])  # refuse a wrong name before any work
     folder = study_folder(study["name"], scale)
-    found: dict[tuple[str, str], list[dict[str, float]]] = {}
-    for number, cell in enumerate(planned, 1):
+    store = places.home() / "results" / "simulated"
+    store.mkdir(parents=True, exist_ok=True)
+    kept: list[Path] = []
+    waiting: dict[Path, tuple[str, dict[str, Any], int, Path]] = {}
+    for cell in planned:
         assert isinstance(cell.settings, dict)
         settings = merge(cell.settings, overrides)
         identity = json.dumps([study["simulate"], settings, cell.seed], sort_keys=True)
-        kept = places.home() / "results" / "simulated" / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
-        if not kept.exists():
-            if watch:
-                watch(f"[{number}/{len(planned)}] {cell.row}, {cell.column}, seed {cell.seed}", None)
+        kept.append(store / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json")
+        if not kept[-1].exists():
             figures = folder / f"{_stem(cell.row)}-{_stem(cell.column)}-{cell.seed}"
-            figures.mkdir(parents=True, exist_ok=True)
-            metrics = compute(settings, cell.seed, figures)
-            if not any(figures.iterdir()):
-                figures.rmdir()
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(kept, (json.dumps({"of": json.loads(identity), "metrics": metrics}) + "\n").encode())
-        found.setdefault((cell.row, cell.column), []).append(json.loads(kept.read_text())["metrics"])
+            waiting[kept[-1]] = (study["simulate"], settings, cell.seed, figures)
+    labels = {path: f"{c.row}, {c.column}, seed {c.seed}" for path, c in zip(kept, planned, strict=True)}
+    for number, path in enumerate(simulate_all(waiting), 1):
+        if watch:
+            watch(f"[{number}/{len(waiting)}] {labels[path]}", None)
+    found: dict[tuple[str, str], list[dict[str, float]]] = {}
+    for path, cell in zip(kept, planned, strict=True):
+        found.setdefault((cell.row, cell.column), []).append(json.loads(path.read_text())["metrics"])
     return write_study(study, scale, table_rows(study, found))
+
+
+def simulate_all(waiting: dict[Path, tuple[str, dict[str, Any], int, Path]]) -> Iterator[Path]:
+    """Compute cells, several at once where there are several cores; yields the file of each as it is done."""
+    workers = min(len(waiting), os.cpu_count() or 1)
+    if workers <= 1:
+        for path, arguments in waiting.items():
+            simulate_cell(path, *arguments)
+            yield path
+        return
+    # Fresh processes: torch's threads do not survive a fork.
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        futures = {pool.submit(simulate_cell, path, *arguments): path for path, arguments in waiting.items()}
+        try:
+            for future in as_completed(futures):
+                future.result()
+                yield futures[future]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def simulate_cell(path: Path, name: str, settings: dict[str, Any], seed: int, figures: Path) -> None:
+    """Compute one cell on one thread and keep its metrics in a file."""
+    compute: Simulate = function(name)
+    figures.mkdir(parents=True, exist_ok=True)
+    with one_thread():
+        metrics = compute(settings, seed, figures)
+    if not any(figures.iterdir()):
+        figures.rmdir()
+    kept = {"of": [name, settings, seed], "metrics": metrics}
+    write_atomic(path, (json.dumps(kept) + "\n").encode())
 
 
 def report_study(study: dict[str, Any], scale: str, runs: list[tuple[Cell, RunFolder]]) -> dict[str, Any]:

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from methods.base import Client, Clients, Evaluation, Federation, Message, Server, Update
-from methods.supervised import Supervised, Vectors, judge
+from methods.supervised import Supervised, judge
+from methods.vectors import Vectors
 
 
 @dataclass(frozen=True)

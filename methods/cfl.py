@@ -34,7 +34,8 @@ from methods.base import (
 from methods.bipartition import bipartition, cosine_matrix, ready_to_split, separation_gap
 from methods.cfl_tree import Tree, branch_similarities, nearest_child
 from methods.metrics import ari
-from methods.supervised import Score, Supervised, Vectors, gradient, judge, mean_vector
+from methods.supervised import Score, Supervised, gradient, judge
+from methods.vectors import Vectors, mean_vector
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from data.setting import setting
 from methods.adversary import Attack, attack_of, corrupt
 from methods.averaging import average
 from methods.base import Client, Clients, Evaluation, Federation, Message, MethodError, Prediction, Server, Update
-from methods.supervised import Classifier, Supervised, Vectors, judge
+from methods.supervised import Classifier, Supervised, judge
+from methods.vectors import Vectors
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from methods.adversary import Attack, attack_of, corrupt
 from methods.averaging import WeightedMean
 from methods.base import Client, Clients, Evaluation, Federation, Message, Server, Update
 from methods.metrics import ari
-from methods.supervised import Score, Supervised, Vectors, judge
+from methods.supervised import Score, Supervised, judge
+from methods.vectors import Vectors
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,11 @@ from methods.fedbyolcc import FedBYOLCC
 from methods.fedcc import FedCC
 from methods.fedpnp import FedPNP
 from methods.ifca import IFCA
+from methods.kfed import KFed
 from methods.kmeans import KMeansPixels
 from methods.ncc import NCC
 from methods.single import Single
+from methods.uifca import UIFCA
 
 METHODS: dict[str, type[Method]] = {
     method.name: method
@@ -27,6 +29,8 @@ METHODS: dict[str, type[Method]] = {
         FedAvg,
         IFCA,
         Alone,
+        UIFCA,
+        KFed,
     )
 }
 """Every method that `method.name` may say. A new one is added to this tuple."""

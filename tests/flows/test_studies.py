@@ -78,6 +78,7 @@ def test_a_simulated_cell_is_computed_once(home, monkeypatch):
     }
     monkeypatch.setattr(studies, "load_study", lambda name: study)
     monkeypatch.setattr(studies, "function", lambda path: compute)
+    monkeypatch.setattr(studies.os, "cpu_count", lambda: 1)  # in this process, where calls can be counted
     first = run_study("toy", "cpu")
     assert [(r["row"], r["mean"], r["std"], r["paper"]) for r in first["rows"]] == [
         ("small", 2.0, 1.0, None),
@@ -108,3 +109,11 @@ def test_a_study_of_runs_uses_finished_runs_again(home):
         assert len(first["runs"]) == 2
         assert all(0 <= row["mean"] <= 100 for row in first["rows"])
         assert run_study("pair", "cpu")["runs"] == first["runs"]
+
+
+def test_cells_are_computed_in_several_processes(home):
+    result = run_study("cfl-separation-probability", "cpu", 1, overrides={"trials": 3})
+    assert len(result["rows"]) == 20
+    assert all(0 <= row["mean"] <= 1 for row in result["rows"])
+    again = run_study("cfl-separation-probability", "cpu", 1, overrides={"trials": 3})
+    assert again == result

@@ -10,7 +10,7 @@ from data.streams import Streams
 from methods.adversary import attack_of, corrupt
 from methods.base import ClientError, Federation, Message, MethodError, Update
 from methods.cfl_tree import Tree, branch_similarities, nearest_child
-from methods.supervised import Vectors, mean_vector
+from methods.vectors import Vectors, mean_vector
 
 EIGHT = tuple(range(8))
 

@@ -1,0 +1,75 @@
+"""Simulations and figures of the UIFCA studies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from data import synthetic
+from data.partition.deal import NOBODY, deal_majority
+from data.streams import Streams
+from methods.lloyd import kmeans
+from methods.metrics import purity
+from methods.uifca_batched import run_batched
+
+
+def federated_points(settings: dict[str, Any], seed: int) -> tuple[Tensor, np.ndarray]:
+    """Synthetic points of equally large clients: x (clients, points, d) and the true cluster (clients, points)."""
+    k, n, d = settings["clusters"], settings["points"], settings["dimension"]
+    if settings["data"] == "gaussian":
+        x, y = synthetic.gaussian(k, n, d, seed)
+    else:
+        x, y = synthetic.subspace(k, n, d, settings["rank"], seed)
+    owner = deal_majority(y, np.arange(k), k, settings["p"], Streams(seed).numpy("partition majority"))
+    assert not (owner == NOBODY).any()
+    order = np.argsort(owner, kind="stable")
+    return torch.from_numpy(x[order].reshape(k, -1, d)), y[order].reshape(k, -1)
+
+
+def affine_starts(clusters: int, dimension: int, spread: float, seed: int) -> Tensor:
+    """The K starts of affine flows, as the method `uifca` makes them: identity and zero, plus N(0, spread^2)."""
+    common = torch.cat((torch.eye(dimension).flatten(), torch.zeros(dimension)))
+    rows = []
+    for k in range(clusters):
+        noise = torch.randn(len(common), generator=Streams(seed).torch(f"flow start {k}"))
+        rows.append(common + spread * noise)
+    return torch.stack(rows)
+
+
+def table1(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float]:
+    """A cell of table 1: purity of UIFCA or k-FED on synthetic points.
+
+    Returns:
+        `purity`; of UIFCA also `cluster_rounds` carried out. The purity after each is kept as a figure's CSV.
+    """
+    x, truth = federated_points(settings, seed)
+    if settings["method"] == "kfed":
+        return {"purity": purity(truth.ravel(), kfed_clusters(x, settings["clusters"], seed))}
+    found = run_batched(
+        x,
+        affine_starts(settings["clusters"], settings["dimension"], 0.01, seed),
+        seed=seed,
+        lr=settings["lr"],
+        batch=100,
+        cluster_rounds=settings["cluster_rounds"],
+        comm_rounds=settings["comm_rounds"],
+        steps=settings["steps"],
+    )
+    purities = [purity(truth.ravel(), a.numpy().ravel()) for a in found.assignments]
+    np.savetxt(folder / "purity.csv", purities, header="purity before, and after each cluster round")
+    return {"purity": purities[-1], "cluster_rounds": float(found.cluster_rounds)}
+
+
+def kfed_clusters(x: Tensor, clusters: int, seed: int) -> np.ndarray:
+    """k-FED on points (clients, points, d): the cluster of each point, clients one after another."""
+    local, centres = [], []
+    for i, points in enumerate(x.numpy()):
+        found = kmeans(points, clusters, Streams(seed, 1, i).numpy("kfed"))
+        local.append(found.cluster)
+        centres.append(found.centres)
+    labels = kmeans(np.concatenate(centres), clusters, Streams(seed).numpy("kfed server")).cluster
+    return np.concatenate([labels[i * clusters + own] for i, own in enumerate(local)])
