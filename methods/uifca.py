@@ -137,7 +137,7 @@ class FlowMethod(Method):
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
             optimiser.step()
-            total += float(loss)
+            total += float(loss.detach())
         trained = vectors.flatten(flow)
         return (trained, total / len(draws)) if bool(torch.isfinite(trained).all()) else None
 

@@ -30,6 +30,8 @@ from methods.base import (
 from methods.registry import METHODS
 
 TRAIN, TEST, CLASSES = 96, 32, 4
+QUICK = {"uifca": {"cluster_rounds": 5, "comm_rounds": 1, "steps": 4, "width": 4, "blocks": 1, "lr": 1e-4}}
+"""Settings of methods whose defaults are too long for tests."""
 
 
 def planted(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -64,8 +66,9 @@ class World:
     def method(self, name: str, *, rounds: int = 3, encoder: str = "tiny-conv", **changes: Any) -> Method:
         """A registered method; `changes` are of local settings, or of the method's where it has such a field."""
         kind = METHODS[name]
+        changes = QUICK.get(name, {}) | changes
         own = {k: v for k, v in changes.items() if k in kind.Settings.__dataclass_fields__}
-        local = {"epochs": 2, "batch": 32} | {k: v for k, v in changes.items() if k not in own}
+        local = {"epochs": 2, "batch": 32} | {k: v for k, v in changes.items() if k not in own and k != "encoder"}
         context = Context(
             self.spec, ModelSettings(encoder), replace(kind.local_defaults, **local), seed=0, rounds=rounds
         )

@@ -9,10 +9,11 @@ from data.setting import BOUNDS
 from methods.base import ClientError
 from methods.registry import METHODS
 
-TRAINED = [name for name in METHODS if name != "kmeans"]
+TRAINED = [name for name in METHODS if name not in ("kmeans", "kfed")]
 SUPERVISED = ["cfl", "fedavg", "ifca", "alone"]
-CLUSTERING = [name for name in METHODS if name not in SUPERVISED]
-NO_MODEL = ["single", "cfl", "ifca", "alone"]  # the server holds none, or several
+OWN_SCORES = [*SUPERVISED, "uifca", "kfed"]  # judged in their own tests
+CLUSTERING = [name for name in METHODS if name not in OWN_SCORES]
+NO_MODEL = ["single", "kfed", "cfl", "ifca", "alone"]  # the server holds none, or several
 AVERAGED = ["fedpnp", "fedcc", "fedbyolcc"]
 
 
