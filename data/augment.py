@@ -46,6 +46,8 @@ RECIPES: dict[str, Recipe] = {
     "none": Recipe(),
     # Contrastive clustering's own for photographs: jitter (0.8, 0.8, 0.8, 0.2) at strength 0.5.
     "contrastive": Recipe((0.08, 1.0), 0.5, 0.0, (0.4, 0.4, 0.4, 0.1), 0.8, 0.2),
+    # SimCLR's at full strength.
+    "strong": Recipe((0.08, 1.0), 0.5, 0.0, (0.8, 0.8, 0.8, 0.2), 0.8, 0.2),
     # Glyphs must not be mirrored or cut to pieces.
     "digits": Recipe((0.3, 1.0), 0.0, 15.0, (0.4, 0.4, 0.0, 0.0), 0.8),
     "grey": Recipe((0.3, 1.0), 0.5, 0.0, (0.4, 0.4, 0.0, 0.0), 0.8),
@@ -56,7 +58,7 @@ RECIPES: dict[str, Recipe] = {
 class AugmentSettings:
     """How views of an image are drawn."""
 
-    recipe: str = setting("auto", "auto (by data set and method), contrastive, digits, grey or none")
+    recipe: str = setting("auto", "auto (by data set and method), contrastive, strong, digits, grey or none")
     crop_min: float | None = setting(None, "smallest share of the area a crop keeps", gt=0, le=1)
     flip: float | None = setting(None, "probability of a horizontal flip", ge=0, le=1)
     rotate: float | None = setting(None, "largest rotation, degrees", ge=0, le=180)

@@ -29,6 +29,7 @@ import pandas as pd
 import yaml
 
 from data.errors import ShoalError
+from data.prepare import prepare
 from flows import places
 from flows.launch import drive, find_like, new_run
 from tasks.codec import write_atomic
@@ -170,6 +171,8 @@ def run_study(
     settings = [c.settings for c in planned if isinstance(c.settings, Settings)]
     if overrides:
         settings = [make_settings(merge(s.plain(), overrides)) for s in settings]
+    for needed in study.get("needs", []):
+        prepare(needed, places.store(), mirror=places.mirror())
     device = resolve_device(settings[0].workers.device)
     runs: list[tuple[Cell, RunFolder]] = []
     with Slots(resolve_slots(settings[0].workers.slots, device), device) as slots:

@@ -6,14 +6,18 @@ from methods.alone import Alone
 from methods.base import Method
 from methods.cfl import CFL
 from methods.fedavg import FedAvg
+from methods.fedbyol import FedBYOL
 from methods.fedbyolcc import FedBYOLCC
 from methods.fedcc import FedCC
+from methods.fedema import FedEMA
 from methods.fedpnp import FedPNP
+from methods.fedsimclr import FedSimCLR
 from methods.ifca import IFCA
 from methods.kfed import KFed
 from methods.kmeans import KMeansPixels
 from methods.ncc import NCC
 from methods.single import Single
+from methods.ssd import SSD
 from methods.uifca import UIFCA
 
 METHODS: dict[str, type[Method]] = {
@@ -25,6 +29,10 @@ METHODS: dict[str, type[Method]] = {
         Single,
         NCC,
         KMeansPixels,
+        SSD,
+        FedSimCLR,
+        FedBYOL,
+        FedEMA,
         CFL,
         FedAvg,
         IFCA,

@@ -123,6 +123,26 @@ def uniformity(h: Tensor) -> float:
     return -float(torch.tensor(total / (n * (n - 1)), dtype=torch.float64).log()) + 0.0
 
 
+def split_uniformity(h: Tensor, owner: Tensor) -> tuple[float, float]:
+    """Uniformity over pairs of different clients, and over pairs of the same client (SSD's decomposition).
+
+    Args:
+        h: features (n, d), taken as unit vectors.
+        owner: the client of each row, int64 (n,).
+
+    Returns:
+        (inter, intra): -log of the mean of exp(-2 |h_i - h_j|^2) over such pairs; 0 where there is none.
+    """
+    h = _unit(h)
+    kernel = (4 * (h @ h.T).clamp_(-1, 1) - 4).exp_().double()
+    same = owner[:, None] == owner[None, :]
+    inside = same & ~torch.eye(len(h), dtype=torch.bool, device=h.device)
+    values = []
+    for pairs in (~same, inside):
+        values.append(-float(kernel[pairs].mean().log()) + 0.0 if bool(pairs.any()) else 0.0)
+    return values[0], values[1]
+
+
 def effective_rank(h: Tensor) -> float:
     """The exponential of the entropy of the singular values of h (n, d), scaled to sum to 1 (Roy and Vetterli 2007).
 

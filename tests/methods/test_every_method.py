@@ -11,9 +11,10 @@ from methods.registry import METHODS
 
 TRAINED = [name for name in METHODS if name not in ("kmeans", "kfed")]
 SUPERVISED = ["cfl", "fedavg", "ifca", "alone"]
-OWN_SCORES = [*SUPERVISED, "uifca", "kfed"]  # judged in their own tests
+SELF_SUPERVISED = ["ssd", "fedsimclr", "fedbyol", "fedema"]
+OWN_SCORES = [*SUPERVISED, *SELF_SUPERVISED, "uifca", "kfed"]  # judged in their own tests
 CLUSTERING = [name for name in METHODS if name not in OWN_SCORES]
-NO_MODEL = ["single", "kfed", "cfl", "ifca", "alone"]  # the server holds none, or several
+NO_MODEL = [*SELF_SUPERVISED, "single", "kfed", "cfl", "ifca", "alone"]  # the server holds none, or several
 AVERAGED = ["fedpnp", "fedcc", "fedbyolcc"]
 
 
@@ -54,7 +55,7 @@ def test_an_update_is_a_function_of_seed_round_and_client(world, name):
 @pytest.mark.parametrize("name", TRAINED)
 def test_other_rounds_clients_and_seeds_draw_otherwise(world, name):
     method = world.method(name)
-    message = method.broadcast(world.start(method), 0)
+    message = method.broadcast(world.start(method, 2), 0)
 
     def loss(method=method, **client):
         return method.client_update(message, world.client(**client)).metrics[
@@ -83,7 +84,7 @@ def test_what_travels_is_free_of_gradient_and_aliases(world, name):
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_training_lowers_the_loss(world, name):
-    changes = {"lr": {"ncc": 0.02, **dict.fromkeys(SUPERVISED, 0.05)}.get(name, 3e-3)}
+    changes = {"lr": {"ncc": 0.02, **dict.fromkeys([*SUPERVISED, *SELF_SUPERVISED], 0.05)}.get(name, 3e-3)}
     if name == "fedpnp":
         changes |= {"alpha_first": 0.1}
     key = "loss_instance" if name == "ncc" else "loss"

@@ -1,0 +1,191 @@
+"""What federated self-supervised methods share: encoder and projector averaged, and how their features are judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from data.augment import RECIPES, Recipe, normalise, two_views
+from data.setting import setting
+from methods.averaging import average
+from methods.base import (
+    Client,
+    Clients,
+    Evaluation,
+    Federation,
+    LocalSettings,
+    Message,
+    Method,
+    Prediction,
+    Server,
+    Update,
+)
+from methods.evaluation import evaluate_features
+from methods.finetuning import finetune_accuracy
+from methods.local import batches, build_optimiser, load, run_steps, seeded, view_recipe, views, weights
+from methods.representation import alignment, knn_accuracy, split_uniformity, uniformity
+from models.encoders import build_encoder
+from models.heads import Projected, ProjectionNet
+
+SEEN = 2000
+"""Between rounds so many test samples are judged, and so many training samples are learned from and compared."""
+
+
+@dataclass(frozen=True)
+class SelfSupervisedSettings:
+    """What every self-supervised method may be told."""
+
+    projection: int = setting(0, "width of the projection; 0: that of the features", ge=0)
+    hidden: int = setting(0, "width inside the projector; 0: four times the features", ge=0)
+    probe_epochs: int = setting(50, "epochs of the final linear probe (the papers: 200)", ge=1)
+    finetune: bool = setting(False, "at the end also fine-tune with 1 % and 10 % of the labels")
+
+
+class SelfSupervised(Method):
+    """A method whose server state is one network of encoder and projector, and whose clients send theirs."""
+
+    Settings = SelfSupervisedSettings
+    local_defaults = LocalSettings(epochs=5, batch=128, optimiser="sgd", lr=0.1, momentum=0.9, weight_decay=1e-4)
+    settings: Any
+
+    def build(self) -> ProjectionNet:
+        """The network, from torch's global generator."""
+        c, s = self.context, self.settings
+        encoder = build_encoder(c.model.encoder, c.spec.shape)
+        width = cast(int, encoder.features)
+        return ProjectionNet(encoder, s.projection or width, s.hidden or 4 * width, norm=True)
+
+    def network(self) -> ProjectionNet:
+        """A fresh network with the run's initial weights."""
+        return cast(ProjectionNet, seeded(self.build, self.context))
+
+    def recipe(self) -> Recipe:
+        """SimCLR's full strength on colour images, the data set's own on grey ones."""
+        return view_recipe(self.context, RECIPES["strong"] if self.context.spec.shape[0] == 3 else None)
+
+    def loss(self, out: Projected, client: Client, extra: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss of a batch of views a, then views b, and numbers to log.
+
+        Args:
+            out: features and projections, (2n, ...).
+            client: whose they are.
+            extra: what `prepare` made for this client and round.
+        """
+        raise NotImplementedError
+
+    def prepare(self, message: Message, client: Client) -> dict[str, Tensor]:
+        """Tensors that every step of a client's round uses; nothing by default."""
+        return {}
+
+    def init_server(self, federation: Federation) -> Server:
+        """The initial weights."""
+        return Server(weights(self.network()), {"clients": federation.clients})
+
+    def broadcast(self, server: Server, client: int) -> Message:
+        """The weights."""
+        return Message(server.tensors, {"clients": server.facts["clients"]})
+
+    def client_update(self, message: Message, client: Client) -> Update:
+        """Local epochs on the method's loss."""
+        local, context = self.context.local, self.context
+        network = self.network()
+        load(network, message.tensors)
+        network.train()
+        extra = self.prepare(message, client)
+        recipe = self.recipe()
+        generator = client.streams.torch("views", context.device)
+
+        def step(positions: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+            x = views(client.train, positions, recipe, generator)
+            with context.autocast():
+                out = network(x)
+            return self.loss(out, client, extra)
+
+        optimiser = build_optimiser(network.parameters(), local, client.streams.round, context.device)
+        metrics = run_steps(client, batches(client, local), optimiser, step)
+        return Update(Message(weights(network), {"n": len(client.train)}), metrics=metrics)
+
+    def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
+        """The mean of the weights by number of samples."""
+        return server.next(average(updates))
+
+    def embedder(self, server: Server) -> Callable[[Tensor], Tensor]:
+        """Samples x to features (n, d) of the encoder, evaluation mode."""
+        network = self.network()
+        load(network, server.tensors)
+        encoder = network.encoder.eval()
+
+        @torch.no_grad()
+        def embed(x: Tensor) -> Tensor:
+            x = normalise(x.to(self.context.device)).contiguous(memory_format=torch.channels_last)
+            with self.context.autocast():
+                return encoder(x).float()
+
+        return embed
+
+    def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
+        """Features as `embedding`; these methods have no clusters: `cluster` is -1, `soft` has no column."""
+        embed = self.embedder(server)
+
+        def predict(x: Tensor) -> Prediction:
+            h = embed(x)
+            return Prediction(torch.full((len(h),), -1), h.new_zeros(len(h), 0), h)
+
+        return predict
+
+    def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
+        """kNN, alignment and uniformity of some samples; finally the probe, K-means scores and fine-tuning of all."""
+        embed, recipe = self.embedder(server), self.recipe()
+        metrics = self.look(embed, recipe, clients, evaluation)
+        if not evaluation.final:
+            return metrics
+        metrics |= evaluate_features(
+            embed, evaluation, self.context.clusters, recipe, probe_epochs=self.settings.probe_epochs
+        )
+        if self.settings.finetune and evaluation.data.test_y is not None:
+            for percent in (1, 10):
+                network = self.network()
+                load(network, server.tensors)
+                metrics[f"finetune_{percent}"] = finetune_accuracy(network.encoder, evaluation, percent / 100)
+        return metrics
+
+    def look(
+        self, embed: Callable[[Tensor], Tensor], recipe: Recipe, clients: Clients, evaluation: Evaluation
+    ) -> dict[str, float]:
+        """What is cheap enough for every round.
+
+        `uniformity` is of test samples (training samples without any); `uniformity_inter` and `uniformity_intra` are
+        over pairs of training samples of different clients, and of the same one.
+        """
+        data, streams = evaluation.data, evaluation.streams
+        share = max(1, SEEN // len(clients))
+        owners, parts, labels = [], [], []
+        for client in clients:
+            order = torch.randperm(len(client.train), generator=streams.torch(f"look {client.id}"))[:share]
+            mine = client.train.take(order.to(client.train.index.device))
+            parts.append(embed(mine.x()))
+            owners.append(torch.full((len(mine),), client.id))
+            if data.train_y is not None:
+                labels.append(mine.y())
+        h, owner = torch.cat(parts), torch.cat(owners)
+        inter, intra = split_uniformity(h, owner.to(h.device))
+        metrics = {"uniformity_inter": inter, "uniformity_intra": intra}
+        if len(data.test_x) > 1:
+            order = torch.randperm(len(data.test_x), generator=streams.torch("look test"))[:SEEN].to(data.device)
+            test_x = data.test_x[order].float().div_(255)
+            seen = torch.cat([embed(x) for x in test_x.split(evaluation.batch)])
+            if labels and data.test_y is not None:
+                metrics["knn"] = knn_accuracy(h, torch.cat(labels), seen, data.test_y[order])
+        else:
+            seen, test_x = h, torch.cat([clients[k].train.x()[:share] for k in range(len(clients))])
+        metrics["uniformity"] = uniformity(seen)
+        generator = streams.torch("look views", data.device)
+        total = 0.0
+        for x in test_x.split(evaluation.batch):
+            both = embed(two_views(x, recipe, generator))
+            total += alignment(*both.chunk(2)) * len(x)
+        return metrics | {"alignment": total / len(test_x)}

@@ -1,0 +1,147 @@
+"""Derived rows and figures of the self-supervised studies."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+
+from data.prepare import prepare
+from data.view import DeviceData
+from methods.representation import probe_accuracy
+from methods.selfsupervised import SelfSupervised
+from tasks.checkpoint import newest_valid
+from tasks.figures import save
+from tasks.result import run_result
+from tasks.runfolder import RunFolder
+from tasks.studies.cfl import each
+from tasks.world import World
+
+Groups = dict[tuple[str, str], list[RunFolder]]
+
+
+def figures(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str, Any]]:
+    """Uniformity against alignment of all rows; uniformity within and between clients, and kNN, over rounds."""
+    for column in dict.fromkeys(key[1] for key in groups):
+        members = {row: runs for (row, at), runs in groups.items() if at == column}
+        stem = "".join(c if c.isalnum() else "-" for c in column.lower())
+        scatter(members, folder / f"uniformity-alignment-{stem}.png")
+        for metric in ("uniformity_inter", "uniformity_intra", "knn"):
+            over_rounds(members, metric, folder / f"{metric.replace('_', '-')}-{stem}.png")
+    return []
+
+
+def scatter(members: dict[str, list[RunFolder]], path: Path) -> None:
+    """Uniformity against alignment, one mark a run: up and to the left is better."""
+    figure = Figure(figsize=(6, 4.5), layout="constrained")
+    axes = figure.subplots()
+    for row, runs in members.items():
+        found = [run_result(run)["metrics"] for run in runs]
+        points = [(m["alignment"], m["uniformity"]) for m in found if {"alignment", "uniformity"} <= m.keys()]
+        if points:
+            axes.scatter(*zip(*points, strict=True), label=row, alpha=0.8)
+    axes.set(
+        xlabel="alignment: mean squared distance of two views (lower is better)", ylabel="uniformity (higher is better)"
+    )
+    axes.legend(fontsize="small")
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=120)
+
+
+def over_rounds(members: dict[str, list[RunFolder]], metric: str, path: Path) -> None:
+    """A metric over rounds, mean and range over runs."""
+    figure = Figure(figsize=(6.5, 4), layout="constrained")
+    axes = figure.subplots()
+    for row, runs in members.items():
+        tables = [run.table("rounds") for run in runs]
+        tables = [t[["round", metric]].dropna() for t in tables if metric in t]
+        if not tables:
+            continue
+        curve = pd.concat(tables).groupby("round")[metric].agg(["mean", "min", "max"])
+        (line,) = axes.plot(curve.index, curve["mean"], marker=".", label=row)
+        axes.fill_between(curve.index, curve["min"], curve["max"], alpha=0.12, color=line.get_color())
+    axes.set(xlabel="communication round", ylabel=metric.replace("_", ", "))
+    axes.legend(fontsize="small")
+    axes.grid(alpha=0.3)
+    save(figure, path)
+
+
+def costs(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str, Any]]:
+    """Megabytes moved and seconds of each row."""
+    return each(
+        groups,
+        {
+            "MB": lambda run: sum(run_result(run)["bytes"].values()) / 1e6,
+            "seconds": lambda run: float(run_result(run)["seconds"]),
+        },
+    )
+
+
+def seeds_above(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str, Any]]:
+    """On how many seeds each row's uniformity is above FedAlignUniform's, and its alignment no worse."""
+    rows: list[dict[str, Any]] = []
+    for column in dict.fromkeys(key[1] for key in groups):
+        base = groups.get(("FedAlignUniform", column))
+        if base is None:
+            continue
+        for (row, at), runs in groups.items():
+            if at != column or row == "FedAlignUniform":
+                continue
+            more, aligned = [], []
+            for run, plain in zip(runs, base, strict=True):
+                ours, theirs = run_result(run)["metrics"], run_result(plain)["metrics"]
+                more.append(ours["uniformity"] - theirs["uniformity"])
+                aligned.append(ours["alignment"] - theirs["alignment"])
+            for metric, values in (
+                ("uniformity_gain", more),
+                ("alignment_change", aligned),
+                ("seeds_more_uniform", [float(sum(v > 0 for v in more))]),
+                ("seeds_no_worse_aligned", [float(sum(v <= 0 for v in aligned))]),
+            ):
+                rows.append(
+                    {
+                        "row": row,
+                        "column": column,
+                        "metric": metric,
+                        "mean": statistics.fmean(values),
+                        "std": statistics.stdev(values) if len(values) > 1 else 0.0,
+                        "seeds": len(runs),
+                    }
+                )
+    return rows
+
+
+def transfer(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str, Any]]:
+    """Linear probe of each run's encoder on another data set, the study's `transfer: {to, limit}`."""
+    wanted = study["transfer"]
+
+    def probe(run: RunFolder) -> float | None:
+        world, checkpoint = World(run), newest_valid(run)
+        if checkpoint is None or not isinstance(world.method, SelfSupervised):
+            return None
+        other = DeviceData(prepare(wanted["to"], world.prepared.folder.parent.parent))
+        if other.train_y is None or other.test_y is None or other.spec.shape != world.prepared.spec.shape:
+            raise ValueError(f"{wanted['to']} has no labels, or other images than {world.prepared.spec.name}")
+        embed = world.method.embedder(checkpoint.server)
+        limit = wanted.get("limit") or len(other.train_x)
+
+        def features(x: torch.Tensor) -> torch.Tensor:
+            return torch.cat([embed(part.float().div(255)) for part in x.split(512)])
+
+        generator = world.evaluation(checkpoint.server.round, final=True).streams.torch("transfer")
+        order = torch.randperm(len(other.train_x), generator=generator)[:limit]
+        epochs = world.method.settings.probe_epochs
+        return probe_accuracy(
+            features(other.train_x[order]),
+            other.train_y[order],
+            features(other.test_x),
+            other.test_y,
+            generator,
+            epochs=epochs,
+        )
+
+    return each(groups, {"transfer": probe})
