@@ -48,7 +48,9 @@ class CFLSettings:
     eps1: float = setting(0.4, "absolute: largest norm of a cluster's mean update", gt=0)
     eps2: float = setting(1.6, "absolute: smallest norm of its largest client update", ge=0)
     ratio: float = setting(0.3, "relative: largest ratio of the two norms", gt=0, le=1)
-    floor: float = setting(0.45, "relative: the largest norm must be above this share of the largest seen", ge=0, le=1)
+    floor: float = setting(
+        0.6, "relative: the largest norm must be above this share of the largest median norm seen", ge=0, le=1
+    )
     patience: int = setting(3, "relative: rounds in a row in which the criterion holds", ge=1)
     schedule: tuple[int, ...] = setting((), "schedule: the rounds at whose end clusters may be split")
     first_split: int = setting(10, "no split before this round", ge=1)
@@ -172,7 +174,7 @@ class CFL(Supervised):
             if not active:
                 continue
             entry = self.measure(active, by_client, server.facts)
-            peak = max(peak, entry["max_norm"])
+            peak = max(peak, entry["median_norm"])
             groups = self.split(tree, leaf.id, entry, active, round, peak)
             parts = {leaf.id: active}
             if groups is not None:
@@ -199,9 +201,12 @@ class CFL(Supervised):
         """Norms, similarities, best bipartition and, where the truth is planted, separation gaps of one cluster."""
         s, size = self.settings, facts["size"]
         rows = torch.stack([by_client[c].message.tensors["update"][:size] for c in active])
+        norms = rows.double().norm(dim=1)
         entry: dict[str, Any] = {
             "mean_norm": float(self.mean(active, by_client)[:size].double().norm()),
-            "max_norm": float(rows.double().norm(dim=1).max()),
+            "max_norm": float(norms.max()),
+            # What the floor is measured by: one client with a wild update does not move it.
+            "median_norm": float(norms.median()),
         }
         if len(active) < 2:
             return entry
