@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from methods.alone import Alone
 from methods.base import Method
+from methods.cfcl import CFCL
 from methods.cfl import CFL
 from methods.fedavg import FedAvg
 from methods.fedbyol import FedBYOL
@@ -29,6 +30,7 @@ METHODS: dict[str, type[Method]] = {
         Single,
         NCC,
         KMeansPixels,
+        CFCL,
         SSD,
         FedSimCLR,
         FedBYOL,

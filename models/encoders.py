@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torchvision.models import resnet18
 
-from models.plain import PlainConv
+from models.plain import PlainConv, PooledConv
 
 
 class SmallConv(nn.Module):
@@ -81,6 +81,7 @@ ENCODERS: dict[str, Callable[[tuple[int, ...]], nn.Module]] = {
     "tiny-conv": lambda shape: SmallConv(shape, width=16),
     "plain-conv": PlainConv,
     "plain-conv5": lambda shape: PlainConv(shape, (32, 64, 128), 128),
+    "pooled-conv": PooledConv,
     "resnet18": lambda shape: ResNet18(shape, "cifar" if max(shape[1:]) <= 64 else "standard"),
     "resnet18-cifar": lambda shape: ResNet18(shape, "cifar"),
     "resnet18-standard": lambda shape: ResNet18(shape, "standard"),

@@ -32,3 +32,33 @@ class PlainConv(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Features (n, features) of images (n, channels, height, width)."""
         return self.out(self.layers(x).flatten(1))
+
+
+class PooledConv(nn.Module):
+    """Two convolutions of 3x3 (16 and 32 filters), each with ReLU and 2x2 pooling, then linear layers of 128 and 64.
+
+    The embedding network of CF-CL's experiments.
+
+    Args:
+        shape: (channels, height, width) of one image.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        channels, height, width = shape
+        self.layers = nn.Sequential(
+            nn.Conv2d(channels, 16, 3, padding=1),
+            nn.MaxPool2d(2),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(16, 32, 3, padding=1),
+            nn.MaxPool2d(2),
+            nn.ReLU(inplace=True),
+        )
+        self.out = nn.Sequential(
+            nn.Linear(32 * (height // 4) * (width // 4), 128), nn.ReLU(inplace=True), nn.Linear(128, 64)
+        )
+        self.features = 64
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features (n, 64)."""
+        return self.out(self.layers(x).flatten(1))

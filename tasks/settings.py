@@ -21,6 +21,7 @@ from data.augment import AugmentSettings
 from data.errors import ShoalError
 from data.partition.schemes import SCHEMES
 from data.setting import BOUNDS
+from data.topology import read_edges
 from methods.base import LocalSettings, ModelSettings
 from methods.registry import METHODS
 
@@ -250,7 +251,19 @@ def load_settings(path: Path | None = None, overrides: Sequence[str] = ()) -> Se
             raise SettingsError(f"settings file {path} holds a {type(raw).__name__}, expected keys and values")
     for override in overrides:
         _apply(raw, override)
+    _read_graph(raw)
     return make_settings(raw)
+
+
+def _read_graph(raw: dict[str, Any]) -> None:
+    """A file name in `method.edges` stands for the edge list in it."""
+    method = raw.get("method")
+    if isinstance(method, dict) and isinstance(method.get("edges"), str):
+        path = Path(method["edges"])
+        try:
+            method["edges"] = [list(edge) for edge in read_edges(path.read_text())]
+        except OSError as error:
+            raise SettingsError(f"method.edges: edge list {path} cannot be read: {error.strerror}") from None
 
 
 def nested(overrides: Sequence[str]) -> dict[str, Any]:

@@ -30,7 +30,10 @@ from methods.base import (
 from methods.registry import METHODS
 
 TRAIN, TEST, CLASSES = 96, 32, 4
-QUICK = {"uifca": {"cluster_rounds": 5, "comm_rounds": 1, "steps": 4, "width": 4, "blocks": 1, "lr": 1e-4}}
+QUICK = {
+    "cfcl": {"steps": 60, "tau_a": 6, "tau_p": 6, "encoder": "pooled-conv", "selection": "none", "batch": 16},
+    "uifca": {"cluster_rounds": 5, "comm_rounds": 1, "steps": 4, "width": 4, "blocks": 1, "lr": 1e-4},
+}
 """Settings of methods whose defaults are too long for tests."""
 
 
@@ -63,14 +66,18 @@ class World:
         held = self.samples(torch.arange(self.spec.train - 12, self.spec.train))
         return Client(id, own, held, memory or {}, (), Streams(0, round, id))
 
-    def method(self, name: str, *, rounds: int = 3, encoder: str = "tiny-conv", **changes: Any) -> Method:
+    def method(self, name: str, *, rounds: int = 3, encoder: str = "", **changes: Any) -> Method:
         """A registered method; `changes` are of local settings, or of the method's where it has such a field."""
         kind = METHODS[name]
         changes = QUICK.get(name, {}) | changes
         own = {k: v for k, v in changes.items() if k in kind.Settings.__dataclass_fields__}
         local = {"epochs": 2, "batch": 32} | {k: v for k, v in changes.items() if k not in own and k != "encoder"}
         context = Context(
-            self.spec, ModelSettings(encoder), replace(kind.local_defaults, **local), seed=0, rounds=rounds
+            self.spec,
+            ModelSettings(encoder or changes.get("encoder", "tiny-conv")),
+            replace(kind.local_defaults, **local),
+            seed=0,
+            rounds=rounds,
         )
         return kind(kind.Settings(**own), context)
 

@@ -1,0 +1,108 @@
+"""Who can talk to whom: undirected graphs of devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from data.errors import DataError
+
+Edges = tuple[tuple[int, int], ...]
+_REDRAWS = 1000
+
+
+def random_geometric_graph(nodes: int, degree: float, rng: np.random.Generator) -> Edges:
+    """Points in the unit square, joined to their nearest until the average degree is the wanted one; connected.
+
+    The radius is the length of the last edge that is needed, so that the average degree is `degree` up to rounding;
+    points are drawn again until the graph is connected.
+
+    Args:
+        nodes: at least 2.
+        degree: wanted average degree, from 1 to nodes - 1.
+        rng: draws the points.
+
+    Returns:
+        Edges (i, j), i < j, ascending.
+
+    Raises:
+        DataError: a degree that no connected graph of so many nodes has, or none was found.
+    """
+    if nodes < 2 or not 0 < degree <= nodes - 1:
+        raise DataError(f"average degree {degree} of {nodes} devices: expected above 0 and at most {nodes - 1}")
+    count = round(nodes * degree / 2)
+    if count < nodes - 1:
+        raise DataError(
+            f"average degree {degree} gives {count} links, and {nodes} devices need {nodes - 1} to be connected: "
+            "raise it"
+        )
+    first, second = np.triu_indices(nodes, 1)
+    for _ in range(_REDRAWS):
+        points = rng.random((nodes, 2))
+        nearest = np.argsort(np.linalg.norm(points[first] - points[second], axis=1), kind="stable")[:count]
+        edges = tuple(sorted((int(first[e]), int(second[e])) for e in nearest))
+        if connected(nodes, edges):
+            return edges
+    raise DataError(f"no connected graph of {nodes} devices with average degree {degree} in {_REDRAWS} draws: raise it")
+
+
+def connected(nodes: int, edges: Iterable[Sequence[int]]) -> bool:
+    """Whether every node can be reached from every other."""
+    parent = list(range(nodes))
+
+    def root(node: int) -> int:
+        while parent[node] != node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
+        return node
+
+    for i, j in edges:
+        parent[root(i)] = root(j)
+    return len({root(node) for node in range(nodes)}) == 1
+
+
+def check_edges(nodes: int, edges: Iterable[Sequence[int]]) -> Edges:
+    """Edges in order, each once, between devices that exist.
+
+    Raises:
+        DataError: names the edge that is wrong; or the graph is not connected.
+    """
+    found = set()
+    for edge in edges:
+        if len(edge) != 2:
+            raise DataError(f"link {list(edge)}: expected two device numbers")
+        i, j = sorted(int(end) for end in edge)
+        if not 0 <= i < j < nodes:
+            raise DataError(f"link {list(edge)}: expected two different devices from 0 to {nodes - 1}")
+        found.add((i, j))
+    ordered = tuple(sorted(found))
+    if not connected(nodes, ordered):
+        raise DataError(f"the graph of {len(ordered)} links does not connect all {nodes} devices")
+    return ordered
+
+
+def read_edges(text: str) -> Edges:
+    """An edge list: two device numbers a line; empty lines and what follows # are passed over.
+
+    Raises:
+        DataError: names the line that is no edge.
+    """
+    edges = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split("#")[0].split()
+        if not words:
+            continue
+        if len(words) < 2 or not all(word.isdigit() for word in words[:2]):
+            raise DataError(f"line {number} of the edge list is {line!r}: expected two device numbers")
+        edges.append((int(words[0]), int(words[1])))
+    return tuple(edges)
+
+
+def neighbours(nodes: int, edges: Iterable[Sequence[int]]) -> list[list[int]]:
+    """The neighbours of each node, ascending."""
+    found: list[set[int]] = [set() for _ in range(nodes)]
+    for i, j in edges:
+        found[i].add(j)
+        found[j].add(i)
+    return [sorted(near) for near in found]
