@@ -95,6 +95,12 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Any = None, *
         StoreError: see `write_atomic`.
     """
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    seen: set[int] = set()
+    for name, tensor in plain.items():
+        # The format has no two names for one memory: the second gets a copy.
+        if tensor.untyped_storage().data_ptr() in seen:
+            plain[name] = tensor.clone()
+        seen.add(tensor.untyped_storage().data_ptr())
     write_atomic(path, safetensors.torch.save(plain, {"facts": json.dumps(facts)}), sync=sync)
 
 

@@ -164,7 +164,7 @@ def draw_graph(run: RunFolder, path: Path) -> Path:
     for i, j in facts["edges"]:
         moved = flows.get((i, j), 0) + flows.get((j, i), 0)
         axes.plot(*places[[i, j]].T, color="tab:blue" if moved else "lightgrey", linewidth=0.5 + 3 * moved / (2 * most))
-    axes.scatter(*places.T, s=260, color="white", edgecolor="black", zorder=2)
+    axes.scatter(places[:, 0], places[:, 1], s=260, color="white", edgecolor="black", zorder=2)
     for k, (x, y) in enumerate(places):
         axes.text(x, y, str(k), ha="center", va="center", zorder=3)
     axes.set(aspect="equal", title=f"samples pulled: {len(table):,}", xticks=[], yticks=[])
