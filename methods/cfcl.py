@@ -220,25 +220,31 @@ class CFCL(Method):
         memory["shared"] = memory.get("shared", torch.tensor(0)) + len(positions)
         return client.train.index[positions.to(client.train.index.device)].cpu()
 
-    def embed(self, vector: Tensor, samples: Samples, generator: torch.Generator | None = None) -> Tensor:
-        """Embeddings of samples, of augmented ones where a generator is given; evaluation mode, (n, e) on the CPU."""
+    def embedding_of(self, vector: Tensor) -> Callable[[Samples, torch.Generator | None], Tensor]:
+        """A function from samples to embeddings (n, e) on the CPU, of augmented samples where given a generator."""
         network = self.network()
         Vectors(network).load(network, vector)
         network.eval()
-        parts = []
-        with torch.no_grad(), self.context.autocast():
+        recipe = self.recipe()
+
+        @torch.no_grad()
+        def embed(samples: Samples, generator: torch.Generator | None = None) -> Tensor:
+            parts = []
             for positions in torch.arange(len(samples), device=samples.index.device).split(512):
                 if generator is None:
                     x = normalise(samples.x(positions)).contiguous(memory_format=torch.channels_last)
                 else:
-                    x = views(samples, positions, self.recipe(), generator)[: len(positions)]
-                parts.append(network(x).float().cpu())
-        return torch.cat(parts) if parts else torch.zeros(0, 1)
+                    x = views(samples, positions, recipe, generator)[: len(positions)]
+                with self.context.autocast():
+                    parts.append(network(x).float().cpu())
+            return torch.cat(parts)
+
+        return embed
 
     def push(self, message: Message, client: Client, memory: Tensors) -> Update:
         """A reserve for each neighbour (eq. 6), once."""
         s = self.settings
-        x = self.embed(memory["global"], client.train)
+        x = self.embedding_of(memory["global"])(client.train, None)
         peers = {}
         for near in message.facts["near"]:
             rng = Streams(self.context.seed, client.streams.round, client.id).numpy(f"reserve {near}")
@@ -257,14 +263,16 @@ class CFCL(Method):
         candidates = client.train.take(positions.to(client.train.index.device))
         heat = s.heat_first + (s.heat_last - s.heat_first) * facts["step"] / s.steps
         peers = {}
-        mine = self.embed(memory["global"], candidates) if s.selection == "cfcl" and s.model == "global" else None
+        embed = self.embedding_of(memory["global"])
+        mine = embed(candidates, None) if s.selection == "cfcl" and s.model == "global" else None
         for near in facts["near"]:
             rng = Streams(self.context.seed, client.streams.round, client.id).numpy(f"pull {near}")
             if s.selection == "uniform":
                 chosen = torch.from_numpy(np.sort(rng.choice(count, min(s.budget, count), replace=False)))
             else:
-                vector = memory["global"] if s.model == "global" else memory.get(f"model/{near}", memory["global"])
-                x = self.embed(vector, candidates) if mine is None else mine
+                if s.model == "local":
+                    embed = self.embedding_of(memory.get(f"model/{near}", memory["global"]))
+                x = embed(candidates, None) if mine is None else mine
                 held = memory.get(f"reserve/{near}", torch.zeros(0, dtype=torch.int64))
                 others = replace(
                     client.train,
@@ -272,8 +280,8 @@ class CFCL(Method):
                     transformation=torch.zeros(len(held), dtype=torch.int64, device=client.train.index.device),
                 )
                 generator = client.streams.torch(f"anchors {near}", self.context.device)
-                anchors = self.embed(vector, others) if len(held) else x[:0]
-                positives = self.embed(vector, others, generator) if len(held) else x[:0]
+                anchors = embed(others, None) if len(held) else x[:0]
+                positives = embed(others, generator) if len(held) else x[:0]
                 p = importance(
                     x,
                     anchors,
