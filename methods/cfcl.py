@@ -5,7 +5,7 @@ neighbours a small reserve of its data; after that, a neighbour chooses by the r
 most, and sends it.
 
 A round of the engine is a push, a pull, or a stretch of local steps with or without averaging: the server's facts say
-which is next. Where this departs from the paper: docs/methods/cfcl.md.
+which is next. Where this departs from the paper: docs/methods.md.
 """
 
 from __future__ import annotations

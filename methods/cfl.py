@@ -4,7 +4,7 @@ All clients train one model together. Where that has come to rest while single c
 cluster is cut in two by the cosine similarities of their updates, and each half goes on by itself. The tree of clusters
 is kept, so that new clients find their place by what they would have sent.
 
-Where this departs from the paper's print: docs/methods/cfl.md.
+Where this departs from the paper's print: docs/methods.md.
 """
 
 from __future__ import annotations

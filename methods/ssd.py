@@ -4,7 +4,7 @@ A client aligns two views and spreads its own samples. Dimension-scaled regulari
 towards dimensions of its own, so that clients spread apart without seeing each other; distillation hands what the
 projector gains down to the encoder.
 
-Where this departs from the poster, and from the released code: docs/methods/ssd.md.
+Where this departs from the poster, and from the released code: docs/methods.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A cluster round: K flows are trained by federated averaging, each client with its points of each cluster; then every
 client gives each point to the flow under which it is likeliest. Who is in which cluster never leaves the client.
 
-Where this departs from the paper's print: docs/methods/uifca.md.
+Where this departs from the paper's print: docs/methods.md.
 """
 
 from __future__ import annotations
