@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from data.augment import normalise
 from data.streams import stream_seed
 from methods.base import Evaluation
+from methods.local import seeded_build
 
 
 def few_labels(y: Tensor, share: float, generator: torch.Generator) -> Tensor:
@@ -61,9 +62,8 @@ def finetune_accuracy(
     rows = few_labels(train.y(), share, generator).to(train.index.device)
     x = normalise(train.x(rows)).contiguous(memory_format=torch.channels_last)
     classes = int(max(int(data.train_y.max()), int(data.test_y.max()))) + 1
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(stream_seed(evaluation.streams.seed, f"finetune head {share}"))
-        head = nn.Linear(int(encoder.features), classes)  # type: ignore[arg-type]
+    seed = stream_seed(evaluation.streams.seed, f"finetune head {share}")
+    head = seeded_build(lambda: nn.Linear(int(encoder.features), classes), seed)  # type: ignore[arg-type]
     model = nn.Sequential(copy.deepcopy(encoder), head.to(x.device)).train()
     y = train.y(rows)
     optimiser = torch.optim.Adam(model.parameters(), lr, fused=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 
 import torch
@@ -12,12 +13,20 @@ from data.streams import stream_seed
 from data.view import Samples
 from methods.base import Client, ClientError, Context, LocalSettings, MethodError, Tensors
 
+_GLOBAL_GENERATOR = threading.Lock()
+"""Layers draw their initial weights from torch's one global generator: two threads must not do so at once."""
+
+
+def seeded_build(build: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """What `build` makes when torch's global generator starts from `seed`; the generator is left as it was."""
+    with _GLOBAL_GENERATOR, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return build()
+
 
 def seeded(build: Callable[[], nn.Module], context: Context, purpose: str = "init") -> nn.Module:
     """A network on the context's device whose initial weights depend on (seed, purpose) alone."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(stream_seed(context.seed, purpose))
-        network = build()
+    network = seeded_build(build, stream_seed(context.seed, purpose))
     # Channels-last is faster for convolutions on CPUs and GPUs alike.
     return network.to(context.device).to(memory_format=torch.channels_last)
 

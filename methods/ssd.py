@@ -73,8 +73,7 @@ class SSD(SelfSupervised):
 
     def widths(self) -> tuple[int, int]:
         """Dimensions of the features, and of the projections."""
-        with torch.random.fork_rng(devices=[]):
-            features = int(self.build().encoder.features)  # type: ignore[arg-type]
+        features = int(self.network().encoder.features)  # type: ignore[arg-type]
         return features, (self.settings.projection or features) if self.settings.projector else features
 
     def init_server(self, federation: Federation) -> Server:

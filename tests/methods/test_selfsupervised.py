@@ -140,3 +140,14 @@ def test_fine_tuning_leaves_the_encoder_and_needs_labels(world, make_world):
     assert accuracy == finetune_accuracy(encoder, world.evaluation(), 0.25)
     with pytest.raises(ValueError, match="labels"):
         finetune_accuracy(encoder, make_world(labels=False).evaluation(), 0.1)
+
+
+def test_networks_built_at_once_by_threads_are_the_same(world):
+    """Initial weights come from one global generator, which threads must not share."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    method = world.method("ssd")
+    first = weights(method.network())
+    with ThreadPoolExecutor(4) as pool:
+        for built in pool.map(lambda _: weights(method.network()), range(24)):
+            assert all(torch.equal(tensor, built[name]) for name, tensor in first.items())
