@@ -264,15 +264,15 @@ class UIFCA(FlowMethod):
     def assign(self, message: Message, client: Client) -> tuple[Tensor, int]:
         """The cluster of each point, int64 (n,), and how many changed; only a cluster round's start changes any."""
         before = client.memory.get("assignment")
-        if message.facts["comm_round"] or (before is not None and message.facts["cluster_round"] == 0):
-            assert before is not None
-            return before, 0
-        clusters = self.context.clusters
         if before is None:
-            if "labels" in message.tensors:
+            # Whoever was not there at the start begins at random, like the rest.
+            if "labels" in message.tensors and "local" in client.memory:
                 return message.tensors["labels"][client.memory["local"]], len(client.train)
+            clusters = self.context.clusters
             draw = torch.randint(clusters, (len(client.train),), generator=client.streams.torch("assignment"))
             return draw.to(client.train.index.device), len(client.train)
+        if message.facts["comm_round"] or message.facts["cluster_round"] == 0:
+            return before, 0
         losses = self.losses(message.tensors["flows"], client.train, client.streams)
         after = losses.nan_to_num(nan=float("inf")).argmin(1)
         return after, int((after != before).sum())

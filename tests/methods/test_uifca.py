@@ -200,3 +200,12 @@ def test_who_is_right_by_majority():
 def test_flows_that_do_not_fit_the_data_are_named(blobs):
     with pytest.raises(MethodError, match="of images"):
         method(blobs, flow="cycle").starts()
+
+
+def test_a_client_that_comes_late_begins_at_random(blobs):
+    uifca = method(blobs, cluster_rounds=2, comm_rounds=3, steps=2)
+    server = uifca.init_server(Federation(blobs.spec, (POINTS,), Streams(0)))
+    later = replace(server, facts={**server.facts, "cluster_round": 1, "comm_round": 2})
+    update = uifca.client_update(uifca.broadcast(later, 0), client(blobs, 0, 6))
+    assert len(update.memory["assignment"].unique()) == K
+    assert update.message.facts["changed"] == POINTS
