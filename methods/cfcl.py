@@ -41,7 +41,7 @@ from methods.base import (
     Update,
 )
 from methods.contrastive import contrastive
-from methods.evaluation import evaluate_features
+from methods.evaluation import evaluate_features, features_only
 from methods.local import build_optimiser, run_steps, seeded, view_recipe, views
 from methods.optimiser_state import optimiser_tensors, restore_optimiser
 from methods.representation import probe_accuracy
@@ -393,13 +393,7 @@ class CFCL(Method):
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
         """Embeddings; there are no clusters: `cluster` is -1, `soft` has no column."""
-        embed = self.embedder(server)
-
-        def predict(x: Tensor) -> Prediction:
-            h = embed(x)
-            return Prediction(torch.full((len(h),), -1), h.new_zeros(len(h), 0), h)
-
-        return predict
+        return features_only(self.embedder(server))
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """After an averaging: a linear probe of some samples. Always: steps, and how evenly labels are spread.

@@ -84,6 +84,16 @@ def evaluate_features(
     return metrics
 
 
+def features_only(embed: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Prediction]:
+    """A predictor of a model without clusters: features as `embedding`, `cluster` is -1, `soft` has no column."""
+
+    def predict(x: Tensor) -> Prediction:
+        h = embed(x)
+        return Prediction(torch.full((len(h),), -1), h.new_zeros(len(h), 0), h)
+
+    return predict
+
+
 def representation_metrics(
     embed: Callable[[Tensor], Tensor],
     h: Tensor,

@@ -24,7 +24,7 @@ from methods.base import (
     Server,
     Update,
 )
-from methods.evaluation import evaluate_features
+from methods.evaluation import evaluate_features, features_only
 from methods.finetuning import finetune_accuracy
 from methods.local import batches, build_optimiser, load, run_steps, seeded, view_recipe, views, weights
 from methods.representation import alignment, knn_accuracy, split_uniformity, uniformity
@@ -129,13 +129,7 @@ class SelfSupervised(Method):
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
         """Features as `embedding`; these methods have no clusters: `cluster` is -1, `soft` has no column."""
-        embed = self.embedder(server)
-
-        def predict(x: Tensor) -> Prediction:
-            h = embed(x)
-            return Prediction(torch.full((len(h),), -1), h.new_zeros(len(h), 0), h)
-
-        return predict
+        return features_only(self.embedder(server))
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """kNN, alignment and uniformity of some samples; finally the probe, K-means scores and fine-tuning of all."""
