@@ -30,9 +30,6 @@ os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
 os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
 logging.getLogger("alembic").setLevel(logging.WARNING)
-# Advice on annotations of `predict`, coloured: the model's signature says it better. A filter, since other threads reset
-# what `warnings.catch_warnings` holds.
-warnings.filterwarnings("ignore", message=r"[\s\S]*Add type hints to the `predict`")
 
 BATCH = 900
 """Metrics in one call; MLflow takes 1,000."""
