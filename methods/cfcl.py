@@ -16,8 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from data.augment import Recipe, normalise
 from data.setting import setting
@@ -41,7 +40,7 @@ from methods.base import (
     Update,
 )
 from methods.contrastive import contrastive
-from methods.evaluation import evaluate_features, features_only
+from methods.evaluation import embed_with, evaluate_features, features_only
 from methods.local import build_optimiser, run_steps, seeded, view_recipe, views
 from methods.optimiser_state import optimiser_tensors, restore_optimiser
 from methods.representation import probe_accuracy
@@ -49,6 +48,7 @@ from methods.selection import Macro, draw, importance, reserve, triplet_loss
 from methods.ssd_losses import align_loss, uniform_loss
 from methods.vectors import Vectors, mean_vector
 from models.encoders import build_encoder
+from models.heads import UnitEmbedding
 
 PROBED = 5000
 """Between the ends the probe learns from, and is judged on, at most so many samples."""
@@ -85,18 +85,6 @@ class CFCLSettings:
     consent: tuple[tuple[int, int], ...] = setting((), "(device, n): shares at most n samples in all, 0 none")
 
 
-class Embedding(nn.Module):
-    """An encoder whose features are unit vectors."""
-
-    def __init__(self, encoder: nn.Module) -> None:
-        super().__init__()
-        self.encoder = encoder
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Unit embeddings (n, features)."""
-        return F.normalize(self.encoder(x).float(), dim=1)
-
-
 def plan(step: int, steps: int, tau_p: int, pulled: bool, exchanging: bool) -> str:
     """What comes next at a step: push, pull, train or end."""
     if step >= steps:
@@ -113,11 +101,11 @@ class CFCL(Method):
     local_defaults = LocalSettings(epochs=1, batch=64, optimiser="adam", lr=1e-3)
     model_defaults = ModelSettings("pooled-conv")
 
-    def network(self) -> Embedding:
+    def network(self) -> UnitEmbedding:
         """A fresh network with the run's initial weights."""
         c = self.context
-        network = seeded(lambda: Embedding(build_encoder(c.model.encoder, c.spec.shape)), c)
-        assert isinstance(network, Embedding)
+        network = seeded(lambda: UnitEmbedding(build_encoder(c.model.encoder, c.spec.shape)), c)
+        assert isinstance(network, UnitEmbedding)
         return network
 
     def recipe(self) -> Recipe:
@@ -381,15 +369,7 @@ class CFCL(Method):
         """Samples x to unit embeddings (n, e)."""
         network = self.network()
         Vectors(network).load(network, server.tensors["weights"])
-        network.eval()
-
-        @torch.no_grad()
-        def embed(x: Tensor) -> Tensor:
-            x = normalise(x.to(self.context.device)).contiguous(memory_format=torch.channels_last)
-            with self.context.autocast():
-                return network(x).float()
-
-        return embed
+        return embed_with(network.eval(), self.context)
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
         """Embeddings; there are no clusters: `cluster` is -1, `soft` has no column."""

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from data.augment import Recipe, two_views
-from methods.base import Evaluation, Prediction
+from data.augment import Recipe, normalise, two_views
+from methods.base import Context, Evaluation, Prediction
 from methods.lloyd import kmeans
 from methods.metrics import cluster_balance, cluster_scores
 from methods.representation import alignment, effective_rank, knn_accuracy, probe_accuracy, uniformity
@@ -82,6 +82,18 @@ def evaluate_features(
     if evaluation.final:
         metrics |= representation_metrics(embed, h, evaluation, recipe, probe_epochs=probe_epochs)
     return metrics
+
+
+def embed_with(network: Callable[[Tensor], Tensor], context: Context) -> Callable[[Tensor], Tensor]:
+    """A function from images x, as `Samples.x` gives them, to what a network in evaluation mode makes of them."""
+
+    @torch.no_grad()
+    def embed(x: Tensor) -> Tensor:
+        x = normalise(x.to(context.device)).contiguous(memory_format=torch.channels_last)
+        with context.autocast():
+            return network(x).float()
+
+    return embed
 
 
 def features_only(embed: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Prediction]:

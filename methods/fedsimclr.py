@@ -10,7 +10,7 @@ from torch import Tensor
 from data.setting import setting
 from methods.base import Client
 from methods.contrastive import contrastive
-from methods.selfsupervised import SelfSupervised, SelfSupervisedSettings
+from methods.selfsupervised import OneNetwork, SelfSupervisedSettings
 from models.heads import Projected
 
 
@@ -21,7 +21,7 @@ class FedSimCLRSettings(SelfSupervisedSettings):
     tau: float = setting(0.5, "temperature", gt=0)
 
 
-class FedSimCLR(SelfSupervised):
+class FedSimCLR(OneNetwork):
     """FedSimCLR as a method."""
 
     name = "fedsimclr"

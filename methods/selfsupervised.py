@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -9,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from data.augment import RECIPES, Recipe, normalise, two_views
+from data.augment import RECIPES, Recipe, two_views
 from data.setting import setting
 from methods.averaging import average
 from methods.base import (
@@ -24,7 +25,7 @@ from methods.base import (
     Server,
     Update,
 )
-from methods.evaluation import evaluate_features, features_only
+from methods.evaluation import embed_with, evaluate_features, features_only
 from methods.finetuning import finetune_accuracy
 from methods.local import batches, build_optimiser, load, run_steps, seeded, view_recipe, views, weights
 from methods.representation import alignment, knn_accuracy, split_uniformity, uniformity
@@ -67,20 +68,6 @@ class SelfSupervised(Method):
         """SimCLR's full strength on colour images, the data set's own on grey ones."""
         return view_recipe(self.context, RECIPES["strong"] if self.context.spec.shape[0] == 3 else None)
 
-    def loss(self, out: Projected, client: Client, extra: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss of a batch of views a, then views b, and numbers to log.
-
-        Args:
-            out: features and projections, (2n, ...).
-            client: whose they are.
-            extra: what `prepare` made for this client and round.
-        """
-        raise NotImplementedError
-
-    def prepare(self, message: Message, client: Client) -> dict[str, Tensor]:
-        """Tensors that every step of a client's round uses; nothing by default."""
-        return {}
-
     def init_server(self, federation: Federation) -> Server:
         """The initial weights."""
         return Server(weights(self.network()), {"clients": federation.clients})
@@ -88,26 +75,6 @@ class SelfSupervised(Method):
     def broadcast(self, server: Server, client: int) -> Message:
         """The weights."""
         return Message(server.tensors, {"clients": server.facts["clients"]})
-
-    def client_update(self, message: Message, client: Client) -> Update:
-        """Local epochs on the method's loss."""
-        local, context = self.context.local, self.context
-        network = self.network()
-        load(network, message.tensors)
-        network.train()
-        extra = self.prepare(message, client)
-        recipe = self.recipe()
-        generator = client.streams.torch("views", context.device)
-
-        def step(positions: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-            x = views(client.train, positions, recipe, generator)
-            with context.autocast():
-                out = network(x)
-            return self.loss(out, client, extra)
-
-        optimiser = build_optimiser(network.parameters(), local, client.streams.round, context.device)
-        metrics = run_steps(client, batches(client, local), optimiser, step)
-        return Update(Message(weights(network), {"n": len(client.train)}), metrics=metrics)
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """The mean of the weights by number of samples."""
@@ -117,15 +84,7 @@ class SelfSupervised(Method):
         """Samples x to features (n, d) of the encoder, evaluation mode."""
         network = self.network()
         load(network, server.tensors)
-        encoder = network.encoder.eval()
-
-        @torch.no_grad()
-        def embed(x: Tensor) -> Tensor:
-            x = normalise(x.to(self.context.device)).contiguous(memory_format=torch.channels_last)
-            with self.context.autocast():
-                return encoder(x).float()
-
-        return embed
+        return embed_with(network.encoder.eval(), self.context)
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
         """Features as `embedding`; these methods have no clusters: `cluster` is -1, `soft` has no column."""
@@ -183,3 +142,41 @@ class SelfSupervised(Method):
             both = embed(two_views(x, recipe, generator))
             total += alignment(*both.chunk(2)) * len(x)
         return metrics | {"alignment": total / len(test_x)}
+
+
+class OneNetwork(SelfSupervised):
+    """A self-supervised method whose loss is of one network's projections of two views."""
+
+    @abstractmethod
+    def loss(self, out: Projected, client: Client, extra: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss of a batch of views a, then views b, and numbers to log.
+
+        Args:
+            out: features and projections, (2n, ...).
+            client: whose they are.
+            extra: what `prepare` made for this client and round.
+        """
+
+    def prepare(self, message: Message, client: Client) -> dict[str, Tensor]:
+        """Tensors that every step of a client's round uses; nothing by default."""
+        return {}
+
+    def client_update(self, message: Message, client: Client) -> Update:
+        """Local epochs on the method's loss."""
+        local, context = self.context.local, self.context
+        network = self.network()
+        load(network, message.tensors)
+        network.train()
+        extra = self.prepare(message, client)
+        recipe = self.recipe()
+        generator = client.streams.torch("views", context.device)
+
+        def step(positions: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+            x = views(client.train, positions, recipe, generator)
+            with context.autocast():
+                out = network(x)
+            return self.loss(out, client, extra)
+
+        optimiser = build_optimiser(network.parameters(), local, client.streams.round, context.device)
+        metrics = run_steps(client, batches(client, local), optimiser, step)
+        return Update(Message(weights(network), {"n": len(client.train)}), metrics=metrics)

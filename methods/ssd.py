@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from data.setting import setting
 from methods.base import Client, Federation, Message, MethodError, Server
-from methods.selfsupervised import SelfSupervised, SelfSupervisedSettings
+from methods.selfsupervised import OneNetwork, SelfSupervisedSettings
 from methods.ssd_losses import (
     Basis,
     Direction,
@@ -59,7 +59,7 @@ class NoProjector(ProjectionNet):
         self.instance = nn.Sequential()
 
 
-class SSD(SelfSupervised):
+class SSD(OneNetwork):
     """SSD as a method: server state is encoder and projector; S_k follows from seed and client id."""
 
     name = "ssd"

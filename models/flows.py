@@ -7,6 +7,7 @@ values in [0, 256) (dequantised bytes), so that bits per dimension follow by `bi
 from __future__ import annotations
 
 import math
+from abc import ABC
 from typing import cast
 
 import torch
@@ -27,7 +28,7 @@ def bits_per_dimension(log_prob: Tensor, dimensions: int) -> Tensor:
     return -log_prob / (dimensions * math.log(2))
 
 
-class Flow(nn.Module):
+class Flow(nn.Module, ABC):
     """An invertible map x -> z with a standard normal prior.
 
     Subclasses give `forward(x) -> (z, log |det dz/dx|)` and `inverse(z) -> x`; `shape` is one sample's shape.

@@ -110,3 +110,19 @@ class ByolNet(ProjectionNet):
     def __init__(self, encoder: nn.Module, projection: int = 128, hidden: int | None = None) -> None:
         super().__init__(encoder, projection, hidden, norm=True)
         self.predictor = mlp(projection, hidden or int(encoder.features), projection, norm=True)  # type: ignore[arg-type]
+
+
+class UnitEmbedding(nn.Module):
+    """An encoder whose features are unit vectors.
+
+    Args:
+        encoder: a module with an attribute `features`.
+    """
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Unit embeddings (n, features), float32."""
+        return F.normalize(self.encoder(x).float(), dim=1)
