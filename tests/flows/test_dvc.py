@@ -33,7 +33,7 @@ def repository(home: Path) -> Path:
 
 def repro(home: Path) -> str:
     env = {**os.environ, "SHOAL_HOME": str(home), "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run([BIN / "dvc", "repro"], cwd=home, env=env, capture_output=True, text=True, timeout=280)
+    done = subprocess.run([BIN / "dvc", "repro"], cwd=home, env=env, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -82,4 +82,4 @@ def test_recipe_by_data_set_and_by_hand():
     own = choose_recipe(AugmentSettings(recipe="none", flip=0.25), "mnist", (1, 28, 28))
     assert own == Recipe(flip=0.25)
     with pytest.raises(ValueError, match=r"augment\.recipe"):
-        choose_recipe(AugmentSettings(recipe="strong"), "mnist", (1, 28, 28))
+        choose_recipe(AugmentSettings(recipe="stronger"), "mnist", (1, 28, 28))
