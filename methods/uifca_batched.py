@@ -1,12 +1,13 @@
 """UIFCA with affine flows, all clients and clusters in one computation.
 
 The same draws, steps and averages as `methods.uifca` with `flow: affine` and plain SGD, with the gradient written
-out: for z = A (x - b), the mean loss has gradients mean(z (x - b)^T) - A^-T in A, and -A^T mean(z) in b. The inverse
-follows A by Newton's iteration, one per step, and is computed anew in every communication round.
+out: for z = A (x - b), the mean loss has gradients A mean((x - b) (x - b)^T) - A^-T in A, and -A^T A mean(x - b) in b.
+The inverse follows A by Newton's iteration, one per step, and is computed anew in every communication round.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +15,6 @@ from torch import Tensor
 
 from data.streams import Streams
 from methods.uifca import minibatches
-
 
 @dataclass(frozen=True)
 class AffineRun:
@@ -75,14 +75,14 @@ def run_batched(
                 for i in range(clients)
             ]
         )
-    flat = x.reshape(-1, d)
+    moments = point_moments(x)
     history = [assignment]
     flows, done = starts, 0
     for t in range(cluster_rounds):
         flows = starts
         for c in range(comm_rounds):
             round = first_round + t * comm_rounds + c
-            flows = _communication_round(flat, flows, assignment, seed, round, lr, batch, steps, starts)
+            flows = _communication_round(moments, flows, assignment, seed, round, lr, batch, steps, starts)
         done += 1
         after = affine_losses(flows, x).nan_to_num(nan=float("inf")).argmin(-1)
         history.append(after)
@@ -92,8 +92,13 @@ def run_batched(
     return AffineRun(flows, history[-1], tuple(history), done)
 
 
+def point_moments(x: Tensor) -> Tensor:
+    """Of each point (..., d) itself, then the products of its coordinates: (..., d + d * d)."""
+    return torch.cat((x, (x[..., None] * x[..., None, :]).flatten(-2)), -1)
+
+
 def _communication_round(
-    flat: Tensor,
+    moments: Tensor,
     flows: Tensor,
     assignment: Tensor,
     seed: int,
@@ -104,35 +109,38 @@ def _communication_round(
     starts: Tensor,
 ) -> Tensor:
     """Local steps of every (client, cluster) with points, then the mean of each flow by points."""
-    clients, count = assignment.shape
-    clusters, d = len(flows), flat.shape[1]
-    pairs, draws, sizes = [], [], []
-    for i in range(clients):
+    clusters, d = len(flows), math.isqrt(flows.shape[1])
+    pairs, drawn, sizes = [], [], []
+    for i, labels in enumerate(assignment):
         streams = Streams(seed, round, i)
         for k in range(clusters):
-            positions = torch.nonzero(assignment[i] == k).squeeze(1)
-            if len(positions):
-                rows = minibatches(streams, k, len(positions), steps, batch)
+            positions = torch.nonzero(labels == k).squeeze(1)
+            if count := len(positions):
                 pairs.append(k)
-                sizes.append(float(len(positions)))
-                draws.append(positions[rows] + i * count)
-    rows = torch.stack(draws, 1)  # (steps, pairs, batch)
+                sizes.append(float(count))
+                # A minibatch enters the gradients by its first two moments alone: how often each point was drawn says
+                # all, and one product gives the moments of all steps.
+                rows = minibatches(streams, k, count, steps, batch) + count * torch.arange(steps)[:, None]
+                times = torch.bincount(rows.flatten(), minlength=steps * count).view(steps, count)
+                drawn.append((times / batch) @ moments[i].index_select(0, positions))
+    drawn_moments = torch.stack(drawn, 1)  # (steps, pairs, d + d * d)
+    means = drawn_moments[..., :d, None]
+    covariances = drawn_moments[..., d:].unflatten(-1, (d, d)) - means * means.transpose(2, 3)
     matrix = flows[pairs, : d * d].reshape(-1, d, d).clone()
-    shift = flows[pairs, d * d :].clone()
+    shift = flows[pairs, d * d :].clone()[..., None]
     inverse = torch.linalg.inv(matrix)
-    twice = 2 * torch.eye(d)
     for step in range(steps):
-        centred = flat[rows[step]] - shift[:, None]
-        z = torch.bmm(centred, matrix.transpose(1, 2))
-        gradient = torch.bmm(z.transpose(1, 2), centred).div_(batch).sub_(inverse.transpose(1, 2))
-        shift += lr * torch.bmm(z.mean(1, keepdim=True), matrix).squeeze(1)
-        matrix -= lr * gradient
+        off = means[step] - shift
+        moment = torch.baddbmm(covariances[step], off, off.transpose(1, 2))
+        gradient = torch.bmm(matrix, moment).sub_(inverse.transpose(1, 2))
+        shift = torch.baddbmm(shift, matrix.transpose(1, 2), torch.bmm(matrix, off), alpha=lr)
+        matrix.sub_(gradient, alpha=lr)
         # Newton: exact to second order in a step that is small.
-        inverse = torch.bmm(inverse, twice - torch.bmm(matrix, inverse))
-    trained = torch.cat((matrix.flatten(1), shift), 1).double()
+        inverse = torch.baddbmm(inverse, inverse, torch.bmm(matrix, inverse), beta=2, alpha=-1)
+    trained = torch.cat((matrix.flatten(1), shift.flatten(1)), 1).double()
     weights = torch.tensor(sizes, dtype=torch.float64) * torch.isfinite(trained).all(1)
     total = torch.zeros(clusters, dtype=torch.float64).index_add_(0, torch.tensor(pairs), weights)
     sums = torch.zeros(clusters, trained.shape[1], dtype=torch.float64)
     sums.index_add_(0, torch.tensor(pairs), trained.nan_to_num() * weights[:, None])
-    means = (sums / total.clamp(min=1)[:, None]).float()
-    return torch.where(total[:, None] > 0, means, starts)
+    averages = (sums / total.clamp(min=1)[:, None]).float()
+    return torch.where(total[:, None] > 0, averages, starts)
