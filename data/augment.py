@@ -83,7 +83,7 @@ def choose_recipe(settings: AugmentSettings, name: str, shape: tuple[int, ...], 
         recipe = RECIPES[settings.recipe]
     elif auto is not None:
         recipe = auto
-    elif name in ("mnist", "digits"):
+    elif name.split("-")[0] in ("mnist", "digits"):
         recipe = RECIPES["digits"]
     else:
         recipe = RECIPES["contrastive" if shape[0] == 3 else "grey"]

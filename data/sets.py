@@ -79,6 +79,28 @@ def load_digits(request: Request) -> Loaded:
     return Loaded(arrays, "scikit-learn, load_digits", tuple(map(str, range(10))))
 
 
+def shrink(images: np.ndarray, factor: int) -> np.ndarray:
+    """Images (n, channels, height, width) made smaller: the rounded mean of `factor` x `factor` pixels, uint8.
+
+    Raises:
+        DataError: the sides are no multiples of `factor`.
+    """
+    n, channels, height, width = images.shape
+    if height % factor or width % factor:
+        raise DataError(f"option 'shrink' is {factor}, which does not divide images of {height} x {width}")
+    blocks = images.reshape(n, channels, height // factor, factor, width // factor, factor)
+    return np.round(blocks.mean((3, 5))).astype(np.uint8)
+
+
+def rotate(images: np.ndarray, rotations: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Each image turned by a random multiple of 360 / `rotations` degrees (2 or 4 of them), and by which, int64 (n,)."""
+    turns = np.random.default_rng(seed).integers(rotations, size=len(images))
+    out = images.copy()
+    for turn in range(1, rotations):
+        out[turns == turn] = np.rot90(images[turns == turn], turn * 4 // rotations, axes=(2, 3))
+    return out, turns.astype(np.int64)
+
+
 def load_idx(
     request: Request, *, name: str, torchvision: str, layouts: tuple[Layout, ...], class_names: tuple[str, ...]
 ) -> Loaded:
@@ -90,7 +112,15 @@ def load_idx(
     for part, x, y in (("train", train_x, train_y), ("test", test_x, test_y)):
         if x.ndim != 3 or y.shape != x.shape[:1]:
             raise DataError(f"{part} images of {name!r} are {x.shape} and labels {y.shape}: the files do not match")
-        arrays[f"{part}_x"], arrays[f"{part}_y"] = x[:, None], y.astype(np.int64)
+        x, y = x[:, None], y.astype(np.int64)
+        if request.options["shrink"] > 1:
+            x = shrink(x, request.options["shrink"])
+        if (rotations := request.options["rotations"]) > 1:
+            if rotations not in (2, 4):
+                raise DataError(f"option 'rotations' of {name!r} is {rotations}: expected 1 (none), 2 or 4")
+            x, y = rotate(x, rotations, stream_seed(0, f"rotations of {name} {part}"))
+            class_names = tuple(f"{turn * 360 // rotations} degrees" for turn in range(rotations))
+        arrays[f"{part}_x"], arrays[f"{part}_y"] = x, y
     return Loaded(arrays, _source(raw), class_names, extra=_extra(raw))
 
 
@@ -192,6 +222,11 @@ def _cluster_names(clusters: int) -> tuple[str, ...]:
     return tuple(f"cluster {k}" for k in range(clusters))
 
 
+_IMAGES = {"shrink": 1, "rotations": 1}
+_IMAGES_MEANINGS = {
+    "shrink": "sides are divided by it: means of so many pixels squared",
+    "rotations": "2 or 4: each image is turned by a random one of so many angles, which becomes its label",
+}
 _SYNTHETIC = {"clusters": 4, "samples": 1000, "dimension": 32, "seed": 0, "test": 250}
 _SYNTHETIC_MEANINGS = {
     "clusters": "number of clusters",
@@ -236,6 +271,8 @@ SETS: dict[str, DataSet] = {
                 layouts=files.MNIST,
                 class_names=tuple(map(str, range(10))),
             ),
+            _IMAGES,
+            _IMAGES_MEANINGS,
         ),
         DataSet(
             "fashion-mnist",
@@ -249,6 +286,8 @@ SETS: dict[str, DataSet] = {
                 layouts=files.FASHION_MNIST,
                 class_names=_CLOTHES,
             ),
+            _IMAGES,
+            _IMAGES_MEANINGS,
         ),
         DataSet(
             "cifar10",

@@ -192,6 +192,24 @@ def test_images_and_labels_that_do_not_match(mirror, store):
         prepare("mnist", store, mirror=mirror, checksums=checksums)
 
 
+def test_images_are_shrunk_and_turned_as_asked(mirror, store):
+    arrays, checksums = write_idx_set(mirror, "MNIST/raw")
+    found = prepare("mnist-shrink2-rotations4", store, mirror=mirror, checksums=checksums)
+    plain = prepare("mnist", store, mirror=mirror, checksums=checksums)
+    turned = {0: 0, 1: 0, 2: 0, 3: 0}
+    for before, after, turn in zip(plain.train_x, found.train_x, found.train_y, strict=True):
+        small = before[0].reshape(14, 2, 14, 2).mean((1, 3)).round()
+        np.testing.assert_array_equal(np.rot90(small, turn), after[0])
+        turned[int(turn)] += 1
+    assert all(turned.values())
+    assert found.manifest.classes == 4
+    assert plain.manifest.classes == 10
+    with pytest.raises(DataError, match="does not divide images of 28 x 28"):
+        prepare("mnist-shrink3", store, mirror=mirror, checksums=checksums)
+    with pytest.raises(DataError, match="expected 1 .none., 2 or 4"):
+        prepare("mnist-rotations3", store, mirror=mirror, checksums=checksums)
+
+
 def test_failed_download_says_what_was_tried(mirror, store):
     _, checksums = write_idx_set(mirror, "MNIST/raw")
     (mirror / "MNIST/raw/t10k-images-idx3-ubyte.gz").unlink()
@@ -248,7 +266,7 @@ def test_unknown_names(digits, store):
     ("name", "options", "message"),
     [
         ("gaussian", {"cluster": 3}, "no option 'cluster'; its options: clusters"),
-        ("mnist", {"seed": 3}, "its options: none"),
+        ("cifar10", {"seed": 3}, "its options: none"),
         ("gaussian", {"clusters": 0}, "whole number >= 1"),
         ("gaussian", {"clusters": 2.5}, "whole number"),
         ("gaussian", {"seed": True}, "whole number"),
