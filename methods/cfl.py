@@ -56,6 +56,9 @@ class CFLSettings:
     first_split: int = setting(10, "no split before this round", ge=1)
     settle: int = setting(10, "rounds a new cluster trains before it may be split", ge=0)
     gamma_max: float = setting(0.6, "split only where sqrt((1 - cross) / 2) is above it (eq. 39)", ge=0, lt=1)
+    outliers: float = setting(
+        0.0, "cut off at once who sends an update so many times longer than its cluster's median; 0: no such rule", ge=0
+    )
     similarity: Literal["updates", "gradients", "both"] = setting(
         "updates", "what cosines are of: updates, full gradients, or updates with the gap of gradients logged beside"
     )
@@ -208,6 +211,9 @@ class CFL(Supervised):
             # What the floor is measured by: one client with a wild update does not move it.
             "median_norm": float(norms.median()),
         }
+        if s.outliers:
+            far = norms > s.outliers * entry["median_norm"]
+            entry["outliers"] = [c for c, cut in zip(active, far.tolist(), strict=True) if cut]
         if len(active) < 2:
             return entry
         alphas = {"updates": cosine_matrix(rows)}
@@ -234,6 +240,8 @@ class CFL(Supervised):
         # A split needs everyone's update: who is missing in this round would be lost.
         if len(active) < 2 or len(active) < len(node.clients):
             return None
+        if far := entry.get("outliers"):
+            return [[c for c in active if c not in far], far]
         if s.criterion == "schedule":
             due = round in s.schedule
         else:

@@ -16,6 +16,7 @@ from torch import Tensor
 from data.streams import Streams
 from methods.uifca import minibatches
 
+
 @dataclass(frozen=True)
 class AffineRun:
     """What a batched run found.
@@ -80,9 +81,10 @@ def run_batched(
     flows, done = starts, 0
     for t in range(cluster_rounds):
         flows = starts
+        parts = _by_cluster(moments, assignment, clusters)
         for c in range(comm_rounds):
             round = first_round + t * comm_rounds + c
-            flows = _communication_round(moments, flows, assignment, seed, round, lr, batch, steps, starts)
+            flows = _communication_round(parts, flows, seed, round, lr, batch, steps, starts)
         done += 1
         after = affine_losses(flows, x).nan_to_num(nan=float("inf")).argmin(-1)
         history.append(after)
@@ -93,14 +95,32 @@ def run_batched(
 
 
 def point_moments(x: Tensor) -> Tensor:
-    """Of each point (..., d) itself, then the products of its coordinates: (..., d + d * d)."""
-    return torch.cat((x, (x[..., None] * x[..., None, :]).flatten(-2)), -1)
+    """Of each point (..., d) itself, then the products of its coordinates i <= j: (..., d + d (d + 1) / 2)."""
+    rows, columns = torch.triu_indices(x.shape[-1], x.shape[-1])
+    return torch.cat((x, x[..., rows] * x[..., columns]), -1)
+
+
+def unpacked(d: int) -> Tensor:
+    """Where in `point_moments` the product of coordinates i and j stands: int64 (d * d,)."""
+    rows, columns = torch.triu_indices(d, d)
+    place = torch.empty(d, d, dtype=torch.long)
+    place[rows, columns] = place[columns, rows] = torch.arange(d, d + len(rows))
+    return place.flatten()
+
+
+def _by_cluster(moments: Tensor, assignment: Tensor, clusters: int) -> dict[tuple[int, int], Tensor]:
+    """The moments of each client's points of each cluster that has any."""
+    parts = {
+        (i, k): moments[i].index_select(0, torch.nonzero(labels == k).squeeze(1))
+        for i, labels in enumerate(assignment)
+        for k in range(clusters)
+    }
+    return {pair: points for pair, points in parts.items() if len(points)}
 
 
 def _communication_round(
-    moments: Tensor,
+    parts: dict[tuple[int, int], Tensor],
     flows: Tensor,
-    assignment: Tensor,
     seed: int,
     round: int,
     lr: float,
@@ -110,33 +130,31 @@ def _communication_round(
 ) -> Tensor:
     """Local steps of every (client, cluster) with points, then the mean of each flow by points."""
     clusters, d = len(flows), math.isqrt(flows.shape[1])
-    pairs, drawn, sizes = [], [], []
-    for i, labels in enumerate(assignment):
-        streams = Streams(seed, round, i)
-        for k in range(clusters):
-            positions = torch.nonzero(labels == k).squeeze(1)
-            if count := len(positions):
-                pairs.append(k)
-                sizes.append(float(count))
-                # A minibatch enters the gradients by its first two moments alone: how often each point was drawn says
-                # all, and one product gives the moments of all steps.
-                rows = minibatches(streams, k, count, steps, batch) + count * torch.arange(steps)[:, None]
-                times = torch.bincount(rows.flatten(), minlength=steps * count).view(steps, count)
-                drawn.append((times / batch) @ moments[i].index_select(0, positions))
-    drawn_moments = torch.stack(drawn, 1)  # (steps, pairs, d + d * d)
-    means = drawn_moments[..., :d, None]
-    covariances = drawn_moments[..., d:].unflatten(-1, (d, d)) - means * means.transpose(2, 3)
+    drawn = []
+    for (i, k), points in parts.items():
+        # A minibatch enters the gradients by its first two moments alone: how often each point was drawn says all, and
+        # one product gives the moments of all steps.
+        count = len(points)
+        rows = minibatches(Streams(seed, round, i), k, count, steps, batch) + count * torch.arange(steps)[:, None]
+        times = torch.bincount(rows.flatten(), minlength=steps * count).view(steps, count)
+        drawn.append((times / batch) @ points)
+    steps_moments = torch.stack(drawn, 1)  # (steps, pairs, d + d (d + 1) / 2)
+    pairs = [k for _, k in parts]
+    sizes = [float(len(points)) for points in parts.values()]
+    place = unpacked(d)
     matrix = flows[pairs, : d * d].reshape(-1, d, d).clone()
     shift = flows[pairs, d * d :].clone()[..., None]
-    inverse = torch.linalg.inv(matrix)
-    for step in range(steps):
-        off = means[step] - shift
-        moment = torch.baddbmm(covariances[step], off, off.transpose(1, 2))
-        gradient = torch.bmm(matrix, moment).sub_(inverse.transpose(1, 2))
-        shift = torch.baddbmm(shift, matrix.transpose(1, 2), torch.bmm(matrix, off), alpha=lr)
-        matrix.sub_(gradient, alpha=lr)
+    inverse = torch.linalg.inv(matrix).transpose(1, 2).contiguous()  # A^-T
+    for moments, mean in zip(steps_moments, steps_moments[..., :d, None], strict=True):
+        off = mean - shift
+        # Of the points minus the shift: E[x x^T] - m m^T + (m - b) (m - b)^T.
+        second = moments.index_select(1, place).view(-1, d, d)
+        second.baddbmm_(mean, mean.transpose(1, 2), alpha=-1).baddbmm_(off, off.transpose(1, 2))
+        shift.baddbmm_(matrix.transpose(1, 2), torch.bmm(matrix, off), alpha=lr)
+        matrix = torch.add(matrix, inverse, alpha=lr).baddbmm_(matrix, second, alpha=-lr)
         # Newton: exact to second order in a step that is small.
-        inverse = torch.baddbmm(inverse, inverse, torch.bmm(matrix, inverse), beta=2, alpha=-1)
+        product = torch.bmm(inverse, matrix.transpose(1, 2))
+        inverse = torch.baddbmm(inverse, product, inverse, beta=2, alpha=-1)
     trained = torch.cat((matrix.flatten(1), shift.flatten(1)), 1).double()
     weights = torch.tensor(sizes, dtype=torch.float64) * torch.isfinite(trained).all(1)
     total = torch.zeros(clusters, dtype=torch.float64).index_add_(0, torch.tensor(pairs), weights)

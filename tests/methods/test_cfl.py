@@ -102,6 +102,17 @@ def test_patience_counts_rounds_in_a_row(world):
         assert len(leaves(server)) == clusters
 
 
+def test_a_much_longer_update_is_cut_off_at_once(world):
+    """Its direction is everybody's, so that no cosine tells it apart."""
+    rows = directions(1, 6, 60, noise=0.0) + 1
+    rows[4] *= 10
+    without = a_round(world.method("cfl"), start(world.method("cfl"), 6), rows)
+    assert leaves(without) == [(0, 1, 2, 3, 4, 5)]
+    method = world.method("cfl", outliers=4)
+    server = a_round(method, start(method, 6), rows)
+    assert leaves(server) == [(0, 1, 2, 3, 5), (4,)]
+
+
 def test_a_cluster_with_somebody_missing_is_not_split(world):
     method = world.method("cfl", criterion="schedule", schedule=(1, 2))
     rows = directions(2, 3, 20)
