@@ -93,7 +93,7 @@ def shrink(images: np.ndarray, factor: int) -> np.ndarray:
 
 
 def rotate(images: np.ndarray, rotations: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Each image turned by a random multiple of 360 / `rotations` degrees (2 or 4 of them), and by which, int64 (n,)."""
+    """Each image turned by a random one of 2 or 4 equal angles, and by which, int64 (n,)."""
     turns = np.random.default_rng(seed).integers(rotations, size=len(images))
     out = images.copy()
     for turn in range(1, rotations):

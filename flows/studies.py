@@ -171,8 +171,7 @@ def run_study(
     settings = [c.settings for c in planned if isinstance(c.settings, Settings)]
     if overrides:
         settings = [make_settings(merge(s.plain(), overrides)) for s in settings]
-    for needed in study.get("needs", []):
-        prepare(needed, places.store(), mirror=places.mirror())
+    prepare_needs(study)
     device = resolve_device(settings[0].workers.device)
     runs: list[tuple[Cell, RunFolder]] = []
     with Slots(resolve_slots(settings[0].workers.slots, device), device) as slots:
@@ -186,6 +185,13 @@ def run_study(
     return report_study(study, scale, runs)
 
 
+def prepare_needs(study: dict[str, Any]) -> dict[str, str]:
+    """Prepare the data sets that a study names under `needs`: the folder of each."""
+    return {
+        needed: str(prepare(needed, places.store(), mirror=places.mirror()).folder) for needed in study.get("needs", [])
+    }
+
+
 def simulate_study(
     study: dict[str, Any],
     scale: str,
@@ -195,11 +201,12 @@ def simulate_study(
 ) -> dict[str, Any]:
     """A study whose cells are computed here: each cell's metrics are kept under results/simulated/ and used again."""
     function(study["simulate"])  # refuse a wrong name before any work
+    prepared = prepare_needs(study)
     folder = study_folder(study["name"], scale)
     store = places.home() / "results" / "simulated"
     store.mkdir(parents=True, exist_ok=True)
     kept: list[Path] = []
-    waiting: dict[Path, tuple[str, dict[str, Any], int, Path]] = {}
+    waiting: dict[Path, Simulation] = {}
     for cell in planned:
         assert isinstance(cell.settings, dict)
         settings = merge(cell.settings, overrides)
@@ -207,7 +214,7 @@ def simulate_study(
         kept.append(store / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json")
         if not kept[-1].exists():
             figures = folder / f"{_stem(cell.row)}-{_stem(cell.column)}-{cell.seed}"
-            waiting[kept[-1]] = (study["simulate"], settings, cell.seed, figures)
+            waiting[kept[-1]] = (study["simulate"], settings, cell.seed, figures, prepared)
     labels = {path: f"{c.row}, {c.column}, seed {c.seed}" for path, c in zip(kept, planned, strict=True)}
     for number, path in enumerate(simulate_all(waiting), 1):
         if watch:
@@ -218,7 +225,11 @@ def simulate_study(
     return write_study(study, scale, table_rows(study, found))
 
 
-def simulate_all(waiting: dict[Path, tuple[str, dict[str, Any], int, Path]]) -> Iterator[Path]:
+Simulation = tuple[str, dict[str, Any], int, Path, dict[str, str]]
+"""What a cell is computed from: function, settings, seed, folder of its figures, folders of prepared sets."""
+
+
+def simulate_all(waiting: dict[Path, Simulation]) -> Iterator[Path]:
     """Compute cells, several at once where there are several cores; yields the file of each as it is done."""
     workers = min(len(waiting), os.cpu_count() or 1)
     if workers <= 1:
@@ -238,12 +249,15 @@ def simulate_all(waiting: dict[Path, tuple[str, dict[str, Any], int, Path]]) -> 
             raise
 
 
-def simulate_cell(path: Path, name: str, settings: dict[str, Any], seed: int, figures: Path) -> None:
+def simulate_cell(
+    path: Path, name: str, settings: dict[str, Any], seed: int, figures: Path, prepared: dict[str, str]
+) -> None:
     """Compute one cell on one thread and keep its metrics in a file."""
     compute: Simulate = function(name)
     figures.mkdir(parents=True, exist_ok=True)
     with one_thread():
-        metrics = compute(settings, seed, figures)
+        # Where the data lies is no part of what was computed.
+        metrics = compute({**settings, "prepared": prepared} if prepared else settings, seed, figures)
     if not any(figures.iterdir()):
         figures.rmdir()
     kept = {"of": [name, settings, seed], "metrics": metrics}

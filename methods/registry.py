@@ -6,6 +6,7 @@ from methods.alone import Alone
 from methods.base import Method
 from methods.cfcl import CFCL
 from methods.cfl import CFL
+from methods.clustergan import ClusterGAN
 from methods.fedavg import FedAvg
 from methods.fedbyol import FedBYOL
 from methods.fedbyolcc import FedBYOLCC
@@ -14,6 +15,7 @@ from methods.fedema import FedEMA
 from methods.fedpnp import FedPNP
 from methods.fedsimclr import FedSimCLR
 from methods.ifca import IFCA
+from methods.ifca_flows import IFCAFlows
 from methods.kfed import KFed
 from methods.kmeans import KMeansPixels
 from methods.ncc import NCC
@@ -41,6 +43,8 @@ METHODS: dict[str, type[Method]] = {
         Alone,
         UIFCA,
         KFed,
+        IFCAFlows,
+        ClusterGAN,
     )
 }
 """Every method that `method.name` may say. A new one is added to this tuple."""

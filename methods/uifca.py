@@ -8,7 +8,7 @@ Where this departs from the paper's print: docs/methods.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,50 +17,31 @@ from torch import Tensor
 
 from data.setting import setting
 from data.streams import Streams
-from data.view import Samples
 from methods.averaging import WeightedMean
 from methods.base import (
     Client,
     ClientError,
     Clients,
-    Context,
     Evaluation,
     Federation,
-    LocalSettings,
     Message,
-    Method,
-    MethodError,
-    Prediction,
     Server,
     Tensors,
     Update,
 )
+from methods.flow_method import FlowMethod, FlowSettings
 from methods.kfed import gather_centres, local_centres
-from methods.local import build_optimiser, seeded
 from methods.metrics import cluster_scores
-from methods.vectors import Vectors
-from models.flows import Flow, build_flow
-
-BATCH = 1000
-"""Points in one pass when losses are only read."""
 
 
 @dataclass(frozen=True)
-class UIFCASettings:
+class UIFCASettings(FlowSettings):
     """Hyper-parameters of UIFCA."""
 
     cluster_rounds: int = setting(20, "cluster rounds T", ge=1)
     comm_rounds: int = setting(100, "communication rounds tau of a cluster round", ge=1)
-    steps: int = setting(100, "local steps M of a communication round", ge=1)
-    flow: Literal["auto", "affine", "tabular", "cycle", "standard"] = setting(
-        "auto", "auto: affine of vectors, cycle of images"
-    )
-    width: int = setting(32, "filters of a flow's networks; tabular: a quarter of the hidden width", ge=1)
-    blocks: int = setting(2, "residual blocks of a flow's networks", ge=1)
-    spread: float = setting(0.01, "deviation of the K starts around their common one", ge=0)
     warm_start: bool = setting(False, "begin a cluster round from the last one's flows instead of the common start")
     init: Literal["random", "kfed"] = setting("random", "the first assignment: random, or k-FED's")
-    background: bool = setting(False, "images: pixels below 0.01 become uniform noise")
     stop: Literal["none", "validation"] = setting(
         "none",
         "against over-fitting: validation keeps each flow of the communication round with the best held-out loss",
@@ -68,122 +49,12 @@ class UIFCASettings:
     held_out: float = setting(
         0.2, "stop validation: share of each client's points that no flow is trained on", gt=0, lt=1
     )
-
-
-class FlowMethod(Method):
-    """What methods share whose server holds K flows as rows of one tensor (K, p)."""
-
-    kinds = ("vector", "image")
-    local_defaults = LocalSettings(epochs=1, batch=100, optimiser="sgd", lr=1e-3)
-    settings: Any
-
-    def flow(self) -> Flow:
-        """A flow with the run's common start."""
-        s, c = self.settings, self.context
-        name = {"vector": "affine", "image": "cycle"}[c.spec.kind] if s.flow == "auto" else s.flow
-        try:
-            network = seeded(lambda: build_flow(name, c.spec.shape, s.width, s.blocks), c, "flow")
-        except ValueError as error:
-            raise MethodError(f"method.flow: {error}") from None
-        assert isinstance(network, Flow)
-        return network
-
-    def starts(self) -> Tensor:
-        """The K starts (K, p): the common one plus N(0, spread^2) on every parameter."""
-        vectors = Vectors(flow := self.flow())
-        common = vectors.flatten(flow)
-        rows = []
-        for k in range(self.context.clusters):
-            noise = torch.randn(vectors.size, generator=Streams(self.context.seed).torch(f"flow start {k}"))
-            row = common.clone()
-            row[: vectors.size] += self.settings.spread * noise.to(row)
-            rows.append(row)
-        return torch.stack(rows)
-
-    def points(self, samples: Samples, streams: Streams, purpose: str) -> Callable[[Tensor], Tensor]:
-        """A function from positions to points as flows take them, with seeded noise on images."""
-        generator = streams.torch(purpose, self.context.device)
-        return lambda positions: flow_input(samples, positions, self.context, self.settings.background, generator)
-
-    def losses(self, flows: Tensor, samples: Samples, streams: Streams) -> Tensor:
-        """-log p of each point under each flow, float32 (n, K); not finite where a flow has diverged."""
-        vectors = Vectors(flow := self.flow())
-        flow.eval()
-        columns = []
-        with torch.no_grad():
-            for row in flows:
-                vectors.load(flow, row)
-                # The same noise for every flow.
-                points = self.points(samples, streams, "flow noise")
-                positions = torch.arange(len(samples), device=samples.index.device)
-                columns.append(torch.cat([-flow.log_prob(points(part)) for part in positions.split(BATCH)]))
-        return torch.stack(columns, 1).float()
-
-    def fit(self, start: Tensor, positions: Tensor, client: Client, k: int) -> tuple[Tensor, float] | None:
-        """`steps` minibatch steps of flow k on some of a client's points; None where it diverged.
-
-        Minibatches are drawn with replacement. Returns the trained vector and the mean loss.
-        """
-        local = self.context.local
-        vectors = Vectors(flow := self.flow())
-        vectors.load(flow, start)
-        flow.train()
-        draws = minibatches(client.streams, k, len(positions), self.settings.steps, local.batch)
-        points = self.points(client.train, client.streams, f"flow noise {k}")
-        optimiser = build_optimiser(flow.parameters(), local, 1, self.context.device)
-        total = 0.0
-        for rows in draws:
-            loss = -flow.log_prob(points(positions[rows.to(positions.device)])).mean()
-            optimiser.zero_grad(set_to_none=True)
-            loss.backward()
-            optimiser.step()
-            total += float(loss.detach())
-        trained = vectors.flatten(flow)
-        return (trained, total / len(draws)) if bool(torch.isfinite(trained).all()) else None
-
-    def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
-        """The likeliest flow; its posterior among the K (equal priors) and the K log-densities as embedding."""
-        vectors, flows = Vectors(self.flow()), []
-        for row in server.tensors["flows"]:
-            flow = self.flow()
-            vectors.load(flow, row)
-            flows.append(flow.eval())
-
-        @torch.no_grad()
-        def predict(x: Tensor) -> Prediction:
-            x = x.to(self.context.device)
-            x = x * 255 + 0.5 if self.context.spec.kind == "image" else x
-            log_prob = torch.stack([flow.log_prob(x) for flow in flows], 1)
-            return Prediction(log_prob.argmax(1), log_prob.softmax(1), log_prob)
-
-        return predict
-
-
-def minibatches(streams: Streams, k: int, count: int, steps: int, batch: int) -> Tensor:
-    """Rows of minibatches among `count` points, with replacement: int64 (steps, batch)."""
-    return torch.randint(count, (steps, batch), generator=streams.torch(f"batches {k}"))
-
-
-def flow_input(
-    samples: Samples, positions: Tensor, context: Context, background: bool, generator: torch.Generator
-) -> Tensor:
-    """Points as flows take them: vectors as they are; images dequantised to [0, 256).
-
-    Args:
-        samples: to take from.
-        positions: int64 (m,).
-        context: of the run.
-        background: pixels below 0.01 of the range become uniform over the range.
-        generator: of the noise.
-    """
-    x = samples.raw(positions)
-    if context.spec.kind != "image":
-        return x.float()
-    noise = torch.rand(x.shape, generator=generator, device=x.device)
-    values = x.float() + noise
-    if background:
-        values = torch.where(x < 256 * 0.01, 256 * noise, values)
-    return values
+    folds: int = setting(
+        1,
+        "against over-fitting: of so many parts of each client's points, one in turn is kept from training in a "
+        "cluster round, and only it is assigned anew after it; 1: all points train, and all are assigned",
+        ge=1,
+    )
 
 
 class UIFCA(FlowMethod):
@@ -196,7 +67,8 @@ class UIFCA(FlowMethod):
     def init_server(self, federation: Federation) -> Server:
         """K starts; with `init: kfed` the first round gathers local centres."""
         phase = "centres" if self.settings.init == "kfed" else "learn"
-        facts = {"phase": phase, "cluster_round": 0, "comm_round": 0, "changed": -1, "empty": [], "diverged": []}
+        facts = {"phase": phase, "cluster_round": 0, "comm_round": 0, "still": 0, "empty": [], "diverged": []}
+        facts["changed"] = -1
         return Server({"flows": self.starts()}, facts)
 
     def broadcast(self, server: Server, client: int) -> Message:
@@ -221,7 +93,7 @@ class UIFCA(FlowMethod):
             return Update(Message({"centres": centres}), memory={"local": local})
         flows = message.tensors["flows"]
         assignment, changed = self.assign(message, client)
-        held = self.held_out(client)
+        held = self.held_out(client, facts["cluster_round"])
         if facts["comm_round"] == 0 and not s.warm_start:
             # Clients know the seed of the starts: they need not travel.
             flows = self.starts()
@@ -253,13 +125,16 @@ class UIFCA(FlowMethod):
         metrics = {"loss": total / trained, "changed": float(changed), "trained": float(trained)}
         return Update(Message(tensors, sent), memory={"assignment": assignment}, metrics=metrics)
 
-    def held_out(self, client: Client) -> Tensor:
-        """Positions that no flow is trained on: the same in every round."""
-        if self.settings.stop == "none":
-            return torch.arange(0, device=client.train.index.device)
+    def held_out(self, client: Client, cluster_round: int) -> Tensor:
+        """Positions that no flow is trained on in a cluster round (0-based): int64, in ascending order with `folds`."""
+        s, count, device = self.settings, len(client.train), client.train.index.device
+        if s.folds > 1:
+            order = torch.randperm(count, generator=Streams(self.context.seed, 0, client.id).torch("folds"))
+            return torch.nonzero(order % s.folds == cluster_round % s.folds).squeeze(1).to(device)
+        if s.stop == "none":
+            return torch.arange(0, device=device)
         generator = Streams(self.context.seed, 0, client.id).torch("held out")
-        count = int(self.settings.held_out * len(client.train))
-        return torch.randperm(len(client.train), generator=generator)[:count].to(client.train.index.device)
+        return torch.randperm(count, generator=generator)[: int(s.held_out * count)].to(device)
 
     def assign(self, message: Message, client: Client) -> tuple[Tensor, int]:
         """The cluster of each point, int64 (n,), and how many changed; only a cluster round's start changes any."""
@@ -273,9 +148,17 @@ class UIFCA(FlowMethod):
             return draw.to(client.train.index.device), len(client.train)
         if message.facts["comm_round"] or message.facts["cluster_round"] == 0:
             return before, 0
-        losses = self.losses(message.tensors["flows"], client.train, client.streams)
-        after = losses.nan_to_num(nan=float("inf")).argmin(1)
+        after = before.clone()
+        free = self.reassigned(client, message.facts["cluster_round"] - 1)
+        losses = self.losses(message.tensors["flows"], client.train.take(free), client.streams)
+        after[free] = losses.nan_to_num(nan=float("inf")).argmin(1)
         return after, int((after != before).sum())
+
+    def reassigned(self, client: Client, cluster_round: int) -> Tensor:
+        """Positions that are assigned anew after a cluster round (0-based)."""
+        if self.settings.folds > 1:
+            return self.held_out(client, cluster_round)
+        return torch.arange(len(client.train), device=client.train.index.device)
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Flow k becomes its mean by points of cluster k; a flow that nobody trained begins anew."""
@@ -313,15 +196,20 @@ class UIFCA(FlowMethod):
         if s.stop == "validation":
             tensors |= self.best(server, starts, held, begins)
         facts["comm_round"] += 1
-        settled = begins and facts["cluster_round"] > 0 and changed == 0
-        if facts["comm_round"] == s.comm_rounds:
+        if begins and facts["cluster_round"] > 0:
+            facts["still"] = 0 if changed else facts["still"] + 1
+        # Each part of the points must have had its turn.
+        settled = begins and facts["still"] >= s.folds
+        if settled:
+            # The assignment that did not change was made by the flows that this round began from.
+            facts["comm_round"] = 0
+            tensors["flows"] = server.tensors["flows"]
+        elif facts["comm_round"] == s.comm_rounds:
             facts["cluster_round"] += 1
             facts["comm_round"] = 0
             if s.stop == "validation":
                 tensors["flows"] = tensors["best"]
         finished = settled or facts["cluster_round"] == s.cluster_rounds
-        if settled:
-            tensors["flows"] = server.tensors["flows"]  # the assignment that did not change was made by these
         return server.next(tensors, facts, finished=finished)
 
     def restarts(self, rows: Tensor) -> Sequence[Tensor]:
@@ -341,24 +229,32 @@ class UIFCA(FlowMethod):
         }
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
-        """Purity, ACC, NMI and ARI of what the clients would assign by the flows of now; mean losses of right, wrong.
+        """Purity, ACC, NMI and ARI of what the clients would hold by the flows of now; mean losses of right and wrong.
 
-        `purity_held` is of the points kept from training, where there are any.
+        With `folds`, points that the flows are trained on stay where they are. `purity_held` is of the points kept from
+        training, where there are any.
         """
         if server.facts["phase"] == "centres" or not server.round:
             return {}
+        facts = server.facts
+        # Of the cluster round whose flows these are: a finished one has already been counted.
+        during = facts["cluster_round"] - (1 if facts["comm_round"] == 0 else 0)
         found, truth, losses, held = [], [], [], []
         for client in clients:
             rows = self.losses(server.tensors["flows"], client.train, client.streams)
-            losses.append(rows.min(1).values)
-            found.append(rows.nan_to_num(nan=float("inf")).argmin(1))
+            cluster = rows.nan_to_num(nan=float("inf")).argmin(1)
+            if self.settings.folds > 1 and "assignment" in client.memory:
+                free = self.reassigned(client, during)
+                cluster, likeliest = client.memory["assignment"].clone(), cluster
+                cluster[free] = likeliest[free]
+            losses.append(rows.gather(1, cluster[:, None]).squeeze(1))
+            found.append(cluster)
             kept = torch.zeros(len(client.train), dtype=torch.bool, device=rows.device)
-            kept[self.held_out(client)] = True
+            kept[self.held_out(client, during)] = True
             held.append(kept)
             if client.train.data.train_y is not None:
                 truth.append(client.train.y())
         cluster = torch.cat(found).cpu()
-        facts = server.facts
         metrics = {
             "cluster_round": float(facts["cluster_round"]),
             "changed": float(facts["changed"]),

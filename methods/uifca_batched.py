@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from data.streams import Streams
-from methods.uifca import minibatches
+from methods.flow_method import minibatches
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def run_batched(
         assignment: the first one, int64 (clients, points); None: random.
         first_round: the engine's number of the first communication round.
     """
-    clients, count, d = x.shape
+    clients, count = x.shape[:2]
     clusters = len(starts)
     if assignment is None:
         assignment = torch.stack(

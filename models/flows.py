@@ -152,7 +152,9 @@ def _couplings(modules: nn.Module) -> list[Coupling]:
 class Logit(nn.Module):
     """Bytes in [0, 256) to the real line: logit of a value squeezed into [margin, 1 - margin]."""
 
-    margin = 0.05
+    def __init__(self, margin: float) -> None:
+        super().__init__()
+        self.margin = margin
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Values, and the log-determinant (n,)."""
@@ -212,15 +214,18 @@ class CycleRealNVP(Flow):
         shape: (channels, height, width); height and width even.
         width: filters.
         blocks: residual blocks of each network.
+        margin: of `Logit`.
         turns: times around.
     """
 
-    def __init__(self, shape: tuple[int, ...], width: int = 32, blocks: int = 2, turns: int = 2) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], width: int = 32, blocks: int = 2, margin: float = 1e-5, turns: int = 2
+    ) -> None:
         super().__init__()
         if shape[1] % 2 or shape[2] % 2:
             raise ValueError(f"the cycle mask needs images of even height and width, given {shape}")
         self.shape = tuple(shape)
-        self.logit = Logit()
+        self.logit = Logit(margin)
         self.couplings = nn.ModuleList(
             Coupling(ScaleShiftNet(shape[0], shape[0], width, blocks), shape[0]) for _ in range(4 * turns)
         )
@@ -260,15 +265,16 @@ class StandardRealNVP(Flow):
         shape: (channels, height, width); height and width divisible by 4.
         width: filters.
         blocks: residual blocks of each network.
+        margin: of `Logit`.
     """
 
-    def __init__(self, shape: tuple[int, ...], width: int = 32, blocks: int = 2) -> None:
+    def __init__(self, shape: tuple[int, ...], width: int = 32, blocks: int = 2, margin: float = 1e-5) -> None:
         super().__init__()
         channels, height, wide = shape
         if height % 4 or wide % 4:
             raise ValueError(f"two scales need images of height and width divisible by 4, given {shape}")
         self.shape = tuple(shape)
-        self.logit = Logit()
+        self.logit = Logit(margin)
         self.checker, self.channel = nn.ModuleList(), nn.ModuleList()
         for scale in range(2):
             inside = channels * 2**scale
@@ -331,7 +337,7 @@ def _checkerboard(x: Tensor, layer: int) -> Tensor:
     return ((rows + columns + layer) % 2).to(x.dtype)[None, None]
 
 
-def build_flow(name: str, shape: tuple[int, ...], width: int = 32, blocks: int = 2) -> Flow:
+def build_flow(name: str, shape: tuple[int, ...], width: int = 32, blocks: int = 2, margin: float = 1e-5) -> Flow:
     """A flow by name: affine and tabular of vectors, cycle and standard of images.
 
     Raises:
@@ -343,5 +349,5 @@ def build_flow(name: str, shape: tuple[int, ...], width: int = 32, blocks: int =
     if name in ("cycle", "standard"):
         if len(shape) != 3:
             raise ValueError(f"flow {name!r} is of images, and a sample has shape {shape}: use affine or tabular")
-        return (CycleRealNVP if name == "cycle" else StandardRealNVP)(shape, width, blocks)
+        return (CycleRealNVP if name == "cycle" else StandardRealNVP)(shape, width, blocks, margin)
     raise ValueError(f"no flow {name!r}; there are affine, tabular, cycle, standard")

@@ -193,7 +193,7 @@ def test_images_and_labels_that_do_not_match(mirror, store):
 
 
 def test_images_are_shrunk_and_turned_as_asked(mirror, store):
-    arrays, checksums = write_idx_set(mirror, "MNIST/raw")
+    _, checksums = write_idx_set(mirror, "MNIST/raw")
     found = prepare("mnist-shrink2-rotations4", store, mirror=mirror, checksums=checksums)
     plain = prepare("mnist", store, mirror=mirror, checksums=checksums)
     turned = {0: 0, 1: 0, 2: 0, 3: 0}
@@ -206,7 +206,7 @@ def test_images_are_shrunk_and_turned_as_asked(mirror, store):
     assert plain.manifest.classes == 10
     with pytest.raises(DataError, match="does not divide images of 28 x 28"):
         prepare("mnist-shrink3", store, mirror=mirror, checksums=checksums)
-    with pytest.raises(DataError, match="expected 1 .none., 2 or 4"):
+    with pytest.raises(DataError, match=r"expected 1 \(none\), 2 or 4"):
         prepare("mnist-rotations3", store, mirror=mirror, checksums=checksums)
 
 

@@ -11,9 +11,10 @@ from data.prepared import Manifest, open_prepared, write_prepared
 from data.streams import Streams
 from data.view import DeviceData, Samples
 from methods.base import Client, ClientError, Context, Federation, Message, MethodError, ModelSettings, Update
+from methods.flow_method import flow_input
 from methods.metrics import purity
 from methods.registry import METHODS
-from methods.uifca import UIFCA, UIFCASettings, flow_input, majority
+from methods.uifca import UIFCA, UIFCASettings, majority
 from methods.uifca_batched import affine_losses, run_batched
 
 D, K, CLIENTS, POINTS = 4, 3, 2, 60
@@ -165,6 +166,47 @@ def test_held_out_points_are_not_trained_on_and_choose_the_flow(blobs):
     second = uifca.best(state, torch.ones(3, 20), torch.tensor([[5.0, 6.0, 1.0], [5, 2, 1]]).double(), False)
     assert second["best_loss"].tolist() == [1.0, 2.0, 1.0]
     assert second["best"][:, 0].tolist() == [1.0, 0.0, 1.0]
+
+
+def test_folds_train_on_the_others_and_assign_the_one_kept_out(blobs):
+    uifca = method(blobs, folds=3, cluster_rounds=6, comm_rounds=1, steps=4)
+    server = uifca.init_server(Federation(blobs.spec, (POINTS,), Streams(0)))
+    parts = [set(uifca.held_out(client(blobs, 0), t).tolist()) for t in range(4)]
+    assert parts[0] | parts[1] | parts[2] == set(range(POINTS))
+    assert not parts[0] & parts[1]
+    assert parts[3] == parts[0]
+    memory = {}
+    for t in range(4):
+        update = uifca.client_update(uifca.broadcast(server, 0), client(blobs, 0, t + 1, memory))
+        assert sum(update.message.facts["counts"]) == 2 * POINTS // 3
+        before, memory = memory.get("assignment"), update.memory
+        if before is not None:
+            moved = set(torch.nonzero(before != memory["assignment"]).squeeze(1).tolist())
+            assert moved <= parts[t - 1], "only who was kept from training moves"
+        server = uifca.aggregate(server, iter([replace(update, client=0)]))
+
+
+def test_folds_find_planted_blobs_and_stop_when_every_part_had_its_turn(blobs):
+    uifca = method(blobs, folds=2, cluster_rounds=30, comm_rounds=4, steps=20)
+    server, memory = play(blobs, uifca, 200)
+    assert score(blobs, memory) >= 0.99
+    assert server.finished
+    assert server.facts["still"] == 2
+
+
+def test_ifca_on_flows_gives_a_client_one_cluster(blobs):
+    ifca = method(blobs, name="ifca_flows", steps=5)
+    server = ifca.init_server(Federation(blobs.spec, (POINTS,) * 2, Streams(0)))
+    flows = server.tensors["flows"].clone()
+    flows[1, -D:] += 50  # far from every point
+    server = replace(server, tensors={"flows": flows})
+    updates = [replace(ifca.client_update(ifca.broadcast(server, k), client(blobs, k)), client=k) for k in range(2)]
+    chosen = [u.message.facts["choice"] for u in updates]
+    assert 1 not in chosen
+    after = ifca.aggregate(server, iter(updates)).tensors["flows"]
+    assert torch.equal(after[1], flows[1]), "a flow that nobody chose stays as it is"
+    mine = [u.message.tensors["flow"] for u in updates if u.message.facts["choice"] == chosen[0]]
+    torch.testing.assert_close(after[chosen[0]], torch.stack(mine).mean(0))
 
 
 def test_images_become_bytes_with_noise(world):

@@ -33,6 +33,12 @@ CASES: dict[str, dict[str, Any]] = {
         "partition": {"kind": "majority", "p": 0.5, "clients": 3},
         "rounds": 4,
     },
+    "ifca_flows": {
+        "method": {"name": "ifca_flows", "steps": 3},
+        "data": {"name": "subspace", "limit": None, "options": {"samples": 60, "clusters": 3}},
+        "partition": {"kind": "majority", "p": 1.0, "clients": 3},
+    },
+    "clustergan": {"method": {"name": "clustergan", "steps": 2, "critic_steps": 2, "width": 4}},
     "ssd": {"method": {"name": "ssd"}, "participation": {"fraction": 0.7}},
     "fedema": {"method": {"name": "fedema"}},
 }

@@ -1,0 +1,82 @@
+"""Small networks for ClusterGAN: a generator, an encoder and a critic for images of any even side."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+def _halvings(shape: tuple[int, ...]) -> int:
+    """How often both sides can be halved, at most twice."""
+    return next((n for n in (2, 1) if shape[1] % 2**n == 0 and shape[2] % 2**n == 0), 0)
+
+
+class Generator(nn.Module):
+    """Latent vectors (n, latent) to images (n, *shape) in [0, 1].
+
+    Args:
+        latent: width of the latent vector, the one-hot part included.
+        shape: (channels, height, width).
+        width: filters.
+    """
+
+    def __init__(self, latent: int, shape: tuple[int, ...], width: int = 32) -> None:
+        super().__init__()
+        ups = _halvings(shape)
+        self.base = (2 * width, shape[1] // 2**ups, shape[2] // 2**ups)
+        self.first = nn.Sequential(nn.Linear(latent, math.prod(self.base)), nn.LeakyReLU(0.2))
+        layers: list[nn.Module] = []
+        channels = 2 * width
+        for _ in range(ups):
+            layers += [nn.ConvTranspose2d(channels, width, 4, stride=2, padding=1), nn.LeakyReLU(0.2)]
+            channels = width
+        self.layers = nn.Sequential(*layers, nn.Conv2d(channels, shape[0], 3, padding=1), nn.Sigmoid())
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Images of latent vectors."""
+        return self.layers(self.first(z).view(-1, *self.base))
+
+
+def _reader(shape: tuple[int, ...], outputs: int, width: int) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    channels, height, wide = shape
+    for number in (width, 2 * width):
+        layers += [nn.Conv2d(channels, number, 4, stride=2, padding=1), nn.LeakyReLU(0.2)]
+        channels, height, wide = number, height // 2, wide // 2
+    size = channels * height * wide
+    return nn.Sequential(
+        *layers, nn.Flatten(), nn.Linear(size, 4 * width), nn.LeakyReLU(0.2), nn.Linear(4 * width, outputs)
+    )
+
+
+class ClusterGANNetwork(nn.Module):
+    """Generator, encoder and critic together (Mukherjee et al. 2019), so that they travel as one.
+
+    Args:
+        latent: width of the continuous part of the latent vector.
+        clusters: width of its one-hot part.
+        shape: of one image.
+        width: filters.
+    """
+
+    def __init__(self, latent: int, clusters: int, shape: tuple[int, ...], width: int = 32) -> None:
+        super().__init__()
+        self.latent, self.clusters = latent, clusters
+        self.generator = Generator(latent + clusters, shape, width)
+        self.encoder = _reader(shape, latent + clusters, width)
+        self.critic = _reader(shape, 1, width)
+
+    def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The continuous part (n, latent) and the logits of the cluster (n, clusters) of images."""
+        both = self.encoder(x)
+        return both[:, : self.latent], both[:, self.latent :]
+
+    def judge(self, x: Tensor) -> Tensor:
+        """The critic's score of each image, (n,)."""
+        return self.critic(x).squeeze(1)
+
+    def generate(self, z: Tensor, cluster: Tensor) -> Tensor:
+        """Images of continuous parts (n, latent) and cluster numbers (n,)."""
+        return self.generator(torch.cat((z, nn.functional.one_hot(cluster, self.clusters).to(z)), 1))
