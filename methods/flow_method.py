@@ -144,10 +144,11 @@ def flow_input(
         generator: of the noise.
     """
     x = samples.raw(positions)
-    if context.spec.kind != "image":
-        return x.float()
+    return dequantise(x, background, generator) if context.spec.kind == "image" else x.float()
+
+
+def dequantise(x: Tensor, background: bool, generator: torch.Generator) -> Tensor:
+    """Bytes as values in [0, 256), by uniform noise; with `background` what is below 0.01 of the range is noise alone."""
     noise = torch.rand(x.shape, generator=generator, device=x.device)
     values = x.float() + noise
-    if background:
-        values = torch.where(x < 256 * 0.01, 256 * noise, values)
-    return values
+    return torch.where(x < 256 * 0.01, 256 * noise, values) if background else values
