@@ -148,7 +148,7 @@ def flow_input(
 
 
 def dequantise(x: Tensor, background: bool, generator: torch.Generator) -> Tensor:
-    """Bytes as values in [0, 256), by uniform noise; with `background` what is below 0.01 of the range is noise alone."""
+    """Bytes as values in [0, 256), by uniform noise; with `background` those below 0.01 of the range are all noise."""
     noise = torch.rand(x.shape, generator=generator, device=x.device)
     values = x.float() + noise
     return torch.where(x < 256 * 0.01, 256 * noise, values) if background else values

@@ -51,7 +51,7 @@ def table1(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float
         return {"purity": purity(truth.ravel(), kfed_clusters(x, settings["clusters"], seed))}
     found = run_batched(
         x,
-        affine_starts(settings["clusters"], settings["dimension"], 0.01, seed),
+        affine_starts(settings["clusters"], settings["dimension"], settings["spread"], seed),
         seed=seed,
         lr=settings["lr"],
         batch=100,

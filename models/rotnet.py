@@ -1,0 +1,47 @@
+"""RotNet: a network that learns to say by how much an image was turned (Gidaris, Singh, Komodakis 2018)."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class RotNet(nn.Module):
+    """Four convolutions in the manner of AlexNet, for small images, and a classifier of four rotations.
+
+    Args:
+        shape: (channels, height, width) of one image.
+        width: filters of the first convolution, twice that in the others.
+    """
+
+    features = 256
+    """Width of `embed`: the last convolution's activations, averaged over 2 x 2 places."""
+
+    def __init__(self, shape: tuple[int, ...], width: int = 32) -> None:
+        super().__init__()
+        filters = self.features // 4
+        self.layers = nn.Sequential(
+            nn.Conv2d(shape[0], width, 5, padding=2, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(2),
+            nn.Conv2d(width, 2 * width, 3, padding=1, bias=False),
+            nn.BatchNorm2d(2 * width),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(2),
+            nn.Conv2d(2 * width, 2 * width, 3, padding=1, bias=False),
+            nn.BatchNorm2d(2 * width),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(2 * width, filters, 3, padding=1, bias=False),
+            nn.BatchNorm2d(filters),
+            nn.ReLU(inplace=True),
+        )
+        self.classifier = nn.Linear(self.features, 4)
+
+    def embed(self, x: Tensor) -> Tensor:
+        """Representations (n, 256) of images (n, channels, height, width)."""
+        return F.adaptive_avg_pool2d(self.layers(x), 2).flatten(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits (n, 4) of the rotations by 0, 90, 180 and 270 degrees."""
+        return self.classifier(self.embed(x))
