@@ -19,12 +19,13 @@ from data.partition.schemes import SCHEMES, PartitionSettings, TransformName
 from data.partition.store import ensure_partition, partition_folder, write_partition
 from data.partition.summary import summary
 from data.partition.table import Partition, load_partition
-from data.prepare import is_built_in, own_sets, prepare, prepared_sets, resolve, store_folder
+from data.prepare import is_built_in, own_sets, prepared_sets, resolve, store_folder
 from data.prepared import Prepared, open_prepared
 from data.sets import SETS
 from flows import places
 from tasks.contact_sheet import contact_sheet
 from tasks.partition_figure import partition_figure
+from tasks.represent import PREFIX, prepare_set
 
 app = typer.Typer(no_args_is_help=True, help="Data sets and partitions.", rich_markup_mode="rich")
 
@@ -44,7 +45,11 @@ def list_sets() -> None:
             if name != data_set.name and is_built_in(name) and resolve(name)[0] is data_set:
                 table.add_row(*_row(name, manifest.kind, manifest, manifest.subset or "with options"))
     for manifest in own_sets(store):
-        table.add_row(*_row(manifest.name, manifest.kind, manifest, f"your own: {manifest.source}"))
+        made = manifest.source if manifest.name.startswith(PREFIX) else f"your own: {manifest.source}"
+        table.add_row(*_row(manifest.name, manifest.kind, manifest, made))
+    table.add_row(
+        f"{PREFIX}NAME", "vector", "", "", "", "", "what a RotNet trained on image set NAME sees in its images"
+    )
     console = _console()
     console.print(table)
     console.print(f"store: {store}", soft_wrap=True, highlight=False)
@@ -59,7 +64,7 @@ def _row(name: str, kind: str, manifest: Any, description: str) -> list[str]:
 
 
 @app.command("prepare", epilog="Example: shoal data prepare gaussian --option clusters=10 --option seed=3")
-def prepare_set(
+def prepare_command(
     name: Annotated[str, typer.Argument(help="a built-in data set; `shoal data list` shows them")],
     option: Annotated[
         list[str] | None, typer.Option("--option", "-o", help="an option of the set, NAME=NUMBER; repeat for more")
@@ -70,7 +75,7 @@ def prepare_set(
 
     Raw files come from the folder that SHOAL_DATA_MIRROR names, else they are downloaded.
     """
-    prepared = prepare(name, places.store(), mirror=places.mirror(), force=force, options=_options(option or []))
+    prepared = prepare_set(name, places.store(), mirror=places.mirror(), force=force, options=_options(option or []))
     _print_manifest(prepared)
 
 
@@ -121,7 +126,7 @@ def partition_set(
         {"clients": clients, "beta": beta, "minimum": minimum, "labels": labels, "p": p, "column": column},
         {"validation": validation, "transform": transform, "groups": groups, "per_sample": per_sample},
     )
-    prepared = prepare(name, store, mirror=places.mirror())
+    prepared = prepare_set(name, store, mirror=places.mirror())
     partition = ensure_partition(store, prepared, settings, limit=limit, seed=seed)
     folder = partition_folder(store, prepared, settings, limit, seed)
     if out is not None:

@@ -11,7 +11,6 @@ from typing import Any
 from data.errors import PartitionError
 from data.partition.store import ensure_partition, partition_folder
 from data.partition.table import Partition, load_partition
-from data.prepare import prepare
 from data.prepared import Prepared
 from flows import places
 from tasks.engine import Engine, Observer, Runner, ThreadRunner
@@ -19,6 +18,7 @@ from tasks.figures import draw_figures
 from tasks.hardware import resolve, resolve_slots
 from tasks.lineage import lineage
 from tasks.report import write_report
+from tasks.represent import prepare_set
 from tasks.result import run_result
 from tasks.runfolder import FINISHED, RunFolder
 from tasks.settings import Settings
@@ -29,7 +29,9 @@ from tasks.world import World
 
 def prepare_data(settings: Settings) -> Prepared:
     """The run's data set, prepared if it is not yet."""
-    return prepare(settings.data.name, places.store(), mirror=places.mirror(), options=settings.data.options or None)
+    return prepare_set(
+        settings.data.name, places.store(), mirror=places.mirror(), options=settings.data.options or None
+    )
 
 
 def prepare_partition(settings: Settings, prepared: Prepared) -> tuple[Path, Partition]:

@@ -29,13 +29,13 @@ import pandas as pd
 import yaml
 
 from data.errors import ShoalError
-from data.prepare import prepare
 from flows import places
 from flows.launch import drive, find_like, new_run
 from tasks.codec import write_atomic
 from tasks.engine import Observer, one_thread
 from tasks.figures import compare_curves
 from tasks.hardware import resolve_device, resolve_slots
+from tasks.represent import prepare_set
 from tasks.result import run_result
 from tasks.runfolder import FINISHED, RunFolder
 from tasks.settings import Settings, make_settings
@@ -188,7 +188,8 @@ def run_study(
 def prepare_needs(study: dict[str, Any]) -> dict[str, str]:
     """Prepare the data sets that a study names under `needs`: the folder of each."""
     return {
-        needed: str(prepare(needed, places.store(), mirror=places.mirror()).folder) for needed in study.get("needs", [])
+        needed: str(prepare_set(needed, places.store(), mirror=places.mirror()).folder)
+        for needed in study.get("needs", [])
     }
 
 
@@ -202,6 +203,8 @@ def simulate_study(
     """A study whose cells are computed here: each cell's metrics are kept under results/simulated/ and used again."""
     function(study["simulate"])  # refuse a wrong name before any work
     prepared = prepare_needs(study)
+    # Where runs are dispatched and tracked is nothing to a cell that is computed here.
+    wanted = {key: value for key, value in (overrides or {}).items() if key not in ("tracking", "workers")}
     folder = study_folder(study["name"], scale)
     store = places.home() / "results" / "simulated"
     store.mkdir(parents=True, exist_ok=True)
@@ -209,7 +212,7 @@ def simulate_study(
     waiting: dict[Path, Simulation] = {}
     for cell in planned:
         assert isinstance(cell.settings, dict)
-        settings = merge(cell.settings, overrides)
+        settings = merge(cell.settings, wanted)
         identity = json.dumps([study["simulate"], settings, cell.seed], sort_keys=True)
         kept.append(store / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json")
         if not kept[-1].exists():
@@ -222,6 +225,9 @@ def simulate_study(
     found: dict[tuple[str, str], list[dict[str, float]]] = {}
     for path, cell in zip(kept, planned, strict=True):
         found.setdefault((cell.row, cell.column), []).append(json.loads(path.read_text())["metrics"])
+    folder.mkdir(parents=True, exist_ok=True)
+    for drawing in study.get("figures", []):
+        function(drawing)(found, folder)
     return write_study(study, scale, table_rows(study, found))
 
 

@@ -8,7 +8,6 @@ from typing import Any
 from data.partition.make import make_partition
 from data.partition.schemes import IID
 from data.partition.table import load_partition
-from data.prepare import prepare
 from data.prepared import Prepared
 from data.streams import Streams
 from data.view import DeviceData, client_samples
@@ -18,6 +17,7 @@ from methods.cfl_tree import Tree, branch_similarities, nearest_child
 from methods.supervised import judge
 from tasks.checkpoint import newest_valid
 from tasks.codec import save_tensors
+from tasks.represent import prepare_set
 from tasks.runfolder import RunError, RunFolder
 from tasks.world import World
 
@@ -43,11 +43,11 @@ def new_client(
     folder, colon, number = source.rpartition(":")
     if colon and number.isdigit() and Path(folder).is_dir():
         partition, client = load_partition(Path(folder)), int(number)
-        prepared = prepare(partition.data, store, mirror=mirror)
+        prepared = prepare_set(partition.data, store, mirror=mirror)
         if client >= partition.clients:
             raise RunError(f"partition {folder} has clients 0 to {partition.clients - 1}, not {client}")
     else:
-        prepared, client = prepare(source, store, mirror=mirror), 0
+        prepared, client = prepare_set(source, store, mirror=mirror), 0
         partition = make_partition(
             IID(clients=1, validation=validation), prepared, limit=limit, seed=world.settings.seed
         )

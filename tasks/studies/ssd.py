@@ -10,12 +10,12 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from data.prepare import prepare
 from data.view import DeviceData
 from methods.representation import probe_accuracy
 from methods.selfsupervised import SelfSupervised
 from tasks.checkpoint import newest_valid
 from tasks.figures import save
+from tasks.represent import prepare_set
 from tasks.result import run_result
 from tasks.runfolder import RunFolder
 from tasks.studies.cfl import each
@@ -123,7 +123,7 @@ def transfer(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[s
         world, checkpoint = World(run), newest_valid(run)
         if checkpoint is None or not isinstance(world.method, SelfSupervised):
             return None
-        other = DeviceData(prepare(wanted["to"], world.prepared.folder.parent.parent))
+        other = DeviceData(prepare_set(wanted["to"], world.prepared.folder.parent.parent))
         if other.train_y is None or other.test_y is None or other.spec.shape != world.prepared.spec.shape:
             raise ValueError(f"{wanted['to']} has no labels, or other images than {world.prepared.spec.name}")
         embed = world.method.embedder(checkpoint.server)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from data import synthetic
@@ -15,6 +16,7 @@ from data.streams import Streams
 from methods.lloyd import kmeans
 from methods.metrics import purity
 from methods.uifca_batched import run_batched
+from tasks.figures import save
 
 
 def federated_points(settings: dict[str, Any], seed: int) -> tuple[Tensor, np.ndarray]:
@@ -44,7 +46,7 @@ def table1(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float
     """A cell of table 1: purity of UIFCA or k-FED on synthetic points.
 
     Returns:
-        `purity`; of UIFCA also `cluster_rounds` carried out. The purity after each is kept as a figure's CSV.
+        `purity`; of UIFCA also `cluster_rounds` carried out, and `purity/0` (at random) to `purity/T` after each.
     """
     x, truth = federated_points(settings, seed)
     if settings["method"] == "kfed":
@@ -60,8 +62,28 @@ def table1(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float
         steps=settings["steps"],
     )
     purities = [purity(truth.ravel(), a.numpy().ravel()) for a in found.assignments]
-    np.savetxt(folder / "purity.csv", purities, header="purity before, and after each cluster round")
-    return {"purity": purities[-1], "cluster_rounds": float(found.cluster_rounds)}
+    # Where no assignment changes any more, later rounds would leave it as it is.
+    purities += purities[-1:] * (settings["cluster_rounds"] + 1 - len(purities))
+    after = {f"purity/{t}": value for t, value in enumerate(purities)}
+    return {"purity": purities[-1], "cluster_rounds": float(found.cluster_rounds), **after}
+
+
+def purity_rounds(found: dict[tuple[str, str], list[dict[str, float]]], folder: Path) -> None:
+    """Figure 3: purity over cluster rounds, a line per column (heterogeneity p) and a panel per row; mean and range."""
+    rows = list(dict.fromkeys(row for row, _ in found))
+    figure = Figure(figsize=(5.5 * len(rows), 4), layout="constrained")
+    for axes, row in zip(figure.subplots(1, len(rows), squeeze=False)[0], rows, strict=True):
+        for (at, column), results in found.items():
+            if at != row:
+                continue
+            rounds = sum(key.startswith("purity/") for key in results[0])
+            table = np.array([[metrics[f"purity/{t}"] for t in range(rounds)] for metrics in results])
+            (line,) = axes.plot(range(rounds), table.mean(0), marker=".", label=column)
+            axes.fill_between(range(rounds), table.min(0), table.max(0), alpha=0.12, color=line.get_color())
+        axes.set(title=row, xlabel="cluster round", ylabel="purity", ylim=(0, 1.02))
+        axes.legend(fontsize="small")
+        axes.grid(alpha=0.3)
+    save(figure, folder / "purity-rounds.png")
 
 
 def kfed_clusters(x: Tensor, clusters: int, seed: int) -> np.ndarray:

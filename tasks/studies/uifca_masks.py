@@ -25,7 +25,7 @@ def masks(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float]
 
     Args:
         settings: set (name), digits, images (of each digit), flow, width, blocks, margin, background, epochs, batch,
-            lr (Adam).
+            lr (Adam), decay (of the learning rate by epoch).
         seed: of the images, weights, batches and noise.
         folder: for the table over epochs and a figure with samples drawn from both flows.
 
@@ -56,6 +56,8 @@ def masks(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float]
     table = []
     for epoch in range(1, settings["epochs"] + 1):
         bits = 0.0
+        for group in (group for optimiser in optimisers for group in optimiser.param_groups):
+            group["lr"] = settings["lr"] * settings["decay"] ** (epoch - 1)
         for k, (flow, optimiser) in enumerate(zip(kinds, optimisers, strict=True)):
             noise = Streams(seed, epoch, k).torch("masks noise")
             bits += train_epoch(flow, optimiser, train[k], settings, noise) / len(kinds)
