@@ -10,15 +10,16 @@ which is next. Where this departs from the paper: docs/methods.md.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from data.augment import Recipe, normalise
+from data.augment import Recipe, augment, normalise
 from data.setting import setting
 from data.streams import Streams
 from data.topology import check_edges, neighbours, random_geometric_graph
@@ -39,16 +40,15 @@ from methods.base import (
     Tensors,
     Update,
 )
-from methods.contrastive import contrastive
+from methods.cfcl_losses import local_loss
+from methods.cfcl_memory import NOBODY, at_hand, consented, only, package, read_inbox
 from methods.evaluation import embed_with, evaluate_features, features_only
-from methods.local import build_optimiser, run_steps, seeded, view_recipe, views
+from methods.local import build_optimiser, run_steps, seeded, view_recipe
 from methods.optimiser_state import optimiser_tensors, restore_optimiser
 from methods.representation import probe_accuracy
-from methods.selection import Macro, draw, importance, reserve, triplet_loss
-from methods.ssd_losses import align_loss, uniform_loss
+from methods.selection import Macro, draw, importance, reserve
 from methods.vectors import Vectors, mean_vector
 from models.encoders import build_encoder
-from models.heads import UnitEmbedding
 
 PROBED = 5000
 """Between the ends the probe learns from, and is judged on, at most so many samples."""
@@ -62,11 +62,11 @@ class CFCLSettings:
     steps: int = setting(2000, "local steps in all", ge=1)
     tau_a: int = setting(25, "steps between two averagings", ge=1)
     tau_p: int = setting(25, "steps between two pulls", ge=1)
-    loss: Literal["triplet", "simclr", "ssd"] = setting(
-        "triplet", "local loss: triplet; NT-Xent of FedSimCLR; alignment and uniformity of SSD"
+    loss: Literal["triplet", "simclr", "ssd", "fedcc"] = setting(
+        "triplet", "local loss: triplet; FedSimCLR's NT-Xent; SSD's alignment and uniformity; FedCC's with both heads"
     )
     margin: float = setting(1.0, "of the triplet loss, also where samples are selected", ge=0)
-    tau: float = setting(0.5, "temperature of simclr", gt=0)
+    tau: float = setting(0.5, "temperature of simclr, and of fedcc's instance loss", gt=0)
     reserve: int = setting(20, "samples of a reserve", ge=0)
     reserve_kind: Literal["kmeans", "random"] = setting("kmeans", "how a reserve is chosen")
     candidates: int = setting(200, "samples a transmitter considers", ge=1)
@@ -81,7 +81,9 @@ class CFCLSettings:
     edges: tuple[tuple[int, int], ...] = setting(
         (), "links instead of a random graph; a file name is read as edge list"
     )
-    failed: tuple[tuple[int, int], ...] = setting((), "links of the graph that carry nothing")
+    failed: tuple[tuple[int, ...], ...] = setting(
+        (), "links that carry nothing: (i, j), (i, j, from local step), or (i, j, from, to) without the last"
+    )
     consent: tuple[tuple[int, int], ...] = setting((), "(device, n): shares at most n samples in all, 0 none")
 
 
@@ -101,12 +103,19 @@ class CFCL(Method):
     local_defaults = LocalSettings(epochs=1, batch=64, optimiser="adam", lr=1e-3)
     model_defaults = ModelSettings("pooled-conv")
 
-    def network(self) -> UnitEmbedding:
+    def __init__(self, settings: CFCLSettings, context: Any) -> None:
+        super().__init__(settings, context)
+        self.loss = local_loss(settings.loss, settings.margin, settings.tau)
+        for link in settings.failed:
+            if not 2 <= len(link) <= 4:
+                raise MethodError(
+                    f"method.failed names {list(link)}: expected [i, j], [i, j, from] or [i, j, from, to]"
+                )
+
+    def network(self) -> nn.Module:
         """A fresh network with the run's initial weights."""
         c = self.context
-        network = seeded(lambda: UnitEmbedding(build_encoder(c.model.encoder, c.spec.shape)), c)
-        assert isinstance(network, UnitEmbedding)
-        return network
+        return seeded(lambda: self.loss.build(build_encoder(c.model.encoder, c.spec.shape), c.clusters), c)
 
     def recipe(self) -> Recipe:
         """Resized crop of at least half, flip, Gaussian blur."""
@@ -127,29 +136,34 @@ class CFCL(Method):
             edges = ()
         else:
             edges = random_geometric_graph(count, min(s.degree, count - 1), federation.streams.numpy("graph"))
-        dead = {tuple(sorted(link)) for link in s.failed}
-        live = [list(edge) for edge in edges if edge not in dead]
         vectors = Vectors(network := self.network())
-        exchanging = s.selection != "none" and bool(live)
         facts = {
             "step": 0,
-            "next": "push" if exchanging else "train",
-            "averaged": True,
+            "next": "push" if s.selection != "none" and edges else "train",
+            "behind": list(range(count)),
             "averagings": 0,
             "clients": count,
             "edges": [list(edge) for edge in edges],
-            "live": live,
         }
         return Server({"weights": vectors.flatten(network)}, facts)
 
+    def live(self, edges: list[list[int]], step: int) -> list[list[int]]:
+        """The links that carry something at a local step."""
+        dead = set()
+        for i, j, *when in self.settings.failed:
+            start, end = when[0] if when else 0, when[1] if len(when) > 1 else math.inf
+            if start <= step < end:
+                dead.add((min(i, j), max(i, j)))
+        return [edge for edge in edges if tuple(edge) not in dead]
+
     def broadcast(self, server: Server, client: int) -> Message:
-        """What to do; the average where there is a new one."""
+        """What to do; the average, to whom has not had it yet."""
         f = server.facts
         facts: dict[str, Any] = {k: f[k] for k in ("step", "next", "averagings")}
-        facts["near"] = neighbours(f["clients"], f["live"])[client]
+        facts["near"] = neighbours(f["clients"], self.live(f["edges"], f["step"]))[client]
         if f["next"] == "train":
             facts["steps"] = self.stretch(f["step"])
-        return Message({"weights": server.tensors["weights"]} if f["averaged"] else {}, facts)
+        return Message({"weights": server.tensors["weights"]} if client in f["behind"] else {}, facts)
 
     def stretch(self, step: int) -> int:
         """Local steps until the next averaging, pull or end."""
@@ -168,45 +182,14 @@ class CFCL(Method):
         memory = dict(client.memory)
         if "weights" in message.tensors:
             memory["global"] = memory["weights"] = message.tensors["weights"]
-        self.read_inbox(client, memory, message.facts)
+        read_inbox(client, memory)
         act = {"push": self.push, "pull": self.pull, "train": self.train}[message.facts["next"]]
         return act(message, client, memory)
 
-    def read_inbox(self, client: Client, memory: Tensors, facts: dict[str, Any]) -> None:
-        """Keep neighbours' reserves and models; take up what was pulled, dropping the earlier unless unlimited."""
-        arrived = []
-        for sender, letter in client.inbox:
-            if "reserve" in letter.samples:
-                memory[f"reserve/{sender}"] = letter.samples["reserve"].cpu()
-            if "model" in letter.tensors:
-                memory[f"model/{sender}"] = letter.tensors["model"]
-            if "pulled" in letter.samples:
-                index = letter.samples["pulled"].cpu()
-                row = torch.full((len(index),), sender), torch.full((len(index),), int(letter.facts["step"]))
-                arrived.append(torch.stack((index, *row), 1))
-        if arrived:
-            new = torch.cat(arrived)
-            old = memory.get("received", new[:0])
-            memory["received"] = torch.cat((old, new))
-            held = (
-                torch.cat((memory.get("pulled", new[:0, 0]), new[:, 0]))
-                if self.settings.buffer == "unlimited"
-                else new[:, 0]
-            )
-            memory["pulled"] = held.clone()
-
-    def allowed(self, client: int, memory: Tensors) -> int | None:
-        """How many samples a device may still share; None: any number."""
-        limit = dict(self.settings.consent).get(client)
-        return None if limit is None else max(0, limit - int(memory.get("shared", torch.tensor(0))))
-
-    def give(self, client: Client, memory: Tensors, positions: Tensor) -> Tensor:
-        """The indices of samples that a device shares, cut to what it consents to, and counted."""
-        left = self.allowed(client.id, memory)
-        if left is not None:
-            positions = positions[:left]
-        memory["shared"] = memory.get("shared", torch.tensor(0)) + len(positions)
-        return client.train.index[positions.to(client.train.index.device)].cpu()
+    def share(self, client: Client, memory: Tensors, kind: str, positions: Tensor, rng: np.random.Generator) -> Message:
+        """Samples on their way to a neighbour, cut to what the device consents to."""
+        limit = dict(self.settings.consent).get(client.id)
+        return package(client.train, kind, consented(positions, limit, memory, rng), client.streams.round)
 
     def embedding_of(self, vector: Tensor) -> Callable[[Samples, torch.Generator | None], Tensor]:
         """A function from samples to embeddings (n, e) on the CPU, of augmented samples where given a generator."""
@@ -222,9 +205,10 @@ class CFCL(Method):
                 if generator is None:
                     x = normalise(samples.x(positions)).contiguous(memory_format=torch.channels_last)
                 else:
-                    x = views(samples, positions, recipe, generator)[: len(positions)]
+                    x = normalise(augment(samples.x(positions), recipe, generator))
+                    x = x.contiguous(memory_format=torch.channels_last)
                 with self.context.autocast():
-                    parts.append(network(x).float().cpu())
+                    parts.append(self.loss.embed(network, x).float().cpu())
             return torch.cat(parts)
 
         return embed
@@ -236,10 +220,10 @@ class CFCL(Method):
         peers = {}
         for near in message.facts["near"]:
             rng = Streams(self.context.seed, client.streams.round, client.id).numpy(f"reserve {near}")
-            index = self.give(client, memory, reserve(x, s.reserve, rng, s.reserve_kind))
-            if len(index):
-                peers[near] = Message(samples={"reserve": index})
-        return Update(Message(facts={"n": len(client.train)}), peers, memory)
+            sent = self.share(client, memory, "reserve", reserve(x, s.reserve, rng, s.reserve_kind), rng)
+            if len(sent.samples["reserve"]):
+                peers[near] = sent
+        return Update(Message(facts={"n": len(client.train)}), peers, memory, {"selecting": 1.0})
 
     def pull(self, message: Message, client: Client, memory: Tensors) -> Update:
         """What each neighbour is sent (eq. 7 to 12)."""
@@ -250,52 +234,58 @@ class CFCL(Method):
         positions = torch.from_numpy(np.sort(fresh.choice(len(client.train), count, replace=False)))
         candidates = client.train.take(positions.to(client.train.index.device))
         heat = s.heat_first + (s.heat_last - s.heat_first) * facts["step"] / s.steps
+        if s.buffer == "purge":
+            memory["pulled"] = NOBODY.clone()
+        held = {near: only(client.train, memory.get(f"reserve/{near}", NOBODY)) for near in facts["near"]}
+        mine: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+        if s.selection == "cfcl":
+            mine = self.embeddings(client, memory, candidates, held)
         peers = {}
-        embed = self.embedding_of(memory["global"])
-        mine = embed(candidates, None) if s.selection == "cfcl" and s.model == "global" else None
         for near in facts["near"]:
             rng = Streams(self.context.seed, client.streams.round, client.id).numpy(f"pull {near}")
             if s.selection == "uniform":
                 chosen = torch.from_numpy(np.sort(rng.choice(count, min(s.budget, count), replace=False)))
             else:
-                if s.model == "local":
-                    embed = self.embedding_of(memory.get(f"model/{near}", memory["global"]))
-                x = embed(candidates, None) if mine is None else mine
-                held = memory.get(f"reserve/{near}", torch.zeros(0, dtype=torch.int64))
-                others = replace(
-                    client.train,
-                    index=held.to(client.train.index.device),
-                    transformation=torch.zeros(len(held), dtype=torch.int64, device=client.train.index.device),
-                )
-                generator = client.streams.torch(f"anchors {near}", self.context.device)
-                anchors = embed(others, None) if len(held) else x[:0]
-                positives = embed(others, generator) if len(held) else x[:0]
-                p = importance(
-                    x,
-                    anchors,
-                    positives,
-                    clusters=s.clusters,
-                    heat=heat,
-                    margin=s.margin,
-                    kind=s.macro,
-                    rng=rng,
-                )
+                p = importance(*mine[near], clusters=s.clusters, heat=heat, margin=s.margin, kind=s.macro, rng=rng)
                 chosen = draw(p, s.budget, rng)
-            index = self.give(client, memory, positions[chosen])
-            if len(index):
-                peers[near] = Message(facts={"step": facts["step"]}, samples={"pulled": index})
-        return Update(Message(facts={"n": len(client.train)}), peers, memory)
+            sent = self.share(client, memory, "pulled", positions[chosen], rng)
+            if len(sent.samples["pulled"]):
+                peers[near] = sent
+        return Update(Message(facts={"n": len(client.train)}), peers, memory, {"selecting": 1.0})
+
+    def embeddings(
+        self, client: Client, memory: Tensors, candidates: Samples, held: dict[int, Samples]
+    ) -> dict[int, tuple[Tensor, Tensor, Tensor]]:
+        """For each neighbour: embeddings of the candidates, of its reserve, and of augmentations of its reserve.
+
+        By one model for all neighbours, in one pass; or by the model that each of them sent.
+        """
+        generator = client.streams.torch("anchors", self.context.device)
+        if self.settings.model == "local":
+            found = {}
+            for near, others in held.items():
+                embed = self.embedding_of(memory.get(f"model/{near}", memory["global"]))
+                x = embed(candidates, None)
+                found[near] = (x, embed(others, None), embed(others, generator)) if len(others) else (x, x[:0], x[:0])
+            return found
+        embed = self.embedding_of(memory["global"])
+        x = embed(candidates, None)
+        if not any(map(len, held.values())):
+            return dict.fromkeys(held, (x, x[:0], x[:0]))
+        every = replace(
+            candidates,
+            index=torch.cat([others.index for others in held.values()]),
+            transformation=torch.cat([others.transformation for others in held.values()]),
+        )
+        sizes = [len(others) for others in held.values()]
+        anchors, positives = embed(every, None).split(sizes), embed(every, generator).split(sizes)
+        return {near: (x, a, b) for near, a, b in zip(held, anchors, positives, strict=True)}
 
     def train(self, message: Message, client: Client, memory: Tensors) -> Update:
         """Local steps on own and pulled samples (eq. 4); the model goes up where an averaging follows."""
         s, facts = self.settings, message.facts
-        pulled = memory.get("pulled", torch.zeros(0, dtype=torch.int64)).to(client.train.index.device)
-        none = torch.zeros(len(pulled), dtype=torch.int64, device=pulled.device)
-        samples = replace(
-            client.train,
-            index=torch.cat((client.train.index, pulled)),
-            transformation=torch.cat((client.train.transformation, none)),
-        )
+        pulled = memory.get("pulled", NOBODY)
+        samples = at_hand(client.train, pulled)
         vectors = Vectors(network := self.network())
         vectors.load(network, memory["weights"])
         optimiser = build_optimiser(network.parameters(), self.context.local, 1, self.context.device)
@@ -308,10 +298,11 @@ class CFCL(Method):
         size = min(self.context.local.batch, len(samples))
 
         def step(positions: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-            x = views(samples, positions, recipe, generator)
+            x = samples.x(positions)
+            first = x if self.loss.raw_anchor else augment(x, recipe, generator)
+            both = normalise(torch.cat((first, augment(x, recipe, generator))))
             with self.context.autocast():
-                z_a, z_b = network(x).chunk(2)
-            return self.loss(z_a, z_b), {}
+                return self.loss(network, both.contiguous(memory_format=torch.channels_last)), {}
 
         rows = (torch.randperm(len(samples), generator=order)[:size] for _ in range(facts["steps"]))
         device = samples.index.device
@@ -334,34 +325,26 @@ class CFCL(Method):
             peers = {near: Message({"model": memory["weights"]}) for near in facts["near"]}
         return Update(Message(tensors, up), peers, memory, {**metrics, "pulled": float(len(pulled))})
 
-    def loss(self, z_a: Tensor, z_b: Tensor) -> Tensor:
-        """The local loss of a batch of two views."""
-        s = self.settings
-        if s.loss == "simclr":
-            return contrastive(z_a, z_b, s.tau)
-        if s.loss == "ssd":
-            return align_loss(z_a, z_b) + (uniform_loss(z_a) + uniform_loss(z_b)) / 2
-        # The batch is in random order: the next sample is any other one.
-        return triplet_loss(z_a, z_b, z_a.roll(1, 0), s.margin)
-
     # --- server ---------------------------------------------------------------------------------------------------
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Average after tau_a steps (eq. 5), weighted by the mean number of points held; say what is next."""
         s, facts = self.settings, dict(server.facts)
-        vectors, points = [], []
+        vectors, points, here = [], [], set()
         for update in updates:
+            here.add(update.client)
             if "weights" in update.message.tensors:
                 vectors.append(update.message.tensors["weights"])
                 points.append(float(update.message.facts["points"]))
         tensors = dict(server.tensors)
-        facts["averaged"] = bool(vectors)
+        # Who was left out of a round gets the average in the next one.
+        facts["behind"] = list(range(facts["clients"])) if vectors else [c for c in facts["behind"] if c not in here]
         if vectors:
             tensors["weights"] = mean_vector(vectors, [p / sum(points) for p in points])
             facts["averagings"] += 1
         if facts["next"] == "train":
             facts["step"] += self.stretch(facts["step"])
-        exchanging = s.selection != "none" and bool(facts["live"])
+        exchanging = s.selection != "none" and bool(self.live(facts["edges"], facts["step"]))
         facts["next"] = plan(facts["step"], s.steps, s.tau_p, facts["next"] == "pull", exchanging)
         return server.next(tensors, facts, finished=facts["next"] == "end")
 
@@ -369,31 +352,40 @@ class CFCL(Method):
         """Samples x to unit embeddings (n, e)."""
         network = self.network()
         Vectors(network).load(network, server.tensors["weights"])
-        return embed_with(network.eval(), self.context)
+        network.eval()
+        return embed_with(lambda x: self.loss.embed(network, x), self.context)
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
         """Embeddings; there are no clusters: `cluster` is -1, `soft` has no column."""
         return features_only(self.embedder(server))
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
-        """After an averaging: a linear probe of some samples. Always: steps, and how evenly labels are spread.
+        """After an averaging: a linear probe. Always: steps, and how evenly labels are spread.
 
-        `label_variance` is the variance over devices of the share of each label among the points a device trains on,
-        mean over labels.
+        `label_variance` is the variance over devices of how many points of a label a device has, mean over labels;
+        `label_share_variance` the same of shares of its points. What was pulled in this round counts.
+        `probe` learns from, and is judged on, `PROBED` samples, the same way after every averaging; at the end
+        `probe_full` is the probe of all samples.
         """
         metrics = {"step": float(server.facts["step"])}
         data = evaluation.data
         if data.train_y is not None:
-            shares = []
+            counts = []
             for client in clients:
-                pulled = client.memory.get("pulled", torch.zeros(0, dtype=torch.int64))
-                y = torch.cat((client.train.y().cpu(), data.train_y.cpu()[pulled]))
-                shares.append(torch.bincount(y, minlength=data.spec.classes or 0).double() / len(y))
-            metrics["label_variance"] = float(torch.stack(shares).var(0, correction=0).mean())
+                memory = dict(client.memory)
+                read_inbox(client, memory)
+                y = at_hand(client.train, memory.get("pulled", NOBODY)).y().cpu()
+                counts.append(torch.bincount(y, minlength=data.spec.classes or 0).double())
+            table = torch.stack(counts)
+            metrics["label_variance"] = float(table.var(0, correction=0).mean())
+            metrics["label_share_variance"] = float((table / table.sum(1, keepdim=True)).var(0, correction=0).mean())
         embed = self.embedder(server)
         if evaluation.final:
             metrics |= evaluate_features(embed, evaluation, self.context.clusters, self.recipe())
-        elif server.facts["averaged"] and server.facts["step"] and data.test_y is not None:
+            if "probe" in metrics:
+                metrics["probe_full"] = metrics.pop("probe")
+        averaged = len(server.facts["behind"]) == server.facts["clients"]
+        if averaged and server.facts["step"] and data.test_y is not None and len(data.test_x):
             generator = evaluation.streams.torch("probe")
             learn = torch.randperm(len(evaluation.train), generator=generator)[:PROBED].to(data.device)
             judged = torch.randperm(len(data.test_x), generator=generator)[:PROBED].to(data.device)

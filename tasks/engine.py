@@ -88,6 +88,7 @@ class Engine:
     links: Links = field(init=False, default_factory=Links)
     round_rows: list[dict[str, Any]] = field(init=False, default_factory=list)
     client_rows: list[dict[str, Any]] = field(init=False, default_factory=list)
+    link_rows: list[dict[str, Any]] = field(init=False, default_factory=list)
 
     def run_to_end(self) -> Server:
         """All rounds that are still to do.
@@ -128,7 +129,7 @@ class Engine:
         """The newest valid checkpoint, or the initial state written as round 0."""
         checkpoint = newest_valid(self.run)
         drop_after(self.run, checkpoint.server.round if checkpoint else -1)
-        self.round_rows, self.client_rows = [], []
+        self.round_rows, self.client_rows, self.link_rows = [], [], []
         if checkpoint is not None:
             server, self.links = checkpoint.server, checkpoint.links
             for manifest in manifests(self.run, server.round):
@@ -166,6 +167,11 @@ class Engine:
         manifest: dict[str, Any] = {
             "metrics": metrics,
             "clients": [client_row(round, done[client]) for client in sorted(done)],
+            "links": [
+                {"round": round, "from": client, "to": int(peer), "bytes": size}
+                for client in sorted(done)
+                for peer, size in done[client]["peers"].items()
+            ],
             "left_out": sorted(set(chosen) - set(done)),
             "finished_at": now(),
             "seconds": {
@@ -303,18 +309,19 @@ class Engine:
                 target = f"memory/{client}/{round:04d}.safetensors"
                 adopt(self.run, work / files["memory"], target)
                 links.memory[client] = target
-            for peer in done[client]["peers"]:
+            for peer in sorted(map(int, done[client]["peers"])):
                 target = f"memory/{peer}/inbox/{round:04d}-{client}.safetensors"
                 adopt(self.run, work / files[f"peer-{peer}"], target)
                 links.inbox.setdefault(peer, []).append(target)
         return links
 
     def keep_rows(self, manifest: dict[str, Any]) -> None:
-        """Add a round's manifest to both tables."""
+        """Add a round's manifest to the tables."""
         rows = manifest.get("clients")
         if rows is None:
             return  # round 0
         self.client_rows += [in_order(row) for row in rows]
+        self.link_rows += manifest.get("links", [])
         totals = {key: sum(row[key] for row in rows) for key in ("bytes_up", "bytes_down", "bytes_d2d")}
         seconds = {f"seconds_{key}": value for key, value in manifest["seconds"].items()}
         self.round_rows.append(
@@ -330,9 +337,11 @@ class Engine:
         )
 
     def write_tables(self) -> None:
-        """Write both tables."""
+        """Write the tables; `links` where clients sent each other something."""
         self.run.set_table("rounds", self.round_rows)
         self.run.set_table("clients", self.client_rows)
+        if self.link_rows:
+            self.run.set_table("links", self.link_rows)
 
     def finish(self, server: Server) -> None:
         """Record the end."""

@@ -124,7 +124,7 @@ class RunFolder:
         return entries
 
     def table(self, name: str) -> pd.DataFrame:
-        """The table `rounds` or `clients`; empty where nothing was done yet."""
+        """The table `rounds`, `clients` or `links` (bytes between clients); empty where there is nothing of it yet."""
         path = self.path / f"{name}.parquet"
         return pd.read_parquet(path) if path.exists() else pd.DataFrame()
 

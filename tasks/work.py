@@ -102,7 +102,7 @@ class Worker:
             "bytes_down": down.size(sample_bytes),
             "bytes_d2d": sum(m.size(sample_bytes) for m in update.peers.values()),
             "metrics": update.metrics,
-            "peers": sorted(update.peers),
+            "peers": {str(peer): m.size(sample_bytes) for peer, m in sorted(update.peers.items())},
             "files": files,
             "sha256": {name: file_digest(folder / name) for name in files.values()},
             "seconds": time.perf_counter() - started,

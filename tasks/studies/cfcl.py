@@ -12,8 +12,9 @@ from matplotlib.figure import Figure
 from sklearn.decomposition import PCA
 
 from data.streams import SERVER, Streams
+from methods.cfcl_memory import NOBODY, at_hand, read_inbox
 from tasks.checkpoint import newest_valid
-from tasks.delay import Links, delays
+from tasks.delay import delays
 from tasks.result import run_result
 from tasks.runfolder import RunFolder
 from tasks.studies.cfl import each
@@ -25,15 +26,17 @@ SHOWN = 1500
 
 
 def exchange_table(run: RunFolder) -> pd.DataFrame:
-    """Who got whose samples: columns sample, from, to, step; of all pulls up to the newest checkpoint."""
+    """Who got whose samples: columns sample, from, to, round; of all pulls up to the newest checkpoint."""
     checkpoint = newest_valid(run)
     rows = []
     if checkpoint is not None:
         clients = WorldClients(World(run), checkpoint.server.round, checkpoint.links)
         for client in clients:
-            for sample, sender, step in client.memory.get("received", torch.zeros(0, 3)).tolist():
-                rows.append((int(sample), int(sender), client.id, int(step)))
-    return pd.DataFrame(rows, columns=["sample", "from", "to", "step"])
+            memory = dict(client.memory)
+            read_inbox(client, memory)
+            for sample, sender, round in memory.get("received", torch.zeros(0, 3)).tolist():
+                rows.append((int(sample), int(sender), client.id, int(round)))
+    return pd.DataFrame(rows, columns=["sample", "from", "to", "round"])
 
 
 def convergence(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str, Any]]:
@@ -83,7 +86,7 @@ def study_column(groups: Groups, run: RunFolder) -> str:
 
 def curve(run: RunFolder) -> pd.DataFrame:
     """Columns step, probe, delay of one run, where the probe was measured."""
-    table = run.table("rounds").merge(delays(run, Links(computing=0.0)), on="round")
+    table = run.table("rounds").merge(delays(run), on="round")
     return table[["step", "probe", "delay"]].dropna()
 
 
@@ -93,14 +96,14 @@ def traffic(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[st
 
 
 def labels_over_rounds(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str, Any]]:
-    """Figure 3c: variance of the label shares over steps; and how many of each label every device holds at the end."""
+    """Figure 3c: variance of label counts over steps; and how many of each label every device holds at the end."""
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     for (row, _), runs in groups.items():
         tables = pd.concat([run.table("rounds")[["step", "label_variance"]].dropna() for run in runs])
         mean = tables.groupby("step")["label_variance"].mean()
         axes.plot(mean.index, mean, label=row)
-    axes.set(xlabel="local steps", ylabel="variance of label shares across devices")
+    axes.set(xlabel="local steps", ylabel="variance of label counts across devices")
     axes.legend()
     axes.grid(alpha=0.3)
     figure.savefig(folder / "label-variance.png", dpi=120)
@@ -114,13 +117,11 @@ def draw_labels(run: RunFolder, path: Path) -> Path:
     checkpoint = newest_valid(run)
     assert checkpoint is not None
     world = World(run)
-    y = world.data.train_y
-    assert y is not None
     classes = world.prepared.spec.classes or 0
     counts = []
     for client in WorldClients(world, checkpoint.server.round, checkpoint.links):
-        pulled = client.memory.get("pulled", torch.zeros(0, dtype=torch.int64))
-        counts.append(torch.bincount(torch.cat((client.train.y(), y[pulled])), minlength=classes).numpy())
+        labels = at_hand(client.train, client.memory.get("pulled", NOBODY)).y()
+        counts.append(torch.bincount(labels, minlength=classes).numpy())
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     image = axes.imshow(np.log10(1 + np.array(counts)), aspect="auto")

@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
+from data.partition.table import Transformation
 from data.streams import Streams
 from methods.base import Federation, Message, MethodError, Update
+from methods.cfcl_memory import at_hand, consented, only, package, read_inbox
 
 DEVICES = 4
 
@@ -97,8 +100,8 @@ def test_reserves_and_pulls_go_to_neighbours_only(world):
         assert all(len(m.samples["pulled"]) == 3 for m in update.peers.values())
     net.round()
     for k, memory in enumerate(net.memory):
-        assert len(memory["pulled"]) == 6
-        assert set((memory["pulled"] % DEVICES).tolist()) == near[k]
+        assert memory["pulled"].shape == (6, 2)
+        assert set((memory["pulled"][:, 0] % DEVICES).tolist()) == near[k]
         assert set(memory["received"][:, 1].tolist()) == near[k]
 
 
@@ -108,7 +111,7 @@ def test_purged_or_kept(world):
         assert len(a["pulled"]) == 6
         assert len(b["pulled"]) == 18
         assert len(a["received"]) == len(b["received"]) == 18, "who got what is remembered either way"
-    assert torch.equal(kept.memory[0]["received"][:, 2].unique(), torch.tensor([0, 2, 4])), "by the step of the pull"
+    assert torch.equal(kept.memory[0]["received"][:, 2].unique(), torch.tensor([2, 4, 6])), "by the round of the pull"
 
 
 def test_a_failed_link_carries_nothing(world):
@@ -117,6 +120,56 @@ def test_a_failed_link_carries_nothing(world):
         assert set(update.peers) == near
     net.run()
     assert set(net.memory[0]["received"][:, 1].tolist()) == {3}
+
+
+def test_a_link_may_fail_for_a_while(world):
+    net = Net(world, edges=RING, failed=((0, 1, 2, 4), (2, 3, 4))).run()
+    by_round = {r: net.memory[0]["received"][net.memory[0]["received"][:, 2] == r][:, 1] for r in (2, 4, 6)}
+    assert {r: set(senders.tolist()) for r, senders in by_round.items()} == {2: {1, 3}, 4: {3}, 6: {1, 3}}
+    late = net.memory[2]["received"]
+    assert 3 in late[late[:, 2] == 4][:, 1], "down from local step 4 on"
+    assert 3 not in late[late[:, 2] == 6][:, 1]
+    with pytest.raises(MethodError, match=r"failed names \[1\]"):
+        Net(world, failed=((1,),))
+
+
+def test_what_was_pulled_is_dropped_at_a_pull_also_where_nothing_comes(world):
+    net = Net(world, edges=RING, failed=((0, 1, 2), (0, 3, 2))).run()
+    assert len(net.memory[0]["pulled"]) == 0
+    assert len(net.memory[2]["pulled"]) == 6
+
+
+def test_planted_transformations_travel_with_the_sample(world):
+    turns = (Transformation(), Transformation(degrees=90))
+    own = replace(world.samples(torch.arange(8)), transformations=turns, transformation=torch.arange(8) % 2)
+    letter = package(own, "pulled", torch.tensor([1, 4]), 3)
+    assert letter.size(64) == 2 * 64 + 2 * 2 + 8
+    memory = {}
+    read_inbox(replace(world.client(0), inbox=((5, letter),)), memory)
+    assert memory["received"].tolist() == [[1, 5, 3], [4, 5, 3]]
+    got = only(own, memory["pulled"])
+    assert torch.equal(got.raw(), own.raw(torch.tensor([1, 4])))
+    assert torch.equal(at_hand(own, memory["pulled"]).raw()[8:], got.raw())
+
+
+def test_whom_consent_cuts_is_drawn():
+    rng = np.random.default_rng(0)
+    memory = {"shared": torch.tensor(3)}
+    chosen = torch.cat([consented(torch.arange(100), 13, dict(memory), rng) for _ in range(40)])
+    assert len(chosen) == 400
+    assert 40 < chosen.double().mean() < 60, "not the first ones"
+    assert len(consented(torch.arange(5), None, memory, rng)) == 5
+    assert int(memory["shared"]) == 8
+
+
+def test_a_device_that_was_left_out_still_gets_the_average(world):
+    net = Net(world, selection="none", tau_a=2)
+    assert all("weights" in net.method.broadcast(net.server, k).tensors for k in range(DEVICES))
+    updates = net.round()
+    assert net.server.facts["behind"] == [0, 1, 2, 3], "a new average"
+    updates = [replace(u, message=Message({}, {"n": 24})) for u in updates if u.client != 2]
+    after = net.method.aggregate(net.server, iter(updates))
+    assert [k for k in range(DEVICES) if "weights" in net.method.broadcast(after, k).tensors] == [2]
 
 
 def test_consent_is_kept(world):
@@ -170,15 +223,18 @@ def test_training_lowers_the_loss_and_evaluation_tells_labels(world, client_list
         net.server, client_list([net.client(k) for k in range(4)]), world.evaluation(final=True)
     )
     assert metrics["step"] == 60
-    # Device k holds class k only: the share of a class is 1 at one device and 0 at three before any exchange.
+    # Device k holds class k only: 24 points of it at one device and 0 at three before any exchange.
     alone = Net(world, selection="none")
     before = alone.method.evaluate(alone.server, client_list([alone.client(k) for k in range(4)]), world.evaluation())
-    assert before["label_variance"] == pytest.approx(3 / 16)
+    assert before["label_variance"] == pytest.approx(24**2 * 3 / 16)
+    assert before["label_share_variance"] == pytest.approx(3 / 16)
     assert metrics["label_variance"] < before["label_variance"]
+    assert metrics["label_share_variance"] < before["label_share_variance"]
+    assert {"probe", "probe_full"} <= metrics.keys()
     assert metrics["probe"] > 0.5
 
 
-@pytest.mark.parametrize("loss", ["simclr", "ssd"])
+@pytest.mark.parametrize("loss", ["simclr", "ssd", "fedcc"])
 def test_other_losses_take_part_in_the_exchange(world, loss):
     net = Net(world, loss=loss).run()
     assert net.kinds.count("pull") == 3

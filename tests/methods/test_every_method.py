@@ -12,7 +12,15 @@ from methods.registry import METHODS
 TRAINED = [name for name in METHODS if name not in ("kmeans", "kfed")]
 SUPERVISED = ["cfl", "fedavg", "ifca", "alone"]
 SELF_SUPERVISED = ["ssd", "fedsimclr", "fedbyol", "fedema"]
-OWN_SCORES = [*SUPERVISED, *SELF_SUPERVISED, "uifca", "kfed", "cfcl"]  # judged in their own tests
+OWN_SCORES = [
+    *SUPERVISED,
+    *SELF_SUPERVISED,
+    "uifca",
+    "kfed",
+    "cfcl",
+    "ifca_flows",
+    "clustergan",
+]  # judged in their own tests
 CLUSTERING = [name for name in METHODS if name not in OWN_SCORES]
 NO_MODEL = [*SELF_SUPERVISED, "cfcl", "single", "kfed", "cfl", "ifca", "alone"]  # the server holds none, or several
 AVERAGED = ["fedpnp", "fedcc", "fedbyolcc"]

@@ -72,10 +72,13 @@ def test_cfcl_counts_what_devices_send_each_other(home: Path, small: Callable[..
 
     run = straight(small(**CASES["cfcl"]))
     rounds = run.table("rounds")
-    # 64 bytes an 8x8 image; reserves of 5 and pulls of 4 over every link, both ways, and 8 bytes for the step.
+    # 64 bytes an 8x8 image; reserves of 5 and pulls of 4 over every link, both ways, and 8 bytes for the round.
     links = 2 * 10
     assert rounds["bytes_d2d"].tolist()[:2] == [links * 5 * 64, links * (4 * 64 + 8)]
     table = exchange_table(run)
     assert len(table) == 3 * links * 4
     assert (table["from"] != table["to"]).all()
-    assert sorted(table["step"].unique()) == [0, 2, 4]
+    assert sorted(table["round"].unique()) == [2, 4, 7]
+    between = run.table("links")
+    assert between["bytes"].sum() == rounds["bytes_d2d"].sum()
+    assert set(between["bytes"][between["round"] == 1]) == {5 * 64}

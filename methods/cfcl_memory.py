@@ -1,0 +1,79 @@
+"""What a CF-CL device remembers of the exchange: reserves, pulled samples, what it has shared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from data.view import Samples
+from methods.base import Client, Message, Tensors
+
+NOBODY = torch.zeros(0, 2, dtype=torch.int64)
+
+
+def package(samples: Samples, kind: str, positions: Tensor, round: int) -> Message:
+    """Samples as they travel: indices, and the planted transformation of each where there are any."""
+    here = samples.take(positions.to(samples.index.device))
+    facts = {"round": round} if kind == "pulled" else {}
+    tensors = {} if len(samples.transformations) < 2 else {"planted": here.transformation.to(torch.int16).cpu()}
+    return Message(tensors, facts, {kind: here.index.cpu()})
+
+
+def unpack(message: Message, kind: str) -> Tensor:
+    """Index and planted transformation of each sample of a message: int64 (m, 2)."""
+    index = message.samples[kind].cpu().long()
+    planted = message.tensors.get("planted")
+    return torch.stack((index, torch.zeros_like(index) if planted is None else planted.cpu().long()), 1)
+
+
+def read_inbox(client: Client, memory: Tensors) -> None:
+    """Keep neighbours' reserves and models, and add what was pulled.
+
+    `pulled` is (m, 2): sample and planted transformation; `received` (m, 3): sample, sender, round of the pull.
+    """
+    for sender, letter in client.inbox:
+        if "reserve" in letter.samples:
+            memory[f"reserve/{sender}"] = unpack(letter, "reserve")
+        if "model" in letter.tensors:
+            memory[f"model/{sender}"] = letter.tensors["model"]
+        if "pulled" in letter.samples:
+            new = unpack(letter, "pulled")
+            memory["pulled"] = torch.cat((memory.get("pulled", NOBODY), new))
+            row = torch.full((len(new),), sender), torch.full((len(new),), int(letter.facts["round"]))
+            before = memory.get("received", torch.zeros(0, 3, dtype=torch.int64))
+            memory["received"] = torch.cat((before, torch.stack((new[:, 0], *row), 1)))
+
+
+def at_hand(own: Samples, pulled: Tensor) -> Samples:
+    """A device's samples and what it has pulled, planted transformations kept."""
+    others = pulled.to(own.index.device)
+    return replace(
+        own,
+        index=torch.cat((own.index, others[:, 0])),
+        transformation=torch.cat((own.transformation, others[:, 1])),
+    )
+
+
+def only(own: Samples, others: Tensor) -> Samples:
+    """The samples that somebody else sent, (m, 2) as `read_inbox` keeps them."""
+    others = others.to(own.index.device)
+    return replace(own, index=others[:, 0], transformation=others[:, 1])
+
+
+def consented(positions: Tensor, limit: int | None, memory: Tensors, rng: np.random.Generator) -> Tensor:
+    """The positions a device shares, counted: a random choice of them where it consents to fewer.
+
+    Args:
+        positions: int64 (m,), what was asked for.
+        limit: how many it shares in all; None: any number.
+        memory: `shared` counts.
+        rng: of the choice.
+    """
+    done = int(memory.get("shared", torch.tensor(0)))
+    if limit is not None and len(positions) > (left := max(0, limit - done)):
+        positions = positions[torch.from_numpy(np.sort(rng.choice(len(positions), left, replace=False)))]
+    memory["shared"] = torch.tensor(done + len(positions))
+    return positions
