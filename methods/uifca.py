@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -236,10 +236,31 @@ class UIFCA(FlowMethod):
         """
         if server.facts["phase"] == "centres" or not server.round:
             return {}
-        facts = server.facts
+        facts, now = server.facts, self.held(server, clients)
+        metrics = {
+            "cluster_round": float(facts["cluster_round"]),
+            "changed": float(facts["changed"]),
+            "empty": float(len(facts["empty"])),
+            "diverged": float(len(facts["diverged"])),
+            "clusters_used": float(len(now.cluster.unique())),
+        }
+        if now.truth is None:
+            return metrics
+        metrics |= cluster_scores(now.truth.numpy(), now.cluster.numpy())
+        right = majority(now.truth, now.cluster)
+        for name, rows in (("loss_right", right), ("loss_wrong", ~right)):
+            if bool(rows.any()) and bool(torch.isfinite(now.loss[rows]).all()):
+                metrics[name] = float(now.loss[rows].mean())
+        if bool(now.kept.any()):
+            scores = cluster_scores(now.truth[now.kept].numpy(), now.cluster[now.kept].numpy())
+            metrics["purity_held"] = scores["purity"]
+        return metrics
+
+    def held(self, server: Server, clients: Clients) -> Held:
+        """What all clients' points would be given to by the flows of now, clients one after another."""
         # Of the cluster round whose flows these are: a finished one has already been counted.
-        during = facts["cluster_round"] - (1 if facts["comm_round"] == 0 else 0)
-        found, truth, losses, held = [], [], [], []
+        during = server.facts["cluster_round"] - (1 if server.facts["comm_round"] == 0 else 0)
+        found, truth, losses, kept = [], [], [], []
         for client in clients:
             rows = self.losses(server.tensors["flows"], client.train, client.streams)
             cluster = rows.nan_to_num(nan=float("inf")).argmin(1)
@@ -247,34 +268,23 @@ class UIFCA(FlowMethod):
                 free = self.reassigned(client, during)
                 cluster, likeliest = client.memory["assignment"].clone(), cluster
                 cluster[free] = likeliest[free]
-            losses.append(rows.gather(1, cluster[:, None]).squeeze(1))
-            found.append(cluster)
-            kept = torch.zeros(len(client.train), dtype=torch.bool, device=rows.device)
-            kept[self.held_out(client, during)] = True
-            held.append(kept)
+            losses.append(rows.gather(1, cluster[:, None]).squeeze(1).cpu())
+            found.append(cluster.cpu())
+            out = torch.zeros(len(client.train), dtype=torch.bool)
+            out[self.held_out(client, during).cpu()] = True
+            kept.append(out)
             if client.train.data.train_y is not None:
-                truth.append(client.train.y())
-        cluster = torch.cat(found).cpu()
-        metrics = {
-            "cluster_round": float(facts["cluster_round"]),
-            "changed": float(facts["changed"]),
-            "empty": float(len(facts["empty"])),
-            "diverged": float(len(facts["diverged"])),
-            "clusters_used": float(len(cluster.unique())),
-        }
-        if not truth:
-            return metrics
-        y = torch.cat(truth).cpu()
-        metrics |= cluster_scores(y.numpy(), cluster.numpy())
-        right = majority(y, cluster)
-        loss = torch.cat(losses).cpu()
-        for name, rows in (("loss_right", right), ("loss_wrong", ~right)):
-            if bool(rows.any()) and bool(torch.isfinite(loss[rows]).all()):
-                metrics[name] = float(loss[rows].mean())
-        kept = torch.cat(held).cpu()
-        if bool(kept.any()):
-            metrics["purity_held"] = cluster_scores(y[kept].numpy(), cluster[kept].numpy())["purity"]
-        return metrics
+                truth.append(client.train.y().cpu())
+        return Held(torch.cat(found), torch.cat(truth) if truth else None, torch.cat(losses), torch.cat(kept))
+
+
+class Held(NamedTuple):
+    """Of every point: its cluster, its true class (None: no labels), its loss, whether it is kept from training."""
+
+    cluster: Tensor
+    truth: Tensor | None
+    loss: Tensor
+    kept: Tensor
 
 
 def majority(truth: Tensor, cluster: Tensor) -> Tensor:

@@ -11,9 +11,10 @@ from matplotlib.ticker import MaxNLocator
 
 from tasks.cfl_figures import draw_cfl
 from tasks.runfolder import RunFolder
+from tasks.uifca_figures import draw_uifca
 
 SCORES = ("acc", "nmi", "ari")
-OF_METHOD: dict[str, Callable[[RunFolder], list[Path]]] = {"cfl": draw_cfl}
+OF_METHOD: dict[str, Callable[[RunFolder], list[Path]]] = {"cfl": draw_cfl, "uifca": draw_uifca}
 """Figures that only runs of one method have."""
 
 

@@ -6,9 +6,12 @@ import pytest
 import torch
 
 from data.prepared import Manifest, write_prepared
+from tasks.figures import draw_figures
 from tasks.studies.uifca import purity_rounds, table1
 from tasks.studies.uifca_masks import correct, masks
 from tasks.studies.uifca_overfitting import cluster_round
+from tasks.uifca_figures import draw_confusion
+from tests.tasks.test_engine import straight
 
 ROUND = {
     "points": 200,
@@ -79,3 +82,28 @@ def test_correct_counts_images_under_their_own_flow():
     images = [torch.zeros(3, 1, 2, 2, dtype=torch.uint8), torch.zeros(1, 1, 2, 2, dtype=torch.uint8)]
     assert correct([Constant(1.0), Constant(0.0)], images, {"background": False}, 0) == 0.75
     assert correct([Constant(float("nan")), Constant(0.0)], images, {"background": False}, 0) == 0.25
+
+
+def test_a_run_of_images_draws_confusion_and_samples(home, small):
+    settings = small(
+        method={
+            "name": "uifca",
+            "cluster_rounds": 2,
+            "comm_rounds": 1,
+            "steps": 2,
+            "width": 4,
+            "blocks": 1,
+            "folds": 2,
+        },
+        partition={"kind": "majority", "p": 0.5, "clients": 3},
+        rounds=10,
+    )
+    run = straight(settings)
+    drawn = {path.name for path in draw_figures(run)}
+    assert {"purity.png", "confusion.png", "samples.png"} <= drawn
+    assert all((run.figures / name).stat().st_size > 3000 for name in ("confusion.png", "samples.png"))
+
+
+def test_confusion_keeps_empty_clusters(tmp_path):
+    path = draw_confusion(np.array([0, 0, 1]), np.array([2, 2, 0]), 4, ("a", "b"), tmp_path / "confusion.png")
+    assert path.exists()
