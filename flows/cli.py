@@ -188,12 +188,16 @@ def compare(
     names: Annotated[list[str] | None, typer.Argument(metavar="RUN...", help="runs: folders, names, latest")] = None,
     study: Annotated[str | None, typer.Option(help="all runs of this study that are there")] = None,
     scale: Annotated[str, typer.Option(help="scale of the study")] = "cpu",
+    rate: Annotated[
+        float | None, typer.Option(help="bits per second of every link: adds the delay that the messages would take")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """A table of runs side by side."""
     from flows import places
     from flows.studies import StudyError, study_folder
     from tasks.codec import read_json
+    from tasks.delay import Links, delays
     from tasks.result import run_result
     from tasks.runfolder import RunFolder
 
@@ -208,6 +212,10 @@ def compare(
         raise ShoalError("nothing to compare: name runs, or --study NAME")
     found = [RunFolder.find(name, places.runs()) for name in names]
     results = [{"method": f.settings().method.name, "data": f.settings().data.name, **run_result(f)} for f in found]
+    if rate is not None:
+        links = Links(up=rate, down=rate, d2d=rate)
+        for f, result in zip(found, results, strict=True):
+            result["delay"] = float(delays(f, links)["delay"].iloc[-1]) if result["rounds"] else 0.0
     if as_json:
         print(json.dumps(results))
         return
@@ -217,14 +225,17 @@ def compare(
 def results_table(results: list[dict[str, Any]], *, brief: bool = False) -> Table:
     """Runs side by side: method, scores, bytes, seconds; unless `brief` also the run, its data and state."""
     table = Table(*(() if brief else ("run", "data", "state")), "method", "rounds")
-    metrics = [m for m in ("acc", "nmi", "ari", "knn", "probe") if any(m in r["metrics"] for r in results)]
-    for name in (*metrics, "MB up", "MB down", "MB d2d", "seconds"):
+    known = ("acc", "purity", "perplexity", "nmi", "ari", "knn", "probe")
+    metrics = [m for m in known if any(m in r["metrics"] for r in results)]
+    delayed = any("delay" in r for r in results)
+    for name in (*metrics, "MB up", "MB down", "MB d2d", "seconds", *(["delay, s"] if delayed else [])):
         table.add_column(name, justify="right")
     for r in results:
         scores = [f"{r['metrics'][m]:.3f}" if m in r["metrics"] else "" for m in metrics]
         moved = [f"{r['bytes'][way] / 1e6:.1f}" for way in ("up", "down", "d2d")]
+        last = [f"{r['delay']:.0f}"] if delayed else []
         about = () if brief else (Path(r["run"]).name, r["data"], r["status"])
-        table.add_row(*about, r["method"], str(r["rounds"]), *scores, *moved, f"{r['seconds']:.0f}")
+        table.add_row(*about, r["method"], str(r["rounds"]), *scores, *moved, f"{r['seconds']:.0f}", *last)
     return table
 
 

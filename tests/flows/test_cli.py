@@ -36,6 +36,9 @@ def test_run_compare_and_resume(home: Path, settings_file: Path) -> None:
     assert set(result["bytes"]) == {"up", "down", "d2d"}
     again = json.loads(shoal(home, "run", "--resume", "latest", "--json").stdout)
     assert again["weights_sha256"] == result["weights_sha256"]
+    slow, fast = (shoal(home, "compare", "latest", "--json", "--rate", rate) for rate in ("1000", "1000000"))
+    ratio = json.loads(slow.stdout)[0]["delay"] / json.loads(fast.stdout)[0]["delay"]
+    assert ratio == pytest.approx(1000)
     table = shoal(home, "compare", "latest", "--json")
     assert json.loads(table.stdout)[0]["metrics"] == result["metrics"]
 
