@@ -49,7 +49,7 @@ class CFLSettings:
     eps2: float = setting(1.6, "absolute: smallest norm of its largest client update", ge=0)
     ratio: float = setting(0.3, "relative: largest ratio of the two norms", gt=0, le=1)
     floor: float = setting(
-        0.6, "relative: the largest norm must be above this share of the largest median norm seen", ge=0, le=1
+        0.5, "relative: the largest norm must be above this share of the largest median norm seen", ge=0, le=1
     )
     patience: int = setting(3, "relative: rounds in a row in which the criterion holds", ge=1)
     schedule: tuple[int, ...] = setting((), "schedule: the rounds at whose end clusters may be split")
