@@ -31,7 +31,7 @@ class FlowSettings:
     )
     width: int = setting(32, "filters of a flow's networks; tabular: a quarter of the hidden width", ge=1)
     blocks: int = setting(2, "residual blocks of a flow's networks", ge=1)
-    margin: float = setting(1e-5, "images: logits are of values squeezed into [margin, 1 - margin]", gt=0, lt=0.5)
+    margin: float = setting(0.05, "images: logits are of values squeezed into [margin, 1 - margin]", gt=0, lt=0.5)
     spread: float = setting(0.01, "deviation of the K starts around their common one", ge=0)
     background: bool = setting(False, "images: pixels below 0.01 become uniform noise")
 

@@ -219,7 +219,7 @@ class CycleRealNVP(Flow):
     """
 
     def __init__(
-        self, shape: tuple[int, ...], width: int = 32, blocks: int = 2, margin: float = 1e-5, turns: int = 2
+        self, shape: tuple[int, ...], width: int = 32, blocks: int = 2, margin: float = 0.05, turns: int = 2
     ) -> None:
         super().__init__()
         if shape[1] % 2 or shape[2] % 2:
@@ -268,7 +268,7 @@ class StandardRealNVP(Flow):
         margin: of `Logit`.
     """
 
-    def __init__(self, shape: tuple[int, ...], width: int = 32, blocks: int = 2, margin: float = 1e-5) -> None:
+    def __init__(self, shape: tuple[int, ...], width: int = 32, blocks: int = 2, margin: float = 0.05) -> None:
         super().__init__()
         channels, height, wide = shape
         if height % 4 or wide % 4:
@@ -337,7 +337,7 @@ def _checkerboard(x: Tensor, layer: int) -> Tensor:
     return ((rows + columns + layer) % 2).to(x.dtype)[None, None]
 
 
-def build_flow(name: str, shape: tuple[int, ...], width: int = 32, blocks: int = 2, margin: float = 1e-5) -> Flow:
+def build_flow(name: str, shape: tuple[int, ...], width: int = 32, blocks: int = 2, margin: float = 0.05) -> Flow:
     """A flow by name: affine and tabular of vectors, cycle and standard of images.
 
     Raises:

@@ -21,6 +21,7 @@ from data.prepared import Manifest, Prepared, open_prepared, write_prepared
 from data.streams import Streams, stream_seed
 from methods.local import seeded_build
 from models.rotnet import RotNet
+from tasks.engine import one_thread
 
 PREFIX = "rotnet-"
 OPTIONS = {"images": 10_000, "epochs": 3}
@@ -53,8 +54,9 @@ def prepare_set(
     source = prepare(source_name, store, mirror=mirror, options=rest)
     if source.spec.kind != "image":
         raise DataError(f"{name!r}: a RotNet turns images, and {source_name!r} is {source.spec.kind} data")
-    network, accuracy = train_rotnet(source, own["images"], own["epochs"])
-    embed = [None if x is None else embeddings(network, np.asarray(x)) for x in (source.train_x, source.test_x)]
+    with one_thread():  # the same bits on machines with other core counts
+        network, accuracy = train_rotnet(source, own["images"], own["epochs"])
+        embed = [None if x is None else embeddings(network, np.asarray(x)) for x in (source.train_x, source.test_x)]
     assert embed[0] is not None
     mean, deviation = embed[0].mean(0), embed[0].std(0).clip(1e-6)
     train_x, test_x = (None if x is None else ((x - mean) / deviation).astype(np.float32) for x in embed)
