@@ -152,7 +152,7 @@ def _couplings(modules: nn.Module) -> list[Coupling]:
 class Logit(nn.Module):
     """Bytes in [0, 256) to the real line: logit of a value squeezed into [margin, 1 - margin]."""
 
-    def __init__(self, margin: float) -> None:
+    def __init__(self, margin: float = 0.05) -> None:
         super().__init__()
         self.margin = margin
 
