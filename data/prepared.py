@@ -88,6 +88,10 @@ class Prepared:
         vocabulary = m.extra.get("vocabulary")
         return DataSpec(m.name, m.kind, m.shape, m.classes, m.train, m.test, len(vocabulary) if vocabulary else None)
 
+    def columns(self) -> list[str]:
+        """Names of the per-training-sample columns kept with the set."""
+        return sorted(p.stem.removeprefix("column_") for p in self.folder.glob("column_*.npy"))
+
     def column(self, name: str) -> np.ndarray:
         """A per-training-sample column kept with the set (natural clients: `client`), shape (train,).
 
@@ -96,7 +100,7 @@ class Prepared:
         """
         path = self.folder / f"column_{name}.npy"
         if not path.exists():
-            have = sorted(p.stem.removeprefix("column_") for p in self.folder.glob("column_*.npy"))
+            have = self.columns()
             raise DataError(
                 f"data set {self.manifest.name!r} has no column {name!r}; it has "
                 f"{', '.join(have) if have else 'no columns: only sets with natural clients have one'}"

@@ -189,7 +189,10 @@ def compare(
     study: Annotated[str | None, typer.Option(help="all runs of this study that are there")] = None,
     scale: Annotated[str, typer.Option(help="scale of the study")] = "cpu",
     rate: Annotated[
-        float | None, typer.Option(help="bits per second of every link: adds the delay that the messages would take")
+        float | None,
+        typer.Option(
+            help="bits per second of every link: adds the delay of messages at that rate and of choosing samples"
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -23,9 +23,10 @@ from data.prepare import is_built_in, own_sets, prepared_sets, resolve, store_fo
 from data.prepared import Prepared, open_prepared
 from data.sets import SETS
 from flows import places
+from flows.progress import prepare_shown
 from tasks.contact_sheet import contact_sheet
 from tasks.partition_figure import partition_figure
-from tasks.represent import PREFIX, prepare_set
+from tasks.represent import PREFIX
 
 app = typer.Typer(no_args_is_help=True, help="Data sets and partitions.", rich_markup_mode="rich")
 
@@ -75,7 +76,7 @@ def prepare_command(
 
     Raw files come from the folder that SHOAL_DATA_MIRROR names, else they are downloaded.
     """
-    prepared = prepare_set(name, places.store(), mirror=places.mirror(), force=force, options=_options(option or []))
+    prepared = prepare_shown(name, force=force, options=_options(option or []))
     _print_manifest(prepared)
 
 
@@ -126,7 +127,7 @@ def partition_set(
         {"clients": clients, "beta": beta, "minimum": minimum, "labels": labels, "p": p, "column": column},
         {"validation": validation, "transform": transform, "groups": groups, "per_sample": per_sample},
     )
-    prepared = prepare_set(name, store, mirror=places.mirror())
+    prepared = prepare_shown(name)
     partition = ensure_partition(store, prepared, settings, limit=limit, seed=seed)
     folder = partition_folder(store, prepared, settings, limit, seed)
     if out is not None:

@@ -13,12 +13,12 @@ from data.partition.store import ensure_partition, partition_folder
 from data.partition.table import Partition, load_partition
 from data.prepared import Prepared
 from flows import places
+from flows.progress import prepare_shown
 from tasks.engine import Engine, Observer, Runner, ThreadRunner
 from tasks.figures import draw_figures
 from tasks.hardware import resolve, resolve_slots
 from tasks.lineage import lineage
 from tasks.report import write_report
-from tasks.represent import prepare_set
 from tasks.result import run_result
 from tasks.runfolder import FINISHED, RunFolder
 from tasks.settings import Settings
@@ -29,9 +29,7 @@ from tasks.world import World
 
 def prepare_data(settings: Settings) -> Prepared:
     """The run's data set, prepared if it is not yet."""
-    return prepare_set(
-        settings.data.name, places.store(), mirror=places.mirror(), options=settings.data.options or None
-    )
+    return prepare_shown(settings.data.name, options=settings.data.options or None)
 
 
 def prepare_partition(settings: Settings, prepared: Prepared) -> tuple[Path, Partition]:

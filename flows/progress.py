@@ -1,17 +1,45 @@
-"""Progress of a run on the terminal: rounds, clients of the round, time left. Everything goes to standard error."""
+"""Progress on the terminal: rounds, clients of the round, time left. Everything goes to standard error."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from data.prepared import Prepared
+from flows import places
 from tasks.engine import Observer
+from tasks.represent import PREFIX, prepare_set
 
+COLUMNS = (
+    TextColumn("{task.description}"),
+    BarColumn(),
+    MofNCompleteColumn(),
+    TimeElapsedColumn(),
+    TimeRemainingColumn(),
+)
 WARNINGS = ("client_failed", "client_left_out", "slot_lost", "checkpoint_unreadable", "mlflow_unreachable")
+
+
+def prepare_shown(name: str, *, force: bool = False, options: Mapping[str, int] | None = None) -> Prepared:
+    """A data set of the store, prepared where it is not yet, with a bar on standard error where that takes training.
+
+    Raises:
+        DataError: as `tasks.represent.prepare_set`.
+    """
+    with Progress(*COLUMNS, console=Console(stderr=True), transient=True, disable=not name.startswith(PREFIX)) as bars:
+        task = bars.add_task(f"RotNet of {name}", total=None, visible=False)
+        return prepare_set(
+            name,
+            places.store(),
+            mirror=places.mirror(),
+            force=force,
+            options=options,
+            watch=lambda done, total: bars.update(task, completed=done, total=total, visible=True),
+        )
 
 
 @contextlib.contextmanager
@@ -21,14 +49,7 @@ def progress(console: Console, label: str = "") -> Iterator[Observer]:
     Yields:
         An observer for the engine.
     """
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
-    )
+    columns = (*COLUMNS, TextColumn("{task.fields[note]}"))
     with Progress(*columns, console=console, transient=not console.is_terminal) as bars:
         rounds = bars.add_task(label or "rounds", total=None, note="")
         clients = bars.add_task("  clients", total=None, note="")

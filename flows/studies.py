@@ -5,7 +5,9 @@ paper's values and claims. Every cell is a number of runs with different seeds; 
 same settings is used again, one that was cut short is resumed.
 
 Two keys name functions of `tasks.studies`: `simulate` computes a cell without a federated run (a toy problem, a
-batched simulation), and `derive` adds rows and figures that need all runs at once.
+batched simulation), and `derive` adds rows and figures that need all runs at once. Of a study that is simulated,
+`figures` names functions that draw from the metrics of all cells, and `needs` data sets that the function is given, as
+`settings["prepared"]`.
 """
 
 from __future__ import annotations
@@ -31,11 +33,11 @@ import yaml
 from data.errors import ShoalError
 from flows import places
 from flows.launch import drive, find_like, new_run
+from flows.progress import prepare_shown
 from tasks.codec import write_atomic
 from tasks.engine import Observer, one_thread
 from tasks.figures import compare_curves
 from tasks.hardware import resolve_device, resolve_slots
-from tasks.represent import prepare_set
 from tasks.result import run_result
 from tasks.runfolder import FINISHED, RunFolder
 from tasks.settings import Settings, make_settings
@@ -187,10 +189,7 @@ def run_study(
 
 def prepare_needs(study: dict[str, Any]) -> dict[str, str]:
     """Prepare the data sets that a study names under `needs`: the folder of each."""
-    return {
-        needed: str(prepare_set(needed, places.store(), mirror=places.mirror()).folder)
-        for needed in study.get("needs", [])
-    }
+    return {needed: str(prepare_shown(needed).folder) for needed in study.get("needs", [])}
 
 
 def simulate_study(

@@ -82,6 +82,11 @@ class CFL(Supervised):
         super().__init__(settings, context)
         if settings.criterion == "schedule" and not settings.schedule:
             raise MethodError("method.criterion schedule needs method.schedule: the rounds, for example [50, 100, 150]")
+        if 0 < settings.outliers < 1:
+            raise MethodError(
+                f"method.outliers is {settings.outliers}: below 1 it would cut off updates shorter than the median; "
+                "give 0 (no such rule) or a number above 1, for example 4"
+            )
 
     def vectors(self) -> Vectors:
         """How weights become a vector; with `permute` in the order that only the clients know."""

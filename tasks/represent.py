@@ -7,7 +7,7 @@ those of the built-in sets are: `rotnet-mnist-images20000-epochs5`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +27,8 @@ PREFIX = "rotnet-"
 OPTIONS = {"images": 10_000, "epochs": 3}
 """What the RotNet is trained on, at most, and how often."""
 BATCH = 128
+Watch = Callable[[int, int], None]
+"""Told the steps done and the steps in all."""
 
 
 def prepare_set(
@@ -36,11 +38,16 @@ def prepare_set(
     mirror: Path | None = None,
     force: bool = False,
     options: Mapping[str, int] | None = None,
+    watch: Watch | None = None,
 ) -> Prepared:
     """As `data.prepare.prepare`, and also for `rotnet-NAME`, which trains its RotNet where that was not done before.
 
+    Args:
+        name, store, mirror, force, options: as of `prepare`.
+        watch: called while a RotNet trains.
+
     Raises:
-        DataError: as `prepare`; a set without images.
+        DataError: as `prepare`; a set without images, or of images that are not square.
     """
     if not name.startswith(PREFIX):
         return prepare(name, store, mirror=mirror, force=force, options=options)
@@ -54,8 +61,11 @@ def prepare_set(
     source = prepare(source_name, store, mirror=mirror, options=rest)
     if source.spec.kind != "image":
         raise DataError(f"{name!r}: a RotNet turns images, and {source_name!r} is {source.spec.kind} data")
+    if source.spec.shape[1] != source.spec.shape[2]:
+        height, width = source.spec.shape[1:]
+        raise DataError(f"{name!r}: a RotNet needs square images, and those of {source_name!r} are {height} x {width}")
     with one_thread():  # the same bits on machines with other core counts
-        network, accuracy = train_rotnet(source, own["images"], own["epochs"])
+        network, accuracy = train_rotnet(source, own["images"], own["epochs"], watch)
         embed = [None if x is None else embeddings(network, np.asarray(x)) for x in (source.train_x, source.test_x)]
     assert embed[0] is not None
     mean, deviation = embed[0].mean(0), embed[0].std(0).clip(1e-6)
@@ -74,7 +84,8 @@ def prepare_set(
         extra={"options": own, "rotation_accuracy": round(accuracy, 4)},
     )
     arrays = {"train_x": train_x, "train_y": source.train_y, "test_x": test_x, "test_y": source.test_y}
-    write_prepared(folder, manifest, arrays)
+    columns = {name: source.column(name) for name in source.columns()}
+    write_prepared(folder, manifest, arrays, columns)
     return open_prepared(folder)
 
 
@@ -99,7 +110,7 @@ def parse(name: str, options: dict[str, int]) -> tuple[str, dict[str, int], dict
     return "-".join(parts), own, {key: value for key, value in options.items() if key not in own}
 
 
-def train_rotnet(source: Prepared, images: int, epochs: int) -> tuple[RotNet, float]:
+def train_rotnet(source: Prepared, images: int, epochs: int, watch: Watch | None = None) -> tuple[RotNet, float]:
     """A RotNet and its accuracy, in the last epoch, on the rotations it was trained on; draws are the set's own."""
     seed = stream_seed(0, f"rotnet {source.spec.name}")
     network = seeded_build(lambda: RotNet(source.spec.shape), seed)
@@ -110,9 +121,10 @@ def train_rotnet(source: Prepared, images: int, epochs: int) -> tuple[RotNet, fl
     optimiser = torch.optim.Adam(network.parameters(), 1e-3)
     network.train()
     right = seen = 0
-    for _ in range(epochs):
+    for epoch in range(epochs):
         right = seen = 0
-        for rows in torch.randperm(len(x), generator=generator).split(BATCH):
+        batches = torch.randperm(len(x), generator=generator).split(BATCH)
+        for number, rows in enumerate(batches, 1):
             turns = torch.randint(4, (len(rows),), generator=generator)
             logits = network(turned(x[rows].float() / 255, turns))
             loss = F.cross_entropy(logits, turns)
@@ -120,6 +132,8 @@ def train_rotnet(source: Prepared, images: int, epochs: int) -> tuple[RotNet, fl
             loss.backward()
             optimiser.step()
             right, seen = right + int((logits.argmax(1) == turns).sum()), seen + len(rows)
+            if watch is not None:
+                watch(epoch * len(batches) + number, epochs * len(batches))
     return network.eval(), right / seen
 
 

@@ -1,5 +1,9 @@
+import json
+from pathlib import Path
+
 import pytest
 
+from data.prepared import open_prepared
 from flows import studies
 from flows.studies import StudyError, cells, check, function, load_study, merge, run_study, study_names
 
@@ -15,7 +19,7 @@ def test_every_study_plans_valid_settings_at_every_scale():
             assert planned, (name, scale)
             if "simulate" in study:
                 assert callable(function(study["simulate"]))
-        for path in study.get("derive", []):
+        for path in [*study.get("derive", []), *study.get("figures", [])]:
             assert callable(function(path))
 
 
@@ -90,6 +94,34 @@ def test_a_simulated_cell_is_computed_once(home, monkeypatch):
     assert len(calls) == 6, "kept results are used again"
     run_study("toy", "cpu", overrides={"size": 5})
     assert len(calls) == 9
+
+
+def test_a_simulated_study_is_given_its_data_and_draws_from_all_cells(home, monkeypatch):
+    def compute(settings, seed, folder):
+        return {"samples": float(len(open_prepared(Path(settings["prepared"]["digits"])).train_x))}
+
+    def draw(found, folder):
+        (folder / "all.txt").write_text(str(found[("one", "all")][0]["samples"]))
+
+    study = {
+        "name": "given",
+        "simulate": "given:compute",
+        "needs": ["digits"],
+        "figures": ["given:draw"],
+        "percent": False,
+        "metrics": ["samples"],
+        "rows": {"one": {"size": 1}},
+        "columns": {"all": {}},
+        "scales": {"cpu": {"about": "a toy", "seeds": 1}},
+    }
+    monkeypatch.setattr(studies, "load_study", lambda name: study)
+    monkeypatch.setattr(studies, "function", lambda path: {"compute": compute, "draw": draw}[path.split(":")[1]])
+    monkeypatch.setattr(studies.os, "cpu_count", lambda: 1)
+    result = run_study("given", "cpu")
+    assert result["rows"][0]["mean"] == 1437
+    assert (Path(result["folder"]) / "all.txt").read_text() == "1437.0"
+    (kept,) = (home / "results" / "simulated").glob("*.json")
+    assert json.loads(kept.read_text())["of"] == ["given:compute", {"size": 1}, 0], "where data lies is no identity"
 
 
 def test_a_study_of_runs_uses_finished_runs_again(home):

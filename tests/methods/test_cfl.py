@@ -113,6 +113,12 @@ def test_a_much_longer_update_is_cut_off_at_once(world):
     assert leaves(server) == [(0, 1, 2, 3, 5), (4,)]
 
 
+def test_a_rule_on_lengths_that_would_cut_everybody_off_is_refused(world):
+    with pytest.raises(MethodError, match=r"method\.outliers is 0\.5"):
+        world.method("cfl", outliers=0.5)
+    assert world.method("cfl", outliers=0).settings.outliers == 0
+
+
 def test_a_cluster_with_somebody_missing_is_not_split(world):
     method = world.method("cfl", criterion="schedule", schedule=(1, 2))
     rows = directions(2, 3, 20)

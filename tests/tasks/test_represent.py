@@ -6,6 +6,7 @@ import torch
 
 from data.errors import DataError
 from data.prepare import store_folder
+from data.prepared import Manifest, write_prepared
 from tasks.represent import parse, prepare_set, turned
 
 
@@ -43,6 +44,29 @@ def test_what_cannot_be_represented_is_named(tmp_path):
         prepare_set("rotnet-digits-epochs0", tmp_path)
     with pytest.raises(DataError, match="no data set 'nothing'"):
         prepare_set("rotnet-nothing", tmp_path)
+
+
+def own_images(store, shape):
+    x = np.random.default_rng(0).integers(0, 256, (24, *shape), dtype=np.uint8)
+    manifest = Manifest("mine", "image", shape, 2, 24, 0, source="a test", licence="none")
+    clients = np.arange(24) // 8
+    write_prepared(store_folder(store, "mine"), manifest, {"train_x": x, "train_y": clients % 2}, {"client": clients})
+    return clients
+
+
+def test_natural_clients_stay_and_training_is_watched(tmp_path):
+    clients = own_images(tmp_path, (1, 8, 8))
+    seen = []
+    made = prepare_set("rotnet-mine-epochs2", tmp_path, watch=lambda done, total: seen.append((done, total)))
+    assert made.columns() == ["client"]
+    np.testing.assert_array_equal(made.column("client"), clients)
+    assert seen == [(1, 2), (2, 2)]
+
+
+def test_images_that_are_not_square_are_refused(tmp_path):
+    own_images(tmp_path, (1, 8, 10))
+    with pytest.raises(DataError, match="'mine' are 8 x 10"):
+        prepare_set("rotnet-mine", tmp_path)
 
 
 def test_quarter_turns():
