@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -11,15 +10,14 @@ class RotNet(nn.Module):
 
     Args:
         shape: (channels, height, width) of one image.
-        width: filters of the first convolution, twice that in the others.
+        width: filters of the first convolution, doubled in the second and in the third.
     """
 
     features = 256
-    """Width of `embed`: the last convolution's activations, averaged over 2 x 2 places."""
+    """Width of `embed`: filters of the last convolution, whose activations are averaged over the image."""
 
     def __init__(self, shape: tuple[int, ...], width: int = 32) -> None:
         super().__init__()
-        filters = self.features // 4
         self.layers = nn.Sequential(
             nn.Conv2d(shape[0], width, 5, padding=2, bias=False),
             nn.BatchNorm2d(width),
@@ -29,18 +27,18 @@ class RotNet(nn.Module):
             nn.BatchNorm2d(2 * width),
             nn.ReLU(inplace=True),
             nn.MaxPool2d(2),
-            nn.Conv2d(2 * width, 2 * width, 3, padding=1, bias=False),
-            nn.BatchNorm2d(2 * width),
+            nn.Conv2d(2 * width, 4 * width, 3, padding=1, bias=False),
+            nn.BatchNorm2d(4 * width),
             nn.ReLU(inplace=True),
-            nn.Conv2d(2 * width, filters, 3, padding=1, bias=False),
-            nn.BatchNorm2d(filters),
+            nn.Conv2d(4 * width, self.features, 3, padding=1, bias=False),
+            nn.BatchNorm2d(self.features),
             nn.ReLU(inplace=True),
         )
         self.classifier = nn.Linear(self.features, 4)
 
     def embed(self, x: Tensor) -> Tensor:
         """Representations (n, 256) of images (n, channels, height, width)."""
-        return F.adaptive_avg_pool2d(self.layers(x), 2).flatten(1)
+        return self.layers(x).mean((2, 3))
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits (n, 4) of the rotations by 0, 90, 180 and 270 degrees."""

@@ -1,7 +1,9 @@
 """Representations as a data set: `rotnet-NAME` holds what a RotNet, trained centrally on set NAME, sees in its images.
 
 The network predicts by how much an image was turned, so that no label is used. Options are written into the name as
-those of the built-in sets are: `rotnet-mnist-images20000-epochs5`.
+those of the built-in sets are: `rotnet-mnist-images20000-epochs5`. Of a set whose images are turned already
+(`rotnet-mnist-rotations4`) the network learns from the same images upright, since nobody could say by how much an image
+of unknown angle was turned; what it sees in the turned images are the representations.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ PREFIX = "rotnet-"
 OPTIONS = {"images": 10_000, "epochs": 3}
 """What the RotNet is trained on, at most, and how often."""
 BATCH = 128
+TURNED = re.compile(r"-rotations\d+")
 Watch = Callable[[int, int], None]
 """Told the steps done and the steps in all."""
 
@@ -64,8 +67,11 @@ def prepare_set(
     if source.spec.shape[1] != source.spec.shape[2]:
         height, width = source.spec.shape[1:]
         raise DataError(f"{name!r}: a RotNet needs square images, and those of {source_name!r} are {height} x {width}")
+    upright = source
+    if TURNED.search(source.spec.name):
+        upright = prepare(TURNED.sub("", source.spec.name), store, mirror=mirror)
     with one_thread():  # the same bits on machines with other core counts
-        network, accuracy = train_rotnet(source, own["images"], own["epochs"], watch)
+        network, accuracy = train_rotnet(upright, own["images"], own["epochs"], watch)
         embed = [None if x is None else embeddings(network, np.asarray(x)) for x in (source.train_x, source.test_x)]
     assert embed[0] is not None
     mean, deviation = embed[0].mean(0), embed[0].std(0).clip(1e-6)
@@ -147,7 +153,7 @@ def turned(x: Tensor, turns: Tensor) -> Tensor:
 
 @torch.no_grad()
 def embeddings(network: RotNet, images: np.ndarray) -> np.ndarray:
-    """Representations of upright images, float32 (n, 256)."""
+    """Representations of images as they are, float32 (n, 256)."""
     parts = [
         network.embed(torch.from_numpy(np.array(part)).float() / 255)
         for part in np.array_split(images, max(1, len(images) // 1000))

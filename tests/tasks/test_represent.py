@@ -7,6 +7,7 @@ import torch
 from data.errors import DataError
 from data.prepare import store_folder
 from data.prepared import Manifest, write_prepared
+from tasks import represent
 from tasks.represent import parse, prepare_set, turned
 
 
@@ -46,11 +47,11 @@ def test_what_cannot_be_represented_is_named(tmp_path):
         prepare_set("rotnet-nothing", tmp_path)
 
 
-def own_images(store, shape):
+def own_images(store, shape, name="mine"):
     x = np.random.default_rng(0).integers(0, 256, (24, *shape), dtype=np.uint8)
-    manifest = Manifest("mine", "image", shape, 2, 24, 0, source="a test", licence="none")
+    manifest = Manifest(name, "image", shape, 2, 24, 0, source="a test", licence="none")
     clients = np.arange(24) // 8
-    write_prepared(store_folder(store, "mine"), manifest, {"train_x": x, "train_y": clients % 2}, {"client": clients})
+    write_prepared(store_folder(store, name), manifest, {"train_x": x, "train_y": clients % 2}, {"client": clients})
     return clients
 
 
@@ -67,6 +68,22 @@ def test_images_that_are_not_square_are_refused(tmp_path):
     own_images(tmp_path, (1, 8, 10))
     with pytest.raises(DataError, match="'mine' are 8 x 10"):
         prepare_set("rotnet-mine", tmp_path)
+
+
+def test_a_network_for_turned_images_learns_from_upright_ones(tmp_path, monkeypatch):
+    trained = []
+    train = represent.train_rotnet
+
+    def remember(source, *rest):
+        trained.append(source.spec.name)
+        return train(source, *rest)
+
+    monkeypatch.setattr(represent, "train_rotnet", remember)
+    own_images(tmp_path, (1, 28, 28), "mnist")
+    own_images(tmp_path, (1, 28, 28), "mnist-rotations4")
+    made = prepare_set("rotnet-mnist-rotations4-images16-epochs1", tmp_path)
+    assert trained == ["mnist"]
+    assert made.manifest.source.startswith("RotNet on mnist-rotations4")
 
 
 def test_quarter_turns():
