@@ -112,6 +112,9 @@ def partition_set(
     limit: Annotated[int | None, typer.Option(help="keep a random subset of at most so many training samples")] = None,
     seed: Annotated[int, typer.Option(help="seed of every draw")] = 0,
     validation: Annotated[float, typer.Option(help="part of each client's samples held out, below 1")] = 0.0,
+    stratified: Annotated[
+        bool, typer.Option("--stratified", help="hold out the same part of every label of a client")
+    ] = False,
     transform: Annotated[TransformName, typer.Option(help="transformation planted on groups")] = "none",
     groups: Annotated[int, typer.Option(help="number of planted groups")] = 2,
     per_sample: Annotated[bool, typer.Option("--per-sample", help="plant groups on samples, not on clients")] = False,
@@ -125,7 +128,13 @@ def partition_set(
     settings = _settings(
         kind,
         {"clients": clients, "beta": beta, "minimum": minimum, "labels": labels, "p": p, "column": column},
-        {"validation": validation, "transform": transform, "groups": groups, "per_sample": per_sample},
+        {
+            "validation": validation,
+            "stratified": stratified,
+            "transform": transform,
+            "groups": groups,
+            "per_sample": per_sample,
+        },
     )
     prepared = prepare_shown(name)
     partition = ensure_partition(store, prepared, settings, limit=limit, seed=seed)

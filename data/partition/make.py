@@ -68,6 +68,14 @@ def make_partition(
     given = np.flatnonzero(owner >= 0)
     given = given[np.lexsort((samples[given], owner[given]))]
     client, sample = owner[given], samples[given]
+    of_label = None
+    if settings.stratified:
+        if prepared.train_y is None:
+            raise PartitionError(
+                f"{settings.kind}.stratified holds out the same part of every label, and "
+                f"{prepared.manifest.name!r} has none: leave it out"
+            )
+        of_label = np.asarray(prepared.train_y)[sample]
     transformation = np.zeros(len(given), dtype=np.int64)
     if group is not None:
         transformation = numbers[group[given]]
@@ -81,7 +89,7 @@ def make_partition(
         clients,
         sample,
         client,
-        _hold_out(client, clients, settings.validation, seed),
+        _hold_out(client, clients, settings.validation, seed, of_label),
         transformation,
         listed,
         {"kind": settings.kind, **asdict(settings), "limit": limit, "seed": seed, **about},
@@ -200,10 +208,13 @@ def _check_sizes(sizes: np.ndarray, names: tuple[str, ...], kind: str) -> None:
     )
 
 
-def _hold_out(client: np.ndarray, clients: int, fraction: float, seed: int) -> np.ndarray:
+def _hold_out(
+    client: np.ndarray, clients: int, fraction: float, seed: int, label: np.ndarray | None = None
+) -> np.ndarray:
     """Which samples are for validation: of each client's the given part, at least one, and never all.
 
-    `client` is ascending, so each client's samples are a run of rows.
+    `client` is ascending, so each client's samples are a run of rows. With `label`, of each row, every label gives its
+    part: rows in the order of their rank within their label, ties drawn, are held out from the front.
     """
     validation = np.zeros(len(client), dtype=bool)
     if fraction <= 0:
@@ -213,6 +224,19 @@ def _hold_out(client: np.ndarray, clients: int, fraction: float, seed: int) -> n
         size = int(starts[k + 1] - starts[k])
         count = min(max(round(size * fraction), 1), size - 1)
         # A stream per client: what one client holds out does not depend on the others.
-        chosen = Streams(seed, client=k).numpy("partition validation").choice(size, size=count, replace=False)
+        rng = Streams(seed, client=k).numpy("partition validation")
+        if label is None:
+            chosen = rng.choice(size, size=count, replace=False)
+        else:
+            chosen = np.argsort(_ranks(label[starts[k] : starts[k + 1]], rng), kind="stable")[:count]
         validation[starts[k] + chosen] = True
     return validation
+
+
+def _ranks(label: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Each row's place, between 0 and 1, in a random order of the rows of its label, plus a draw that breaks ties."""
+    place = np.empty(len(label))
+    for value in np.unique(label):
+        rows = np.flatnonzero(label == value)
+        place[rows] = (rng.permutation(len(rows)) + rng.random()) / len(rows)
+    return place

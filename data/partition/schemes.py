@@ -21,6 +21,7 @@ class PartitionSettings:
 
     clients: int = setting(5, "number of clients", ge=1)
     validation: float = setting(0.0, "part of each client's samples held out as its validation split", ge=0, lt=1)
+    stratified: bool = setting(False, "hold out the same part of every label of a client, as near as counts allow")
     transform: TransformName = setting("none", "transformation planted on groups of clients or samples")
     groups: int = setting(2, "number of planted groups; without a transformation of no effect", ge=1)
     per_sample: bool = setting(False, "give each sample its own group, instead of client k group k*groups//clients")
