@@ -18,11 +18,11 @@ from tasks.engine import Engine, Observer, Runner, ThreadRunner
 from tasks.figures import draw_figures
 from tasks.hardware import resolve, resolve_slots
 from tasks.lineage import lineage
+from tasks.pools import Pool, open_pool
 from tasks.report import write_report
 from tasks.result import run_result
 from tasks.runfolder import FINISHED, RunFolder
 from tasks.settings import Settings
-from tasks.slots import Slots
 from tasks.tracking import Tracker
 from tasks.world import World
 
@@ -78,7 +78,7 @@ def drive(
     *,
     runner_of: Callable[[int], Runner] | None = None,
     observers: Sequence[Observer] = (),
-    slots: Slots | None = None,
+    slots: Pool | None = None,
 ) -> dict[str, Any]:
     """A run from wherever it stands to its end: rounds, figures, report, MLflow.
 
@@ -120,13 +120,13 @@ def drive(
 
 
 @contextlib.contextmanager
-def worker_slots(run: RunFolder, settings: Settings, given: Slots | None) -> Iterator[Slots]:
+def worker_slots(run: RunFolder, settings: Settings, given: Pool | None) -> Iterator[Pool]:
     """The slots to work on; own ones are closed at the end."""
     if given is not None:
         yield given
         return
     device = run.lineage()["resolved"]["device"]
-    with Slots(resolve_slots(settings.workers.slots, device), device) as own:
+    with open_pool(settings.workers, device) as own:
         yield own
 
 

@@ -21,7 +21,14 @@ COLUMNS = (
     TimeElapsedColumn(),
     TimeRemainingColumn(),
 )
-WARNINGS = ("client_failed", "client_left_out", "slot_lost", "checkpoint_unreadable", "mlflow_unreachable")
+WARNINGS = (
+    "client_failed",
+    "client_left_out",
+    "slot_lost",
+    "cohort_reissued",
+    "checkpoint_unreadable",
+    "mlflow_unreachable",
+)
 
 
 def prepare_shown(name: str, *, force: bool = False, options: Mapping[str, int] | None = None) -> Prepared:

@@ -37,11 +37,11 @@ from flows.progress import prepare_shown
 from tasks.codec import write_atomic
 from tasks.engine import Observer, one_thread
 from tasks.figures import compare_curves
-from tasks.hardware import resolve_device, resolve_slots
+from tasks.hardware import resolve_device
+from tasks.pools import open_pool
 from tasks.result import run_result
 from tasks.runfolder import FINISHED, RunFolder
 from tasks.settings import Settings, make_settings
-from tasks.slots import Slots
 
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
@@ -176,7 +176,7 @@ def run_study(
     prepare_needs(study)
     device = resolve_device(settings[0].workers.device)
     runs: list[tuple[Cell, RunFolder]] = []
-    with Slots(resolve_slots(settings[0].workers.slots, device), device) as slots:
+    with open_pool(settings[0].workers, device) as slots:
         for number, (cell, wanted) in enumerate(zip(planned, settings, strict=True), 1):
             run = find_like(wanted) or new_run(wanted)
             if run.status()["state"] != FINISHED:

@@ -11,10 +11,9 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -31,6 +30,7 @@ from tasks.checkpoint import (
     open_round,
 )
 from tasks.codec import server_digest
+from tasks.dispatch import Cohort, Dispatch, Runner
 from tasks.runfolder import FAILED, FINISHED, INTERRUPTED, RUNNING, RunError, RunFolder, now
 from tasks.slots import SlotLost
 from tasks.work import finished_work, load_update
@@ -38,14 +38,6 @@ from tasks.world import World
 
 Call = Callable[[dict[str, Any]], dict[str, Any]]
 Observer = Callable[[dict[str, Any]], None]
-
-
-class Runner(Protocol):
-    """Carries out units of work. `kind` is train, aggregate, evaluate or checkpoint; `name` is for people."""
-
-    def submit(self, kind: str, name: str, work: Callable[[], Any]) -> Future[Any]:
-        """Begin `work`; its result or exception arrives in the future."""
-        ...
 
 
 class ThreadRunner:
@@ -89,6 +81,8 @@ class Engine:
     round_rows: list[dict[str, Any]] = field(init=False, default_factory=list)
     client_rows: list[dict[str, Any]] = field(init=False, default_factory=list)
     link_rows: list[dict[str, Any]] = field(init=False, default_factory=list)
+    seconds: dict[int, float] = field(init=False, default_factory=dict)
+    """How long each client's newest update took."""
 
     def run_to_end(self) -> Server:
         """All rounds that are still to do.
@@ -232,30 +226,43 @@ class Engine:
         return done
 
     def cohorts(self, clients: list[int]) -> list[list[int]]:
-        """Clients in cohorts, the largest clients first: so that no slot is left with a long one at the end."""
-        sizes = self.world.federation.sizes
-        ordered = sorted(clients, key=lambda c: (-sizes[c], c))
+        """Clients in cohorts, the longest first: so that no slot is left with a long one at the end."""
+        expected = self.expected_seconds()
+        ordered = sorted(clients, key=lambda c: (-expected[c], c))
         size = max(1, math.ceil(len(ordered) / (8 * self.slots)))
         return [ordered[i : i + size] for i in range(0, len(ordered), size)]
 
+    def expected_seconds(self) -> list[float]:
+        """How long each client's update takes: as it last did, else by its number of samples."""
+        sizes = self.world.federation.sizes
+        rate = sum(self.seconds.values()) / max(1, sum(sizes[c] for c in self.seconds)) if self.seconds else 1.0
+        return [self.seconds.get(client, rate * size) for client, size in enumerate(sizes)]
+
     def train_cohorts(self, round: int, cohorts: list[list[int]]) -> Iterator[tuple[int, dict[str, Any]]]:
         """(client, result) as cohorts end; the clients of a lost slot get an error each."""
-        futures: dict[Future[Any], list[int]] = {}
-        for cohort in cohorts:
+        expected = self.expected_seconds()
+        wanted = []
+        for clients in cohorts:
             entries = [
-                {"client": c, "memory": self.links.memory.get(c), "inbox": self.links.inbox.get(c, [])} for c in cohort
+                {"client": c, "memory": self.links.memory.get(c), "inbox": self.links.inbox.get(c, [])} for c in clients
             ]
             request = {"do": "train", "run": str(self.run.path), "round": round, "clients": entries}
-            name = f"round {round}, clients {', '.join(map(str, cohort))}"
-            futures[self.runner.submit("train", name, partial(self.call, request))] = cohort
-        for future in as_completed(futures):
-            cohort = futures[future]
-            try:
-                answer = future.result()
-            except SlotLost as lost:
-                self.tell("slot_lost", round=round, message=str(lost))
+            name = f"round {round}, clients {', '.join(map(str, clients))}"
+            wanted.append(Cohort(name, clients, request, sum(expected[c] for c in clients)))
+        dispatch = Dispatch(
+            self.call,
+            self.runner,
+            self.slots,
+            self.world.settings.workers.reissue,
+            lambda cohort: self.tell("cohort_reissued", round=round, message=f"{cohort.name}: begun again"),
+        )
+        for cohort, answer in dispatch.run(wanted):
+            if isinstance(answer, SlotLost):
+                self.tell("slot_lost", round=round, message=str(answer))
                 # What the slot finished before it was lost is in its done-files.
-                answer = {"clients": {c: finished_work(self.run, round, c) or {"error": str(lost)} for c in cohort}}
+                answer = {
+                    "clients": {c: finished_work(self.run, round, c) or {"error": str(answer)} for c in cohort.clients}
+                }
             if "error" in answer:
                 raise RoundFailed(f"round {round}: {answer['error']}")
             yield from answer["clients"].items()
@@ -321,6 +328,7 @@ class Engine:
         if rows is None:
             return  # round 0
         self.client_rows += [in_order(row) for row in rows]
+        self.seconds |= {row["client"]: row["seconds"] for row in rows}
         self.link_rows += manifest.get("links", [])
         totals = {key: sum(row[key] for row in rows) for key in ("bytes_up", "bytes_down", "bytes_d2d")}
         seconds = {f"seconds_{key}": value for key, value in manifest["seconds"].items()}
@@ -345,6 +353,7 @@ class Engine:
 
     def finish(self, server: Server) -> None:
         """Record the end."""
+        shutil.rmtree(self.run.work, ignore_errors=True)  # what a second copy of a cohort may have left
         self.run.set_status(FINISHED, server.round, weights_sha256=server_digest(server))
         self.tell("finished", round=server.round)
 

@@ -29,14 +29,14 @@ def resolve_precision(wanted: str, device: str) -> str:
     return "bf16" if device == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
 
 
-def resolve_slots(wanted: int | str, device: str) -> int:
-    """Worker slots on this machine: one per GPU, or one per core that this process may use.
+def resolve_slots(wanted: int | str, device: str, per_gpu: int = 1) -> int:
+    """Worker slots on this machine: `per_gpu` per GPU, or one per core that this process may use.
 
     Raises:
         SettingsError: less than one.
     """
     if wanted == "auto":
-        return torch.cuda.device_count() if device == "cuda" else len(os.sched_getaffinity(0))
+        return torch.cuda.device_count() * per_gpu if device == "cuda" else len(os.sched_getaffinity(0))
     if int(wanted) < 1:
         raise SettingsError(f"workers.slots: given {wanted}; at least 1 is needed")
     return int(wanted)

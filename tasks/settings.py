@@ -101,8 +101,22 @@ class CheckpointSection(Section):
 class WorkersSection(Section):
     """Where clients are trained."""
 
-    runner: Literal["local"] = Field("local", description="local: processes on this machine")
-    slots: int | Literal["auto"] = Field("auto", description="worker slots; auto: one per CPU core, or one per GPU")
+    runner: Literal["local", "dask", "ray"] = Field(
+        "local", description="local: processes on this machine; dask, ray: a cluster, or one started here for the run"
+    )
+    address: str | None = Field(None, description="dask, ray: of a cluster that is there, such as tcp://host:8786")
+    slots: int | Literal["auto"] = Field(
+        "auto", description="worker slots; auto: one per CPU core, or `per_gpu` per GPU, or all that the cluster has"
+    )
+    per_gpu: int = Field(1, ge=1, description="cohorts at once on a GPU")
+    resources: dict[str, float] = Field(
+        {}, description="dask, ray: what a cohort takes of resources that workers declare"
+    )
+    reissue: float = Field(
+        0.0,
+        ge=0,
+        description="start a cohort again on a free slot where it takes so many times longer than expected; 0: never",
+    )
     precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="auto: bf16 on GPUs that have it, else fp32")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: a GPU where there is one")
 

@@ -19,38 +19,14 @@ from flows.launch import drive, new_run
 from tasks import checkpoint, codec
 from tasks.checkpoint import SERVER, newest_valid, round_folder, rounds_done
 from tasks.codec import StoreError
-from tasks.engine import Engine, RoundFailed, ThreadRunner
+from tasks.engine import RoundFailed
 from tasks.result import run_result
 from tasks.runfolder import FAILED, FINISHED, RunError, RunFolder
 from tasks.slots import Slots
 from tasks.work import Worker
+from tests.tasks.runs import go_on, numbers, straight
 
 Make = Callable[..., Any]
-
-
-def straight(settings: Any, call: Any = None, observers: Any = ()) -> RunFolder:
-    """A run to its end in this process."""
-    run = new_run(settings)
-    go_on(run, call, observers)
-    return run
-
-
-def go_on(run: RunFolder, call: Any = None, observers: Any = ()) -> None:
-    runner = ThreadRunner(2)
-    try:
-        Engine(run, call or Worker().handle, runner, 1, observers).run_to_end()
-    finally:
-        runner.close()
-
-
-def numbers(run: RunFolder) -> tuple[str, str]:
-    """Digest of the weights, and all metrics without timings."""
-    tables = []
-    for name in ("rounds", "clients"):
-        table = run.table(name)
-        kept = [c for c in table.columns if not c.startswith("seconds") and c != "finished_at"]
-        tables.append(table[kept].to_json())
-    return run.status()["weights_sha256"], json.dumps(tables)
 
 
 def test_a_run_leaves_its_folder(home: Path, small: Make) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tasks.result import run_result
 from tasks.slots import Slots
-from tests.tasks.test_engine import go_on, numbers, straight
+from tests.tasks.runs import go_on, numbers, straight
 
 VALIDATED = {"kind": "iid", "clients": 4, "validation": 0.3, "transform": "label_swap", "groups": 2}
 CASES: dict[str, dict[str, Any]] = {

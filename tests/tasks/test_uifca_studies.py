@@ -11,7 +11,7 @@ from tasks.studies.uifca import purity_rounds, table1
 from tasks.studies.uifca_masks import correct, masks
 from tasks.studies.uifca_overfitting import cluster_round
 from tasks.uifca_figures import draw_confusion
-from tests.tasks.test_engine import straight
+from tests.tasks.runs import straight
 
 ROUND = {
     "points": 200,
