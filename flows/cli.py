@@ -45,6 +45,9 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run one federation, from data to reviewed result; prints the run's folder and final metrics."""
+    from tasks.slots import warm
+
+    warm()
     from flows import places
     from flows.launch import new_run
     from tasks.runfolder import RunError, RunFolder

@@ -15,11 +15,9 @@ from data.prepared import Prepared
 from flows import places
 from flows.progress import prepare_shown
 from tasks.engine import Engine, Observer, Runner, ThreadRunner
-from tasks.figures import draw_figures
 from tasks.hardware import resolve, resolve_slots
 from tasks.lineage import lineage
 from tasks.pools import Pool, open_pool
-from tasks.report import write_report
 from tasks.result import run_result
 from tasks.runfolder import FINISHED, RunFolder
 from tasks.settings import Settings
@@ -105,6 +103,9 @@ def drive(
             if tracker:
                 tracker.start()
             engine.run_to_end()
+            from tasks.figures import draw_figures  # here: matplotlib takes a second to import
+            from tasks.report import write_report
+
             draw_figures(run)
             write_report(run)
             ended = "FINISHED"

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import contextvars
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,7 @@ from prefect.artifacts import (  # noqa: E402
     create_table_artifact,
     update_progress_artifact,
 )
+from prefect.context import TagsContext  # noqa: E402
 from prefect.task_runners import ThreadPoolTaskRunner  # noqa: E402
 
 from data.errors import ShoalError  # noqa: E402
@@ -32,6 +37,8 @@ from tasks.runfolder import FINISHED, RunFolder  # noqa: E402
 from tasks.settings import Settings  # noqa: E402
 
 THREADS = 64
+EVERY = 2.0
+"""Seconds between updates of the progress artifact, at least."""
 
 
 def _name() -> str:
@@ -61,11 +68,26 @@ def federate(run: str, observers: Sequence[Any] = ()) -> dict[str, Any]:
         folder.event("prefect_lost", message=message)
         log.warning(message)
 
-    return drive(
-        folder,
-        runner_of=lambda slots: PrefectRunner(2 * slots + 2, warn),
-        observers=[ProgressArtifact(folder), *observers],
-    )
+    progress = ProgressArtifact(folder)
+    # The flow run's tags would be the task runs' too, and each costs a question to Prefect's concurrency service.
+    with TagsContext(current_tags=set()), task_runs_unlogged(), progress:
+        return drive(
+            folder,
+            runner_of=lambda slots: PrefectRunner(2 * slots + 2, warn),
+            observers=[progress, *observers],
+        )
+
+
+@contextlib.contextmanager
+def task_runs_unlogged() -> Iterator[None]:
+    """Without the line that Prefect logs at the end of every task run: the task run itself says as much."""
+    logger = logging.getLogger("prefect.task_runs")
+    before = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 @flow(name="evaluate", flow_run_name=_name)
@@ -105,26 +127,48 @@ def pipeline(settings: Settings, resume: bool = True) -> dict[str, Any]:
 
 
 class ProgressArtifact:
-    """An observer that shows rounds as a progress artifact; silent where Prefect cannot be reached."""
+    """An observer that shows rounds as a progress artifact; silent where Prefect cannot be reached.
+
+    Prefect is told on a thread of its own, and not of every round where rounds are short.
+    """
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
         self._id: Any = None
-        self._rounds = 1
         self._silent = False
+        self._rounds = 1
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="artifact")
+        self._pending: Future[None] | None = None
+        self._told = -EVERY
+
+    def __enter__(self) -> ProgressArtifact:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown()
 
     def __call__(self, event: dict[str, Any]) -> None:
         """Create the artifact when the run starts, move it after each round."""
+        if event["event"] in ("started", "resumed"):
+            self._rounds = event["rounds"]
+        elif event["event"] != "round_finished":
+            return
+        last = event["round"] == self._rounds
+        idle = self._pending is None or self._pending.done()
+        if last or (idle and time.monotonic() - self._told >= EVERY):
+            self._told = time.monotonic()
+            share = 100.0 * event["round"] / self._rounds
+            self._pending = self._thread.submit(contextvars.copy_context().run, self._tell, share)
+
+    def _tell(self, share: float) -> None:
         if self._silent:
             return
         try:
-            if event["event"] in ("started", "resumed"):
-                self._rounds = event["rounds"]
-                self._id = create_progress_artifact(
-                    progress=100.0 * event["round"] / self._rounds, description=f"rounds of {self._folder.name}"
-                )
-            elif event["event"] == "round_finished" and self._id is not None:
-                update_progress_artifact(self._id, progress=100.0 * event["round"] / self._rounds)
+            if self._id is None:
+                about = f"rounds of {self._folder.name}"
+                self._id = create_progress_artifact(progress=share, description=about)
+            else:
+                update_progress_artifact(self._id, progress=share)
         except Exception:
             # Prefect is out of reach: each further try would make the run wait.
             self._silent = True

@@ -6,8 +6,6 @@ import warnings
 from typing import NamedTuple
 
 import numpy as np
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from methods.base import MethodError
@@ -33,6 +31,9 @@ def kmeans(x: np.ndarray, clusters: int, rng: np.random.Generator, *, starts: in
     Raises:
         MethodError: fewer samples than clusters, or values that are not finite.
     """
+    from sklearn.cluster import KMeans  # here: it takes seconds to import, and not every worker clusters
+    from sklearn.exceptions import ConvergenceWarning
+
     if len(x) < clusters:
         raise MethodError(f"K-means cannot find {clusters} clusters among {len(x)} samples: set model.clusters lower")
     if not np.isfinite(x).all():

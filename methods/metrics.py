@@ -1,15 +1,13 @@
 """Clustering scores: how well clusters found without labels agree with classes.
 
 All of them take two integer arrays of n labels, are unchanged when either side is renamed, and do not need as many
-clusters as classes.
+clusters as classes. scikit-learn and scipy are imported where they are used: a worker that scores nothing starts
+seconds sooner.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
-from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
-from sklearn.metrics.cluster import contingency_matrix
 
 
 def accuracy(truth: np.ndarray, cluster: np.ndarray) -> float:
@@ -27,6 +25,8 @@ def accuracy(truth: np.ndarray, cluster: np.ndarray) -> float:
     >>> accuracy(np.array([0, 0, 1, 1]), np.array([7, 7, 7, 3]))
     0.75
     """
+    from scipy.optimize import linear_sum_assignment
+
     table = _table(truth, cluster)
     return float(table[linear_sum_assignment(table, maximize=True)].sum() / table.sum())
 
@@ -45,12 +45,16 @@ def purity(truth: np.ndarray, cluster: np.ndarray) -> float:
 
 def nmi(truth: np.ndarray, cluster: np.ndarray) -> float:
     """Mutual information over the arithmetic mean of both entropies. Args and errors as for `accuracy`."""
+    from sklearn.metrics import normalized_mutual_info_score
+
     _check(truth, cluster)
     return float(normalized_mutual_info_score(truth, cluster, average_method="arithmetic"))
 
 
 def ari(truth: np.ndarray, cluster: np.ndarray) -> float:
     """Rand index adjusted for chance (Hubert and Arabie 1985): 0 for random clusters. As for `accuracy` else."""
+    from sklearn.metrics import adjusted_rand_score
+
     _check(truth, cluster)
     return float(adjusted_rand_score(truth, cluster))
 
@@ -82,6 +86,8 @@ def cluster_balance(cluster: np.ndarray, clusters: int) -> float:
 def _table(truth: np.ndarray, cluster: np.ndarray) -> np.ndarray:
     """Counts (classes, clusters)."""
     _check(truth, cluster)
+    from sklearn.metrics.cluster import contingency_matrix
+
     return contingency_matrix(truth, cluster)
 
 

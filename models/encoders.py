@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torchvision.models import resnet18
 
-from models.plain import PlainConv, PooledConv
+from models.plain import McMahanConv, PlainConv, PooledConv
 
 
 class SmallConv(nn.Module):
@@ -61,6 +60,8 @@ class ResNet18(nn.Module):
     """
 
     def __init__(self, shape: tuple[int, ...], stem: str = "cifar") -> None:
+        from torchvision.models import resnet18  # here: it takes seconds to import, and few runs want it
+
         super().__init__()
         self.net = resnet18(weights=None)
         if stem == "cifar":
@@ -82,6 +83,8 @@ ENCODERS: dict[str, Callable[[tuple[int, ...]], nn.Module]] = {
     "plain-conv": PlainConv,
     "plain-conv5": lambda shape: PlainConv(shape, (32, 64, 128), 128),
     "pooled-conv": PooledConv,
+    "mcmahan": McMahanConv,
+    "mcmahan-small": lambda shape: McMahanConv(shape, (16, 32), 128, 0),
     "resnet18": lambda shape: ResNet18(shape, "cifar" if max(shape[1:]) <= 64 else "standard"),
     "resnet18-cifar": lambda shape: ResNet18(shape, "cifar"),
     "resnet18-standard": lambda shape: ResNet18(shape, "standard"),

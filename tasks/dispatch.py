@@ -5,9 +5,11 @@ A cohort that is trained twice leaves the same bits, so whichever copy ends firs
 
 from __future__ import annotations
 
+import heapq
+import math
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -17,9 +19,35 @@ from tasks.slots import SlotLost
 POLL = 0.5
 """Seconds between looks at whether a cohort is overdue."""
 
+COHORT = 2.0
+"""Seconds that a cohort should take at least, where there are clients enough."""
+MOST = 8
+"""Cohorts of a round, at most so many for each slot."""
+
+
+def even_cohorts(expected: Mapping[int, float], slots: int, *, measured: bool) -> list[list[int]]:
+    """Clients in cohorts of about equal length, the longest first: no slot is left with a long one at the end.
+
+    A cohort has its price (a task run), so that short clients share one, as long as every slot has work.
+
+    Args:
+        expected: how long each client takes.
+        slots: worked on at once.
+        measured: whether `expected` is in seconds; else only its proportions count.
+    """
+    most = min(len(expected), MOST * slots)
+    wanted = math.ceil(sum(expected.values()) / COHORT) if measured else most
+    loads = [(0.0, number) for number in range(min(most, max(slots, wanted)))]
+    found: list[list[int]] = [[] for _ in loads]
+    for client in sorted(expected, key=lambda c: (-expected[c], c)):
+        load, number = heapq.heappop(loads)
+        found[number].append(client)
+        heapq.heappush(loads, (load + expected[client], number))
+    return sorted(found, key=lambda cohort: (-sum(expected[c] for c in cohort), cohort))
+
 
 class Runner(Protocol):
-    """Carries out units of work. `kind` is train, aggregate, evaluate or checkpoint; `name` is for people."""
+    """Carries out units of work. `kind` is train, aggregate or evaluate; `name` is for people."""
 
     def submit(self, kind: str, name: str, work: Callable[[], Any]) -> Future[Any]:
         """Begin `work`; its result or exception arrives in the future."""

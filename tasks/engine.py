@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ from tasks.checkpoint import (
     open_round,
 )
 from tasks.codec import server_digest
-from tasks.dispatch import Cohort, Dispatch, Runner
+from tasks.dispatch import Cohort, Dispatch, Runner, even_cohorts
 from tasks.runfolder import FAILED, FINISHED, INTERRUPTED, RUNNING, RunError, RunFolder, now
 from tasks.slots import SlotLost
 from tasks.work import finished_work, load_update
@@ -152,10 +153,10 @@ class Engine:
         self.tell("round_started", round=round, clients=len(chosen))
         done = self.train(round, chosen)
         trained = time.perf_counter()
-        following = self.do("aggregate", f"round {round}, aggregate", lambda: self.aggregate(server, round, done))
+        following, scratch, links = self.do(
+            "aggregate", f"round {round}, aggregate", lambda: self.follow(server, round, done)
+        )
         aggregated = time.perf_counter()
-        scratch = open_round(self.run, following)
-        links = self.next_links(round, chosen, done)
         metrics = self.evaluate(following, str(scratch / SERVER), links)
         evaluated = time.perf_counter()
         manifest: dict[str, Any] = {
@@ -175,11 +176,8 @@ class Engine:
                 "round": evaluated - began,
             },
         }
-        self.do(
-            "checkpoint",
-            f"round {round}, checkpoint",
-            lambda: close_round(self.run, scratch, following, links, manifest, self.keep),
-        )
+        # No unit of work of its own: that would cost more than the few milliseconds this takes.
+        close_round(self.run, scratch, following, links, manifest, self.keep)
         self.links = links
         shutil.rmtree(self.run.work / f"{round:04d}", ignore_errors=True)
         self.keep_rows({**manifest, "round": round})
@@ -187,6 +185,11 @@ class Engine:
         self.run.set_status(RUNNING, round, rounds=self.world.settings.rounds)
         self.tell("round_finished", round=round, metrics=metrics, seconds=manifest["seconds"]["round"])
         return following
+
+    def follow(self, server: Server, round: int, done: dict[int, dict[str, Any]]) -> tuple[Server, Path, Links]:
+        """The next server state, written under a temporary name, and the versions of memory and inbox after it."""
+        following = self.aggregate(server, round, done)
+        return following, open_round(self.run, following), self.next_links(round, done)
 
     def do(self, kind: str, name: str, work: Callable[[], Any]) -> Any:
         """One unit of work, waited for."""
@@ -226,11 +229,9 @@ class Engine:
         return done
 
     def cohorts(self, clients: list[int]) -> list[list[int]]:
-        """Clients in cohorts, the longest first: so that no slot is left with a long one at the end."""
+        """The clients of a round in cohorts."""
         expected = self.expected_seconds()
-        ordered = sorted(clients, key=lambda c: (-expected[c], c))
-        size = max(1, math.ceil(len(ordered) / (8 * self.slots)))
-        return [ordered[i : i + size] for i in range(0, len(ordered), size)]
+        return even_cohorts({c: expected[c] for c in clients}, self.slots, measured=bool(self.seconds))
 
     def expected_seconds(self) -> list[float]:
         """How long each client's update takes: as it last did, else by its number of samples."""
@@ -304,7 +305,7 @@ class Engine:
 
     # --- records --------------------------------------------------------------------------------------------------
 
-    def next_links(self, round: int, chosen: list[int], done: dict[int, dict[str, Any]]) -> Links:
+    def next_links(self, round: int, done: dict[int, dict[str, Any]]) -> Links:
         """Memory and inbox versions after the round; the files get their lasting names here."""
         work = self.run.work / f"{round:04d}"
         links = Links(dict(self.links.memory), {c: list(paths) for c, paths in self.links.inbox.items()})

@@ -5,16 +5,46 @@ Any number of slots gives the same bits: a client's work runs on one thread, fro
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import queue
 import signal
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
 from data.errors import ShoalError
+
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+PRELOADED = ["tasks.work", "torch._dynamo"]
+"""What workers need (torch's optimisers want the latter), imported once, by the process that they are forked from."""
+
+
+def warm() -> Any:
+    """Begin to import, in a process beside this one, what worker processes need; they are forked from that process.
+
+    It is a fresh one, with one thread and nothing of a GPU touched, so that a fork of it is safe.
+
+    Returns:
+        The context whose processes start that way.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    from multiprocessing import forkserver
+
+    before = {name: os.environ.get(name) for name in THREADS}
+    os.environ.update(dict.fromkeys(THREADS, "1"))
+    try:
+        forkserver.ensure_running()
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+    return context
 
 
 class SlotLost(ShoalError):
@@ -23,12 +53,13 @@ class SlotLost(ShoalError):
 
 @dataclass
 class Slot:
-    """One worker process; started when it is first needed, and again after it was lost."""
+    """One worker process; started when it is needed, and again after it was lost."""
 
     number: int
     device: str
     process: Any = None
     pipe: Connection | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def call(self, request: dict[str, Any]) -> dict[str, Any]:
         """Send a request and wait for the answer.
@@ -36,25 +67,26 @@ class Slot:
         Raises:
             SlotLost: the process ended without an answer.
         """
-        if self.process is None or not self.process.is_alive():
-            self.start()
-        assert self.pipe is not None
+        pipe = self.ready()
         try:
-            self.pipe.send(request)
-            return self.pipe.recv()
+            pipe.send(request)
+            return pipe.recv()
         except (EOFError, OSError):
             self.process.join(5)
             code = self.process.exitcode
             self.close()
             raise SlotLost(f"worker slot {self.number} ended in the middle of its work (exit code {code})") from None
 
-    def start(self) -> None:
-        """Start the process."""
-        context = multiprocessing.get_context("spawn")
-        self.pipe, inner = context.Pipe()
-        self.process = context.Process(target=serve, args=(inner, self.device), daemon=True)
-        self.process.start()
-        inner.close()
+    def ready(self) -> Connection:
+        """Start the process where none is running."""
+        with self._lock:
+            if self.process is None or self.pipe is None or not self.process.is_alive():
+                context = warm()
+                self.pipe, inner = context.Pipe()
+                self.process = context.Process(target=serve, args=(inner, self.device), daemon=True)
+                self.process.start()
+                inner.close()
+            return self.pipe
 
     def close(self) -> None:
         """End the process."""
@@ -70,8 +102,7 @@ def serve(pipe: Connection, device: str) -> None:
     """A worker process: answer requests until the pipe closes (which it also does when the parent is killed)."""
     # Ctrl-C goes to the whole process group; the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[variable] = "1"
+    os.environ.update(dict.fromkeys(THREADS, "1"))
     import torch
 
     from tasks.work import Worker
@@ -107,6 +138,16 @@ class Slots:
         for slot in reversed(self.slots):
             self._idle.put(slot)
         self._closed = threading.Event()
+        # While the caller prepares its run, the workers start.
+        self._starting = threading.Thread(target=self._start, daemon=True)
+        self._starting.start()
+
+    def _start(self) -> None:
+        for slot in self.slots:
+            if self._closed.is_set():
+                return
+            with contextlib.suppress(OSError, EOFError):  # it is tried again when the slot is needed
+                slot.ready()
 
     def call(self, request: dict[str, Any]) -> dict[str, Any]:
         """Have an idle slot do the request; wait for one if all are busy.
@@ -125,6 +166,7 @@ class Slots:
     def close(self) -> None:
         """End all processes."""
         self._closed.set()
+        self._starting.join()
         for slot in self.slots:
             slot.close()
 

@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 import tempfile
+import time
 import warnings
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -33,6 +34,8 @@ logging.getLogger("alembic").setLevel(logging.WARNING)
 
 BATCH = 900
 """Metrics in one call; MLflow takes 1,000."""
+PAUSE = 10.0
+"""After a sync none begins for so many times as long as it took."""
 NOT_METRICS = ("round", "finished_at")
 
 
@@ -57,10 +60,17 @@ class Tracker:
         self._pending: Future[None] | None = None
         self._monitor: Any = None
         self._told = False
+        self._next = 0.0
 
     def start(self) -> None:
-        """Create the MLflow run (or take up the one the run already has) and begin system metrics."""
-        self._thread.submit(self._safely, "RUNNING").result()
+        """Begin to create the MLflow run (or take up the one the run already has), and system metrics.
+
+        On the thread: MLflow takes seconds to import, in which the first round can be under way.
+        """
+        self._pending = self._thread.submit(self._begin)
+
+    def _begin(self) -> None:
+        self._safely("RUNNING")
         run_id = self.run.lineage().get("mlflow_run")
         if self.settings.tracking.system and run_id and not self._told:
             # System metrics are a courtesy: whatever keeps them from starting must not stop the run.
@@ -71,22 +81,28 @@ class Tracker:
                 self._monitor.start()
 
     def observe(self, event: dict[str, Any]) -> None:
-        """After each round, sync unless a sync is still going on."""
-        if event["event"] == "round_finished" and (self._pending is None or self._pending.done()):
+        """After each round, sync; but not while a sync is going on, and not so often that it slows short rounds."""
+        idle = self._pending is None or self._pending.done()
+        if event["event"] == "round_finished" and idle and time.monotonic() >= self._next:
             self._pending = self._thread.submit(self._safely, "RUNNING")
 
     def finish(self, status: str) -> None:
         """The last sync: tables, figures, report, checkpoints, model, and the status (FINISHED, FAILED, KILLED)."""
+        self._thread.submit(self._end, status).result()
+        self._thread.shutdown()
+
+    def _end(self, status: str) -> None:
         if self._monitor is not None:
             with contextlib.suppress(Exception):
                 self._monitor.finish()
-        self._thread.submit(self._safely, status).result()
-        self._thread.shutdown()
+        self._safely(status)
 
     def _safely(self, status: str) -> None:
+        began = time.monotonic()
         try:
             sync(self.run, self.settings, self.store, status)
             self._told = False
+            self._next = time.monotonic() + PAUSE * (time.monotonic() - began)
         except Exception as error:  # whatever MLflow raises, training goes on
             if not self._told:
                 self._told = True

@@ -6,9 +6,11 @@ import threading
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tasks import dispatch as module
-from tasks.dispatch import Cohort, Dispatch
+from tasks.dispatch import Cohort, Dispatch, even_cohorts
 from tasks.engine import ThreadRunner
 from tasks.slots import SlotLost
 
@@ -101,3 +103,22 @@ def test_a_lost_copy_does_not_count_while_the_other_is_at_work() -> None:
         runner.close()
     assert copies == 2
     assert found == {k: {"of": k} for k in range(4)}
+
+
+@given(st.dictionaries(st.integers(0, 500), st.floats(0.01, 50), max_size=60), st.integers(1, 9), st.booleans())
+def test_cohorts_hold_every_client_once_and_are_even(expected: dict[int, float], slots: int, measured: bool) -> None:
+    found = even_cohorts(expected, slots, measured=measured)
+    assert sorted(c for cohort in found for c in cohort) == sorted(expected)
+    assert all(found)
+    assert min(len(expected), slots) <= len(found) <= max(8 * slots, 0)
+    loads = [sum(expected[c] for c in cohort) for cohort in found]
+    assert loads == sorted(loads, reverse=True)
+    if found:  # Graham: the longest is above the mean by less than the longest client
+        assert loads[0] <= sum(loads) / len(loads) + max(expected.values()) + 1e-9
+
+
+def test_short_clients_share_cohorts_and_long_ones_do_not() -> None:
+    assert len(even_cohorts(dict.fromkeys(range(20), 0.01), 2, measured=True)) == 2
+    assert len(even_cohorts(dict.fromkeys(range(20), 1.0), 2, measured=True)) == 10
+    assert len(even_cohorts(dict.fromkeys(range(20), 60.0), 2, measured=True)) == 16
+    assert even_cohorts({0: 1.0, 1: 0.6, 2: 0.5}, 2, measured=True) == [[1, 2], [0]]

@@ -170,7 +170,10 @@ def failing(client: int, rounds: tuple[int, ...], times: int) -> Callable[[dict[
         asked = [entry["client"] for entry in request.get("clients", [])]
         if client in asked and left.get(request["round"], 0) > 0:
             left[request["round"]] -= 1
-            return {"clients": {client: {"error": f"client {client} fell over", "traceback": ""}}}
+            others = [entry for entry in request["clients"] if entry["client"] != client]
+            answer = worker.handle({**request, "clients": others})
+            answer["clients"][client] = {"error": f"client {client} fell over", "traceback": ""}
+            return answer
         return worker.handle(request)
 
     return call
