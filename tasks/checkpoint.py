@@ -96,7 +96,8 @@ def close_round(
     write_json(scratch / LINKS, links.plain())
     write_json(scratch / MANIFEST, {**manifest, "round": server.round, "server_sha256": server_digest(server)})
     try:
-        for folder in {(run.path / path).parent for path in links.files()}:
+        # Older files were synced with their own round: only this round's can be new.
+        for folder in {(run.path / path).parent for path in links.files() if round_of(path) == server.round}:
             sync_folder(folder)
         sync_folder(scratch)
         final = round_folder(run, server.round)
@@ -126,6 +127,11 @@ def adopt(run: RunFolder, source: Path, target: str) -> None:
             os.close(descriptor)
     except OSError as error:
         raise disk_error(path, error) from error
+
+
+def round_of(path: str | Path) -> int:
+    """The round that a file under memory/ was written in, by its name."""
+    return int(Path(path).stem.split("-")[0])
 
 
 def rounds_done(run: RunFolder) -> list[int]:
@@ -177,7 +183,7 @@ def drop_after(run: RunFolder, round: int) -> None:
     for scratch in run.rounds.glob(".*.tmp"):
         shutil.rmtree(scratch, ignore_errors=True)
     for path in run.memory.rglob("*.safetensors"):
-        if int(path.stem.split("-")[0]) > round:
+        if round_of(path) > round:
             path.unlink()
 
 
