@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -71,8 +72,9 @@ class SSD(OneNetwork):
         network = super().build()
         return network if self.settings.projector else NoProjector(network.encoder)
 
+    @cached_property
     def widths(self) -> tuple[int, int]:
-        """Dimensions of the features, and of the projections."""
+        """Dimensions of the features, and of the projections; a network is built to know them, once."""
         features = int(self.network().encoder.features)  # type: ignore[arg-type]
         return features, (self.settings.projection or features) if self.settings.projector else features
 
@@ -83,7 +85,7 @@ class SSD(OneNetwork):
             MethodError: fewer dimensions than clients, or projections and features that cannot be compared.
         """
         s = self.settings
-        features, width = self.widths()
+        features, width = self.widths
         if s.separation not in ("soft", "hard"):
             raise MethodError(f"method.separation {s.separation!r}: expected soft or hard")
         if (s.gamma or s.separation == "hard") and federation.clients > width:
@@ -97,7 +99,7 @@ class SSD(OneNetwork):
 
     def prepare(self, message: Message, client: Client) -> dict[str, Tensor]:
         """The client's dimensions in the shared basis: `inside` (d,) bool, `scale` d_k (d,), `basis` Q (d, d)."""
-        s, width, c = self.settings, self.widths()[1], self.context
+        s, width, c = self.settings, self.widths[1], self.context
         inside = torch.zeros(width, dtype=torch.bool)
         if s.gamma or s.separation == "hard":
             inside[subspace_dimensions(width, message.facts["clients"], c.seed)[client.id]] = True

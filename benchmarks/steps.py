@@ -1,0 +1,161 @@
+"""A local step of FedPNP and of SSD beside a hand-written loop of the same arithmetic: same views, same losses, same
+precision, without anything of the engine or of the methods' classes.
+
+    python -m benchmarks.steps --repeats 5
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from benchmarks.peers import versions
+from data.augment import AugmentSettings, normalise, two_views
+from data.partition.table import Transformation
+from data.prepared import Manifest, open_prepared, write_prepared
+from data.streams import Streams
+from data.view import DeviceData, Samples
+from methods.base import Client, Context, Federation, LocalSettings, Message, ModelSettings
+from methods.contrastive import cluster_contrastive, contrastive
+from methods.fedpnp import past_negatives
+from methods.local import view_recipe
+from methods.registry import METHODS
+from methods.ssd_losses import align_loss, distill_loss, dsr_loss, uniform_loss
+
+SAMPLES, BATCH = 1280, 128
+
+
+def images(device: str) -> DeviceData:
+    """Random colour images of 32x32."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (SAMPLES, 3, 32, 32), dtype=np.uint8)
+    manifest = Manifest("steps", "image", (3, 32, 32), 10, SAMPLES, 0, source="random images", licence="none")
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "steps"
+        write_prepared(place, manifest, {"train_x": x, "train_y": np.arange(SAMPLES) % 10})
+        return DeviceData(open_prepared(place), device)
+
+
+def setting(name: str, encoder: str, data: DeviceData, precision: str) -> tuple[Any, Client, Message]:
+    """A method, a client with a past, and the message to it in round 2."""
+    kind = METHODS[name]
+    local = LocalSettings(epochs=1, batch=BATCH, optimiser="sgd", lr=0.01, momentum=0.9)
+    context = Context(data.spec, ModelSettings(encoder), local, AugmentSettings(), 0, 10, 1.0, data.device, precision)
+    method = kind(kind.Settings(), context)
+    everything = torch.arange(SAMPLES, device=data.device)
+    samples = Samples(data, everything, torch.zeros_like(everything), (Transformation(),))
+    server = method.init_server(Federation(data.spec, (SAMPLES,) * 10, Streams(0)))
+    first = method.client_update(method.broadcast(server, 0), Client(0, samples, samples, {}, (), Streams(0, 1, 0)))
+    client = Client(0, samples, samples, first.memory or {}, (), Streams(0, 2, 0))
+    return method, client, method.broadcast(server.next(server.tensors), 0)
+
+
+def plain_fedpnp(method: Any, client: Client, data: DeviceData) -> Callable[[], None]:
+    """FedPNP's epoch by hand."""
+    network, past = method.network(), method._past(client.memory)
+    s, recipe = method.settings, view_recipe(method.context)
+
+    def loss(x: Tensor) -> Tensor:
+        with method.context.autocast():
+            now = network(x)
+        with torch.no_grad(), method.context.autocast():
+            labels = past(x).y
+        pools = past_negatives(*labels.chunk(2), s.mu, s.similarity)
+        instance = contrastive(*now.z.chunk(2), s.tau_instance, pools, decoupled=s.decoupled)
+        return instance + s.alpha * cluster_contrastive(*now.y.chunk(2), s.tau_cluster)
+
+    return epoch(network, loss, recipe, data)
+
+
+def plain_ssd(method: Any, client: Client, data: DeviceData) -> Callable[[], None]:
+    """SSD's epoch by hand."""
+    network = method.network()
+    extra = method.prepare(Message({}, {"clients": 10}), client)
+    s = method.settings
+
+    def loss(x: Tensor) -> Tensor:
+        with method.context.autocast():
+            out = network(x)
+        h, z = out.h.float(), out.z.float()
+        a, b = F.normalize(z, dim=1).chunk(2)
+        total = align_loss(a, b) + s.beta * (uniform_loss(a) + uniform_loss(b)) / 2
+        spread = [dsr_loss(part, extra["scale"], extra["basis"], s.form) for part in (a, b)]
+        total = total + s.gamma * (spread[0] + spread[1]) / 2
+        return total + s.delta * distill_loss(h, z, s.temperature, s.direction, stop=s.stop)
+
+    return epoch(network, loss, method.recipe(), data)
+
+
+def epoch(network: nn.Module, loss: Callable[[Tensor], Tensor], recipe: Any, data: DeviceData) -> Callable[[], None]:
+    """One pass over the images in random order."""
+    start = copy.deepcopy(network.state_dict())
+
+    def run() -> None:
+        network.load_state_dict(start)
+        network.train()
+        optimiser = torch.optim.SGD(network.parameters(), 0.01, momentum=0.9, fused=True)
+        generator = torch.Generator(data.device).manual_seed(0)
+        for rows in torch.randperm(SAMPLES).to(data.device).split(BATCH):
+            x = normalise(two_views(data.train_x[rows].float().div_(255), recipe, generator))
+            value = loss(x.contiguous(memory_format=torch.channels_last))
+            optimiser.zero_grad(set_to_none=True)
+            value.backward()
+            optimiser.step()
+        float(value.detach())
+
+    return run
+
+
+def seconds(work: Callable[[], Any], device: torch.device) -> float:
+    """How long it takes."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    began = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    """Both methods, in turn with their loops."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--encoder", default="small-conv")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--precision", default="fp32")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    data = images(given.device)
+    steps = SAMPLES // BATCH
+    print("| method | ms a step | ms a step by hand | ratio | runs |")
+    print("|---|---|---|---|---|")
+    for name, by_hand in (("fedpnp", plain_fedpnp), ("ssd", plain_ssd)):
+        method, client, message = setting(name, given.encoder, data, given.precision)
+        plain = by_hand(method, client, data)
+        pairs = []
+        for number in range(given.repeats + 1):
+            ours = seconds(lambda: method.client_update(message, client), data.device)  # noqa: B023
+            pair = (ours, seconds(plain, data.device))
+            if number:  # the first warms up
+                pairs.append(pair)
+        ours, theirs = (statistics.median(p[k] for p in pairs) / steps * 1000 for k in (0, 1))
+        ratio = statistics.median(p[0] / p[1] for p in pairs)
+        print(f"| {name} | {ours:.1f} | {theirs:.1f} | {ratio:.3f} | {len(pairs)} |", flush=True)
+    print(json.dumps({**versions(None), "encoder": given.encoder, "device": given.device}))
+
+
+if __name__ == "__main__":
+    main()
