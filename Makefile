@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # Several small processes of one thread are faster than one of many.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo test test-slow check format types serve clean
+.PHONY: setup demo test test-slow check format types serve bench clean
 
 setup: $(STAMP)
 
@@ -40,5 +40,21 @@ types: setup
 serve: setup
 	$(BIN)/shoal serve
 
+# Flower and pfl live in an environment of their own: their pins are not ours.
+PEERS := .bench
+$(PEERS)/.installed:
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet "torch==$$($(BIN)/python -c 'import torch; print(torch.__version__.split("+")[0])')" "flwr[simulation]" pfl
+	touch $@
+
+bench: setup
+	$(MAKE) $(PEERS)/.installed || echo "without Flower and pfl: they could not be installed"
+	mkdir -p results/bench
+	env -u OMP_NUM_THREADS $(BIN)/python -m benchmarks.peers --json results/bench/peers.json \
+	  $$(test -e $(PEERS)/.installed && echo --peers $(PEERS)/bin/python) | tee results/bench/peers.md
+	$(BIN)/python -m benchmarks.many_clients --plot results/bench/clients.png | tee results/bench/clients.md
+	$(BIN)/python -m benchmarks.steps | tee results/bench/steps.md
+	$(BIN)/python -m benchmarks.profile_round | tee results/bench/profile.md
+
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(PEERS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache

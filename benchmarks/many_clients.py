@@ -68,6 +68,22 @@ def one(clients: int, samples: int, chosen: int, rounds: int) -> dict[str, Any]:
     }
 
 
+def draw(rows: list[dict[str, Any]], path: str) -> None:
+    """What a round costs beside training, and memory, over the number of clients."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 3.2), layout="constrained")
+    cost, memory = figure.subplots(1, 2)
+    x = [row["clients"] for row in rows]
+    cost.plot(x, [row["over_ms_a_client"] for row in rows], "-o")
+    cost.set(xscale="log", xlabel="clients of the federation", ylabel="ms a client beside its training", ylim=(0, None))
+    memory.plot(x, [row["peak_gb"] for row in rows], "-o")
+    memory.set(xscale="log", xlabel="clients of the federation", ylabel="peak memory, GB", ylim=(0, None))
+    for axes in (cost, memory):
+        axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=120)
+
+
 def main() -> None:
     """Each size in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -75,6 +91,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=10)
     parser.add_argument("--chosen", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--plot", help="write a figure here")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
@@ -100,6 +117,8 @@ def main() -> None:
             f"{row['over_ms_a_client']:.1f} | {row['peak_gb']:.2f} |"
         )
     print(json.dumps(versions(None)))
+    if given.plot:
+        draw(rows, given.plot)
 
 
 if __name__ == "__main__":

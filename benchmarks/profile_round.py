@@ -1,0 +1,74 @@
+"""Where the time of a FedPNP client goes: seconds inside each part of its local step.
+
+python -m benchmarks.profile_round
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+
+from benchmarks.steps import BATCH, SAMPLES, images, setting
+from methods import fedpnp
+
+
+@contextlib.contextmanager
+def timed(parts: list[tuple[Any, str, str]]) -> Iterator[dict[str, float]]:
+    """Count the seconds spent in functions, given as (owner, attribute, name of the part)."""
+    spent: dict[str, float] = defaultdict(float)
+    with contextlib.ExitStack() as stack:
+        for owner, attribute, name in parts:
+            inner = getattr(owner, attribute)
+
+            def outer(*args: Any, inner: Any = inner, name: str = name, **kwargs: Any) -> Any:
+                began = time.perf_counter()
+                try:
+                    return inner(*args, **kwargs)
+                finally:
+                    spent[name] += time.perf_counter() - began
+
+            stack.enter_context(mock.patch.object(owner, attribute, outer))
+        yield spent
+
+
+def main() -> None:
+    """A table of parts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--encoder", default="small-conv")
+    parser.add_argument("--repeats", type=int, default=5)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    method, client, message = setting("fedpnp", given.encoder, images("cpu"), "fp32")
+    parts = [
+        (fedpnp, "views", "augmentation: two views of every sample"),
+        (type(method.network()), "__call__", "forward passes of the own and of the past model"),
+        (torch.Tensor, "backward", "backward pass"),
+        (torch.optim.SGD, "step", "optimiser"),
+        (fedpnp, "past_negatives", "pools of past negatives"),
+        (fedpnp, "contrastive", "instance loss"),
+        (fedpnp, "cluster_contrastive", "cluster loss"),
+    ]
+    method.client_update(message, client)
+    with timed(parts) as spent:
+        began = time.perf_counter()
+        for _ in range(given.repeats):
+            method.client_update(message, client)
+        total = time.perf_counter() - began
+    steps = given.repeats * SAMPLES // BATCH
+    print("| part | ms a step | share |")
+    print("|---|---|---|")
+    for name, value in sorted(spent.items(), key=lambda item: -item[1]):
+        print(f"| {name} | {value / steps * 1000:.1f} | {value / total:.1%} |")
+    rest = total - sum(spent.values())
+    print(f"| everything else | {rest / steps * 1000:.1f} | {rest / total:.1%} |")
+
+
+if __name__ == "__main__":
+    main()

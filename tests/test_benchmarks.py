@@ -1,0 +1,44 @@
+"""The benchmark's engines do the same arithmetic."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+
+from benchmarks.engines import batched, plain
+from benchmarks.peers import table
+from benchmarks.shoal_run import prepare_workload, settings_of
+from benchmarks.workload import Workload
+from data.prepared import open_prepared
+from tasks.settings import make_settings
+
+TINY = Workload(clients=2, samples=20, batch=10, rounds=2)
+
+
+def test_clients_one_by_one_and_batched_end_at_the_same_weights() -> None:
+    threads = torch.get_num_threads()
+    one, marks = plain(TINY, threads, 1)
+    all_at_once, _ = batched(TINY, threads, 1)
+    assert len(marks) == 3
+    torch.testing.assert_close(one, all_at_once, atol=1e-5, rtol=1e-4)
+    assert one.numel() == 80_202
+
+
+def test_the_run_is_of_the_workloads_sizes(tmp_path: Path) -> None:
+    name = prepare_workload(TINY, tmp_path)
+    prepared = open_prepared(tmp_path / "prepared" / name)
+    assert prepared.train_x.shape == (42, 1, 28, 28)
+    settings = make_settings(json.loads(json.dumps(settings_of(TINY, name, 2))))
+    held = max(1, round(21 * settings.partition.validation))
+    assert 21 - held == TINY.samples
+
+
+def test_the_table_has_ratios() -> None:
+    row = {"round_s": 1.0, "round_cpu_s": 1.0, "first_round_s": 2.0, "job_s": 9.0, "runs": 3}
+    rows = [
+        {"engine": "plain torch, 1 thread", "clients_per_s": 10.0, **row},
+        {"engine": "Shoal, 2 slots", "clients_per_s": 15.0, **row},
+    ]
+    assert "over that of plain torch, 1 thread: 1.50" in table({"rows": rows})
