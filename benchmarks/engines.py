@@ -271,6 +271,10 @@ def main() -> None:
         "total_s": time.perf_counter() - BEGAN,
     }
     print("RESULT " + json.dumps(result), flush=True)
+    if given.engine == "shoal":
+        from flows.cli import leave
+
+        leave(0)  # as the command does
 
 
 if __name__ == "__main__":

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import json
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -309,5 +312,28 @@ def main() -> None:
         sys.exit(130)
 
 
+def entry() -> None:
+    """The `shoal` command: `main`, then out at once."""
+    try:
+        main()
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    leave(code)
+
+
+def leave(code: int) -> None:
+    """End the process without taking it apart, which takes seconds after torch and Prefect were imported.
+
+    As at an ordinary end, threads that are still at work are waited for, and what was registered for the end is done.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    with contextlib.suppress(OSError, ValueError):  # a pipe that is closed
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    main()
+    entry()
