@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -60,21 +61,23 @@ def open_pool(workers: WorkersSection, device: str) -> Iterator[Pool]:
         yield pool
 
 
-_workers: dict[str, Worker] = {}
+_here = threading.local()
+"""Each thread's own workers: a Dask worker may have several threads, and two runs may share a cluster."""
 
 
 def work(request: dict[str, Any], device: str) -> dict[str, Any]:
     """Do a request in this process of a cluster; what was opened for the last request stays open."""
     torch.set_num_threads(1)  # also of this thread: the same bits wherever the work is done
-    if device not in _workers:
-        _workers[device] = Worker(device)
+    workers: dict[str, Worker] = _here.__dict__.setdefault("workers", {})
+    if device not in workers:
+        workers[device] = Worker(device)
     if not Path(request["run"]).is_dir():
         return {
             "error": f"worker {os.uname().nodename} does not see {request['run']}: runs and data must lie on a file "
             "system that all workers share, under the same path (set SHOAL_HOME to it)",
             "kind": "RunError",
         }
-    return _workers[device].handle(request)
+    return workers[device].handle(request)
 
 
 class DaskPool:
