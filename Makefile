@@ -51,10 +51,11 @@ bench: setup
 	$(MAKE) $(PEERS)/.installed || echo "without Flower and pfl: they could not be installed"
 	mkdir -p results/bench
 	env -u OMP_NUM_THREADS $(BIN)/python -m benchmarks.peers --json results/bench/peers.json \
-	  $$(test -e $(PEERS)/.installed && echo --peers $(PEERS)/bin/python) | tee results/bench/peers.md
-	$(BIN)/python -m benchmarks.many_clients --plot results/bench/clients.png | tee results/bench/clients.md
-	$(BIN)/python -m benchmarks.steps | tee results/bench/steps.md
-	$(BIN)/python -m benchmarks.profile_round | tee results/bench/profile.md
+	  $$(test -e $(PEERS)/.installed && echo --peers $(PEERS)/bin/python) > results/bench/peers.md
+	$(BIN)/python -m benchmarks.many_clients --plot results/bench/clients.png > results/bench/clients.md
+	$(BIN)/python -m benchmarks.steps > results/bench/steps.md
+	$(BIN)/python -m benchmarks.profile_round > results/bench/profile.md
+	cat results/bench/*.md
 
 clean:
 	rm -rf $(VENV) $(PEERS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -327,8 +327,11 @@ def leave(code: int) -> None:
 
     As at an ordinary end, threads that are still at work are waited for, and what was registered for the end is done.
     """
+    from tasks.slots import cool
+
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
+    cool()
     with contextlib.suppress(OSError, ValueError):  # a pipe that is closed
         sys.stdout.flush()
         sys.stderr.flush()

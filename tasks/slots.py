@@ -47,6 +47,16 @@ def warm() -> Any:
     return context
 
 
+def cool() -> None:
+    """End the process that `warm` began, also in the middle of its imports: it holds this process's output open."""
+    from multiprocessing import forkserver
+
+    pid = getattr(forkserver._forkserver, "_forkserver_pid", None)
+    if pid is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
 class SlotLost(ShoalError):
     """A worker process ended in the middle of its work."""
 

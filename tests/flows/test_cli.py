@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 
@@ -41,6 +44,30 @@ def test_run_compare_and_resume(home: Path, settings_file: Path) -> None:
     assert ratio == pytest.approx(1000)
     table = shoal(home, "compare", "latest", "--json")
     assert json.loads(table.stdout)[0]["metrics"] == result["metrics"]
+
+
+def test_a_command_that_fails_leaves_no_process(home: Path) -> None:
+    """Worker processes are prepared while settings are read."""
+    command = [sys.executable, "-m", "flows.cli", "run", "--set", "method.nu=1"]
+    process = subprocess.Popen(
+        command, cwd=home, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    process.communicate(timeout=240)
+    assert process.returncode == 1
+    deadline = time.monotonic() + 10
+    while left := group(process.pid):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+def group(leader: int) -> list[str]:
+    """Commands of the living processes of a group."""
+    found = []
+    for process in psutil.process_iter(["pid", "status", "cmdline"]):
+        with contextlib.suppress(ProcessLookupError, psutil.Error):
+            if os.getpgid(process.pid) == leader and process.info["status"] != psutil.STATUS_ZOMBIE:
+                found.append(" ".join(process.info["cmdline"] or []))
+    return found
 
 
 @pytest.mark.parametrize(
