@@ -29,6 +29,9 @@ app = typer.Typer(
 out = Console() if sys.stdout.isatty() else Console(width=140)
 err = Console(stderr=True)
 
+PATIENCE = 5.0
+"""Seconds that a finished command still waits for Prefect, where its server was lost."""
+
 Json = Annotated[bool, typer.Option("--json", help="only JSON on standard output")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a setting; repeatable")]
 
@@ -325,12 +328,23 @@ def entry() -> None:
 def leave(code: int) -> None:
     """End the process without taking it apart, which takes seconds after torch and Prefect were imported.
 
-    As at an ordinary end, threads that are still at work are waited for, and what was registered for the end is done.
+    As at an ordinary end, threads that are still at work are waited for, and what was registered for the end is done;
+    but where Prefect was lost, its threads would knock at the lost server's door for minutes.
     """
-    from tasks.slots import cool
+    from flows.quiet import lost
 
+    if lost.is_set():
+        last = threading.Timer(PATIENCE, _out, (code,))
+        last.daemon = True
+        last.start()
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
+    _out(code)
+
+
+def _out(code: int) -> None:
+    from tasks.slots import cool
+
     cool()
     with contextlib.suppress(OSError, ValueError):  # a pipe that is closed
         sys.stdout.flush()

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from flows.quiet import quiet
+from flows.quiet import lost, quiet
 
 quiet()
 
@@ -200,6 +200,7 @@ def run_with_prefect(folder: RunFolder, observers: Sequence[Observer] = ()) -> d
     except (ShoalError, KeyboardInterrupt):
         raise
     except Exception:
+        lost.set()
         if folder.status()["state"] != FINISHED:
             return drive(folder, observers=observers)
         return run_result(folder)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from flows.quiet import lost
 from tasks.prefect_tasks import UNITS
 
 
@@ -75,5 +76,6 @@ class PrefectRunner:
     def _lose(self, error: Exception) -> None:
         if not self._lost:
             self._lost = True
+            lost.set()
             first = str(error).splitlines()[0] if str(error) else type(error).__name__
             self._warn(f"Prefect does not answer ({first[:200]}); the run goes on without it")

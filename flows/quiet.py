@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
 
 import requests
+
+lost = threading.Event()
+"""Set when Prefect's server went out of reach in the middle of a run: what it was to be told cannot be delivered."""
 
 
 def quiet() -> None:

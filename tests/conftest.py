@@ -17,6 +17,25 @@ import torch
 torch.set_num_threads(1)
 
 
+LONGEST = (
+    "test_prefect.py",
+    "test_every_method.py",
+    "test_dvc.py",
+    "test_pools.py",
+    "test_tracking.py",
+    "test_engine.py",
+    "test_cli.py",
+    "test_enroll.py",
+    "test_uifca_studies.py",
+)
+"""Files that take longest: first, lest one worker be left with them at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rank = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
+
+
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty home folder; nothing of the user's environment reaches the test."""

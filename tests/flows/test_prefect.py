@@ -115,7 +115,8 @@ def test_a_lost_server_changes_no_bit(home: Path, small: Make, tmp_path_factory:
         "from flows.pipeline import run_with_prefect;"
         f"stop = lambda e: os.killpg({own.process.pid}, signal.SIGKILL) if (e['event'], e['round']) == "
         "('round_finished', 1) else None;"
-        "print(run_with_prefect(new_run(load_settings(Path('settings.yaml'))), [stop])['weights_sha256'])"
+        "print(run_with_prefect(new_run(load_settings(Path('settings.yaml'))), [stop])['weights_sha256']);"
+        "from flows.cli import leave; leave(0)"
     )
     try:
         done = run_flow(own, home, code)

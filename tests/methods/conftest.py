@@ -32,6 +32,8 @@ from methods.registry import METHODS
 TRAIN, TEST, CLASSES = 96, 32, 4
 QUICK = {
     "cfcl": {"steps": 60, "tau_a": 6, "tau_p": 6, "encoder": "pooled-conv", "selection": "none", "batch": 16},
+    "clustergan": {"steps": 20, "width": 8, "critic_steps": 1},
+    "ifca_flows": {"steps": 10, "width": 4, "blocks": 1},
     "uifca": {"cluster_rounds": 5, "comm_rounds": 1, "steps": 4, "width": 4, "blocks": 1, "lr": 1e-4},
 }
 """Settings of methods whose defaults are too long for tests."""

@@ -95,6 +95,8 @@ def test_training_lowers_the_loss(world, name):
     changes = {"lr": {"ncc": 0.02, **dict.fromkeys([*SUPERVISED, *SELF_SUPERVISED], 0.05)}.get(name, 3e-3)}
     if name == "fedpnp":
         changes |= {"alpha_first": 0.1}
+    if name == "clustergan":  # a game: by SGD its loss wanders for longer
+        changes |= {"optimiser": "adam", "lr": 1e-3}
     key = "loss_instance" if name == "ncc" else "loss"
     _, updates = world.run(world.method(name, epochs=4, rounds=4, **changes), 4)
     losses = [update.metrics[key] for update in updates]

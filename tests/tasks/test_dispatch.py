@@ -101,7 +101,7 @@ def test_a_lost_copy_does_not_count_while_the_other_is_at_work() -> None:
         found = {c.clients[0]: a for c, a in Dispatch(call, runner, 2, 3.0).run(cohorts(4))}
     finally:
         runner.close()
-    assert copies == 2
+    assert copies >= 2  # a third one, where the first has not answered by then
     assert found == {k: {"of": k} for k in range(4)}
 
 
