@@ -76,12 +76,11 @@ def run_batched(
                 for i in range(clients)
             ]
         )
-    moments = point_moments(x)
     history = [assignment]
     flows, done = starts, 0
     for t in range(cluster_rounds):
         flows = starts
-        parts = _by_cluster(moments, assignment, clusters)
+        parts = _by_cluster(x, assignment, clusters)
         for c in range(comm_rounds):
             round = first_round + t * comm_rounds + c
             flows = _communication_round(parts, flows, seed, round, lr, batch, steps, starts)
@@ -94,24 +93,10 @@ def run_batched(
     return AffineRun(flows, history[-1], tuple(history), done)
 
 
-def point_moments(x: Tensor) -> Tensor:
-    """Of each point (..., d) itself, then the products of its coordinates i <= j: (..., d + d (d + 1) / 2)."""
-    rows, columns = torch.triu_indices(x.shape[-1], x.shape[-1])
-    return torch.cat((x, x[..., rows] * x[..., columns]), -1)
-
-
-def unpacked(d: int) -> Tensor:
-    """Where in `point_moments` the product of coordinates i and j stands: int64 (d * d,)."""
-    rows, columns = torch.triu_indices(d, d)
-    place = torch.empty(d, d, dtype=torch.long)
-    place[rows, columns] = place[columns, rows] = torch.arange(d, d + len(rows))
-    return place.flatten()
-
-
-def _by_cluster(moments: Tensor, assignment: Tensor, clusters: int) -> dict[tuple[int, int], Tensor]:
-    """The moments of each client's points of each cluster that has any."""
+def _by_cluster(x: Tensor, assignment: Tensor, clusters: int) -> dict[tuple[int, int], Tensor]:
+    """Each client's points of each cluster that has any."""
     parts = {
-        (i, k): moments[i].index_select(0, torch.nonzero(labels == k).squeeze(1))
+        (i, k): x[i].index_select(0, torch.nonzero(labels == k).squeeze(1))
         for i, labels in enumerate(assignment)
         for k in range(clusters)
     }
@@ -130,31 +115,32 @@ def _communication_round(
 ) -> Tensor:
     """Local steps of every (client, cluster) with points, then the mean of each flow by points."""
     clusters, d = len(flows), math.isqrt(flows.shape[1])
-    drawn = []
-    for (i, k), points in parts.items():
-        # A minibatch enters the gradients by its first two moments alone: how often each point was drawn says all, and
-        # one product gives the moments of all steps.
-        count = len(points)
-        rows = minibatches(Streams(seed, round, i), k, count, steps, batch) + count * torch.arange(steps)[:, None]
-        times = torch.bincount(rows.flatten(), minlength=steps * count).view(steps, count)
-        drawn.append((times / batch) @ points)
-    steps_moments = torch.stack(drawn, 1)  # (steps, pairs, d + d (d + 1) / 2)
     pairs = [k for _, k in parts]
-    sizes = [float(len(points)) for points in parts.values()]
-    place = unpacked(d)
+    sizes = [len(points) for points in parts.values()]
+    points = torch.cat(list(parts.values()))
+    firsts = torch.tensor([0, *sizes[:-1]]).cumsum(0).tolist()
+    rows = torch.stack(
+        [
+            first + minibatches(Streams(seed, round, i), k, size, steps, batch)
+            for (i, k), size, first in zip(parts, sizes, firsts, strict=True)
+        ],
+        1,
+    )  # (steps, pairs, batch)
     matrix = flows[pairs, : d * d].reshape(-1, d, d).clone()
-    shift = flows[pairs, d * d :].clone()[..., None]
-    inverse = torch.linalg.inv(matrix).transpose(1, 2).contiguous()  # A^-T
-    for moments, mean in zip(steps_moments, steps_moments[..., :d, None], strict=True):
-        off = mean - shift
-        # Of the points minus the shift: E[x x^T] - m m^T + (m - b) (m - b)^T.
-        second = moments.index_select(1, place).view(-1, d, d)
-        second.baddbmm_(mean, mean.transpose(1, 2), alpha=-1).baddbmm_(off, off.transpose(1, 2))
-        shift.baddbmm_(matrix.transpose(1, 2), torch.bmm(matrix, off), alpha=lr)
-        matrix = torch.add(matrix, inverse, alpha=lr).baddbmm_(matrix, second, alpha=-lr)
+    shift = flows[pairs, d * d :].clone()[:, None]
+    inverse = torch.linalg.inv(matrix)
+    drawn = torch.empty(len(pairs) * batch, d)
+    off = drawn.view(len(pairs), batch, d)
+    mean = torch.full((len(pairs), 1, batch), 1 / batch)
+    for step in rows.flatten(1):
+        torch.index_select(points, 0, step, out=drawn)
+        off.sub_(shift)
+        second = torch.bmm(off.transpose(1, 2), off)
+        moved = torch.bmm(torch.bmm(mean, off), matrix.transpose(1, 2))
+        shift.baddbmm_(moved, matrix, alpha=lr)
+        matrix = torch.add(matrix, inverse.transpose(1, 2), alpha=lr).baddbmm_(matrix, second, alpha=-lr / batch)
         # Newton: exact to second order in a step that is small.
-        product = torch.bmm(inverse, matrix.transpose(1, 2))
-        inverse = torch.baddbmm(inverse, product, inverse, beta=2, alpha=-1)
+        inverse = torch.baddbmm(inverse, torch.bmm(inverse, matrix), inverse, beta=2, alpha=-1)
     trained = torch.cat((matrix.flatten(1), shift.flatten(1)), 1).double()
     weights = torch.tensor(sizes, dtype=torch.float64) * torch.isfinite(trained).all(1)
     total = torch.zeros(clusters, dtype=torch.float64).index_add_(0, torch.tensor(pairs), weights)
