@@ -112,6 +112,8 @@ def study(
     name: Annotated[str, typer.Argument(help="see studies/; `shoal study list` names them")],
     scale: Annotated[str, typer.Option(help="cpu: fits two cores; paper: as in the paper")] = "cpu",
     seeds: Annotated[int | None, typer.Option(min=1, help="runs a cell; by default what the study says")] = None,
+    row: Annotated[list[str] | None, typer.Option(help="compute this row alone; repeatable")] = None,
+    column: Annotated[list[str] | None, typer.Option(help="compute this column alone; repeatable")] = None,
     overrides: Set = None,
     as_json: Json = False,
 ) -> None:
@@ -130,7 +132,7 @@ def study(
             err.print(label, highlight=False)
             return observe
 
-        result = run_study(name, scale, seeds, nested(overrides or ()), watch)
+        result = run_study(name, scale, seeds, nested(overrides or ()), watch, rows=row or (), columns=column or ())
     if as_json:
         print(json.dumps(result))
         return

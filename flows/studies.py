@@ -20,7 +20,7 @@ import multiprocessing
 import operator
 import os
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from importlib import resources
@@ -121,21 +121,29 @@ def merge(base: dict[str, Any], *changes: dict[str, Any] | None) -> dict[str, An
     return result
 
 
-def cells(study: dict[str, Any], scale: str, seeds: int | None) -> list[Cell]:
-    """Every run of a study at one scale.
+def cells(
+    study: dict[str, Any], scale: str, seeds: int | None, rows: Sequence[str] = (), columns: Sequence[str] = ()
+) -> list[Cell]:
+    """Every run of a study at one scale; where rows or columns are named, of these alone.
 
     A scale may say of a row `skip`, or change its settings, or name the `columns` it is run in.
 
     Raises:
-        StudyError: the study has no such scale.
+        StudyError: the study has no such scale, row or column.
     """
     if scale not in study["scales"]:
         raise StudyError(f"study {study['name']!r} has no scale {scale!r}; it has {', '.join(study['scales'])}")
     chosen = study["scales"][scale]
     count = seeds or chosen.get("seeds", 3)
+    all_columns = chosen.get("columns", study["columns"])
+    for what, named, there in (("row", rows, study["rows"]), ("column", columns, all_columns)):
+        if unknown := [name for name in named if name not in there]:
+            raise StudyError(f"study {study['name']!r} has no {what} {unknown[0]!r}; it has {'; '.join(there)}")
     found = []
-    for column, column_change in chosen.get("columns", study["columns"]).items():
+    for column, column_change in all_columns.items():
         for row, row_change in study["rows"].items():
+            if (rows and row not in rows) or (columns and column not in columns):
+                continue
             own = chosen.get("rows", {}).get(row, {})
             if own == "skip" or column not in own.get("columns", [column]):
                 continue
@@ -153,6 +161,9 @@ def run_study(
     seeds: int | None = None,
     overrides: dict[str, Any] | None = None,
     watch: Callable[[str, RunFolder | None], Observer | None] | None = None,
+    *,
+    rows: Sequence[str] = (),
+    columns: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Run what is missing of a study, and put its table together.
 
@@ -162,12 +173,13 @@ def run_study(
         seeds: runs a cell; by default what the study says.
         overrides: settings laid over every run (workers, tracking).
         watch: given a label and a run, an observer of that run.
+        rows, columns: those to compute; none named: all.
 
     Returns:
         study, scale, rows (row, column, metric, mean, std, seeds, paper), claims (claim, holds, value), runs, files.
     """
     study = load_study(name)
-    planned = cells(study, scale, seeds)
+    planned = cells(study, scale, seeds, rows, columns)
     if "simulate" in study:
         return simulate_study(study, scale, planned, overrides, watch)
     settings = [c.settings for c in planned if isinstance(c.settings, Settings)]

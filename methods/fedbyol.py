@@ -49,6 +49,10 @@ class FedBYOL(SelfSupervised):
         load(network, message.tensors)
         return {}
 
+    def keeps_target(self, client: Client) -> bool:
+        """Whether the client goes on with the target of its last round."""
+        return self.settings.target == "keep" and bool(client.memory)
+
     def client_update(self, message: Message, client: Client) -> Update:
         """Local epochs on BYOL's loss; the target follows after every step."""
         s, local, context = self.settings, self.context.local, self.context
@@ -56,7 +60,7 @@ class FedBYOL(SelfSupervised):
         remembered = self.begin(network, message, client)
         network.train()
         target = make_target(network)
-        if s.target == "keep" and client.memory:
+        if self.keeps_target(client):
             load(target, client.memory, TARGET)
         recipe = self.recipe()
         generator = client.streams.torch("views", context.device)

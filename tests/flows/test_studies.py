@@ -48,6 +48,14 @@ def test_a_row_can_be_skipped_or_run_in_some_columns_only():
         cells(study, "paper", 1)
 
 
+def test_rows_and_columns_can_be_chosen():
+    study = load_study("uifca-table1")
+    chosen = cells(study, "cpu", 1, ["Gaussian, k-FED", "Subspace, k-FED"], ["p = 1"])
+    assert [(c.row, c.column) for c in chosen] == [("Gaussian, k-FED", "p = 1"), ("Subspace, k-FED", "p = 1")]
+    with pytest.raises(StudyError, match="no column 'p = 2'; it has p = 0; p"):
+        cells(study, "cpu", 1, columns=["p = 2"])
+
+
 def test_changing_a_method_drops_the_settings_of_the_one_before():
     base = {"method": {"name": "fedpnp", "mu": 0.9}, "local": {"epochs": 2, "batch": 4}}
     merged = merge(base, {"method": {"name": "fedcc"}, "local": {"epochs": 1}})

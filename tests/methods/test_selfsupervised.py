@@ -104,6 +104,7 @@ def test_fedema_mixes_by_divergence(world):
     assert all(torch.equal(own[k], t) for k, t in first.message.tensors.items())
     network = method.network()
     message = method.broadcast(server, 0)
+    client = world.client(round=2)
     kept = method.begin(network, message, replace(client, memory=first.memory))
     apart = divergence(message.tensors, own)
     assert float(kept["lambda"] * apart) == pytest.approx(0.7)
@@ -114,6 +115,26 @@ def test_fedema_mixes_by_divergence(world):
     memory = {**first.memory, "lambda": kept["lambda"]}
     method.begin(network, replace(message, tensors=half), replace(client, memory=memory))
     torch.testing.assert_close(weights(network)[name], 0.35 * own[name] + 0.65 * half[name])
+
+
+def test_fedema_restarts_a_client_that_missed_a_round(world):
+    """As its authors do: network and target are the broadcast's then; lambda stays."""
+    method, mixing = (world.method("fedema", epochs=1, stale=stale) for stale in ("restart", "mix"))
+    message = method.broadcast(start(method, 1), 0)
+    memory = method.client_update(message, world.client()).memory
+    memory = method.client_update(message, world.client(0, 2, memory)).memory
+    late = world.client(0, 4, memory)
+    network = method.network()
+    kept = method.begin(network, message, late)
+    assert all(torch.equal(t, message.tensors[name]) for name, t in weights(network).items())
+    assert kept["lambda"] == memory["lambda"]
+    assert not method.keeps_target(late)
+    assert mixing.keeps_target(late)
+    mixing.begin(network, message, late)
+    assert any(not torch.equal(t, message.tensors[name]) for name, t in weights(network).items())
+    update = method.client_update(message, late)
+    assert update.memory["round"] == 4
+    assert "divergence" not in update.metrics
 
 
 def test_fedbyol_keeps_or_restarts_its_target(world):
