@@ -66,9 +66,9 @@ def masks(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float]
                 "epoch": epoch,
                 "bits": bits,
                 "correct": correct(kinds, held, settings, seed),
-                "correct_train": correct(kinds, train, settings, seed),
             }
         )
+    table[-1]["correct_train"] = correct(kinds, train, settings, seed)
     pd.DataFrame(table).to_csv(folder / "epochs.csv", index=False)
     draw_samples(kinds, folder / "samples.png", seed)
     return {name: value for name, value in table[-1].items() if name != "epoch"}
