@@ -25,16 +25,22 @@ def cluster_round(settings: dict[str, Any], seed: int, folder: Path) -> dict[str
 
     Points start in the cluster of their own type with probability `right`. One flow is trained on each cluster; after
     each epoch all points that count are given to the likelier flow. With `held_out` the flows are trained on one half
-    of the points, and the other half counts (as `folds: 2` of the method does).
+    of the points, and the other half counts (as `folds: 2` of the method does). With `watch`, a share, so many points
+    are kept from training, though they count (as `stop: validation` of the method does).
+
+    Where points are kept from training, the mean loss of these under the flow of their cluster says when to stop: no
+    truth is needed for it.
 
     Args:
-        settings: points (in all), dimension, right, held_out, flow, width, epochs, batch, lr (Adam).
+        settings: points (in all), dimension, right, held_out, watch (0 where it is missing), flow, width, epochs,
+            batch, lr (Adam).
         seed: of the points, the first assignment, weights and batches.
         folder: for the table over epochs and its figure.
 
     Returns:
         `purity_first` (of the given assignment), `purity_best` over epochs, `purity_last`, `epoch_best`, and
         `epochs_apart`: after how many epochs the wrong points of cluster 1 were, on average, likelier under flow 2.
+        Where points are kept from training, `purity_stopped` and `epoch_stopped`: at the lowest mean loss of these.
     """
     count = settings["points"]
     x_all, y_all = synthetic.gaussian(2, count // 2, settings["dimension"], seed)
@@ -42,9 +48,10 @@ def cluster_round(settings: dict[str, Any], seed: int, folder: Path) -> dict[str
     draw = Streams(seed).torch("overfitting assignment")
     cluster = torch.where(torch.rand(count, generator=draw) < settings["right"], y, 1 - y)
     trained = torch.ones(count, dtype=torch.bool)
-    if settings["held_out"]:
-        trained[torch.randperm(count, generator=draw)[: count // 2]] = False
-    counted = ~trained if settings["held_out"] else trained
+    kept = count // 2 if settings["held_out"] else int(settings.get("watch", 0.0) * count)
+    if kept:
+        trained[torch.randperm(count, generator=draw)[:kept]] = False
+    counted = ~trained if settings["held_out"] else torch.ones_like(trained)
     flows = []
     for k in range(2):
         built = seeded_build(
@@ -69,12 +76,18 @@ def cluster_round(settings: dict[str, Any], seed: int, folder: Path) -> dict[str
             for k in range(2):
                 row[f"{name}_{k + 1}"] = float(losses[rows, k].mean())
         row["purity"] = purity(y[counted].numpy(), losses[counted].argmin(1).numpy())
+        if kept:
+            row["kept_loss"] = float(losses[~trained].gather(1, cluster[~trained, None]).mean())
         table.append(row)
     frame = pd.DataFrame(table)
     frame.to_csv(folder / "epochs.csv", index=False)
     given = purity(y[counted].numpy(), cluster[counted].numpy())
     draw_round(frame, given, folder / "epochs.png")
-    return {
+    stopped: dict[str, float] = {}
+    if kept:
+        stop = int(np.argmin(frame["kept_loss"].to_numpy()))
+        stopped = {"purity_stopped": float(frame["purity"][stop]), "epoch_stopped": float(frame["epoch"][stop])}
+    return stopped | {
         "purity_first": given,
         "purity_best": float(frame["purity"].max()),
         "purity_last": float(frame["purity"].iloc[-1]),

@@ -37,6 +37,15 @@ def test_table1_keeps_purity_after_every_round(tmp_path):
     assert (tmp_path / "purity-rounds.png").stat().st_size > 5000
 
 
+def test_watched_points_say_when_to_stop(tmp_path):
+    found = cluster_round({**ROUND, "watch": 0.2}, 0, tmp_path)
+    table = pd.read_csv(tmp_path / "epochs.csv")
+    best = table.loc[table["kept_loss"].idxmin()]
+    assert found["epoch_stopped"] == best["epoch"]
+    assert found["purity_stopped"] == pytest.approx(best["purity"])
+    assert "purity_stopped" not in cluster_round(ROUND, 0, tmp_path)
+
+
 @pytest.mark.parametrize("held_out", [False, True])
 def test_a_cluster_round_counts_the_points_it_says(tmp_path, held_out):
     found = cluster_round({**ROUND, "held_out": held_out}, 0, tmp_path)
