@@ -6,8 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from data.prepare import store_folder
+from data.prepared import Manifest, write_prepared
+from flows import places
 from tasks.result import run_result
 from tasks.slots import Slots
 from tests.tasks.runs import go_on, numbers, straight
@@ -82,3 +86,27 @@ def test_cfcl_counts_what_devices_send_each_other(home: Path, small: Callable[..
     between = run.table("links")
     assert between["bytes"].sum() == rounds["bytes_d2d"].sum()
     assert set(between["bytes"][between["round"] == 1]) == {5 * 64}
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_self_supervised_on_natural_clients(home: Path, small: Callable[..., Any], labelled: bool) -> None:
+    """Own images with a client each, without test part: no probe can be had, and alignment is of training images."""
+    generator = np.random.default_rng(0)
+    clients = np.repeat([0, 1, 2], [40, 24, 10])
+    arrays = {"train_x": generator.integers(0, 256, (74, 1, 8, 8), dtype=np.uint8)}
+    if labelled:
+        arrays["train_y"] = generator.integers(0, 2, 74)
+    manifest = Manifest("mine", "image", (1, 8, 8), 2 if labelled else None, 74, 0, source="a test", licence="none")
+    write_prepared(store_folder(places.store(), "mine"), manifest, arrays, {"client": clients})
+    run = straight(
+        small(
+            method={"name": "ssd", "finetune": True},
+            data={"name": "mine", "limit": None},
+            partition={"kind": "by_column", "column": "client"},
+            rounds=2,
+        )
+    )
+    metrics = run_result(run)["metrics"]
+    assert {"uniformity", "uniformity_inter", "uniformity_intra", "alignment"} <= metrics.keys()
+    assert not {"probe", "finetune_1", "knn"} & metrics.keys()
+    assert run.table("clients").groupby("client")["samples"].first().tolist() == [40, 24, 10]
