@@ -243,10 +243,14 @@ class Context:
         Raises:
             MethodError: neither the settings nor the labels say how many.
         """
-        count = self.model.clusters or self.spec.classes
-        if not count:
+        if self.known_clusters is None:
             raise MethodError(f"data set {self.spec.name!r} has no labels to count clusters by: set model.clusters")
-        return count
+        return self.known_clusters
+
+    @property
+    def known_clusters(self) -> int | None:
+        """The number of clusters, where the settings or the labels say it: for methods that can do without."""
+        return self.model.clusters or self.spec.classes or None
 
     def autocast(self) -> torch.autocast:
         """The precision setting as a context for forward passes."""

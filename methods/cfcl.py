@@ -115,7 +115,8 @@ class CFCL(Method):
     def network(self) -> nn.Module:
         """A fresh network with the run's initial weights."""
         c = self.context
-        return seeded(lambda: self.loss.build(build_encoder(c.model.encoder, c.spec.shape), c.clusters), c)
+        clusters = c.clusters if self.settings.loss == "fedcc" else 0  # only FedCC has a head for them
+        return seeded(lambda: self.loss.build(build_encoder(c.model.encoder, c.spec.shape), clusters), c)
 
     def recipe(self) -> Recipe:
         """Resized crop of at least half, flip, Gaussian blur."""
@@ -381,7 +382,7 @@ class CFCL(Method):
             metrics["label_share_variance"] = float((table / table.sum(1, keepdim=True)).var(0, correction=0).mean())
         embed = self.embedder(server)
         if evaluation.final:
-            metrics |= evaluate_features(embed, evaluation, self.context.clusters, self.recipe())
+            metrics |= evaluate_features(embed, evaluation, self.context.known_clusters, self.recipe())
             if "probe" in metrics:
                 metrics["probe_full"] = metrics.pop("probe")
         averaged = len(server.facts["behind"]) == server.facts["clients"]

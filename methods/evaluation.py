@@ -56,7 +56,7 @@ def evaluate_predictor(
 def evaluate_features(
     embed: Callable[[Tensor], Tensor],
     evaluation: Evaluation,
-    clusters: int,
+    clusters: int | None,
     recipe: Recipe | None = None,
     *,
     probe_epochs: int = 50,
@@ -66,7 +66,7 @@ def evaluate_features(
     Args:
         embed: samples x to embeddings (n, d).
         evaluation: what to work on.
-        clusters: c.
+        clusters: c; None where nobody knows how many: K-means is left out then.
         recipe: as for `evaluate_predictor`.
         probe_epochs: as for `evaluate_predictor`.
 
@@ -77,8 +77,10 @@ def evaluate_features(
         MethodError: fewer samples than clusters, or embeddings that are not finite.
     """
     h = torch.cat([embed(x) for x in _batches(evaluation)])
-    found = kmeans(h.float().cpu().numpy(), clusters, evaluation.streams.numpy("evaluate.kmeans"))
-    metrics = _cluster_metrics(found.cluster, clusters, evaluation)
+    metrics = {}
+    if clusters is not None:
+        found = kmeans(h.float().cpu().numpy(), clusters, evaluation.streams.numpy("evaluate.kmeans"))
+        metrics = _cluster_metrics(found.cluster, clusters, evaluation)
     if evaluation.final:
         metrics |= representation_metrics(embed, h, evaluation, recipe, probe_epochs=probe_epochs)
     return metrics

@@ -97,9 +97,9 @@ class SelfSupervised(Method):
         if not evaluation.final:
             return metrics
         metrics |= evaluate_features(
-            embed, evaluation, self.context.clusters, recipe, probe_epochs=self.settings.probe_epochs
+            embed, evaluation, self.context.known_clusters, recipe, probe_epochs=self.settings.probe_epochs
         )
-        if self.settings.finetune and evaluation.data.test_y is not None:
+        if self.settings.finetune and evaluation.data.test_y is not None and len(evaluation.data.test_x):
             for percent in (1, 10):
                 network = self.network()
                 load(network, server.tensors)

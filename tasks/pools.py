@@ -2,8 +2,8 @@
 
 Every pool has `count`, how many requests it works on at once, and `call`, which has a free slot do one request.
 Requests and answers are small dictionaries and tensors stay in files, so that a cluster needs no more than to see the
-run's folder, the prepared data and the partition under the paths that this machine has for them. A request that is
-done twice leaves the same bits.
+run's folder, the prepared data and the partition under the paths that this machine has for them, or a depot
+(`tasks.depot`) where there are copies. A request that is done twice leaves the same bits.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import Any, Protocol
 
 import torch
 
+from data.errors import ShoalError
+from tasks.depot import DepotPool, with_depot
 from tasks.hardware import resolve_slots
 from tasks.settings import SettingsError, WorkersSection
 from tasks.slots import SlotLost, Slots
@@ -58,6 +60,8 @@ def open_pool(workers: WorkersSection, device: str) -> Iterator[Pool]:
             pool = stack.enter_context(ray_pool(workers, device))
         else:
             pool = stack.enter_context(Slots(resolve_slots(workers.slots, device, workers.per_gpu), device))
+        if workers.depot:
+            pool = stack.enter_context(contextlib.closing(DepotPool(pool, workers.depot)))
         yield pool
 
 
@@ -71,10 +75,15 @@ def work(request: dict[str, Any], device: str) -> dict[str, Any]:
     workers: dict[str, Worker] = _here.__dict__.setdefault("workers", {})
     if device not in workers:
         workers[device] = Worker(device)
+    if "depot" in request:
+        try:
+            return with_depot(request, workers[device].handle)
+        except ShoalError as error:
+            return {"error": f"worker {os.uname().nodename}: {error}", "kind": type(error).__name__}
     if not Path(request["run"]).is_dir():
         return {
             "error": f"worker {os.uname().nodename} does not see {request['run']}: runs and data must lie on a file "
-            "system that all workers share, under the same path (set SHOAL_HOME to it)",
+            "system that all workers share, under the same path (set SHOAL_HOME to it), or set workers.depot",
             "kind": "RunError",
         }
     return workers[device].handle(request)

@@ -112,6 +112,11 @@ class WorkersSection(Section):
     resources: dict[str, float] = Field(
         {}, description="dask, ray: what a cohort takes of resources that workers declare"
     )
+    depot: str | None = Field(
+        None,
+        description="dask, ray: any fsspec URL, such as s3://bucket/shoal, by which files reach workers that share "
+        "no file system with this machine",
+    )
     reissue: float = Field(
         0.0,
         ge=0,
@@ -119,6 +124,12 @@ class WorkersSection(Section):
     )
     precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="auto: bf16 on GPUs that have it, else fp32")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: a GPU where there is one")
+
+    @model_validator(mode="after")
+    def _hosts(self) -> WorkersSection:
+        if self.depot and self.runner == "local":
+            raise ValueError("workers.depot is for workers on other hosts: set workers.runner to dask or ray")
+        return self
 
 
 class TrackingSection(Section):

@@ -1,0 +1,117 @@
+"""Workers that see neither the run's folder nor the data: the same bits through a depot."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.codec import StoreError, read_json
+from tasks.depot import Depot, DepotPool, older
+from tasks.pools import open_pool, work
+from tasks.settings import SettingsError
+from tests.tasks.runs import numbers, straight
+from tests.tasks.test_every_method_runs import CASES
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A depot beside the home folder, and an empty cache."""
+    monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
+    return (tmp_path / "depot").as_uri()
+
+
+class Elsewhere:
+    """A worker in this process that is not told where the run's folder is."""
+
+    count = 1
+
+    def __init__(self) -> None:
+        self.seen: set[str] = set()
+
+    def call(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.seen.add(request["do"])
+        nowhere = {key: "/nowhere" for key in ("run", "server") if key in request}
+        return work({**request, **nowhere}, "cpu")
+
+
+@pytest.mark.parametrize("name", ["fedpnp", "cfcl", "fedema"])
+def test_the_same_bits_where_the_runs_folder_is_not_seen(
+    tmp_path: Path, home: Path, small: Make, url: str, name: str
+) -> None:
+    settings = small(**CASES.get(name, {}))
+    whole = straight(settings)
+    there = Elsewhere()
+    pool = DepotPool(there, url)
+    run = straight(settings, pool.call)
+    assert numbers(run) == numbers(whole)
+    assert there.seen == {"train", "evaluate"}
+    (opened,) = (tmp_path / "cache").glob("runs/*/lineage.json")
+    for what in ("data", "partition"):
+        assert Path(read_json(opened)[what]["folder"]).is_relative_to(tmp_path / "cache")
+    depot = Depot(url)
+    states = depot.fs.glob(f"{depot.root}/runs/*/rounds/*/server.safetensors")
+    assert len(states) == 1, "earlier server states are of no more use"
+    assert not depot.fs.glob(f"{depot.root}/runs/*/back/*")
+    assert len(list((tmp_path / "cache").glob("runs/*/rounds/*/server.safetensors"))) == 1
+    pool.close()
+    assert not depot.fs.glob(f"{depot.root}/runs/*")
+    assert depot.fs.glob(f"{depot.root}/data/*/complete")
+
+
+def test_a_dask_cluster_with_a_depot(tmp_path: Path, home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
+    monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
+    depot = (tmp_path / "depot").as_uri()
+    settings = small(rounds=2, workers={"runner": "dask", "slots": 2, "depot": depot})
+    with open_pool(settings.workers, "cpu") as pool:
+        run = straight(settings, pool.call, slots=2)
+    assert numbers(run) == numbers(straight(small(rounds=2)))
+    assert list((tmp_path / "cache" / "runs").iterdir())
+    assert not (tmp_path / "depot" / "runs").exists() or not list((tmp_path / "depot" / "runs").iterdir())
+
+
+def test_an_answer_damaged_on_its_way_is_the_clients_failure(home: Path, small: Make, url: str) -> None:
+    spoilt: list[Path] = []
+
+    class Damaging:
+        count = 1
+
+        def call(self, request: dict[str, Any]) -> dict[str, Any]:
+            answer = work(request, "cpu")
+            if request["do"] == "train" and not spoilt:
+                spoilt.append(next((home / "depot").glob("runs/*/back/*/update-*")))
+                spoilt[0].write_bytes(b"x")
+            return answer
+
+    run = straight(small(rounds=1), DepotPool(Damaging(), url).call)
+    failed = [e for e in run.events() if e["event"] == "client_failed"]
+    assert len(failed) == 1
+    assert "came back from the depot with other bytes" in failed[0]["message"]
+    assert numbers(run) == numbers(straight(small(rounds=1)))
+
+
+def test_a_depot_that_cannot_be_is_named(small: Make, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"workers\.depot: 'nowhere://x' cannot be used"):
+        Depot("nowhere://x")
+    with pytest.raises(SettingsError, match=r"workers\.depot is for workers on other hosts"):
+        small(workers={"depot": "memory://x"})
+    with pytest.raises(StoreError, match=r"the depot file:.* failed at a/b"):
+        Depot((tmp_path / "none").as_uri()).get("a/b", tmp_path / "b")
+
+
+def test_versions_of_the_same_thing() -> None:
+    assert older("rounds/0007/server.safetensors", "rounds/0006/server.safetensors")
+    assert older("memory/3/0007.safetensors", "memory/3/0002.safetensors")
+    assert older("memory/3/inbox/0007-1.safetensors", "memory/3/inbox/0006-2.safetensors")
+    assert not older("memory/3/inbox/0007-1.safetensors", "memory/3/inbox/0007-2.safetensors")
+    assert not older("memory/3/0007.safetensors", "memory/4/0002.safetensors")
+    assert not older("memory/3/0007.safetensors", "memory/3/inbox/0002-1.safetensors")
+    assert not older("rounds/0006/server.safetensors", "rounds/0007/server.safetensors")
+    assert not older("settings.yaml", "settings.yaml")
