@@ -107,14 +107,16 @@ class SSD(OneNetwork):
         made = {"inside": inside, "scale": scale, "basis": subspace_basis(width, s.basis, c.seed)}
         return {name: tensor.to(c.device) for name, tensor in made.items()}
 
+    def seen(self, z: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
+        """Projections (n, d) as a client's loss takes them: unit vectors; with hard separation of its own subspace."""
+        if self.settings.separation == "hard":
+            return confined(z, extra["inside"], extra["basis"])
+        return F.normalize(z, dim=1)
+
     def loss(self, out: Projected, client: Client, extra: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """L = align + beta uniform + gamma DSR + delta distill."""
         s = self.settings
-        if s.separation == "hard":
-            z = confined(out.z, extra["inside"], extra["basis"])
-        else:
-            z = F.normalize(out.z, dim=1)
-        z_a, z_b = z.chunk(2)
+        z_a, z_b = self.seen(out.z, extra).chunk(2)
         align, uniform = align_loss(z_a, z_b), (uniform_loss(z_a) + uniform_loss(z_b)) / 2
         total = align + s.beta * uniform
         numbers = {"loss_align": align, "loss_uniform": uniform}

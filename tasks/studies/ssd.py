@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 from pathlib import Path
 from typing import Any
@@ -10,16 +11,19 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
+from data.augment import normalise
 from data.view import DeviceData
-from methods.representation import probe_accuracy
-from methods.selfsupervised import SelfSupervised
+from methods.local import load, views
+from methods.representation import alignment, probe_accuracy, split_uniformity, uniformity
+from methods.selfsupervised import SEEN, SelfSupervised
+from methods.ssd import SSD
 from tasks.checkpoint import newest_valid
 from tasks.figures import save
 from tasks.represent import prepare_set
 from tasks.result import run_result
 from tasks.runfolder import RunFolder
 from tasks.studies.cfl import each
-from tasks.world import World
+from tasks.world import World, WorldClients
 
 Groups = dict[tuple[str, str], list[RunFolder]]
 
@@ -113,6 +117,53 @@ def seeds_above(study: dict[str, Any], groups: Groups, folder: Path) -> list[dic
                     }
                 )
     return rows
+
+
+def projections(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str, Any]]:
+    """Uniformity and alignment of the projections z, where the poster takes them, next to those of the features.
+
+    Of `SEEN` training samples, each projected as its own client's loss sees it: `z_uniformity` over all pairs,
+    `z_uniformity_inter` over those of different clients, `z_uniformity_intra` over those of one client; `z_alignment`.
+    """
+    judged = functools.cache(judge_projections)
+    names = ("z_uniformity", "z_uniformity_inter", "z_uniformity_intra", "z_alignment")
+    return each(groups, {name: functools.partial(lambda name, run: judged(run.path).get(name), name) for name in names})
+
+
+def judge_projections(path: Path) -> dict[str, float]:
+    """The metrics of `projections` of one run of SSD; of other methods none."""
+    run = RunFolder(path)
+    world, checkpoint = World(run), newest_valid(run)
+    method = world.method
+    if checkpoint is None or not isinstance(method, SSD):
+        return {}
+    server = checkpoint.server
+    network = method.network()
+    load(network, server.tensors)
+    network.eval()
+    recipe = method.recipe()
+    parts, owners, aligned = [], [], []
+    with torch.no_grad():
+        for client in WorldClients(world, server.round, checkpoint.links):
+            streams = world.evaluation(server.round, final=True).streams
+            order = torch.randperm(len(client.train), generator=streams.torch(f"look {client.id}"))
+            mine = client.train.take(order[: max(1, SEEN // world.partition.clients)].to(client.train.index.device))
+            extra = method.prepare(method.broadcast(server, client.id), client)
+            generator = streams.torch(f"views {client.id}", world.data.device)
+            both = torch.cat((normalise(mine.x()), views(mine, torch.arange(len(mine)), recipe, generator)))
+            z = method.seen(network(both.contiguous(memory_format=torch.channels_last)).z, extra)
+            plain, a, b = z.split(len(mine))
+            parts.append(plain)
+            owners.append(torch.full((len(mine),), client.id))
+            aligned.append(alignment(a, b) * len(mine))
+    z, owner = torch.cat(parts), torch.cat(owners)
+    inter, intra = split_uniformity(z, owner.to(z.device))
+    return {
+        "z_uniformity": uniformity(z),
+        "z_uniformity_inter": inter,
+        "z_uniformity_intra": intra,
+        "z_alignment": sum(aligned) / len(z),
+    }
 
 
 def transfer(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str, Any]]:
