@@ -96,7 +96,10 @@ def traffic(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[st
 
 
 def labels_over_rounds(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str, Any]]:
-    """Figure 3c: variance of label counts over steps; and how many of each label every device holds at the end."""
+    """Figure 3c: variance of label counts over steps; and how many of each label every device holds at the end.
+
+    `label_variance_mean` is the mean over all rounds, as in the paper's right panel.
+    """
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     for (row, _), runs in groups.items():
@@ -109,7 +112,9 @@ def labels_over_rounds(study: dict[str, Any], groups: Groups, folder: Path) -> l
     figure.savefig(folder / "label-variance.png", dpi=120)
     for (row, _), runs in groups.items():
         draw_labels(runs[0], folder / f"labels-{''.join(c if c.isalnum() else '-' for c in row.lower())}.png")
-    return []
+    return each(
+        groups, {"label_variance_mean": lambda run: float(run.table("rounds")["label_variance"].dropna().mean())}
+    )
 
 
 def draw_labels(run: RunFolder, path: Path) -> Path:
