@@ -140,13 +140,19 @@ class CFCL(Method):
         vectors = Vectors(network := self.network())
         facts = {
             "step": 0,
-            "next": "push" if s.selection != "none" and edges else "train",
+            "next": self.first(bool(edges)),
             "behind": list(range(count)),
             "averagings": 0,
             "clients": count,
             "edges": [list(edge) for edge in edges],
         }
         return Server({"weights": vectors.flatten(network)}, facts)
+
+    def first(self, linked: bool) -> str:
+        """What a run begins with: reserves are of use to importance alone, a uniform pull needs none."""
+        if not linked or self.settings.selection == "none":
+            return "train"
+        return "push" if self.settings.selection == "cfcl" else "pull"
 
     def live(self, edges: list[list[int]], step: int) -> list[list[int]]:
         """The links that carry something at a local step."""

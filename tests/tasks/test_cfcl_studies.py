@@ -1,0 +1,64 @@
+"""What the CF-CL studies derive from finished runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tasks.runfolder import RunFolder
+from tasks.studies import cfcl
+from tests.tasks.runs import straight
+from tests.tasks.test_every_method_runs import CASES
+
+Groups = dict[tuple[str, str], list[RunFolder]]
+
+
+@pytest.fixture
+def groups(home: Path, small: Callable[..., Any]) -> Groups:
+    """One short run of each selection."""
+    case = CASES["cfcl"]
+    return {
+        (row, "2 labels"): [straight(small(**{**case, "method": {**case["method"], "selection": selection}}))]
+        for row, selection in (("FedAvg", "none"), ("uniform", "uniform"), ("CF-CL", "cfcl"))
+    }
+
+
+def test_figures_and_tables_are_of_the_runs(groups: Groups, tmp_path: Path) -> None:
+    (column,) = {column for _, column in groups}
+    variance = {row["row"]: row["mean"] for row in cfcl.labels_over_rounds({}, groups, tmp_path)}
+    for (row, _), (run,) in groups.items():
+        assert variance[row] == pytest.approx(run.table("rounds")["label_variance"].mean())
+    assert variance["FedAvg"] > variance["uniform"], "what is pulled is of other labels, most of it"
+    moved = {row["row"]: row["mean"] for row in cfcl.traffic({}, groups, tmp_path)}
+    assert moved["FedAvg"] == 0 < moved["uniform"] < moved["CF-CL"], "CF-CL also pushes reserves"
+    cfcl.convergence({}, groups, tmp_path)
+    cfcl.embeddings({}, groups, tmp_path)
+    assert len(pd.read_csv(tmp_path / "exchange.csv")) == len(cfcl.exchange_table(groups["CF-CL", column][0]))
+    for name in ("convergence", "graph", "label-variance", "labels-cf-cl", "embeddings"):
+        assert (tmp_path / f"{name}.png").stat().st_size > 5000, name
+
+
+def test_steps_and_delay_until_uniforms_final_accuracy(
+    groups: Groups, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Uniform ends at 0.7: it reached that after 20 steps, CF-CL after 10, FedAvg never."""
+    probes = {"FedAvg": [0.5, 0.6, 0.6], "uniform": [0.6, 0.7, 0.7], "CF-CL": [0.7, 0.6, 0.7]}
+    by_run = {runs[0].name: probes[row] for (row, _), runs in groups.items()}
+    monkeypatch.setattr(
+        cfcl,
+        "curve",
+        lambda run: pd.DataFrame({"step": [10, 20, 30], "probe": by_run[run.name], "delay": [1.0, 2.0, 3.0]}),
+    )
+    monkeypatch.setattr(cfcl, "run_result", lambda run: {"metrics": {"probe": by_run[run.name][-1]}})
+    rows = cfcl.convergence({}, groups, tmp_path)
+    found = {(row["row"], row["metric"]): row["mean"] for row in rows}
+    assert found == {
+        ("uniform", "steps_to_uniform"): 20,
+        ("uniform", "delay_to_uniform"): 2.0,
+        ("CF-CL", "steps_to_uniform"): 10,
+        ("CF-CL", "delay_to_uniform"): 1.0,
+    }
