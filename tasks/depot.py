@@ -125,8 +125,11 @@ class Depot:
 
 
 def older(path: str, other: str) -> bool:
-    """Whether `other` is an earlier version of `path`: of the server state, of a client's memory or inbox."""
-    versions = [re.fullmatch(r"(rounds/|memory/\d+/(?:inbox/)?)(\d+)\b.*", p) for p in (path, other)]
+    """Whether `other` is an earlier version of `path`: of the server state, or of a client's memory.
+
+    Letters have no versions: a client that sits out some rounds reads those of all of them at once.
+    """
+    versions = [re.fullmatch(r"(rounds/|memory/\d+/)(\d+)\b.*", p) for p in (path, other)]
     mine, its = versions
     return bool(mine and its and mine[1] == its[1] and int(its[2]) < int(mine[2]))
 
@@ -236,7 +239,10 @@ def wanted(run: RunFolder, request: dict[str, Any]) -> dict[str, Path]:
 
 
 def cache() -> Path:
-    """Where a worker keeps what it took from a depot: SHOAL_CACHE, or a folder of the user's among temporary files."""
+    """Where a worker keeps what it took from a depot: SHOAL_CACHE, or a folder of the user's among temporary files.
+
+    While no run is at work it may be deleted: what is missing is taken again.
+    """
     value = os.environ.get(CACHE_VARIABLE)
     return Path(value) if value else Path(tempfile.gettempdir()) / f"shoal-cache-{getpass.getuser()}"
 

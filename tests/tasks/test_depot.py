@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 
+from methods.base import Clients, Evaluation, Server
+from methods.registry import METHODS
 from tasks.codec import StoreError, read_json
 from tasks.depot import Depot, DepotPool, older
 from tasks.pools import open_pool, work
 from tasks.settings import SettingsError
 from tests.tasks.runs import numbers, straight
 from tests.tasks.test_every_method_runs import CASES
+from tests.tasks.test_peers import Ring, _sections
 
 Make = Callable[..., Any]
 
@@ -65,6 +68,30 @@ def test_the_same_bits_where_the_runs_folder_is_not_seen(
     assert depot.fs.glob(f"{depot.root}/data/*/complete")
 
 
+def test_letters_of_several_rounds_wait_for_a_client_that_sits_out(
+    tmp_path: Path, home: Path, small: Make, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Patient(Ring):
+        def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
+            return {"sum": float(server.tensors["sum"])}
+
+    monkeypatch.setitem(METHODS, "fedcc", Patient)
+    monkeypatch.setattr("tasks.settings.Settings.dataclass", lambda self, key: _sections(self, key))
+    settings = small(
+        method={"name": "fedcc"}, partition={"clients": 5}, participation={"fraction": 0.4}, rounds=8, seed=0
+    )
+    inboxes: list[list[str]] = []
+
+    def watch(request: dict[str, Any]) -> dict[str, Any]:
+        inboxes.extend(entry["inbox"] for entry in request.get("clients", []))
+        return pool.call(request)
+
+    pool = DepotPool(Elsewhere(), url)
+    run = straight(settings, watch)
+    assert max(map(len, inboxes)) > 1, "nobody sat out while letters came"
+    assert numbers(run) == numbers(straight(settings))
+
+
 def test_a_dask_cluster_with_a_depot(tmp_path: Path, home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
     monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
@@ -109,8 +136,7 @@ def test_a_depot_that_cannot_be_is_named(small: Make, tmp_path: Path) -> None:
 def test_versions_of_the_same_thing() -> None:
     assert older("rounds/0007/server.safetensors", "rounds/0006/server.safetensors")
     assert older("memory/3/0007.safetensors", "memory/3/0002.safetensors")
-    assert older("memory/3/inbox/0007-1.safetensors", "memory/3/inbox/0006-2.safetensors")
-    assert not older("memory/3/inbox/0007-1.safetensors", "memory/3/inbox/0007-2.safetensors")
+    assert not older("memory/3/inbox/0007-1.safetensors", "memory/3/inbox/0006-2.safetensors"), "both are still unread"
     assert not older("memory/3/0007.safetensors", "memory/4/0002.safetensors")
     assert not older("memory/3/0007.safetensors", "memory/3/inbox/0002-1.safetensors")
     assert not older("rounds/0006/server.safetensors", "rounds/0007/server.safetensors")
