@@ -41,7 +41,7 @@ from methods.base import (
     Update,
 )
 from methods.cfcl_losses import local_loss
-from methods.cfcl_memory import NOBODY, at_hand, consented, only, package, read_inbox
+from methods.cfcl_memory import NOBODY, at_hand, consented, label_counts, only, package, read_inbox
 from methods.evaluation import embed_with, evaluate_features, features_only
 from methods.local import build_optimiser, run_steps, seeded, view_recipe
 from methods.optimiser_state import optimiser_tensors, restore_optimiser
@@ -377,13 +377,7 @@ class CFCL(Method):
         metrics = {"step": float(server.facts["step"])}
         data = evaluation.data
         if data.train_y is not None:
-            counts = []
-            for client in clients:
-                memory = dict(client.memory)
-                read_inbox(client, memory)
-                y = at_hand(client.train, memory.get("pulled", NOBODY)).y().cpu()
-                counts.append(torch.bincount(y, minlength=data.spec.classes or 0).double())
-            table = torch.stack(counts)
+            table = label_counts(clients, data.spec.classes or 0)
             metrics["label_variance"] = float(table.var(0, correction=0).mean())
             metrics["label_share_variance"] = float((table / table.sum(1, keepdim=True)).var(0, correction=0).mean())
         embed = self.embedder(server)

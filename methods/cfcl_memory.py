@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from data.view import Samples
-from methods.base import Client, Message, Tensors
+from methods.base import Client, Clients, Message, Tensors
 
 NOBODY = torch.zeros(0, 2, dtype=torch.int64)
 
@@ -77,3 +77,14 @@ def consented(positions: Tensor, limit: int | None, memory: Tensors, rng: np.ran
         positions = positions[torch.from_numpy(np.sort(rng.choice(len(positions), left, replace=False)))]
     memory["shared"] = torch.tensor(done + len(positions))
     return positions
+
+
+def label_counts(clients: Clients, classes: int) -> Tensor:
+    """How many samples of each label every device has at hand, float64 (devices, classes): also what is on its way."""
+    counts = []
+    for client in clients:
+        memory = dict(client.memory)
+        read_inbox(client, memory)
+        y = at_hand(client.train, memory.get("pulled", NOBODY)).y().cpu()
+        counts.append(torch.bincount(y, minlength=classes).double())
+    return torch.stack(counts)
