@@ -62,6 +62,13 @@ class CFLSettings:
     similarity: Literal["updates", "gradients", "both"] = setting(
         "updates", "what cosines are of: updates, full gradients, or updates with the gap of gradients logged beside"
     )
+    history: float = setting(
+        0.0,
+        "cosines are of each client's updates summed over rounds, one round back counting this much, two its square; "
+        "0: of this round's alone, as in the paper",
+        ge=0,
+        lt=1,
+    )
     weighting: Literal["samples", "uniform"] = setting("samples", "cluster mean by number of samples, or 1/|c|")
     permute: bool = setting(False, "clients hide which number is which behind a shared permutation (eq. 45)")
     adversaries: int = setting(0, "so many clients, the last ones, send false updates", ge=0)
@@ -82,6 +89,8 @@ class CFL(Supervised):
         super().__init__(settings, context)
         if settings.criterion == "schedule" and not settings.schedule:
             raise MethodError("method.criterion schedule needs method.schedule: the rounds, for example [50, 100, 150]")
+        if settings.history and settings.similarity == "gradients":
+            raise MethodError("method.history is of updates; with method.similarity gradients set it to 0")
         if 0 < settings.outliers < 1:
             raise MethodError(
                 f"method.outliers is {settings.outliers}: below 1 it would cut off updates shorter than the median; "
@@ -171,6 +180,8 @@ class CFL(Supervised):
             elif not known and self.present(client, round):
                 tree.join(client)
         by_client = {update.client: update for update in updates}
+        if self.settings.history:
+            tensors["past"] = self.add_up(server, by_client)
         for client in sorted(tree.walking.keys() & by_client.keys()):
             update = by_client.pop(client).message.tensors["update"]
             found = branch_similarities(tree, tensors, tree.walking[client], update, server.facts["size"])
@@ -181,7 +192,7 @@ class CFL(Supervised):
             active = [c for c in leaf.clients if c in by_client]
             if not active:
                 continue
-            entry = self.measure(active, by_client, server.facts)
+            entry = self.measure(active, by_client, server.facts, tensors.get("past"))
             peak = max(peak, entry["median_norm"])
             groups = self.split(tree, leaf.id, entry, active, round, peak)
             parts = {leaf.id: active}
@@ -197,6 +208,19 @@ class CFL(Supervised):
             log.append({k: v for k, v in entry.items() if k not in ("alpha", "groups")} | {"node": leaf.id})
         return server.next(tensors, {**server.facts, **tree.facts(), "peak": peak, "log": log})
 
+    def add_up(self, server: Server, by_client: dict[int, Update]) -> Tensor:
+        """Each client's updates so far, older ones counting less, float32 (clients, p); zeros for who never sent any.
+
+        Once a client holds few samples, what it pulls towards swings from round to round with what the others have
+        just taught the model; the swings cancel in the sum, what the client's group shares does not.
+        """
+        size = server.facts["size"]
+        past = server.tensors.get("past")
+        past = torch.zeros(server.facts["clients"], size) if past is None else past.clone()
+        for client, update in by_client.items():
+            past[client] = self.settings.history * past[client] + update.message.tensors["update"][:size]
+        return past
+
     def mean(self, group: list[int], by_client: dict[int, Update]) -> Tensor:
         """The mean update of some clients."""
         uniform = self.settings.weighting == "uniform"
@@ -205,8 +229,14 @@ class CFL(Supervised):
             (by_client[c].message.tensors["update"] for c in group), [size / sum(sizes) for size in sizes]
         )
 
-    def measure(self, active: list[int], by_client: dict[int, Update], facts: dict[str, Any]) -> dict[str, Any]:
-        """Norms, similarities, best bipartition and, where the truth is planted, separation gaps of one cluster."""
+    def measure(
+        self, active: list[int], by_client: dict[int, Update], facts: dict[str, Any], past: Tensor | None = None
+    ) -> dict[str, Any]:
+        """Norms, similarities, best bipartition and, where the truth is planted, separation gaps of one cluster.
+
+        Norms are of this round's updates; similarities of `past` (clients, p) where it is given, and then `gap_round`
+        is the gap of this round's updates alone.
+        """
         s, size = self.settings, facts["size"]
         rows = torch.stack([by_client[c].message.tensors["update"][:size] for c in active])
         norms = rows.double().norm(dim=1)
@@ -221,7 +251,7 @@ class CFL(Supervised):
             entry["outliers"] = [c for c, cut in zip(active, far.tolist(), strict=True) if cut]
         if len(active) < 2:
             return entry
-        alphas = {"updates": cosine_matrix(rows)}
+        alphas = {"updates": cosine_matrix(rows if past is None else past[active])}
         if s.similarity != "updates":
             alphas["gradients"] = cosine_matrix(torch.stack([by_client[c].message.tensors["gradient"] for c in active]))
         used = "gradients" if s.similarity == "gradients" else "updates"
@@ -230,6 +260,8 @@ class CFL(Supervised):
         truth = np.array(facts["truth"])[active] if facts["truth"] else None
         if truth is not None and not s.adversaries:
             entry["gap"] = separation_gap(alphas[used], truth)
+            if past is not None:
+                entry["gap_round"] = separation_gap(cosine_matrix(rows), truth)
             if s.similarity == "both":
                 entry["gap_gradients"] = separation_gap(alphas["gradients"], truth)
         return entry
@@ -295,10 +327,10 @@ class CFL(Supervised):
                     loss = sum(s.loss for s in inside) / sum(s.number for s in inside)
                     metrics[f"perplexity/{leaf.id}"] = math.exp(min(loss, 50.0))
         for entry in server.facts["log"]:
-            for key in ("mean_norm", "max_norm", "cross", "gap", "gap_gradients"):
+            for key in ("mean_norm", "max_norm", "cross", "gap", "gap_round", "gap_gradients"):
                 if key in entry:
                     metrics[f"{key}/{entry['node']}"] = entry[key]
-        for key in ("gap", "gap_gradients"):
+        for key in ("gap", "gap_round", "gap_gradients"):
             gaps = [entry[key] for entry in server.facts["log"] if key in entry]
             if gaps:
                 metrics[key] = max(gaps)

@@ -119,6 +119,34 @@ def test_a_rule_on_lengths_that_would_cut_everybody_off_is_refused(world):
     assert world.method("cfl", outliers=0).settings.outliers == 0
 
 
+def test_history_sums_updates_and_finds_what_one_round_hides(world):
+    """Swings of length 3 that cancel over two rounds hide the groups in each round alone."""
+    pull = directions(2, 3, 60, noise=0.0)
+    swing = 3 * directions(3, 2, 60, seed=1, noise=0.0)[[0, 2, 4, 1, 3, 5]]
+    rounds = (pull + swing, pull - swing)
+    plain = world.method("cfl", criterion="schedule", schedule=(2,), gamma_max=0.0)
+    server = start(plain, 6, (0, 0, 0, 1, 1, 1))
+    for rows in rounds:
+        server = a_round(plain, server, rows)
+    assert server.facts["log"][0]["gap"] < 0
+    assert leaves(server) != [(0, 1, 2), (3, 4, 5)]
+    assert "past" not in server.tensors
+    method = world.method("cfl", criterion="schedule", schedule=(2,), gamma_max=0.0, history=0.99)
+    server = start(method, 6, (0, 0, 0, 1, 1, 1))
+    for rows in rounds:
+        server = a_round(method, server, rows)
+    torch.testing.assert_close(server.tensors["past"][:, :60], 0.99 * rounds[0] + rounds[1])
+    assert server.facts["log"][0]["gap"] > 0 > server.facts["log"][0]["gap_round"]
+    assert leaves(server) == [(0, 1, 2), (3, 4, 5)]
+    again = a_round(method, server, rounds[0][:2], (0, 1))
+    torch.testing.assert_close(again.tensors["past"][2:], server.tensors["past"][2:])
+
+
+def test_history_of_gradients_is_refused(world):
+    with pytest.raises(MethodError, match=r"method\.history is of updates"):
+        world.method("cfl", history=0.5, similarity="gradients")
+
+
 def test_a_cluster_with_somebody_missing_is_not_split(world):
     method = world.method("cfl", criterion="schedule", schedule=(1, 2))
     rows = directions(2, 3, 20)
