@@ -53,6 +53,7 @@ bench: setup
 	env -u OMP_NUM_THREADS $(BIN)/python -m benchmarks.peers --json results/bench/peers.json \
 	  $$(test -e $(PEERS)/.installed && echo --peers $(PEERS)/bin/python) > results/bench/peers.md
 	$(BIN)/python -m benchmarks.many_clients --plot results/bench/clients.png > results/bench/clients.md
+	$(BIN)/python -m benchmarks.orchestration > results/bench/orchestration.md
 	$(BIN)/python -m benchmarks.steps > results/bench/steps.md
 	$(BIN)/python -m benchmarks.profile_round > results/bench/profile.md
 	cat results/bench/*.md

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.engines import batched, plain
+from benchmarks.orchestration import beside_training
 from benchmarks.peers import table
 from benchmarks.shoal_run import prepare_workload, settings_of
 from benchmarks.workload import Workload
@@ -42,3 +43,15 @@ def test_the_table_has_ratios() -> None:
         {"engine": "Shoal, 2 slots", "clients_per_s": 15.0, **row},
     ]
     assert "over that of plain torch, 1 thread: 1.50" in table({"rows": rows})
+
+
+def test_what_is_beside_training_is_counted_from_end_to_end() -> None:
+    rounds = [
+        {"round": r, "clients": 4, "finished_at": end, "seconds_aggregate": 0.02}
+        for r, end in enumerate((10.0, 14.2, 18.1, 30.0), start=1)
+    ]
+    first, second = beside_training(rounds, {1: 4.0, 2: 4.0, 3: 3.0, 4: 4.0})
+    assert abs(first["ms_a_client"] - 50) < 1e-6
+    assert abs(first["share"] - 0.2 / 4.2) < 1e-9
+    assert abs(second["rest_s"] - 0.9) < 1e-9
+    assert second["client_s"] == 0.75
