@@ -25,6 +25,7 @@ from methods.base import (
     Evaluation,
     Federation,
     Message,
+    MethodError,
     Server,
     Tensors,
     Update,
@@ -42,6 +43,10 @@ class UIFCASettings(FlowSettings):
     comm_rounds: int = setting(100, "communication rounds tau of a cluster round", ge=1)
     warm_start: bool = setting(False, "begin a cluster round from the last one's flows instead of the common start")
     init: Literal["random", "kfed"] = setting("random", "the first assignment: random, or k-FED's")
+    tries: int = setting(
+        1, "random first assignments, each tried for `trial` cluster rounds; the one with the lowest loss goes on", ge=1
+    )
+    trial: int = setting(4, "cluster rounds of a try; all of them count in cluster_rounds", ge=1)
     stop: Literal["none", "validation"] = setting(
         "none",
         "against over-fitting: validation keeps each flow of the communication round with the best held-out loss",
@@ -58,22 +63,39 @@ class UIFCASettings(FlowSettings):
 
 
 class UIFCA(FlowMethod):
-    """UIFCA as a method. Server facts: `cluster_round` and `comm_round` done, `phase` (centres or learn)."""
+    """UIFCA as a method.
+
+    Server facts: `cluster_round` and `comm_round` done; `phase`: centres (k-FED's), learn, or judge (how well a try
+    did); `began`: the cluster round with which the present try began; `tried`: loss of each try so far, and whether it
+    had settled; `chosen`: the one that goes on, -1 before.
+    """
 
     name = "uifca"
     Settings = UIFCASettings
     settings: UIFCASettings
 
+    def __init__(self, settings: UIFCASettings, context: Any) -> None:
+        super().__init__(settings, context)
+        s = settings
+        if s.tries > 1 and (s.init != "random" or s.folds > 1):
+            raise MethodError("method.tries is of random first assignments without folds: set init random and folds 1")
+        if s.tries > 1 and s.tries * s.trial >= s.cluster_rounds:
+            raise MethodError(
+                f"method.tries {s.tries} of {s.trial} cluster rounds each leave none of cluster_rounds "
+                f"{s.cluster_rounds}: lower tries or trial"
+            )
+
     def init_server(self, federation: Federation) -> Server:
         """K starts; with `init: kfed` the first round gathers local centres."""
         phase = "centres" if self.settings.init == "kfed" else "learn"
         facts = {"phase": phase, "cluster_round": 0, "comm_round": 0, "still": 0, "empty": [], "diverged": []}
-        facts["changed"] = -1
+        facts |= {"changed": -1, "began": 0, "tried": [], "chosen": -1}
         return Server({"flows": self.starts()}, facts)
 
     def broadcast(self, server: Server, client: int) -> Message:
         """The flows; at the start of a cluster round clients assign anew by them."""
-        facts = {key: server.facts[key] for key in ("phase", "cluster_round", "comm_round")}
+        facts = {key: server.facts[key] for key in ("phase", "cluster_round", "comm_round", "began", "chosen")}
+        facts["try"] = len(server.facts["tried"])
         if facts["phase"] == "centres":
             return Message(facts=facts)
         tensors = {"flows": server.tensors["flows"]}
@@ -93,6 +115,11 @@ class UIFCA(FlowMethod):
             return Update(Message({"centres": centres}), memory={"local": local})
         flows = message.tensors["flows"]
         assignment, changed = self.assign(message, client)
+        if facts["phase"] == "judge":
+            losses = self.losses(flows, client.train, client.streams).nan_to_num(nan=1e30, posinf=1e30)
+            loss = float(losses.gather(1, assignment[:, None]).double().sum())
+            judged = {"loss": loss, "count": len(assignment), "changed": changed}
+            return Update(Message({}, judged), memory={**client.memory, f"try/{facts['try']}": assignment})
         held = self.held_out(client, facts["cluster_round"])
         if facts["comm_round"] == 0 and not s.warm_start:
             # Clients know the seed of the starts: they need not travel.
@@ -123,7 +150,8 @@ class UIFCA(FlowMethod):
                 f"client {client.id}: every flow diverged in round {client.streams.round}; lower local.lr"
             )
         metrics = {"loss": total / trained, "changed": float(changed), "trained": float(trained)}
-        return Update(Message(tensors, sent), memory={"assignment": assignment}, metrics=metrics)
+        memory = {key: value for key, value in client.memory.items() if facts["chosen"] < 0 and key.startswith("try/")}
+        return Update(Message(tensors, sent), memory={**memory, "assignment": assignment}, metrics=metrics)
 
     def held_out(self, client: Client, cluster_round: int) -> Tensor:
         """Positions that no flow is trained on in a cluster round (0-based): int64, in ascending order with `folds`."""
@@ -138,18 +166,21 @@ class UIFCA(FlowMethod):
 
     def assign(self, message: Message, client: Client) -> tuple[Tensor, int]:
         """The cluster of each point, int64 (n,), and how many changed; only a cluster round's start changes any."""
-        before = client.memory.get("assignment")
-        if before is None:
+        facts, before = message.facts, client.memory.get("assignment")
+        if facts["chosen"] >= 0 and (own := client.memory.get(f"try/{facts['chosen']}")) is not None:
+            return own, len(own)
+        begins = facts["comm_round"] == 0
+        if before is None or (begins and facts["phase"] == "learn" and facts["cluster_round"] == facts["began"]):
             # Whoever was not there at the start begins at random, like the rest.
             if "labels" in message.tensors and "local" in client.memory:
                 return message.tensors["labels"][client.memory["local"]], len(client.train)
             clusters = self.context.clusters
             draw = torch.randint(clusters, (len(client.train),), generator=client.streams.torch("assignment"))
             return draw.to(client.train.index.device), len(client.train)
-        if message.facts["comm_round"] or message.facts["cluster_round"] == 0:
+        if not begins:
             return before, 0
         after = before.clone()
-        free = self.reassigned(client, message.facts["cluster_round"] - 1)
+        free = self.reassigned(client, facts["cluster_round"] - 1)
         losses = self.losses(message.tensors["flows"], client.train.take(free), client.streams)
         after[free] = losses.nan_to_num(nan=float("inf")).argmin(1)
         return after, int((after != before).sum())
@@ -168,6 +199,8 @@ class UIFCA(FlowMethod):
             tensors = gather_centres(updates, self.context.clusters, 10, rng)
             del tensors["centres"]
             return server.next({**server.tensors, **tensors}, {**facts, "phase": "learn"})
+        if facts["phase"] == "judge":
+            return self.judged(server, updates)
         begins = facts["comm_round"] == 0
         starts = server.tensors["flows"] if s.warm_start or not begins else self.starts()
         means = [WeightedMean() for _ in starts]
@@ -192,11 +225,12 @@ class UIFCA(FlowMethod):
         facts["empty"] = [k for k, n in enumerate(points) if not n]
         facts["diverged"] = [k for k, n in enumerate(counts) if not n and points[k]]
         facts["changed"] = changed if begins else facts["changed"]
-        tensors = {"flows": flows}
+        kept = {key: value for key, value in server.tensors.items() if key.startswith("try/")}
+        tensors = {**kept, "flows": flows}
         if s.stop == "validation":
             tensors |= self.best(server, starts, held, begins)
         facts["comm_round"] += 1
-        if begins and facts["cluster_round"] > 0:
+        if begins and facts["cluster_round"] > facts["began"]:
             facts["still"] = 0 if changed else facts["still"] + 1
         # Each part of the points must have had its turn.
         settled = begins and facts["still"] >= s.folds
@@ -209,8 +243,29 @@ class UIFCA(FlowMethod):
             facts["comm_round"] = 0
             if s.stop == "validation":
                 tensors["flows"] = tensors["best"]
+        if s.tries > 1 and facts["chosen"] < 0:
+            if settled or facts["cluster_round"] - facts["began"] == s.trial:
+                facts["phase"] = "judge"
+            return server.next(tensors, facts)
         finished = settled or facts["cluster_round"] == s.cluster_rounds
         return server.next(tensors, facts, finished=finished)
+
+    def judged(self, server: Server, updates: Iterable[Update]) -> Server:
+        """After a try: the next one from the common starts, or, after the last, the best goes on."""
+        facts = dict(server.facts)
+        sent = [update.message.facts for update in updates]
+        loss = sum(one["loss"] for one in sent) / sum(one["count"] for one in sent)
+        changed = sum(one["changed"] for one in sent)
+        tried = [*facts["tried"], [loss, not changed]]
+        facts |= {"tried": tried, "phase": "learn", "comm_round": 0, "still": 0, "changed": changed}
+        facts["began"] = facts["cluster_round"]
+        tensors = {key: value for key, value in server.tensors.items() if key.startswith("try/")}
+        tensors[f"try/{len(tried) - 1}"] = server.tensors["flows"]
+        if len(tried) < self.settings.tries:
+            return server.next({**tensors, "flows": self.starts()}, facts)
+        best = min(range(len(tried)), key=lambda k: tried[k][0])
+        facts["chosen"] = best
+        return server.next({"flows": tensors[f"try/{best}"]}, facts, finished=tried[best][1])
 
     def restarts(self, rows: Tensor) -> Sequence[Tensor]:
         """Where a flow that nobody trained goes on: at its start."""

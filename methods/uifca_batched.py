@@ -8,7 +8,7 @@ The inverse follows A by Newton's iteration, one per step, and is computed anew 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -54,6 +54,8 @@ def run_batched(
     steps: int,
     assignment: Tensor | None = None,
     first_round: int = 1,
+    tries: int = 1,
+    trial: int = 4,
 ) -> AffineRun:
     """Run UIFCA on clients with equally many points.
 
@@ -66,31 +68,75 @@ def run_batched(
         cluster_rounds, comm_rounds, steps: T, tau and M; fewer cluster rounds where no assignment changes.
         assignment: the first one, int64 (clients, points); None: random.
         first_round: the engine's number of the first communication round.
+        tries, trial: as `UIFCASettings`; with an `assignment` there is one try.
+
+    Raises:
+        ValueError: the tries leave none of the cluster rounds.
     """
-    clients, count = x.shape[:2]
-    clusters = len(starts)
-    if assignment is None:
-        assignment = torch.stack(
+    if tries > 1 and tries * trial >= cluster_rounds:
+        raise ValueError(f"{tries} tries of {trial} cluster rounds leave none of {cluster_rounds}")
+    learn = _Learner(x, starts, seed, lr, batch, comm_rounds, steps, first_round)
+    if assignment is not None or tries == 1:
+        return learn.run(learn.draw() if assignment is None else assignment, cluster_rounds, last=True)
+    tried = []
+    for _ in range(tries):
+        run = learn.run(learn.draw(), trial)
+        loss = affine_losses(run.flows, x).nan_to_num(nan=float("inf")).amin(-1).double().mean()
+        tried.append((float(loss), run))
+    spent = sum(run.cluster_rounds for _, run in tried)
+    best = min(tried, key=lambda pair: pair[0])[1]
+    if torch.equal(best.assignments[-2], best.assignment):
+        return replace(best, cluster_rounds=spent)
+    run = learn.run(best.assignment, cluster_rounds - spent, last=True)
+    return replace(run, assignments=best.assignments + run.assignments[1:], cluster_rounds=spent + run.cluster_rounds)
+
+
+@dataclass
+class _Learner:
+    """Cluster rounds from any assignment; `round` counts communication rounds as the engine does."""
+
+    x: Tensor
+    starts: Tensor
+    seed: int
+    lr: float
+    batch: int
+    comm_rounds: int
+    steps: int
+    round: int
+
+    def draw(self) -> Tensor:
+        """A random assignment, int64 (clients, points)."""
+        clients, count = self.x.shape[:2]
+        return torch.stack(
             [
-                torch.randint(clusters, (count,), generator=Streams(seed, first_round, i).torch("assignment"))
+                torch.randint(
+                    len(self.starts), (count,), generator=Streams(self.seed, self.round, i).torch("assignment")
+                )
                 for i in range(clients)
             ]
         )
-    history = [assignment]
-    flows, done = starts, 0
-    for t in range(cluster_rounds):
-        flows = starts
-        parts = _by_cluster(x, assignment, clusters)
-        for c in range(comm_rounds):
-            round = first_round + t * comm_rounds + c
-            flows = _communication_round(parts, flows, seed, round, lr, batch, steps, starts)
-        done += 1
-        after = affine_losses(flows, x).nan_to_num(nan=float("inf")).argmin(-1)
-        history.append(after)
-        if torch.equal(after, assignment):
-            break
-        assignment = after
-    return AffineRun(flows, history[-1], tuple(history), done)
+
+    def run(self, assignment: Tensor, cluster_rounds: int, last: bool = False) -> AffineRun:
+        """At most so many cluster rounds, until no assignment changes; where not `last`, a round of judging follows."""
+        history, flows, done = [assignment], self.starts, 0
+        while done < cluster_rounds:
+            flows = self.starts
+            parts = _by_cluster(self.x, assignment, len(flows))
+            for _ in range(self.comm_rounds):
+                flows = _communication_round(
+                    parts, flows, self.seed, self.round, self.lr, self.batch, self.steps, self.starts
+                )
+                self.round += 1
+            done += 1
+            after = affine_losses(flows, self.x).nan_to_num(nan=float("inf")).argmin(-1)
+            history.append(after)
+            if torch.equal(after, assignment):
+                # The engine hears of it in the round after.
+                self.round += done < cluster_rounds
+                break
+            assignment = after
+        self.round += not last
+        return AffineRun(flows, history[-1], tuple(history), done)
 
 
 def _by_cluster(x: Tensor, assignment: Tensor, clusters: int) -> dict[tuple[int, int], Tensor]:

@@ -86,6 +86,50 @@ def test_the_batched_computation_equals_the_loop(blobs):
         assert torch.equal(found.assignments[2][k], memory[k]["assignment"]), "made at the third round's start"
 
 
+def test_tries_in_the_batched_computation_equal_those_of_the_loop(blobs):
+    """Three tries of two cluster rounds, whose best goes on to the sixth's end or until it settles."""
+    uifca = method(blobs, lr=1e-3, cluster_rounds=9, comm_rounds=3, steps=20, tries=3, trial=2)
+    server, memory = play(blobs, uifca, 60)
+    found = run_batched(
+        blobs.train_x.view(CLIENTS, POINTS, D),
+        uifca.starts(),
+        seed=0,
+        lr=1e-3,
+        batch=20,
+        cluster_rounds=9,
+        comm_rounds=3,
+        steps=20,
+        tries=3,
+        trial=2,
+    )
+    assert server.finished
+    assert found.cluster_rounds == server.facts["cluster_round"]
+    torch.testing.assert_close(found.flows, server.tensors["flows"], rtol=1e-4, atol=1e-5)
+    losses = [loss for loss, _ in server.facts["tried"]]
+    assert len(set(losses)) == 3, "every try began elsewhere"
+    assert server.facts["chosen"] == losses.index(min(losses))
+    assert not any(key.startswith("try/") for kept in (server.tensors, *memory) for key in kept)
+    # What the chosen try began with is its own, not that of the last one.
+    alone = run_batched(
+        blobs.train_x.view(CLIENTS, POINTS, D),
+        uifca.starts(),
+        seed=0,
+        lr=1e-3,
+        batch=20,
+        cluster_rounds=2,
+        comm_rounds=3,
+        steps=20,
+    )
+    assert torch.equal(alone.assignments[0], found.assignments[0]) == (server.facts["chosen"] == 0)
+
+
+def test_tries_that_leave_no_cluster_round_are_refused(blobs):
+    with pytest.raises(MethodError, match=r"method\.tries 3 of 4 cluster rounds"):
+        method(blobs, cluster_rounds=12, tries=3, trial=4)
+    with pytest.raises(MethodError, match="init random and folds 1"):
+        method(blobs, cluster_rounds=20, tries=3, init="kfed")
+
+
 def test_planted_blobs_are_found_exactly(blobs):
     uifca = method(blobs, lr=3e-3, cluster_rounds=20, comm_rounds=10, steps=10)
     server, memory = play(blobs, uifca, 200)
