@@ -17,6 +17,7 @@ import re
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -31,6 +32,8 @@ from tasks.settings import SettingsError
 CACHE_VARIABLE = "SHOAL_CACHE"
 COMPLETE = "complete"
 """The file that is put last into a folder of data: without it the others may be missing."""
+UNUSED_DAYS = 7
+"""After so long a worker forgets a run, data or a partition that nobody asked it for."""
 
 
 class Calls(Protocol):
@@ -241,7 +244,8 @@ def wanted(run: RunFolder, request: dict[str, Any]) -> dict[str, Path]:
 def cache() -> Path:
     """Where a worker keeps what it took from a depot: SHOAL_CACHE, or a folder of the user's among temporary files.
 
-    While no run is at work it may be deleted: what is missing is taken again.
+    While no run is at work it may be deleted: what is missing is taken again. Of itself it loses what was not used for
+    `UNUSED_DAYS`, when a run comes that is new here.
     """
     value = os.environ.get(CACHE_VARIABLE)
     return Path(value) if value else Path(tempfile.gettempdir()) / f"shoal-cache-{getpass.getuser()}"
@@ -286,9 +290,12 @@ def with_depot(request: dict[str, Any], handle: Callable[[dict[str, Any]], dict[
 
 def open_here(depot: Depot, place: Path, parcel: dict[str, Any]) -> None:
     """Data, partition and settings of a run, as if it had been started on this host."""
-    if (place / "lineage.json").exists():
-        return
     folders = {what: cache() / what / parcel[what] for what in ("data", "partition")}
+    if (place / "lineage.json").exists():
+        for folder in (place, *folders.values()):
+            os.utime(folder)
+        return
+    forget_unused(cache())
     for what, folder in folders.items():
         depot.get_folder(f"{what}/{parcel[what]}", folder)
     depot.get(f"runs/{parcel['run']}/settings.yaml", place / "settings.yaml")
@@ -306,3 +313,13 @@ def drop_older(place: Path, path: str) -> None:
     for other in (place / top).rglob("*.safetensors"):
         if older(path, str(other.relative_to(place))):
             other.unlink(missing_ok=True)
+
+
+def forget_unused(place: Path, days: float = UNUSED_DAYS) -> None:
+    """Remove the runs, data and partitions of a cache that were last used longer ago than `days`."""
+    limit = time.time() - days * 24 * 3600
+    for folder in (*place.glob("runs/*"), *place.glob("data/*"), *place.glob("partition/*")):
+        # Another process of this host may be doing the same.
+        with contextlib.suppress(OSError):
+            if folder.stat().st_mtime < limit:
+                shutil.rmtree(folder, ignore_errors=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from methods.base import Clients, Evaluation, Server
 from methods.registry import METHODS
 from tasks.codec import StoreError, read_json
-from tasks.depot import Depot, DepotPool, older
+from tasks.depot import UNUSED_DAYS, Depot, DepotPool, older
 from tasks.pools import open_pool, work
 from tasks.settings import SettingsError
 from tests.tasks.runs import numbers, straight
@@ -141,3 +142,22 @@ def test_versions_of_the_same_thing() -> None:
     assert not older("memory/3/0007.safetensors", "memory/3/inbox/0002-1.safetensors")
     assert not older("rounds/0006/server.safetensors", "rounds/0007/server.safetensors")
     assert not older("settings.yaml", "settings.yaml")
+
+
+def test_a_worker_forgets_what_nobody_asked_for(tmp_path: Path, home: Path, small: Make, url: str) -> None:
+    """A run of long ago goes when a new one comes; data that both use stay, and so does a run in use."""
+    there = Elsewhere()
+    old, used, new = (straight(small(seed=seed), DepotPool(there, url).call) for seed in (1, 2, 3))
+    cached = {run: next((tmp_path / "cache" / "runs").glob(f"{run.name}-*")) for run in (old, used, new)}
+    (data,) = (tmp_path / "cache" / "data").iterdir()
+    long_ago = time.time() - (UNUSED_DAYS + 1) * 24 * 3600
+    for folder in (cached[old], cached[used], data):
+        os.utime(folder, (long_ago, long_ago))
+    # A request is enough to count as use, and brings the data back to life.
+    again = DepotPool(there, url)
+    again.call({"do": "train", "run": str(used.path), "round": used.settings().rounds, "clients": []})
+    straight(small(seed=4), DepotPool(there, url).call)
+    assert not cached[old].exists()
+    assert cached[used].exists()
+    assert cached[new].exists()
+    assert data.exists()
