@@ -167,7 +167,11 @@ class UIFCA(FlowMethod):
     def assign(self, message: Message, client: Client) -> tuple[Tensor, int]:
         """The cluster of each point, int64 (n,), and how many changed; only a cluster round's start changes any."""
         facts, before = message.facts, client.memory.get("assignment")
-        if facts["chosen"] >= 0 and (own := client.memory.get(f"try/{facts['chosen']}")) is not None:
+        if facts["chosen"] >= 0 and any(key.startswith("try/") for key in client.memory):
+            own = client.memory.get(f"try/{facts['chosen']}")
+            if own is None:  # was not there when it was judged
+                losses = self.losses(message.tensors["flows"], client.train, client.streams)
+                own = losses.nan_to_num(nan=float("inf")).argmin(1)
             return own, len(own)
         begins = facts["comm_round"] == 0
         if before is None or (begins and facts["phase"] == "learn" and facts["cluster_round"] == facts["began"]):

@@ -123,6 +123,19 @@ def test_tries_in_the_batched_computation_equal_those_of_the_loop(blobs):
     assert torch.equal(alone.assignments[0], found.assignments[0]) == (server.facts["chosen"] == 0)
 
 
+def test_who_missed_the_chosen_try_is_assigned_by_its_flows(blobs):
+    uifca = method(blobs, lr=3e-3, cluster_rounds=9, comm_rounds=10, steps=10, tries=2, trial=2)
+    server, memory = play(blobs, uifca, 2 * 21)
+    assert server.facts["chosen"] >= 0
+    missed = {"assignment": torch.zeros(POINTS, dtype=torch.int64), f"try/{1 - server.facts['chosen']}": torch.zeros(1)}
+    update = uifca.client_update(uifca.broadcast(server, 0), client(blobs, 0, 43, missed))
+    likeliest = affine_losses(server.tensors["flows"], blobs.train_x[:POINTS]).argmin(-1)
+    assert torch.equal(update.memory["assignment"], likeliest)
+    assert set(update.memory) == {"assignment"}
+    there = uifca.client_update(uifca.broadcast(server, 0), client(blobs, 0, 43, memory[0]))
+    assert torch.equal(there.memory["assignment"], memory[0][f"try/{server.facts['chosen']}"])
+
+
 def test_tries_that_leave_no_cluster_round_are_refused(blobs):
     with pytest.raises(MethodError, match=r"method\.tries 3 of 4 cluster rounds"):
         method(blobs, cluster_rounds=12, tries=3, trial=4)
