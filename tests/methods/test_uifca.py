@@ -66,21 +66,18 @@ def score(data, memory):
     return purity(data.train_y.numpy(), found)
 
 
+def at_once(data, uifca, **settings):
+    """The batched computation of what `play` does with lr 1e-3, 3 communication rounds and 20 steps."""
+    x = data.train_x.view(CLIENTS, POINTS, D)
+    return run_batched(x, uifca.starts(), seed=0, lr=1e-3, batch=20, comm_rounds=3, steps=20, **settings)
+
+
 def test_the_batched_computation_equals_the_loop(blobs):
     # Newton's iteration for the inverse is exact to second order in the step, so the step is that of the experiments.
     uifca = method(blobs, lr=1e-3, cluster_rounds=3, comm_rounds=3, steps=20)
     server, memory = play(blobs, uifca, 9)
     assert server.facts["cluster_round"] == 3
-    found = run_batched(
-        blobs.train_x.view(CLIENTS, POINTS, D),
-        uifca.starts(),
-        seed=0,
-        lr=1e-3,
-        batch=20,
-        cluster_rounds=3,
-        comm_rounds=3,
-        steps=20,
-    )
+    found = at_once(blobs, uifca, cluster_rounds=3)
     torch.testing.assert_close(found.flows, server.tensors["flows"], rtol=1e-4, atol=1e-5)
     for k in range(CLIENTS):
         assert torch.equal(found.assignments[2][k], memory[k]["assignment"]), "made at the third round's start"
@@ -90,18 +87,7 @@ def test_tries_in_the_batched_computation_equal_those_of_the_loop(blobs):
     """Three tries of two cluster rounds, whose best goes on to the sixth's end or until it settles."""
     uifca = method(blobs, lr=1e-3, cluster_rounds=9, comm_rounds=3, steps=20, tries=3, trial=2)
     server, memory = play(blobs, uifca, 60)
-    found = run_batched(
-        blobs.train_x.view(CLIENTS, POINTS, D),
-        uifca.starts(),
-        seed=0,
-        lr=1e-3,
-        batch=20,
-        cluster_rounds=9,
-        comm_rounds=3,
-        steps=20,
-        tries=3,
-        trial=2,
-    )
+    found = at_once(blobs, uifca, cluster_rounds=9, tries=3, trial=2)
     assert server.finished
     assert found.cluster_rounds == server.facts["cluster_round"]
     torch.testing.assert_close(found.flows, server.tensors["flows"], rtol=1e-4, atol=1e-5)
@@ -110,16 +96,7 @@ def test_tries_in_the_batched_computation_equal_those_of_the_loop(blobs):
     assert server.facts["chosen"] == losses.index(min(losses))
     assert not any(key.startswith("try/") for kept in (server.tensors, *memory) for key in kept)
     # What the chosen try began with is its own, not that of the last one.
-    alone = run_batched(
-        blobs.train_x.view(CLIENTS, POINTS, D),
-        uifca.starts(),
-        seed=0,
-        lr=1e-3,
-        batch=20,
-        cluster_rounds=2,
-        comm_rounds=3,
-        steps=20,
-    )
+    alone = at_once(blobs, uifca, cluster_rounds=2)
     assert torch.equal(alone.assignments[0], found.assignments[0]) == (server.facts["chosen"] == 0)
 
 
