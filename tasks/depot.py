@@ -291,7 +291,7 @@ def with_depot(request: dict[str, Any], handle: Callable[[dict[str, Any]], dict[
 def open_here(depot: Depot, place: Path, parcel: dict[str, Any]) -> None:
     """Data, partition and settings of a run, as if it had been started on this host."""
     folders = {what: cache() / what / parcel[what] for what in ("data", "partition")}
-    if (place / "lineage.json").exists():
+    if (place / "lineage.json").exists() and all(folder.is_dir() for folder in folders.values()):
         for folder in (place, *folders.values()):
             os.utime(folder)
         return

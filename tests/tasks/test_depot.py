@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -161,3 +162,7 @@ def test_a_worker_forgets_what_nobody_asked_for(tmp_path: Path, home: Path, smal
     assert cached[used].exists()
     assert cached[new].exists()
     assert data.exists()
+    # Data that somebody deleted come back with the next request.
+    shutil.rmtree(data)
+    again.call({"do": "train", "run": str(used.path), "round": used.settings().rounds, "clients": []})
+    assert (data / "manifest.json").exists()
