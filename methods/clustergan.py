@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import Parameter
 
 from data.setting import setting
 from methods.averaging import average
@@ -48,7 +50,8 @@ class ClusterGANSettings:
     penalty: float = setting(10.0, "weight of the critic's gradient penalty", ge=0)
     critic_steps: int = setting(5, "critic's steps for each step of generator and encoder", ge=1)
     steps: int = setting(100, "generator's steps of a communication round", ge=1)
-    width: int = setting(32, "filters of the networks", ge=1)
+    layers: Literal["conv", "dense"] = setting("conv", "of the networks: convolutions, or linear layers alone")
+    width: int = setting(32, "filters of the networks, or units of a linear layer", ge=1)
 
 
 class ClusterGAN(Method):
@@ -62,7 +65,8 @@ class ClusterGAN(Method):
     def network(self) -> ClusterGANNetwork:
         """The networks with their initial weights."""
         s, c = self.settings, self.context
-        built = seeded(lambda: ClusterGANNetwork(s.latent, c.clusters, c.spec.shape, s.width), c)
+        dense = s.layers == "dense"
+        built = seeded(lambda: ClusterGANNetwork(s.latent, c.clusters, c.spec.shape, s.width, dense), c)
         assert isinstance(built, ClusterGANNetwork)
         return built
 
@@ -80,9 +84,9 @@ class ClusterGAN(Method):
         if not len(client.train):
             raise ClientError(f"client {client.id} has no training samples")
         load(network := self.network(), message.tensors)
-        critic_optimiser = build_optimiser(network.critic.parameters(), local, client.streams.round, device)
+        critic_optimiser = self.optimiser(network.critic.parameters(), client)
         pair = [*network.generator.parameters(), *network.encoder.parameters()]
-        pair_optimiser = build_optimiser(pair, local, client.streams.round, device)
+        pair_optimiser = self.optimiser(pair, client)
         generator = client.streams.torch("game", device)
         sums = {"critic": 0.0, "loss": 0.0}
         for _ in range(s.steps):
@@ -103,6 +107,14 @@ class ClusterGAN(Method):
         if not all(map(torch.isfinite, map(torch.tensor, means.values()))):
             raise ClientError(f"client {client.id}: the game diverged in round {client.streams.round}; lower local.lr")
         return Update(Message(weights(network), {"n": len(client.train)}), metrics=means)
+
+    def optimiser(self, parameters: Iterable[Parameter], client: Client) -> torch.optim.Optimizer:
+        """As the settings say; Adam with the moments 0.5 and 0.9 that are usual for such games."""
+        built = build_optimiser(parameters, self.context.local, client.streams.round, self.context.device)
+        for group in built.param_groups:
+            if "betas" in group:
+                group["betas"] = (0.5, 0.9)
+        return built
 
     def latents(self, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Continuous parts (n, latent) and cluster numbers (n,)."""

@@ -51,6 +51,14 @@ def _reader(shape: tuple[int, ...], outputs: int, width: int) -> nn.Sequential:
     )
 
 
+def _dense(inputs: int, outputs: int, width: int) -> list[nn.Module]:
+    """Two hidden layers of `width` units."""
+    hidden: list[nn.Module] = []
+    for size in (inputs, width):
+        hidden += [nn.Linear(size, width), nn.LeakyReLU(0.2)]
+    return [*hidden, nn.Linear(width, outputs)]
+
+
 class ClusterGANNetwork(nn.Module):
     """Generator, encoder and critic together (Mukherjee et al. 2019), so that they travel as one.
 
@@ -58,15 +66,25 @@ class ClusterGANNetwork(nn.Module):
         latent: width of the continuous part of the latent vector.
         clusters: width of its one-hot part.
         shape: of one image.
-        width: filters.
+        width: filters, or units of each hidden layer.
+        dense: linear layers alone instead of convolutions: several times as fast on small images on a CPU.
     """
 
-    def __init__(self, latent: int, clusters: int, shape: tuple[int, ...], width: int = 32) -> None:
+    def __init__(
+        self, latent: int, clusters: int, shape: tuple[int, ...], width: int = 32, dense: bool = False
+    ) -> None:
         super().__init__()
         self.latent, self.clusters = latent, clusters
-        self.generator = Generator(latent + clusters, shape, width)
-        self.encoder = _reader(shape, latent + clusters, width)
-        self.critic = _reader(shape, 1, width)
+        pixels = math.prod(shape)
+        if dense:
+            image = nn.Unflatten(1, shape)
+            self.generator: nn.Module = nn.Sequential(*_dense(latent + clusters, pixels, width), nn.Sigmoid(), image)
+            self.encoder = nn.Sequential(nn.Flatten(), *_dense(pixels, latent + clusters, width))
+            self.critic = nn.Sequential(nn.Flatten(), *_dense(pixels, 1, width))
+        else:
+            self.generator = Generator(latent + clusters, shape, width)
+            self.encoder = _reader(shape, latent + clusters, width)
+            self.critic = _reader(shape, 1, width)
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The continuous part (n, latent) and the logits of the cluster (n, clusters) of images."""

@@ -47,9 +47,10 @@ def test_cycle_loss_is_zero_where_the_encoder_undoes_the_generator(world):
     assert gan.cycle(Shifted(), z, z, cluster).item() == pytest.approx(10 * 4, rel=1e-5)
 
 
+@pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 14, 14), (1, 28, 28), (3, 32, 32)])
-def test_images_have_the_datas_shape_and_range(shape):
-    network = ClusterGANNetwork(5, 4, shape, width=4)
+def test_images_have_the_datas_shape_and_range(shape, dense):
+    network = ClusterGANNetwork(5, 4, shape, width=4, dense=dense)
     x = network.generate(torch.randn(3, 5), torch.tensor([0, 1, 3]))
     assert x.shape == (3, *shape)
     assert x.min() >= 0
