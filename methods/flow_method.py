@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from data.setting import setting
 from data.streams import Streams
@@ -29,8 +29,14 @@ class FlowSettings:
     flow: Literal["auto", "affine", "tabular", "cycle", "standard"] = setting(
         "auto", "auto: affine of vectors, cycle of images"
     )
-    width: int = setting(32, "filters of a flow's networks; tabular: a quarter of the hidden width", ge=1)
-    blocks: int = setting(2, "residual blocks of a flow's networks", ge=1)
+    layers: Literal["conv", "dense"] = setting(
+        "conv", "networks of the cycle flow: convolutions, or linear layers alone, for small images on a CPU"
+    )
+    width: int = setting(32, "filters of a flow's networks; tabular and dense: a quarter of the hidden width", ge=1)
+    blocks: int = setting(2, "residual blocks of a flow's networks of convolutions", ge=1)
+    together: bool = setting(
+        False, "train all flows of a client in one computation; equal up to rounding, and not of convolutions"
+    )
     margin: float = setting(0.05, "images: logits are of values squeezed into [margin, 1 - margin]", gt=0, lt=0.5)
     spread: float = setting(0.01, "deviation of the K starts around their common one", ge=0)
     background: bool = setting(False, "images: pixels below 0.01 become uniform noise")
@@ -49,9 +55,13 @@ class FlowMethod(Method):
         s, c = self.settings, self.context
         name = {"vector": "affine", "image": "cycle"}[c.spec.kind] if s.flow == "auto" else s.flow
         try:
-            network = seeded(lambda: build_flow(name, c.spec.shape, s.width, s.blocks, s.margin), c, "flow")
+            network = seeded(
+                lambda: build_flow(name, c.spec.shape, s.width, s.blocks, s.margin, s.layers == "dense"), c, "flow"
+            )
         except ValueError as error:
             raise MethodError(f"method.flow: {error}") from None
+        if s.together and any(True for _ in network.buffers()):
+            raise MethodError("method.together: flows of convolutions have batch statistics; set layers dense")
         assert isinstance(network, Flow)
         return network
 
@@ -108,6 +118,41 @@ class FlowMethod(Method):
         trained = vectors.flatten(flow)
         return (trained, total / len(draws)) if bool(torch.isfinite(trained).all()) else None
 
+    def fit_all(
+        self, starts: Tensor, positions: Mapping[int, Tensor], client: Client
+    ) -> dict[int, tuple[Tensor, float] | None]:
+        """`fit` of every flow k that `positions` names, from starts[k]; with `together` in one computation."""
+        if not self.settings.together or len(positions) < 2:
+            return {k: self.fit(starts[k], rows, client, k) for k, rows in positions.items()}
+        local, flow = self.context.local, self.flow()
+        ks = list(positions)
+        # Rows of each parameter: flow after flow, as `Vectors` orders a flow's own.
+        sizes = [p.numel() for p in flow.parameters()]
+        stacked = {
+            f"flow.{name}": part.reshape(-1, *p.shape).clone().requires_grad_()
+            for (name, p), part in zip(flow.named_parameters(), starts[ks].split(sizes, 1), strict=True)
+        }
+        optimiser = build_optimiser(cast("Iterable[nn.Parameter]", stacked.values()), local, 1, self.context.device)
+        log_prob = torch.func.vmap(lambda weights, x: torch.func.functional_call(_Density(flow), weights, (x,)))
+        draws = [minibatches(client.streams, k, len(positions[k]), self.settings.steps, local.batch) for k in ks]
+        points = [self.points(client.train, client.streams, f"flow noise {k}") for k in ks]
+        total = torch.zeros(len(ks), device=starts.device)
+        for rows in zip(*draws, strict=True):
+            x = torch.stack(
+                [take(positions[k][row.to(positions[k].device)]) for k, take, row in zip(ks, points, rows, strict=True)]
+            )
+            losses = -log_prob(stacked, x).mean(1)
+            optimiser.zero_grad(set_to_none=True)
+            losses.sum().backward()
+            optimiser.step()
+            total += losses.detach()
+        trained = torch.cat([tensor.detach().flatten(1) for tensor in stacked.values()], 1)
+        means = (total / self.settings.steps).tolist()
+        return {
+            k: (row, mean) if bool(torch.isfinite(row).all()) else None
+            for k, row, mean in zip(ks, trained, means, strict=True)
+        }
+
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
         """The likeliest flow; its posterior among the K (equal priors) and the K log-densities as embedding."""
         vectors, flows = Vectors(self.flow()), []
@@ -124,6 +169,23 @@ class FlowMethod(Method):
             return Prediction(log_prob.argmax(1), log_prob.softmax(1), log_prob)
 
         return predict
+
+
+class _Density(nn.Module):
+    """A flow whose call is its log-density, for `functional_call`."""
+
+    def __init__(self, flow: Flow) -> None:
+        super().__init__()
+        self.flow = flow
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.flow.log_prob(x)
+
+
+def fold(seed: int, client: int, count: int, folds: int, cluster_round: int) -> Tensor:
+    """Positions among `count` points of a client that a cluster round (0-based) keeps from training, ascending."""
+    order = torch.randperm(count, generator=Streams(seed, 0, client).torch("folds"))
+    return torch.nonzero(order % folds == cluster_round % folds).squeeze(1)
 
 
 def minibatches(streams: Streams, k: int, count: int, steps: int, batch: int) -> Tensor:

@@ -30,7 +30,7 @@ from methods.base import (
     Tensors,
     Update,
 )
-from methods.flow_method import FlowMethod, FlowSettings
+from methods.flow_method import FlowMethod, FlowSettings, fold
 from methods.kfed import gather_centres, local_centres
 from methods.metrics import cluster_scores
 
@@ -125,7 +125,7 @@ class UIFCA(FlowMethod):
             # Clients know the seed of the starts: they need not travel.
             flows = self.starts()
         tensors: Tensors = {}
-        sent: dict[str, Any] = {"counts": [0] * len(flows), "changed": changed, "points": [0] * len(flows)}
+        sent: dict[str, Any] = {"counts": [0] * len(flows), "changed": changed}
         if s.stop == "validation":
             losses = self.losses(flows, client.train.take(held), client.streams)
             of = assignment[held]
@@ -134,16 +134,13 @@ class UIFCA(FlowMethod):
             sent["held_count"] = [int((of == k).sum()) for k in range(len(flows))]
         free = torch.ones(len(client.train), dtype=torch.bool, device=assignment.device)
         free[held] = False
+        positions = {k: torch.nonzero((assignment == k) & free).squeeze(1) for k in range(len(flows))}
+        sent["points"] = [len(rows) for rows in positions.values()]
         total, trained = 0.0, 0
-        for k in range(len(flows)):
-            positions = torch.nonzero((assignment == k) & free).squeeze(1)
-            sent["points"][k] = len(positions)
-            if not len(positions):
-                continue
-            fitted = self.fit(flows[k], positions, client, k)
+        for k, fitted in self.fit_all(flows, {k: rows for k, rows in positions.items() if len(rows)}, client).items():
             if fitted is not None:
                 tensors[f"flow/{k}"], loss = fitted
-                sent["counts"][k] = len(positions)
+                sent["counts"][k] = len(positions[k])
                 total, trained = total + loss, trained + 1
         if not trained:
             raise ClientError(
@@ -157,8 +154,7 @@ class UIFCA(FlowMethod):
         """Positions that no flow is trained on in a cluster round (0-based): int64, in ascending order with `folds`."""
         s, count, device = self.settings, len(client.train), client.train.index.device
         if s.folds > 1:
-            order = torch.randperm(count, generator=Streams(self.context.seed, 0, client.id).torch("folds"))
-            return torch.nonzero(order % s.folds == cluster_round % s.folds).squeeze(1).to(device)
+            return fold(self.context.seed, client.id, count, s.folds, cluster_round).to(device)
         if s.stop == "none":
             return torch.arange(0, device=device)
         generator = Streams(self.context.seed, 0, client.id).torch("held out")

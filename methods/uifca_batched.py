@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from data.streams import Streams
-from methods.flow_method import minibatches
+from methods.flow_method import fold, minibatches
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ def run_batched(
     first_round: int = 1,
     tries: int = 1,
     trial: int = 4,
+    folds: int = 1,
 ) -> AffineRun:
     """Run UIFCA on clients with equally many points.
 
@@ -68,14 +69,16 @@ def run_batched(
         cluster_rounds, comm_rounds, steps: T, tau and M; fewer cluster rounds where no assignment changes.
         assignment: the first one, int64 (clients, points); None: random.
         first_round: the engine's number of the first communication round.
-        tries, trial: as `UIFCASettings`; with an `assignment` there is one try.
+        tries, trial, folds: as `UIFCASettings`; with an `assignment` there is one try.
 
     Raises:
-        ValueError: the tries leave none of the cluster rounds.
+        ValueError: the tries leave none of the cluster rounds, or come with folds.
     """
+    if tries > 1 and folds > 1:
+        raise ValueError("tries are of random first assignments without folds")
     if tries > 1 and tries * trial >= cluster_rounds:
         raise ValueError(f"{tries} tries of {trial} cluster rounds leave none of {cluster_rounds}")
-    learn = _Learner(x, starts, seed, lr, batch, comm_rounds, steps, first_round)
+    learn = _Learner(x, starts, seed, lr, batch, comm_rounds, steps, first_round, folds)
     if assignment is not None or tries == 1:
         return learn.run(learn.draw() if assignment is None else assignment, cluster_rounds, last=True)
     tried = []
@@ -103,6 +106,7 @@ class _Learner:
     comm_rounds: int
     steps: int
     round: int
+    folds: int = 1
 
     def draw(self) -> Tensor:
         """A random assignment, int64 (clients, points)."""
@@ -116,12 +120,22 @@ class _Learner:
             ]
         )
 
+    def kept(self, cluster_round: int) -> Tensor:
+        """Points that a cluster round keeps from training, bool (clients, points)."""
+        clients, count = self.x.shape[:2]
+        kept = torch.zeros(clients, count, dtype=torch.bool)
+        if self.folds > 1:
+            for i, row in enumerate(kept):
+                row[fold(self.seed, i, count, self.folds, cluster_round)] = True
+        return kept
+
     def run(self, assignment: Tensor, cluster_rounds: int, last: bool = False) -> AffineRun:
         """At most so many cluster rounds, until no assignment changes; where not `last`, a round of judging follows."""
-        history, flows, done = [assignment], self.starts, 0
+        history, flows, done, still = [assignment], self.starts, 0, 0
         while done < cluster_rounds:
             flows = self.starts
-            parts = _by_cluster(self.x, assignment, len(flows))
+            kept = self.kept(done)
+            parts = _by_cluster(self.x, assignment.masked_fill(kept, -1), len(flows))
             for _ in range(self.comm_rounds):
                 flows = _communication_round(
                     parts, flows, self.seed, self.round, self.lr, self.batch, self.steps, self.starts
@@ -129,8 +143,11 @@ class _Learner:
                 self.round += 1
             done += 1
             after = affine_losses(flows, self.x).nan_to_num(nan=float("inf")).argmin(-1)
+            if self.folds > 1:
+                after = torch.where(kept, after, assignment)
             history.append(after)
-            if torch.equal(after, assignment):
+            still = still + 1 if torch.equal(after, assignment) else 0
+            if still == self.folds:  # each part of the points has had its turn
                 # The engine hears of it in the round after.
                 self.round += done < cluster_rounds
                 break

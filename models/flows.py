@@ -204,6 +204,31 @@ class ScaleShiftNet(nn.Module):
         return self.last(x)
 
 
+class DenseScaleShiftNet(nn.Module):
+    """Linear layers from all pixels of the part read to scales and shifts of as many pixels.
+
+    Several times as fast as convolutions on small images on a CPU, and without batch statistics.
+
+    Args:
+        shape: of the part, (channels, height, width).
+        width: units of each of the two hidden layers.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], width: int) -> None:
+        super().__init__()
+        self.shape = shape
+        size = math.prod(shape)
+        last = nn.Linear(width, 2 * size)
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
+        self.layers = nn.Sequential(nn.Linear(size, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), last)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, 2 * channels, height, width)."""
+        channels, height, width = self.shape
+        return cast(Tensor, self.layers(x.flatten(1))).view(-1, 2 * channels, height, width)
+
+
 class CycleRealNVP(Flow):
     """RealNVP with the cycle mask: each coupling reads one quadrant of the image and changes the next only.
 
@@ -212,22 +237,34 @@ class CycleRealNVP(Flow):
 
     Args:
         shape: (channels, height, width); height and width even.
-        width: filters.
-        blocks: residual blocks of each network.
+        width: filters; of a dense network a quarter of the hidden width.
+        blocks: residual blocks of each network; a dense one has none.
         margin: of `Logit`.
         turns: times around.
+        dense: linear layers instead of convolutions.
     """
 
     def __init__(
-        self, shape: tuple[int, ...], width: int = 32, blocks: int = 2, margin: float = 0.05, turns: int = 2
+        self,
+        shape: tuple[int, ...],
+        width: int = 32,
+        blocks: int = 2,
+        margin: float = 0.05,
+        turns: int = 2,
+        dense: bool = False,
     ) -> None:
         super().__init__()
         if shape[1] % 2 or shape[2] % 2:
             raise ValueError(f"the cycle mask needs images of even height and width, given {shape}")
         self.shape = tuple(shape)
         self.logit = Logit(margin)
+        part = (shape[0], shape[1] // 2, shape[2] // 2)
         self.couplings = nn.ModuleList(
-            Coupling(ScaleShiftNet(shape[0], shape[0], width, blocks), shape[0]) for _ in range(4 * turns)
+            Coupling(
+                DenseScaleShiftNet(part, 4 * width) if dense else ScaleShiftNet(shape[0], shape[0], width, blocks),
+                shape[0],
+            )
+            for _ in range(4 * turns)
         )
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -337,17 +374,23 @@ def _checkerboard(x: Tensor, layer: int) -> Tensor:
     return ((rows + columns + layer) % 2).to(x.dtype)[None, None]
 
 
-def build_flow(name: str, shape: tuple[int, ...], width: int = 32, blocks: int = 2, margin: float = 0.05) -> Flow:
-    """A flow by name: affine and tabular of vectors, cycle and standard of images.
+def build_flow(
+    name: str, shape: tuple[int, ...], width: int = 32, blocks: int = 2, margin: float = 0.05, dense: bool = False
+) -> Flow:
+    """A flow by name: affine and tabular of vectors, cycle and standard of images; only cycle may be dense.
 
     Raises:
         ValueError: no such flow, or one of samples of another kind.
     """
+    if dense and name != "cycle":
+        raise ValueError(f"flow {name!r} has no networks of linear layers to choose: layers dense is of cycle")
     if name in ("affine", "tabular"):
         dimension = math.prod(shape)
         return AffineFlow(dimension) if name == "affine" else TabularRealNVP(dimension, width=4 * width)
     if name in ("cycle", "standard"):
         if len(shape) != 3:
             raise ValueError(f"flow {name!r} is of images, and a sample has shape {shape}: use affine or tabular")
-        return (CycleRealNVP if name == "cycle" else StandardRealNVP)(shape, width, blocks, margin)
+        if name == "cycle":
+            return CycleRealNVP(shape, width, blocks, margin, dense=dense)
+        return StandardRealNVP(shape, width, blocks, margin)
     raise ValueError(f"no flow {name!r}; there are affine, tabular, cycle, standard")

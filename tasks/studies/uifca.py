@@ -62,6 +62,7 @@ def table1(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float
         steps=settings["steps"],
         tries=settings.get("tries", 1),
         trial=settings.get("trial", 4),
+        folds=settings.get("folds", 1),
     )
     purities = [purity(truth.ravel(), a.numpy().ravel()) for a in found.assignments]
     # Where no assignment changes any more, later rounds would leave it as it is.

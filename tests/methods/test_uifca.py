@@ -100,6 +100,65 @@ def test_tries_in_the_batched_computation_equal_those_of_the_loop(blobs):
     assert torch.equal(alone.assignments[0], found.assignments[0]) == (server.facts["chosen"] == 0)
 
 
+def test_folds_in_the_batched_computation_equal_those_of_the_loop(blobs):
+    uifca = method(blobs, lr=1e-3, cluster_rounds=30, comm_rounds=3, steps=20, folds=3)
+    server, memory = play(blobs, uifca, 100)
+    found = at_once(blobs, uifca, cluster_rounds=30, folds=3)
+    assert server.finished
+    assert found.cluster_rounds == server.facts["cluster_round"]
+    torch.testing.assert_close(found.flows, server.tensors["flows"], rtol=1e-4, atol=1e-5)
+    if server.facts["still"] == 3:
+        for k in range(CLIENTS):
+            assert torch.equal(found.assignment[k], memory[k]["assignment"])
+    first = found.assignments[1] != found.assignments[0]
+    for k in range(CLIENTS):
+        moved = set(torch.nonzero(first[k]).squeeze(1).tolist())
+        assert moved <= set(uifca.held_out(client(blobs, k), 0).tolist())
+    with pytest.raises(ValueError, match="without folds"):
+        at_once(blobs, uifca, cluster_rounds=30, folds=3, tries=2)
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+def test_flows_of_a_client_trained_together_equal_those_trained_one_by_one(blobs, optimiser):
+    alone, together = (
+        replace_local(method(blobs, flow="tabular", width=2, steps=5, spread=0.1, together=flag), optimiser)
+        for flag in (False, True)
+    )
+    one = client(blobs, 0)
+    positions = {0: torch.arange(30), 2: torch.arange(25, 60)}
+    expected, found = (m.fit_all(m.starts(), positions, one) for m in (alone, together))
+    assert list(found) == list(expected) == [0, 2]
+    for k, (vector, loss) in expected.items():
+        assert not torch.equal(vector, alone.starts()[k])
+        torch.testing.assert_close(found[k][0], vector, rtol=1e-4, atol=1e-5)
+        assert found[k][1] == pytest.approx(loss, rel=1e-5)
+    # One that diverges takes no other with it.
+    starts = together.starts()
+    starts[0] = float("inf")
+    broken = together.fit_all(starts, positions, one)
+    assert broken[0] is None
+    assert torch.equal(broken[2][0], found[2][0])
+
+
+def replace_local(method, optimiser):
+    method.context = replace(method.context, local=replace(method.context.local, optimiser=optimiser))
+    return method
+
+
+def test_dense_image_flows_train_together_and_convolutions_do_not(world):
+    def of(**settings):
+        s = UIFCASettings(cluster_rounds=1, comm_rounds=1, steps=2, width=4, blocks=1, **settings)
+        return UIFCA(s, Context(world.spec, local=replace(UIFCA.local_defaults, batch=8)))
+
+    server, _ = world.run(of(layers="dense"), 1)
+    at_once, _ = world.run(of(layers="dense", together=True), 1)
+    torch.testing.assert_close(at_once.tensors["flows"], server.tensors["flows"], rtol=1e-4, atol=1e-5)
+    with pytest.raises(MethodError, match="set layers dense"):
+        of(together=True).starts()
+    with pytest.raises(MethodError, match="layers dense is of cycle"):
+        of(layers="dense", flow="standard").starts()
+
+
 def test_who_missed_the_chosen_try_is_assigned_by_its_flows(blobs):
     uifca = method(blobs, lr=3e-3, cluster_rounds=9, comm_rounds=10, steps=10, tries=2, trial=2)
     server, memory = play(blobs, uifca, 2 * 21)

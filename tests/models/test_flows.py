@@ -28,7 +28,11 @@ def shaken(flow, seed=0):
 
 
 VECTORS = [lambda: AffineFlow(5), lambda: TabularRealNVP(5, couplings=3, width=8)]
-IMAGES = [lambda: CycleRealNVP((1, 4, 4), 4, 1), lambda: StandardRealNVP((1, 4, 4), 4, 1)]
+IMAGES = [
+    lambda: CycleRealNVP((1, 4, 4), 4, 1),
+    lambda: CycleRealNVP((2, 4, 2), 2, dense=True),
+    lambda: StandardRealNVP((1, 4, 4), 4, 1),
+]
 
 
 @pytest.mark.parametrize("make", VECTORS + IMAGES)
