@@ -61,7 +61,7 @@ def resolve(name: str, options: Mapping[str, int] | None = None) -> tuple[DataSe
         if option not in data_set.options:
             have = ", ".join(data_set.options) or "none"
             raise DataError(f"data set {data_set.name!r} has no option {option!r}; its options: {have}")
-        floor = 0 if option in ("seed", "test") else 1
+        floor = 0 if option in ("seed", "test", "only") else 1
         if isinstance(value, bool) or not isinstance(value, int) or value < floor:
             raise DataError(f"option {option!r} of {data_set.name!r} is {value!r}, expected a whole number >= {floor}")
     complete = {**data_set.options, **given}

@@ -101,6 +101,12 @@ def rotate(images: np.ndarray, rotations: int, seed: int) -> tuple[np.ndarray, n
     return out, turns.astype(np.int64)
 
 
+def every_angle(images: np.ndarray, angles: int) -> tuple[np.ndarray, np.ndarray]:
+    """All images turned by each of 2 or 4 equal angles, angle after angle, and by which, int64 (angles * n,)."""
+    turned = [np.rot90(images, turn * 4 // angles, axes=(2, 3)) for turn in range(angles)]
+    return np.concatenate(turned), np.repeat(np.arange(angles), len(images))
+
+
 def load_idx(
     request: Request, *, name: str, torchvision: str, layouts: tuple[Layout, ...], class_names: tuple[str, ...]
 ) -> Loaded:
@@ -113,13 +119,24 @@ def load_idx(
         if x.ndim != 3 or y.shape != x.shape[:1]:
             raise DataError(f"{part} images of {name!r} are {x.shape} and labels {y.shape}: the files do not match")
         x, y = x[:, None], y.astype(np.int64)
+        if (only := request.options["only"]) < 10:
+            x, y = x[y == only], y[y == only]
+        elif only > 10:
+            raise DataError(f"option 'only' of {name!r} is {only}: expected a class from 0 to 9, or 10 for all")
         if request.options["shrink"] > 1:
             x = shrink(x, request.options["shrink"])
-        if (rotations := request.options["rotations"]) > 1:
-            if rotations not in (2, 4):
-                raise DataError(f"option 'rotations' of {name!r} is {rotations}: expected 1 (none), 2 or 4")
+        rotations, angles = request.options["rotations"], request.options["angles"]
+        for option, value in (("rotations", rotations), ("angles", angles)):
+            if value not in (1, 2, 4):
+                raise DataError(f"option {option!r} of {name!r} is {value}: expected 1 (none), 2 or 4")
+        if rotations > 1 and angles > 1:
+            raise DataError(f"options 'rotations' and 'angles' of {name!r}: an image is turned by one of them")
+        if rotations > 1:
             x, y = rotate(x, rotations, stream_seed(0, f"rotations of {name} {part}"))
-            class_names = tuple(f"{turn * 360 // rotations} degrees" for turn in range(rotations))
+        elif angles > 1:
+            x, y = every_angle(x, angles)
+        if (turns := max(rotations, angles)) > 1:
+            class_names = tuple(f"{turn * 360 // turns} degrees" for turn in range(turns))
         arrays[f"{part}_x"], arrays[f"{part}_y"] = x, y
     return Loaded(arrays, _source(raw), class_names, extra=_extra(raw))
 
@@ -222,10 +239,12 @@ def _cluster_names(clusters: int) -> tuple[str, ...]:
     return tuple(f"cluster {k}" for k in range(clusters))
 
 
-_IMAGES = {"shrink": 1, "rotations": 1}
+_IMAGES = {"shrink": 1, "only": 10, "rotations": 1, "angles": 1}
 _IMAGES_MEANINGS = {
     "shrink": "sides are divided by it: means of so many pixels squared",
     "rotations": "2 or 4: each image is turned by a random one of so many angles, which becomes its label",
+    "only": "0 to 9: images of this class alone; 10: all",
+    "angles": "2 or 4: each image is there in each of so many angles, which is its label",
 }
 _SYNTHETIC = {"clusters": 4, "samples": 1000, "dimension": 32, "seed": 0, "test": 250}
 _SYNTHETIC_MEANINGS = {

@@ -29,7 +29,7 @@ PREFIX = "rotnet-"
 OPTIONS = {"images": 10_000, "epochs": 3}
 """What the RotNet is trained on, at most, and how often."""
 BATCH = 128
-TURNED = re.compile(r"-rotations\d+")
+TURNED = re.compile(r"-(rotations|angles)\d+")
 Watch = Callable[[int, int], None]
 """Told the steps done and the steps in all."""
 

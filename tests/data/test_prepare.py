@@ -210,6 +210,23 @@ def test_images_are_shrunk_and_turned_as_asked(mirror, store):
         prepare("mnist-rotations3", store, mirror=mirror, checksums=checksums)
 
 
+def test_images_of_one_class_in_every_angle(mirror, store):
+    _, checksums = write_idx_set(mirror, "MNIST/raw")
+    plain = prepare("mnist", store, mirror=mirror, checksums=checksums)
+    digit = int(plain.train_y[0])
+    rows = np.flatnonzero(plain.train_y == digit)
+    found = prepare(f"mnist-angles4-only{digit}", store, mirror=mirror, checksums=checksums)
+    assert found.manifest.name == f"mnist-only{digit}-angles4"
+    assert found.manifest.class_names == ("0 degrees", "90 degrees", "180 degrees", "270 degrees")
+    assert np.bincount(found.train_y).tolist() == [len(rows)] * 4
+    for i, (image, turn) in enumerate(zip(found.train_x, found.train_y, strict=True)):
+        np.testing.assert_array_equal(image[0], np.rot90(plain.train_x[rows[i % len(rows)], 0], turn))
+    with pytest.raises(DataError, match="a class from 0 to 9, or 10 for all"):
+        prepare("mnist-only11", store, mirror=mirror, checksums=checksums)
+    with pytest.raises(DataError, match="turned by one of them"):
+        prepare("mnist-rotations2-angles4", store, mirror=mirror, checksums=checksums)
+
+
 def test_failed_download_says_what_was_tried(mirror, store):
     _, checksums = write_idx_set(mirror, "MNIST/raw")
     (mirror / "MNIST/raw/t10k-images-idx3-ubyte.gz").unlink()
