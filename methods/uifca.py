@@ -8,6 +8,7 @@ Where this departs from the paper's print: docs/methods.md.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -33,6 +34,7 @@ from methods.base import (
 from methods.flow_method import FlowMethod, FlowSettings, fold
 from methods.kfed import gather_centres, local_centres
 from methods.metrics import cluster_scores
+from models.flows import bits_per_dimension
 
 
 @dataclass(frozen=True)
@@ -286,6 +288,7 @@ class UIFCA(FlowMethod):
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """Purity, ACC, NMI and ARI of what the clients would hold by the flows of now; mean losses of right and wrong.
 
+        `loss_right` and `loss_wrong` are -log p in nats, of images in bits per dimension, and so is `loss_all`.
         With `folds`, points that the flows are trained on stay where they are. `purity_held` is of the points kept from
         training, where there are any.
         """
@@ -299,13 +302,17 @@ class UIFCA(FlowMethod):
             "diverged": float(len(facts["diverged"])),
             "clusters_used": float(len(now.cluster.unique())),
         }
+        spec = self.context.spec
+        loss = bits_per_dimension(-now.loss, math.prod(spec.shape)) if spec.kind == "image" else now.loss
+        if bool(torch.isfinite(loss).all()):
+            metrics["loss_all"] = float(loss.mean())
         if now.truth is None:
             return metrics
         metrics |= cluster_scores(now.truth.numpy(), now.cluster.numpy())
         right = majority(now.truth, now.cluster)
         for name, rows in (("loss_right", right), ("loss_wrong", ~right)):
-            if bool(rows.any()) and bool(torch.isfinite(now.loss[rows]).all()):
-                metrics[name] = float(now.loss[rows].mean())
+            if bool(rows.any()) and bool(torch.isfinite(loss[rows]).all()):
+                metrics[name] = float(loss[rows].mean())
         if bool(now.kept.any()):
             scores = cluster_scores(now.truth[now.kept].numpy(), now.cluster[now.kept].numpy())
             metrics["purity_held"] = scores["purity"]

@@ -59,7 +59,7 @@ def draw_rounds(run: RunFolder, path: Path) -> list[Path]:
             axes.legend(fontsize="small")
         axes.grid(alpha=0.3)
     left.set(ylabel="purity", ylim=(0, 1.02))
-    right.set(ylabel="mean -log p under the point's flow")
+    right.set(ylabel="mean -log p under the point's flow\n(nats; images: bits per dimension)")
     return [_save(figure, path)]
 
 

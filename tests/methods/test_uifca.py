@@ -1,5 +1,6 @@
 """UIFCA: the batched computation equals the loop, planted clusters are found, odd clusters are handled by rule."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -324,6 +325,19 @@ def test_image_flows_run_through_the_contract(world):
     assert found.soft.shape == (4, 4)
     assert torch.isfinite(found.embedding).all()
     assert updates[0].metrics["trained"] == 4
+
+
+def test_losses_of_images_are_in_bits_per_dimension(world, client_list):
+    s = UIFCASettings(cluster_rounds=1, comm_rounds=1, steps=2, width=2, layers="dense")
+    uifca = UIFCA(s, Context(world.spec, local=replace(UIFCA.local_defaults, batch=8)))
+    server, _ = world.run(uifca, 1)
+    clients = client_list([world.client()])
+    metrics = uifca.evaluate(server, clients, world.evaluation())
+    nats = uifca.held(server, clients).loss
+    dimensions = math.prod(world.spec.shape)
+    assert metrics["loss_all"] == pytest.approx(float(nats.mean()) / dimensions / math.log(2), rel=1e-5)
+    assert 0 < metrics["loss_all"] < 16, "uniform bytes have 8"
+    assert min(metrics["loss_right"], metrics["loss_wrong"]) <= metrics["loss_all"]
 
 
 def test_who_is_right_by_majority():
