@@ -121,6 +121,8 @@ def load_idx(
         x, y = x[:, None], y.astype(np.int64)
         if (only := request.options["only"]) < 10:
             x, y = x[y == only], y[y == only]
+            if not len(x):
+                raise DataError(f"option 'only' of {name!r} is {only}: there is no {part} image of that class")
         elif only > 10:
             raise DataError(f"option 'only' of {name!r} is {only}: expected a class from 0 to 9, or 10 for all")
         if request.options["shrink"] > 1:

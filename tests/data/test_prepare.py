@@ -223,6 +223,8 @@ def test_images_of_one_class_in_every_angle(mirror, store):
         np.testing.assert_array_equal(image[0], np.rot90(plain.train_x[rows[i % len(rows)], 0], turn))
     with pytest.raises(DataError, match="a class from 0 to 9, or 10 for all"):
         prepare("mnist-only11", store, mirror=mirror, checksums=checksums)
+    with pytest.raises(DataError, match="there is no test image of that class"):
+        prepare("mnist-only7", store, mirror=mirror, checksums=checksums)
     with pytest.raises(DataError, match="turned by one of them"):
         prepare("mnist-rotations2-angles4", store, mirror=mirror, checksums=checksums)
 
