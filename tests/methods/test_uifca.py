@@ -108,9 +108,9 @@ def test_folds_in_the_batched_computation_equal_those_of_the_loop(blobs):
     assert server.finished
     assert found.cluster_rounds == server.facts["cluster_round"]
     torch.testing.assert_close(found.flows, server.tensors["flows"], rtol=1e-4, atol=1e-5)
-    if server.facts["still"] == 3:
-        for k in range(CLIENTS):
-            assert torch.equal(found.assignment[k], memory[k]["assignment"])
+    assert server.facts["still"] == 3, "each part had its turn, and nothing changed"
+    for k in range(CLIENTS):
+        assert torch.equal(found.assignment[k], memory[k]["assignment"])
     first = found.assignments[1] != found.assignments[0]
     for k in range(CLIENTS):
         moved = set(torch.nonzero(first[k]).squeeze(1).tolist())
