@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -87,3 +89,16 @@ class Peak:
         self._end.set()
         self._thread.join()
         self.bytes = max(self.bytes, tree_memory())
+
+
+def seconds(work: Callable[[], Any], device: Any) -> float:
+    """How long work on a torch device takes, to its end."""
+    import torch  # here: other engines' environments measure without it
+
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    began = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - began

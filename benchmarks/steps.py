@@ -11,7 +11,6 @@ import copy
 import json
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from benchmarks.meter import seconds
 from benchmarks.peers import versions
 from data.augment import AugmentSettings, normalise, two_views
 from data.partition.table import Transformation
@@ -116,17 +116,6 @@ def epoch(network: nn.Module, loss: Callable[[Tensor], Tensor], recipe: Any, dat
         float(value.detach())
 
     return run
-
-
-def seconds(work: Callable[[], Any], device: torch.device) -> float:
-    """How long it takes."""
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    began = time.perf_counter()
-    work()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - began
 
 
 def main() -> None:

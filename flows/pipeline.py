@@ -30,8 +30,6 @@ from flows.launch import drive, find_like, new_run, prepare_data, prepare_partit
 from flows.prefect_runner import PrefectRunner  # noqa: E402
 from tasks.engine import Observer  # noqa: E402
 from tasks.evaluate import evaluate_state  # noqa: E402
-from tasks.figures import draw_figures  # noqa: E402
-from tasks.report import write_report  # noqa: E402
 from tasks.result import run_result  # noqa: E402
 from tasks.runfolder import FINISHED, RunFolder  # noqa: E402
 from tasks.settings import Settings  # noqa: E402
@@ -99,6 +97,9 @@ def evaluate(run: str) -> dict[str, float]:
 @flow(name="report", flow_run_name=_name)
 def report(run: str) -> str:
     """Figures and report.html of a run, and its table as an artifact."""
+    from tasks.figures import draw_figures  # here, as in flows.launch: every command would wait for matplotlib
+    from tasks.report import write_report
+
     folder = RunFolder.find(run, places.runs())
     draw_figures(folder)
     path = write_report(folder)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from methods.base import Client, Clients, Evaluation, Federation, Message, Server, Update
+from methods.steps import Steps
 from methods.supervised import Supervised, judge
 from methods.vectors import Vectors
 
@@ -29,14 +30,17 @@ class Alone(Supervised):
         """Nothing."""
         return Message()
 
-    def client_update(self, message: Message, client: Client) -> Update:
+    def local_steps(self, message: Message, client: Client) -> Steps:
         """Local epochs from where the client was."""
         self.check(client)
         vectors = Vectors(network := self.network())
         if client.memory:
             vectors.load(network, client.memory["weights"])
-        metrics = self.train(network, client)
-        return Update(Message(), memory={"weights": vectors.flatten(network)}, metrics=metrics)
+
+        def finish(metrics: dict[str, float]) -> Update:
+            return Update(Message(), memory={"weights": vectors.flatten(network)}, metrics=metrics)
+
+        return self.epochs(network, client, finish)
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Count the round."""

@@ -11,12 +11,13 @@ Symbols in shapes: n samples, c clusters, d features.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from data.augment import AugmentSettings
 from data.errors import ShoalError
@@ -252,9 +253,11 @@ class Context:
         """The number of clusters, where the settings or the labels say it: for methods that can do without."""
         return self.model.clusters or self.spec.classes or None
 
-    def autocast(self) -> torch.autocast:
+    def autocast(self) -> AbstractContextManager[Any]:
         """The precision setting as a context for forward passes."""
-        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bf16")
+        if self.precision == "bf16":
+            return torch.autocast(self.device.type, dtype=torch.bfloat16)
+        return nullcontext()
 
 
 class Method(ABC):
@@ -283,6 +286,8 @@ class Method(ABC):
             )
         self.settings = settings
         self.context = context
+        self.drawn: dict[str, nn.Module] = {}
+        """Networks with their initial weights, by purpose (see `methods.local.seeded`)."""
 
     @abstractmethod
     def init_server(self, federation: Federation) -> Server:
@@ -307,6 +312,23 @@ class Method(ABC):
         Raises:
             ClientError: this client cannot do it (no sample, a loss that is not finite).
         """
+
+    def cohort_update(self, cohort: Sequence[tuple[Message, Client]]) -> list[Update | Exception]:
+        """The work of several clients, in one computation where the method has one; here client after client.
+
+        Args:
+            cohort: message and client, as `client_update` takes them.
+
+        Returns:
+            For each client its update, or why there is none. Both ways agree up to rounding.
+        """
+        found: list[Update | Exception] = []
+        for message, client in cohort:
+            try:
+                found.append(self.client_update(message, client))
+            except Exception as error:  # one client's fault is not the others'
+                found.append(error)
+        return found
 
     @abstractmethod
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:

@@ -116,7 +116,9 @@ class CFCL(Method):
         """A fresh network with the run's initial weights."""
         c = self.context
         clusters = c.clusters if self.settings.loss == "fedcc" else 0  # only FedCC has a head for them
-        return seeded(lambda: self.loss.build(build_encoder(c.model.encoder, c.spec.shape), clusters), c)
+        return seeded(
+            lambda: self.loss.build(build_encoder(c.model.encoder, c.spec.shape), clusters), c, drawn=self.drawn
+        )
 
     def recipe(self) -> Recipe:
         """Resized crop of at least half, flip, Gaussian blur."""

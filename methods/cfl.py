@@ -34,6 +34,7 @@ from methods.base import (
 from methods.bipartition import bipartition, cosine_matrix, ready_to_split, separation_gap
 from methods.cfl_tree import Tree, branch_similarities, nearest_child
 from methods.metrics import ari
+from methods.steps import Steps
 from methods.supervised import Score, Supervised, gradient, judge
 from methods.vectors import Vectors, mean_vector
 
@@ -140,30 +141,34 @@ class CFL(Supervised):
         node = tree.place(client).id if known else 0  # who joins in this round begins at the root
         return Message({"weights": server.tensors[f"node/{node}"]}, {"clients": server.facts["clients"]})
 
-    def client_update(self, message: Message, client: Client) -> Update:
+    def local_steps(self, message: Message, client: Client) -> Steps:
         """Dtheta = SGD(theta) - theta (eq. 1), and where asked the full gradient at theta."""
         self.check(client)
         s = self.settings
         start = message.tensors["weights"]
         tensors: dict[str, Tensor] = {}
-        if s.similarity != "updates":
-            vectors = self.vectors()
-            network = vectors.load(self.network(), start)
-            gradient(network, client.train, self.context)
-            tensors["gradient"] = -vectors.gradients(network)
-        update, metrics = self.learn(start, client)
-        attack = attack_of(client.id, message.facts["clients"], s.adversaries, s.attack)
-        if attack is not None:
-            update = corrupt(update, attack, s.attack_scale, client.streams)
-        metrics["norm"] = float(update.double().norm())
-        return Update(Message({"update": update, **tensors}, {"n": len(client.train)}), metrics=metrics)
-
-    def learn(self, start: Tensor, client: Client) -> tuple[Tensor, dict[str, float]]:
-        """What local training from `start` changes, and its mean loss."""
         vectors = self.vectors()
         network = vectors.load(self.network(), start)
-        metrics = self.train(network, client)
-        return vectors.flatten(network) - start, metrics
+        if s.similarity != "updates":
+            gradient(network, client.train, self.context)
+            tensors["gradient"] = -vectors.gradients(network)
+
+        def finish(metrics: dict[str, float]) -> Update:
+            update = vectors.flatten(network) - start
+            attack = attack_of(client.id, message.facts["clients"], s.adversaries, s.attack)
+            if attack is not None:
+                update = corrupt(update, attack, s.attack_scale, client.streams)
+            metrics["norm"] = float(update.double().norm())
+            return Update(Message({"update": update, **tensors}, {"n": len(client.train)}), metrics=metrics)
+
+        return self.epochs(network, client, finish)
+
+    def learn(self, start: Tensor, client: Client) -> Tensor:
+        """What local training from `start` changes."""
+        vectors = self.vectors()
+        network = vectors.load(self.network(), start)
+        self.take(self.epochs(network, client, lambda metrics: Update(Message(), metrics=metrics)))
+        return vectors.flatten(network) - start
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Each cluster moves by its mean update; one at rest whose clients pull apart is split first (algorithm 5).

@@ -66,7 +66,9 @@ class ClusterGAN(Method):
         """The networks with their initial weights."""
         s, c = self.settings, self.context
         dense = s.layers == "dense"
-        built = seeded(lambda: ClusterGANNetwork(s.latent, c.clusters, c.spec.shape, s.width, dense), c)
+        built = seeded(
+            lambda: ClusterGANNetwork(s.latent, c.clusters, c.spec.shape, s.width, dense), c, drawn=self.drawn
+        )
         assert isinstance(built, ClusterGANNetwork)
         return built
 

@@ -25,7 +25,7 @@ class ClusterMethod(Method):
         c = self.context
         return cast(
             ClusterNet,
-            seeded(lambda: ClusterNet(build_encoder(c.model.encoder, c.spec.shape), c.clusters), c),
+            seeded(lambda: ClusterNet(build_encoder(c.model.encoder, c.spec.shape), c.clusters), c, drawn=self.drawn),
         )
 
     def facts(self, round: int) -> dict[str, Any]:

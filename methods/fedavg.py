@@ -13,6 +13,7 @@ from data.setting import setting
 from methods.adversary import Attack, attack_of, corrupt
 from methods.averaging import average
 from methods.base import Client, Clients, Evaluation, Federation, Message, MethodError, Prediction, Server, Update
+from methods.steps import Steps
 from methods.supervised import Classifier, Supervised, judge
 from methods.vectors import Vectors
 
@@ -42,18 +43,21 @@ class FedAvg(Supervised):
         """The weights."""
         return Message(server.tensors, {"clients": server.facts["clients"]})
 
-    def client_update(self, message: Message, client: Client) -> Update:
+    def local_steps(self, message: Message, client: Client) -> Steps:
         """Local epochs on the cross-entropy."""
         self.check(client)
         s = self.settings
         vectors = Vectors(network := self.network())
         start = message.tensors["weights"]
-        metrics = self.train(vectors.load(network, start), client)
-        weights = vectors.flatten(network)
-        attack = attack_of(client.id, message.facts["clients"], s.adversaries, s.attack)
-        if attack is not None:
-            weights = start + corrupt(weights - start, attack, s.attack_scale, client.streams)
-        return Update(Message({"weights": weights}, {"n": len(client.train)}), metrics=metrics)
+
+        def finish(metrics: dict[str, float]) -> Update:
+            weights = vectors.flatten(network)
+            attack = attack_of(client.id, message.facts["clients"], s.adversaries, s.attack)
+            if attack is not None:
+                weights = start + corrupt(weights - start, attack, s.attack_scale, client.streams)
+            return Update(Message({"weights": weights}, {"n": len(client.train)}), metrics=metrics)
+
+        return self.epochs(vectors.load(network, start), client, finish)
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """The mean by number of samples."""

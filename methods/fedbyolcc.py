@@ -51,7 +51,9 @@ class FedBYOLCC(ClusterMethod):
         c = self.context
         return cast(
             ByolClusterNet,
-            seeded(lambda: ByolClusterNet(build_encoder(c.model.encoder, c.spec.shape), c.clusters), c),
+            seeded(
+                lambda: ByolClusterNet(build_encoder(c.model.encoder, c.spec.shape), c.clusters), c, drawn=self.drawn
+            ),
         )
 
     def client_update(self, message: Message, client: Client) -> Update:

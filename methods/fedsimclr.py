@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from data.setting import setting
-from methods.base import Client
 from methods.contrastive import contrastive
 from methods.selfsupervised import OneNetwork, SelfSupervisedSettings
 from models.heads import Projected
@@ -28,7 +27,7 @@ class FedSimCLR(OneNetwork):
     Settings = FedSimCLRSettings
     settings: FedSimCLRSettings
 
-    def loss(self, out: Projected, client: Client, extra: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, out: Projected, extra: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """NT-Xent of the projections."""
         z_a, z_b = out.z.chunk(2)
         return contrastive(z_a, z_b, self.settings.tau), {}

@@ -56,7 +56,10 @@ class FlowMethod(Method):
         name = {"vector": "affine", "image": "cycle"}[c.spec.kind] if s.flow == "auto" else s.flow
         try:
             network = seeded(
-                lambda: build_flow(name, c.spec.shape, s.width, s.blocks, s.margin, s.layers == "dense"), c, "flow"
+                lambda: build_flow(name, c.spec.shape, s.width, s.blocks, s.margin, s.layers == "dense"),
+                c,
+                "flow",
+                self.drawn,
             )
         except ValueError as error:
             raise MethodError(f"method.flow: {error}") from None

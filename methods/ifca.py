@@ -12,6 +12,7 @@ from methods.adversary import Attack, attack_of, corrupt
 from methods.averaging import WeightedMean
 from methods.base import Client, Clients, Evaluation, Federation, Message, Server, Update
 from methods.metrics import ari
+from methods.steps import Steps
 from methods.supervised import Score, Supervised, judge
 from methods.vectors import Vectors
 
@@ -46,21 +47,24 @@ class IFCA(Supervised):
         """All K models."""
         return Message(server.tensors, {"clients": server.facts["clients"]})
 
-    def client_update(self, message: Message, client: Client) -> Update:
+    def local_steps(self, message: Message, client: Client) -> Steps:
         """Choose the model with the lowest loss on the training samples, and train it."""
         self.check(client)
         s, models = self.settings, message.tensors["models"]
         vectors = Vectors(network := self.network())
         losses = [judge(vectors.load(network, m), client.train, self.context).mean_loss for m in models]
         choice = min(range(len(losses)), key=losses.__getitem__)
-        metrics = self.train(vectors.load(network, models[choice]), client)
-        weights = vectors.flatten(network)
-        attack = attack_of(client.id, message.facts["clients"], s.adversaries, s.attack)
-        if attack is not None:
-            update = corrupt(weights - models[choice], attack, s.attack_scale, client.streams)
-            weights = models[choice] + update
-        sent = Message({"weights": weights}, {"n": len(client.train), "choice": choice})
-        return Update(sent, metrics={**metrics, "choice": float(choice)})
+
+        def finish(metrics: dict[str, float]) -> Update:
+            weights = vectors.flatten(network)
+            attack = attack_of(client.id, message.facts["clients"], s.adversaries, s.attack)
+            if attack is not None:
+                update = corrupt(weights - models[choice], attack, s.attack_scale, client.streams)
+                weights = models[choice] + update
+            sent = Message({"weights": weights}, {"n": len(client.train), "choice": choice})
+            return Update(sent, metrics={**metrics, "choice": float(choice)})
+
+        return self.epochs(vectors.load(network, models[choice]), client, finish)
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """The mean of each model over those who chose it, by number of samples."""

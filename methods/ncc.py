@@ -131,7 +131,7 @@ class NCC(Method):
             encoder = build_encoder(c.model.encoder, c.spec.shape)
             return ByolNet(encoder, s.projection, s.expansion * int(encoder.features))  # type: ignore[arg-type]
 
-        return cast(ByolNet, seeded(build, c))
+        return cast(ByolNet, seeded(build, c, drawn=self.drawn))
 
     def init_server(self, federation: Federation) -> Server:
         """Nothing: the one client starts from the seeded network."""

@@ -27,8 +27,9 @@ from methods.base import (
 )
 from methods.evaluation import embed_with, evaluate_features, features_only
 from methods.finetuning import finetune_accuracy
-from methods.local import batches, build_optimiser, load, run_steps, seeded, view_recipe, views, weights
+from methods.local import batches, load, seeded, view_recipe, views, weights
 from methods.representation import alignment, knn_accuracy, split_uniformity, uniformity
+from methods.steps import StepMethod, Steps
 from models.encoders import build_encoder
 from models.heads import Projected, ProjectionNet
 
@@ -62,7 +63,7 @@ class SelfSupervised(Method):
 
     def network(self) -> ProjectionNet:
         """A fresh network with the run's initial weights."""
-        return cast(ProjectionNet, seeded(self.build, self.context))
+        return cast(ProjectionNet, seeded(self.build, self.context, drawn=self.drawn))
 
     def recipe(self) -> Recipe:
         """SimCLR's full strength on colour images, the data set's own on grey ones."""
@@ -144,16 +145,15 @@ class SelfSupervised(Method):
         return metrics | {"alignment": total / len(test_x)}
 
 
-class OneNetwork(SelfSupervised):
+class OneNetwork(StepMethod, SelfSupervised):
     """A self-supervised method whose loss is of one network's projections of two views."""
 
     @abstractmethod
-    def loss(self, out: Projected, client: Client, extra: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, out: Projected, extra: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss of a batch of views a, then views b, and numbers to log.
 
         Args:
             out: features and projections, (2n, ...).
-            client: whose they are.
             extra: what `prepare` made for this client and round.
         """
 
@@ -161,22 +161,26 @@ class OneNetwork(SelfSupervised):
         """Tensors that every step of a client's round uses; nothing by default."""
         return {}
 
-    def client_update(self, message: Message, client: Client) -> Update:
+    def local_steps(self, message: Message, client: Client) -> Steps:
         """Local epochs on the method's loss."""
-        local, context = self.context.local, self.context
         network = self.network()
         load(network, message.tensors)
-        network.train()
-        extra = self.prepare(message, client)
         recipe = self.recipe()
-        generator = client.streams.torch("views", context.device)
+        generator = client.streams.torch("views", self.context.device)
 
-        def step(positions: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-            x = views(client.train, positions, recipe, generator)
-            with context.autocast():
-                out = network(x)
-            return self.loss(out, client, extra)
+        def inputs(positions: Tensor) -> tuple[Tensor, ...]:
+            return (views(client.train, positions, recipe, generator),)
 
-        optimiser = build_optimiser(network.parameters(), local, client.streams.round, context.device)
-        metrics = run_steps(client, batches(client, local), optimiser, step)
-        return Update(Message(weights(network), {"n": len(client.train)}), metrics=metrics)
+        def finish(metrics: dict[str, float]) -> Update:
+            return Update(Message(weights(network), {"n": len(client.train)}), metrics=metrics)
+
+        extra = self.prepare(message, client)
+        return Steps(client, network.train(), batches(client, self.context.local), inputs, finish, extra)
+
+    def step_loss(
+        self, network: Callable[..., Any], inputs: tuple[Tensor, ...], extra: Mapping[str, Tensor]
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """The method's loss of a batch of views."""
+        with self.context.autocast():
+            out = network(*inputs)
+        return self.loss(out, extra)

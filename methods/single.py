@@ -46,7 +46,8 @@ class Single(Method):
     def network(self) -> ProjectionNet:
         """A fresh network with the run's initial weights."""
         c = self.context
-        return cast(ProjectionNet, seeded(lambda: ProjectionNet(build_encoder(c.model.encoder, c.spec.shape)), c))
+        made = seeded(lambda: ProjectionNet(build_encoder(c.model.encoder, c.spec.shape)), c, drawn=self.drawn)
+        return cast(ProjectionNet, made)
 
     def init_server(self, federation: Federation) -> Server:
         """Nothing."""

@@ -113,7 +113,7 @@ class SSD(OneNetwork):
             return confined(z, extra["inside"], extra["basis"])
         return F.normalize(z, dim=1)
 
-    def loss(self, out: Projected, client: Client, extra: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, out: Projected, extra: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """L = align + beta uniform + gamma DSR + delta distill."""
         s = self.settings
         z_a, z_b = self.seen(out.z, extra).chunk(2)

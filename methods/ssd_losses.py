@@ -87,5 +87,4 @@ def distill_loss(h: Tensor, z: Tensor, temperature: float, direction: Direction,
     """
     log_h, log_z = (F.log_softmax(t / temperature, dim=1) for t in (h, z.detach() if stop else z))
     of, against = (log_h, log_z) if direction == "poster" else (log_z, log_h)
-    # torch's kl_div takes the second distribution of KL(p || q) first.
-    return F.kl_div(against, of, reduction="batchmean", log_target=True)
+    return (of.exp() * (of - against)).sum() / len(of)

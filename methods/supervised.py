@@ -7,8 +7,8 @@ carry the client's planted transformation; perplexity is exp of the mean loss pe
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import NamedTuple, cast
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from data.augment import normalise
 from data.view import Samples
-from methods.base import Client, ClientError, Context, LocalSettings, Method, ModelSettings
-from methods.local import batches, build_optimiser, run_steps, seeded
+from methods.base import Client, ClientError, Context, LocalSettings, ModelSettings, Update
+from methods.local import batches, seeded
+from methods.steps import StepMethod, Steps
 from models.encoders import build_encoder
 from models.lstm import WordLSTM
 
@@ -53,7 +54,7 @@ class Score(NamedTuple):
         return self.loss / self.number
 
 
-class Supervised(Method):
+class Supervised(StepMethod):
     """A supervised method whose models are vectors of one network's weights."""
 
     kinds = ("image", "text")
@@ -65,8 +66,10 @@ class Supervised(Method):
         c = self.context
         if c.spec.kind == "text":
             vocabulary = c.spec.vocabulary or 0
-            return seeded(lambda: WordLSTM(vocabulary), c, purpose)
-        return seeded(lambda: Classifier(build_encoder(c.model.encoder, c.spec.shape), c.clusters), c, purpose)
+            return seeded(lambda: WordLSTM(vocabulary), c, purpose, self.drawn)
+        return seeded(
+            lambda: Classifier(build_encoder(c.model.encoder, c.spec.shape), c.clusters), c, purpose, self.drawn
+        )
 
     def check(self, client: Client) -> None:
         """Refuse a client that cannot be trained or judged, before any work.
@@ -81,19 +84,25 @@ class Supervised(Method):
                 f"client {client.id} has no validation sample to be judged on: set partition.validation, say 0.2"
             )
 
-    def train(self, network: nn.Module, client: Client) -> dict[str, float]:
-        """Local epochs on the cross-entropy; returns the mean loss.
+    @property
+    def stackable(self) -> bool:  # type: ignore[override]
+        """Whether several networks can be trained at once: LSTMs cannot."""
+        return self.context.spec.kind == "image"
 
-        Raises:
-            ClientError: see `methods.local`.
-        """
-        network.train()
-        optimiser = build_optimiser(network.parameters(), self.context.local, client.streams.round, self.context.device)
+    def epochs(self, network: nn.Module, client: Client, finish: Callable[[dict[str, float]], Update]) -> Steps:
+        """Local epochs on the cross-entropy, not yet done; `finish` makes the update from the mean loss."""
 
-        def step(positions: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-            return batch_loss(network, client.train, positions, self.context), {}
+        def inputs(positions: Tensor) -> tuple[Tensor, ...]:
+            batch = client.train.take(positions)
+            return (batch.raw(),) if self.context.spec.kind == "text" else (_images(batch), batch.y())
 
-        return run_steps(client, batches(client, self.context.local), optimiser, step)
+        return Steps(client, network.train(), batches(client, self.context.local), inputs, finish)
+
+    def step_loss(
+        self, network: Callable[..., Any], inputs: tuple[Tensor, ...], extra: Mapping[str, Tensor]
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """Mean cross-entropy over the images, or the tokens, of a batch."""
+        return cross_entropy(network, inputs, self.context), {}
 
     def clients_metrics(self, scores: Mapping[int, Score]) -> dict[str, float]:
         """Accuracy (mean over clients, and the lowest), loss per image or token; of texts also perplexity."""
@@ -114,11 +123,19 @@ class Supervised(Method):
 
 def batch_loss(network: nn.Module, samples: Samples, positions: Tensor, context: Context) -> Tensor:
     """Mean cross-entropy of the samples at `positions`."""
+    batch = samples.take(positions)
+    text = samples.data.spec.kind == "text"
+    return cross_entropy(network, (batch.raw(),) if text else (_images(batch), batch.y()), context)
+
+
+def cross_entropy(network: Callable[..., Any], inputs: tuple[Tensor, ...], context: Context) -> Tensor:
+    """Mean cross-entropy of images and labels, or of texts, whose next words are their labels."""
     with context.autocast():
-        if samples.data.spec.kind == "text":
-            found = network(samples.raw(positions))
+        if context.spec.kind == "text":
+            found = network(*inputs)
             return F.cross_entropy(found.scores.float(), found.truth)
-        return F.cross_entropy(network(_images(samples, positions)).float(), samples.y(positions))
+        x, y = inputs
+        return F.cross_entropy(network(x).float(), y)
 
 
 @torch.no_grad()
@@ -131,7 +148,8 @@ def judge(network: nn.Module, samples: Samples, context: Context, batch: int = 5
             if samples.data.spec.kind == "text":
                 scores, truth = network(samples.raw(positions))
             else:
-                scores, truth = network(_images(samples, positions)), samples.y(positions)
+                part = samples.take(positions)
+                scores, truth = network(_images(part)), part.y()
         loss += float(F.cross_entropy(scores.float(), truth, reduction="sum"))
         right += float((scores.argmax(1) == truth).sum())
         count += len(truth)
@@ -147,5 +165,5 @@ def gradient(network: nn.Module, samples: Samples, context: Context, batch: int 
         (batch_loss(network, samples, positions, context) * share).backward()
 
 
-def _images(samples: Samples, positions: Tensor) -> Tensor:
-    return normalise(samples.x(positions)).contiguous(memory_format=torch.channels_last)
+def _images(samples: Samples) -> Tensor:
+    return normalise(samples.x()).contiguous(memory_format=torch.channels_last)

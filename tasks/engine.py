@@ -205,7 +205,8 @@ class Engine:
         """
         done = {c: found for c in chosen if (found := finished_work(self.run, round, c)) is not None}
         failures: dict[int, str] = {}
-        waiting = [c for c in chosen if c not in done]
+        # A group is trained as a whole: the same bits, wherever a round was cut short.
+        waiting = [group for group in self.groups(chosen) if not done.keys() >= set(group)]
         for attempt in range(self.world.settings.participation.retries + 1):
             failures = {}
             for client, result in self.train_cohorts(round, self.cohorts(waiting)):
@@ -215,7 +216,7 @@ class Engine:
                 else:
                     done[client] = result
                     self.tell("client_finished", round=round, client=client, seconds=result["seconds"])
-            waiting = sorted(failures)
+            waiting = [group for group in waiting if failures.keys() & set(group)]
             if not waiting:
                 break
         needed = max(1, math.ceil(self.world.settings.participation.minimum * len(chosen)))
@@ -228,10 +229,18 @@ class Engine:
             self.tell("client_left_out", round=round, client=client, message=message)
         return done
 
-    def cohorts(self, clients: list[int]) -> list[list[int]]:
-        """The clients of a round in cohorts."""
+    def groups(self, chosen: list[int]) -> list[list[int]]:
+        """The clients of a round in groups that are trained in one computation; by default each alone."""
+        size = self.world.settings.workers.batched
+        return [chosen[start : start + size] for start in range(0, len(chosen), size)]
+
+    def cohorts(self, groups: list[list[int]]) -> list[list[list[int]]]:
+        """The groups of a round in cohorts."""
         expected = self.expected_seconds()
-        return even_cohorts({c: expected[c] for c in clients}, self.slots, measured=bool(self.seconds))
+        by_first = {group[0]: group for group in groups}
+        seconds = {first: sum(expected[c] for c in group) for first, group in by_first.items()}
+        found = even_cohorts(seconds, self.slots, measured=bool(self.seconds))
+        return [[by_first[first] for first in cohort] for cohort in found]
 
     def expected_seconds(self) -> list[float]:
         """How long each client's update takes: as it last did, else by its number of samples."""
@@ -239,15 +248,16 @@ class Engine:
         rate = sum(self.seconds.values()) / max(1, sum(sizes[c] for c in self.seconds)) if self.seconds else 1.0
         return [self.seconds.get(client, rate * size) for client, size in enumerate(sizes)]
 
-    def train_cohorts(self, round: int, cohorts: list[list[int]]) -> Iterator[tuple[int, dict[str, Any]]]:
-        """(client, result) as cohorts end; the clients of a lost slot get an error each."""
+    def train_cohorts(self, round: int, cohorts: list[list[list[int]]]) -> Iterator[tuple[int, dict[str, Any]]]:
+        """(client, result) as cohorts of groups end; the clients of a lost slot get an error each."""
         expected = self.expected_seconds()
         wanted = []
-        for clients in cohorts:
+        for groups in cohorts:
+            clients = [c for group in groups for c in group]
             entries = [
                 {"client": c, "memory": self.links.memory.get(c), "inbox": self.links.inbox.get(c, [])} for c in clients
             ]
-            request = {"do": "train", "run": str(self.run.path), "round": round, "clients": entries}
+            request = {"do": "train", "run": str(self.run.path), "round": round, "clients": entries, "groups": groups}
             name = f"round {round}, clients {', '.join(map(str, clients))}"
             wanted.append(Cohort(name, clients, request, sum(expected[c] for c in clients)))
         dispatch = Dispatch(

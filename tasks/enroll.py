@@ -113,7 +113,7 @@ def enroll(run: RunFolder, client: Client, give: str = "leaf", out: Path | None 
         path.append(step)
         if not tree.nodes[node].children:
             break
-        update, _ = method.learn(weights, client)
+        update = method.learn(weights, client)
         step["similarities"] = branch_similarities(tree, server.tensors, node, update, server.facts["size"])
         node = nearest_child(step["similarities"])
     cluster = path[-1]["node"]

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from tasks.cfl_figures import draw_cfl
 from tasks.runfolder import RunFolder
-from tasks.uifca_figures import draw_uifca
 
 SCORES = ("acc", "nmi", "ari")
-OF_METHOD: dict[str, Callable[[RunFolder], list[Path]]] = {"cfl": draw_cfl, "uifca": draw_uifca}
-"""Figures that only runs of one method have."""
+OF_METHOD = {"cfl": ("tasks.cfl_figures", "draw_cfl"), "uifca": ("tasks.uifca_figures", "draw_uifca")}
+"""Figures that only runs of one method have: module and function, imported for such runs alone."""
 
 
 def draw_figures(run: RunFolder) -> list[Path]:
@@ -52,8 +51,10 @@ def draw_figures(run: RunFolder) -> list[Path]:
         axes.legend()
         axes.grid(alpha=0.3)
         drawn.append(save(figure, run.figures / "bytes.png"))
-    special = OF_METHOD.get(run.settings().method.name)
-    return drawn + (special(run) if special else [])
+    if special := OF_METHOD.get(run.settings().method.name):
+        module, function = special
+        drawn += getattr(import_module(module), function)(run)
+    return drawn
 
 
 def compare_curves(tables: Mapping[str, pd.DataFrame], metric: str, path: Path) -> Path:

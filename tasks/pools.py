@@ -20,7 +20,7 @@ import torch
 
 from data.errors import ShoalError
 from tasks.depot import DepotPool, with_depot
-from tasks.hardware import resolve_slots
+from tasks.hardware import keep_freed_memory, resolve_slots
 from tasks.settings import SettingsError, WorkersSection
 from tasks.slots import SlotLost, Slots
 from tasks.work import Worker
@@ -74,6 +74,7 @@ def work(request: dict[str, Any], device: str) -> dict[str, Any]:
     torch.set_num_threads(1)  # also of this thread: the same bits wherever the work is done
     workers: dict[str, Worker] = _here.__dict__.setdefault("workers", {})
     if device not in workers:
+        keep_freed_memory()
         workers[device] = Worker(device)
     if "depot" in request:
         try:

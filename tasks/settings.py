@@ -109,6 +109,11 @@ class WorkersSection(Section):
         "auto", description="worker slots; auto: one per CPU core, or `per_gpu` per GPU, or all that the cluster has"
     )
     per_gpu: int = Field(1, ge=1, description="cohorts at once on a GPU")
+    batched: int = Field(
+        1,
+        ge=1,
+        description="so many clients are trained in one computation, where the method can: for small networks on a GPU",
+    )
     resources: dict[str, float] = Field(
         {}, description="dask, ray: what a cohort takes of resources that workers declare"
     )
@@ -212,7 +217,9 @@ class Settings(Section):
     def digest(self) -> str:
         """sha256 of what decides the numbers: not where it ran, nor where it is shown."""
         decisive = {k: v for k, v in self.plain().items() if k not in ("tracking", "checkpoint")}
-        decisive["workers"] = {k: decisive["workers"][k] for k in ("precision", "device")}
+        # Clients in one computation agree with the loop up to rounding, not to the bit.
+        batched = ("batched",) if self.workers.batched > 1 else ()
+        decisive["workers"] = {k: decisive["workers"][k] for k in ("precision", "device", *batched)}
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
     def dataclass(self, key: str) -> Any:

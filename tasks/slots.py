@@ -115,9 +115,11 @@ def serve(pipe: Connection, device: str) -> None:
     os.environ.update(dict.fromkeys(THREADS, "1"))
     import torch
 
+    from tasks.hardware import keep_freed_memory
     from tasks.work import Worker
 
     torch.set_num_threads(1)
+    keep_freed_memory()
     if device.startswith("cuda"):
         torch.cuda.set_device(device)
     worker = Worker(device)

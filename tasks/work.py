@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from data.errors import ShoalError
-from methods.base import ClientError, Message, Server, Update
+from methods.base import Client, ClientError, Message, Server, Update
 from tasks.checkpoint import SERVER, Links, round_folder
 from tasks.codec import StoreError, file_digest, load_message, load_server, read_json, save_message, write_json
 from tasks.runfolder import RunFolder
@@ -65,24 +65,53 @@ class Worker:
         world = self.world(request["run"])
         round = request["round"]
         server = self.server(round_folder(world.run, round - 1) / SERVER)
-        results = {}
-        for entry in request["clients"]:
+        results: dict[int, dict[str, Any]] = {}
+        entries = {entry["client"]: entry for entry in request["clients"]}
+        for group in request["groups"]:
+            results |= self.train_group(world, server, round, [entries[c] for c in group if c in entries])
+        return {"clients": results}
+
+    def train_group(
+        self, world: World, server: Server, round: int, entries: list[dict[str, Any]]
+    ) -> dict[int, dict[str, Any]]:
+        """The exchanges of some clients, their local work in one computation where there are several."""
+        started = time.perf_counter()
+        results: dict[int, dict[str, Any]] = {}
+        begun: list[tuple[Message, Client]] = []
+        for entry in entries:
             try:
-                results[entry["client"]] = self.train_client(world, server, round, entry)
+                client = world.client(entry["client"], round, entry["memory"], entry["inbox"])
+                begun.append((world.method.broadcast(server, client.id), client))
+            except StoreError:
+                raise
+            except Exception as error:
+                results[entry["client"]] = failure(error)
+        try:
+            if len(begun) > 1:
+                updates: list[Update | Exception] = world.method.cohort_update(begun)
+            else:
+                updates = [world.method.client_update(*exchange) for exchange in begun]
+        except Exception as error:
+            return results | {client.id: failure(error) for _, client in begun}
+        trained = time.perf_counter() - started
+        for (down, client), update in zip(begun, updates, strict=True):
+            written = time.perf_counter()
+            try:
+                if isinstance(update, Exception):
+                    raise update
+                began = written - trained / len(begun)  # of the local work each has its share
+                results[client.id] = self.write(world, round, down, client, update, began)
             except StoreError:
                 raise  # a full disk is no client's fault
             except Exception as error:
-                text = str(error) if isinstance(error, ShoalError) else f"{type(error).__name__}: {error}"
-                results[entry["client"]] = {"error": text, "traceback": traceback.format_exc()}
-        return {"clients": results}
+                results[client.id] = failure(error)
+        return results
 
-    def train_client(self, world: World, server: Server, round: int, entry: dict[str, Any]) -> dict[str, Any]:
-        """One client's exchange: broadcast, local work, and its answers written to work/."""
-        started = time.perf_counter()
-        number = entry["client"]
-        client = world.client(number, round, entry["memory"], entry["inbox"])
-        down = world.method.broadcast(server, number)
-        update = world.method.client_update(down, client)
+    def write(
+        self, world: World, round: int, down: Message, client: Client, update: Update, began: float
+    ) -> dict[str, Any]:
+        """A client's answers, written to work/; `began` is when it would have begun had it worked alone."""
+        number = client.id
         check_finite(update, number, round)
         sample_bytes = world.prepared.spec.sample_bytes
         folder = world.run.work / f"{round:04d}"
@@ -105,7 +134,7 @@ class Worker:
             "peers": {str(peer): m.size(sample_bytes) for peer, m in sorted(update.peers.items())},
             "files": files,
             "sha256": {name: file_digest(folder / name) for name in files.values()},
-            "seconds": time.perf_counter() - started,
+            "seconds": time.perf_counter() - began,
         }
         write_json(folder / f"done-{number}.json", done, sync=False)
         return done
@@ -119,6 +148,12 @@ class Worker:
         evaluation = world.evaluation(request["round"], final=request["final"])
         metrics = world.method.evaluate(server, clients, evaluation)
         return {"metrics": {k: float(v) for k, v in metrics.items()}, "seconds": time.perf_counter() - started}
+
+
+def failure(error: Exception) -> dict[str, Any]:
+    """What a client's failure is told as."""
+    text = str(error) if isinstance(error, ShoalError) else f"{type(error).__name__}: {error}"
+    return {"error": text, "traceback": "".join(traceback.format_exception(error))}
 
 
 def check_finite(update: Update, client: int, round: int) -> None:

@@ -156,7 +156,7 @@ def test_a_worker_forgets_what_nobody_asked_for(tmp_path: Path, home: Path, smal
         os.utime(folder, (long_ago, long_ago))
     # A request is enough to count as use, and brings the data back to life.
     again = DepotPool(there, url)
-    again.call({"do": "train", "run": str(used.path), "round": used.settings().rounds, "clients": []})
+    again.call({"do": "train", "run": str(used.path), "round": used.settings().rounds, "clients": [], "groups": []})
     straight(small(seed=4), DepotPool(there, url).call)
     assert not cached[old].exists()
     assert cached[used].exists()
@@ -164,5 +164,5 @@ def test_a_worker_forgets_what_nobody_asked_for(tmp_path: Path, home: Path, smal
     assert data.exists()
     # Data that somebody deleted come back with the next request.
     shutil.rmtree(data)
-    again.call({"do": "train", "run": str(used.path), "round": used.settings().rounds, "clients": []})
+    again.call({"do": "train", "run": str(used.path), "round": used.settings().rounds, "clients": [], "groups": []})
     assert (data / "manifest.json").exists()

@@ -1,0 +1,179 @@
+"""What one device trains: clients one after another, several in one computation, and in a loop by hand.
+
+    python -m benchmarks.device --device cuda
+
+Client-trainings per second of FedAvg on the workload of `benchmarks.peers` and on CIFAR-sized images, images per second
+of ResNet-18, and FedPNP's paper run on CIFAR-10 extrapolated from a measured local epoch. Needs torch and numpy alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from benchmarks.meter import seconds
+from data.augment import AugmentSettings, normalise
+from data.partition.table import Transformation
+from data.prepared import Manifest, open_prepared, write_prepared
+from data.streams import Streams
+from data.view import DeviceData, Samples
+from methods.base import Client, Context, Federation, LocalSettings, Message, ModelSettings
+from methods.registry import METHODS
+
+
+@dataclass(frozen=True)
+class Case:
+    """Clients of one size on random images."""
+
+    name: str
+    method: str
+    encoder: str
+    shape: tuple[int, int, int]
+    clients: int
+    samples: int
+    epochs: int
+    batch: int
+
+
+CASES = (
+    Case("20 clients of 500 at 28x28", "fedavg", "mcmahan-small", (1, 28, 28), 20, 500, 1, 50),
+    Case("100 clients of 500 at 32x32x3", "fedavg", "plain-conv5", (3, 32, 32), 100, 500, 5, 50),
+    Case("ResNet-18 at 32 px", "fedavg", "resnet18-cifar", (3, 32, 32), 1, 10_000, 1, 128),
+    Case("FedPNP, ResNet-18 at 32 px", "fedpnp", "resnet18-cifar", (3, 32, 32), 1, 10_000, 1, 128),
+)
+PAPER_EPOCHS = 100 * 5 * 5
+"""Local epochs of 10,000 images in FedPNP's CIFAR-10 run: 100 rounds, 5 clients, 5 epochs each."""
+
+
+def world(case: Case, device: str, precision: str) -> tuple[Any, list[tuple[Message, Client]]]:
+    """The method, and its clients with their messages."""
+    rng = np.random.default_rng(0)
+    count = case.clients * case.samples
+    x = rng.integers(0, 256, (count, *case.shape), dtype=np.uint8)
+    manifest = Manifest("device", "image", case.shape, 10, count, 0, source="random images", licence="none")
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "device"
+        write_prepared(place, manifest, {"train_x": x, "train_y": rng.integers(0, 10, count)})
+        data = DeviceData(open_prepared(place), device)
+    kind = METHODS[case.method]
+    local = LocalSettings(epochs=case.epochs, batch=case.batch, optimiser="sgd", lr=0.01, momentum=0.0)
+    model = ModelSettings(case.encoder)
+    context = Context(data.spec, model, local, AugmentSettings(), 0, 10, 1.0, torch.device(device), precision)
+    method = kind(kind.Settings(), context)
+    server = method.init_server(Federation(data.spec, (case.samples,) * case.clients, Streams(0)))
+    cohort = []
+    for k in range(case.clients):
+        own = torch.arange(k * case.samples, (k + 1) * case.samples, device=device)
+        samples = Samples(data, own, torch.zeros_like(own), (Transformation(),))
+        client = Client(k, samples, samples, {}, (), Streams(0, 1, k))
+        cohort.append((method.broadcast(server, k), client))
+    return method, cohort
+
+
+def by_hand(case: Case, method: Any, cohort: Sequence[tuple[Message, Client]]) -> Callable[[], None]:
+    """The same training of a classifier without anything of Shoal's classes but the network."""
+    network = method.network()
+    start = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    data = cohort[0][1].train.data
+
+    def run() -> None:
+        for _, client in cohort:
+            network.load_state_dict(start)
+            network.train()
+            optimiser = torch.optim.SGD(network.parameters(), 0.01, fused=True)
+            for _ in range(case.epochs):
+                order = client.train.index[torch.randperm(case.samples).to(data.device)]
+                for rows in order[: case.samples // case.batch * case.batch].split(case.batch):
+                    x = normalise(data.train_x[rows].float().div_(255)).contiguous(memory_format=torch.channels_last)
+                    with method.context.autocast():
+                        scores = network(x)
+                    loss = F.cross_entropy(scores.float(), data.train_y[rows])
+                    optimiser.zero_grad(set_to_none=True)
+                    loss.backward()
+                    optimiser.step()
+            {name: tensor.cpu() for name, tensor in network.state_dict().items()}
+
+    return run
+
+
+def together(method: Any, cohort: Sequence[tuple[Message, Client]], size: int) -> None:
+    """All clients, `size` of them in one computation."""
+    for start in range(0, len(cohort), size):
+        for update in method.cohort_update(cohort[start : start + size]):
+            if isinstance(update, Exception):
+                raise update
+
+
+def alone(method: Any, cohort: Sequence[tuple[Message, Client]]) -> None:
+    """All clients, one after another."""
+    for message, client in cohort:
+        method.client_update(message, client)
+
+
+def measure(case: Case, device: str, precision: str, sizes: Sequence[int], repeats: int) -> None:
+    """Rows of the table."""
+    method, cohort = world(case, device, precision)
+    ways: dict[str, Callable[[], None]] = {"one by one": lambda: alone(method, cohort)}
+    if case.method == "fedavg":
+        ways = {"by hand": by_hand(case, method, cohort), **ways}
+    for size in sizes:
+        if 1 < size <= case.clients:
+            ways[f"{size} together"] = lambda size=size: together(method, cohort, size)  # type: ignore[misc]
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(repeats + 1):
+        for name, way in ways.items():
+            took = seconds(way, torch.device(device))
+            if number:  # the first warms up
+                found[name].append(took)
+    slowest = statistics.median(next(iter(found.values())))
+    for name, took in found.items():
+        middle = statistics.median(took)
+        images = case.clients * case.samples * case.epochs / middle
+        print(
+            f"| {case.name} | {name} | {middle:.2f} | {case.clients / middle:.2f} | {images:,.0f} | "
+            f"{slowest / middle:.2f} | {len(took)} |",
+            flush=True,
+        )
+        if case.method == "fedpnp":
+            hours = middle / case.epochs / case.samples * 10_000 * PAPER_EPOCHS / 3600
+            print(f"\nFedPNP's CIFAR-10 run, {PAPER_EPOCHS:,} local epochs of 10,000 images: {hours:,.1f} h.")
+
+
+def main() -> None:
+    """The table on the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--precision", default=None, help="fp32 or bf16; by default bf16 on a GPU")
+    parser.add_argument("--together", nargs="*", type=int, default=[5, 20, 100], help="clients in one computation")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--cases", nargs="*", type=int, default=range(len(CASES)), help="numbers of cases, from 0")
+    parser.add_argument("--shrink", type=int, default=1, help="divide clients (or images, of one client) by this")
+    given = parser.parse_args()
+    if given.device == "cpu":
+        torch.set_num_threads(1)
+    precision = given.precision or ("bf16" if given.device == "cuda" else "fp32")
+    print("| work | clients | s | clients/s | images/s | speed over the first way | runs |")
+    print("|---|---|---|---|---|---|---|")
+    for number in given.cases:
+        case = CASES[number]
+        if case.clients > 1:
+            case = replace(case, clients=max(2, case.clients // given.shrink))
+        else:
+            case = replace(case, samples=max(case.batch, case.samples // given.shrink))
+        measure(case, given.device, precision, given.together, given.repeats)
+    name = torch.cuda.get_device_name() if given.device == "cuda" else "cpu, 1 thread"
+    print(json.dumps({"device": name, "precision": precision, "torch": torch.__version__}))
+
+
+if __name__ == "__main__":
+    main()
