@@ -21,8 +21,6 @@ from data.errors import ShoalError
 from methods.base import Client, ClientError, Message, Method, Tensors, Update
 from methods.local import build_optimiser, finite_means, run_steps
 
-Loss = Callable[[Callable[..., Any], tuple[Tensor, ...], Mapping[str, Tensor]], tuple[Tensor, Mapping[str, Tensor]]]
-
 
 @dataclass
 class Steps:
@@ -48,8 +46,10 @@ class Steps:
 class StepMethod(Method):
     """A method whose local work is gradient steps on one network, all clients with one loss."""
 
-    stackable = True
-    """Whether torch.func can compute the loss of several networks at once."""
+    @property
+    def stackable(self) -> bool:
+        """Whether torch.func can compute the loss of several networks at once."""
+        return True
 
     @abstractmethod
     def local_steps(self, message: Message, client: Client) -> Steps:

@@ -85,7 +85,7 @@ class Supervised(StepMethod):
             )
 
     @property
-    def stackable(self) -> bool:  # type: ignore[override]
+    def stackable(self) -> bool:
         """Whether several networks can be trained at once: LSTMs cannot."""
         return self.context.spec.kind == "image"
 
