@@ -56,6 +56,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.orchestration > results/bench/orchestration.md
 	$(BIN)/python -m benchmarks.steps > results/bench/steps.md
 	$(BIN)/python -m benchmarks.profile_round > results/bench/profile.md
+	$(BIN)/python -m benchmarks.device > results/bench/device.md
 	cat results/bench/*.md
 
 clean:

@@ -156,7 +156,9 @@ def main() -> None:
     parser.add_argument("--precision", default=None, help="fp32 or bf16; by default bf16 on a GPU")
     parser.add_argument("--together", nargs="*", type=int, default=[5, 20, 100], help="clients in one computation")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--cases", nargs="*", type=int, default=range(len(CASES)), help="numbers of cases, from 0")
+    parser.add_argument(
+        "--cases", nargs="*", type=int, help="numbers of cases, from 0; by default all on a GPU, else 0"
+    )
     parser.add_argument("--shrink", type=int, default=1, help="divide clients (or images, of one client) by this")
     given = parser.parse_args()
     if given.device == "cpu":
@@ -164,7 +166,7 @@ def main() -> None:
     precision = given.precision or ("bf16" if given.device == "cuda" else "fp32")
     print("| work | clients | s | clients/s | images/s | speed over the first way | runs |")
     print("|---|---|---|---|---|---|---|")
-    for number in given.cases:
+    for number in given.cases or (range(len(CASES)) if given.device == "cuda" else [0]):
         case = CASES[number]
         if case.clients > 1:
             case = replace(case, clients=max(2, case.clients // given.shrink))
