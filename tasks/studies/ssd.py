@@ -124,9 +124,10 @@ def projections(study: dict[str, Any], groups: Groups, folder: Path) -> list[dic
 
     Of `SEEN` training samples, each projected as its own client's loss sees it: `z_uniformity` over all pairs,
     `z_uniformity_inter` over those of different clients, `z_uniformity_intra` over those of one client; `z_alignment`.
+    `test_z_uniformity` is of the server's projections of `SEEN` test samples, which are no client's.
     """
     judged = functools.cache(judge_projections)
-    names = ("z_uniformity", "z_uniformity_inter", "z_uniformity_intra", "z_alignment")
+    names = ("z_uniformity", "z_uniformity_inter", "z_uniformity_intra", "z_alignment", "test_z_uniformity")
     return each(groups, {name: functools.partial(lambda name, run: judged(run.path).get(name), name) for name in names})
 
 
@@ -158,12 +159,20 @@ def judge_projections(path: Path) -> dict[str, float]:
             aligned.append(alignment(a, b) * len(mine))
     z, owner = torch.cat(parts), torch.cat(owners)
     inter, intra = split_uniformity(z, owner.to(z.device))
-    return {
+    found = {
         "z_uniformity": uniformity(z),
         "z_uniformity_inter": inter,
         "z_uniformity_intra": intra,
         "z_alignment": sum(aligned) / len(z),
     }
+    test = world.data.test_x
+    if len(test) > 1:
+        streams = world.evaluation(server.round, final=True).streams
+        order = torch.randperm(len(test), generator=streams.torch("look test"))[:SEEN].to(test.device)
+        with torch.no_grad():
+            x = normalise(test[order].float().div_(255)).contiguous(memory_format=torch.channels_last)
+            found["test_z_uniformity"] = uniformity(torch.cat([network(part).z for part in x.split(512)]))
+    return found
 
 
 def transfer(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str, Any]]:

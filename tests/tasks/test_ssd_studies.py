@@ -8,8 +8,13 @@ from typing import Any
 
 import pytest
 
+from data.augment import normalise
+from methods.local import load
+from methods.representation import uniformity
+from tasks.checkpoint import load_round
 from tasks.result import run_result
 from tasks.studies import ssd
+from tasks.world import World
 from tests.tasks.runs import straight
 
 
@@ -27,6 +32,12 @@ def test_projections_are_judged_as_each_client_sees_them(home: Path, small: Call
         low, high = sorted((found[row, "z_uniformity_inter"], found[row, "z_uniformity_intra"]))
         assert low <= found[row, "z_uniformity"] <= high
         assert 0 < found[row, "z_alignment"] < 4
+    world = World(runs["soft", "silo"][0])
+    network = world.method.network()
+    load(network, load_round(runs["soft", "silo"][0], 1).server.tensors)
+    x = normalise(world.data.test_x.float() / 255)
+    assert len(x) <= ssd.SEEN, "all of them are judged"
+    assert found["soft", "test_z_uniformity"] == pytest.approx(uniformity(network.eval()(x).z.detach()), abs=1e-4)
 
 
 def test_gains_are_counted_against_the_same_seed(home: Path, small: Callable[..., Any]) -> None:
