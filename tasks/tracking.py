@@ -144,8 +144,8 @@ def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHE
     if status != "RUNNING":
         log_files(client, run_id, run, settings)
         if status == "FINISHED" and settings.tracking.model and not client.list_artifacts(run_id, "model"):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # advice on annotations of `predict`; the signature is given
+            # Advice on annotations of `predict`: the signature is given. MLflow sets filters of its own for it.
+            with warnings.catch_warnings(record=True):
                 from tasks.serving import log_final_model
 
             log_final_model(run, client, run_id, uri)
