@@ -135,13 +135,13 @@ def measure(case: Case, device: str, precision: str, sizes: Sequence[int], repea
             took = seconds(way, torch.device(device))
             if number:  # the first warms up
                 found[name].append(took)
-    slowest = statistics.median(next(iter(found.values())))
+    first = statistics.median(next(iter(found.values())))
     for name, took in found.items():
         middle = statistics.median(took)
         images = case.clients * case.samples * case.epochs / middle
         print(
             f"| {case.name} | {name} | {middle:.2f} | {case.clients / middle:.2f} | {images:,.0f} | "
-            f"{slowest / middle:.2f} | {len(took)} |",
+            f"{first / middle:.2f} | {len(took)} |",
             flush=True,
         )
         if case.method == "fedpnp":
