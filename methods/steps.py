@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from data.errors import ShoalError
 from methods.base import Client, ClientError, Message, Method, Tensors, Update
 from methods.local import build_optimiser, finite_means, run_steps
 
@@ -94,7 +93,7 @@ class StepMethod(Method):
                 steps = self.local_steps(message, client)
                 batches = list(steps.batches)
                 alike.setdefault(len(batches[0]) if batches else 0, []).append((number, steps, batches))
-            except ShoalError as error:
+            except Exception as error:  # one client's fault is not the others'
                 found[number] = error
         for group in alike.values():
             group.sort(key=lambda entry: (-len(entry[2]), entry[0]))
