@@ -225,6 +225,7 @@ class Context:
         fraction: share of the clients that take part in a round.
         device: where tensors live.
         precision: fp32 or bf16 (autocast).
+        compile: torch.compile of networks: off, or its mode.
     """
 
     spec: DataSpec
@@ -236,6 +237,7 @@ class Context:
     fraction: float = 1.0
     device: torch.device = torch.device("cpu")  # noqa: RUF009 (a device is immutable)
     precision: str = "fp32"
+    compile: str = "off"
 
     @property
     def clusters(self) -> int:

@@ -41,11 +41,10 @@ from methods.base import (
     Update,
 )
 from methods.cfcl_losses import local_loss
-from methods.cfcl_memory import NOBODY, at_hand, consented, label_counts, only, package, read_inbox
-from methods.evaluation import embed_with, evaluate_features, features_only
+from methods.cfcl_memory import NOBODY, at_hand, consented, drawn_negatives, label_counts, only, package, read_inbox
+from methods.evaluation import embed_with, evaluate_features, features_only, quick_probe
 from methods.local import build_optimiser, run_steps, seeded, view_recipe
 from methods.optimiser_state import optimiser_tensors, restore_optimiser
-from methods.representation import probe_accuracy
 from methods.selection import Macro, draw, importance, reserve
 from methods.vectors import Vectors, mean_vector
 from models.encoders import build_encoder
@@ -66,6 +65,9 @@ class CFCLSettings:
         "triplet", "local loss: triplet; FedSimCLR's NT-Xent; SSD's alignment and uniformity; FedCC's with both heads"
     )
     margin: float = setting(1.0, "of the triplet loss, also where samples are selected", ge=0)
+    negatives: Literal["batch", "pulled"] = setting(
+        "batch", "of triplets: the next sample of the batch, or one that was pulled, where any were"
+    )
     tau: float = setting(0.5, "temperature of simclr, and of fedcc's instance loss", gt=0)
     reserve: int = setting(20, "samples of a reserve", ge=0)
     reserve_kind: Literal["kmeans", "random"] = setting("kmeans", "how a reserve is chosen")
@@ -106,6 +108,8 @@ class CFCL(Method):
     def __init__(self, settings: CFCLSettings, context: Any) -> None:
         super().__init__(settings, context)
         self.loss = local_loss(settings.loss, settings.margin, settings.tau)
+        if settings.negatives == "pulled" and settings.loss != "triplet":
+            raise MethodError(f"method.negatives: pulled is for the triplet loss, and method.loss is {settings.loss}")
         for link in settings.failed:
             if not 2 <= len(link) <= 4:
                 raise MethodError(
@@ -304,18 +308,25 @@ class CFCL(Method):
         recipe = self.recipe()
         generator = client.streams.torch("views", self.context.device)
         order = client.streams.torch("batches")
+        others = client.streams.torch("negatives")
         size = min(self.context.local.batch, len(samples))
+        device = samples.index.device
+
+        def batch(x: Tensor) -> Tensor:
+            return normalise(x).contiguous(memory_format=torch.channels_last)
 
         def step(positions: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-            x = samples.x(positions)
+            x = samples.x(positions.to(device))
             first = x if self.loss.raw_anchor else augment(x, recipe, generator)
-            both = normalise(torch.cat((first, augment(x, recipe, generator))))
+            both, negatives = batch(torch.cat((first, augment(x, recipe, generator)))), None
+            if s.negatives == "pulled" and len(pulled) > 1:
+                against = drawn_negatives(positions, len(client.train), len(pulled), others)
+                negatives = batch(samples.x(against.to(device)))
             with self.context.autocast():
-                return self.loss(network, both.contiguous(memory_format=torch.channels_last)), {}
+                return self.loss(network, both, negatives), {}
 
         rows = (torch.randperm(len(samples), generator=order)[:size] for _ in range(facts["steps"]))
-        device = samples.index.device
-        metrics = run_steps(client, (row.to(device) for row in rows), optimiser, step)
+        metrics = run_steps(client, rows, optimiser, step)
         memory["weights"] = vectors.flatten(network)
         memory = {k: t for k, t in memory.items() if not k.startswith("optimiser.")} | optimiser_tensors(optimiser)
         after = facts["step"] + facts["steps"]
@@ -389,12 +400,5 @@ class CFCL(Method):
                 metrics["probe_full"] = metrics.pop("probe")
         averaged = len(server.facts["behind"]) == server.facts["clients"]
         if averaged and server.facts["step"] and data.test_y is not None and len(data.test_x):
-            generator = evaluation.streams.torch("probe")
-            learn = torch.randperm(len(evaluation.train), generator=generator)[:PROBED].to(data.device)
-            judged = torch.randperm(len(data.test_x), generator=generator)[:PROBED].to(data.device)
-            h = torch.cat([embed(evaluation.train.x(part)) for part in learn.split(evaluation.batch)])
-            test = torch.cat([embed(data.test_x[part].float().div(255)) for part in judged.split(evaluation.batch)])
-            metrics["probe"] = probe_accuracy(
-                h, evaluation.train.y(learn), test, data.test_y[judged], generator, epochs=100
-            )
+            metrics["probe"] = quick_probe(embed, evaluation, PROBED)
         return metrics

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+import torch
 from torch import Tensor, nn
 
 from methods.contrastive import cluster_contrastive, contrastive
@@ -33,8 +34,8 @@ class LocalLoss(ABC):
         return network(x)
 
     @abstractmethod
-    def __call__(self, network: nn.Module, views: Tensor) -> Tensor:
-        """The loss of first views, then second views, of a batch (2n, ...)."""
+    def __call__(self, network: nn.Module, views: Tensor, negatives: Tensor | None = None) -> Tensor:
+        """The loss of first views, then second views, of a batch (2n, ...); `negatives` (n, ...): see `Triplet`."""
 
 
 class Triplet(LocalLoss):
@@ -45,10 +46,13 @@ class Triplet(LocalLoss):
     def __init__(self, margin: float) -> None:
         self.margin = margin
 
-    def __call__(self, network: nn.Module, views: Tensor) -> Tensor:
-        """The batch is in random order: the next sample is any other one."""
-        anchor, positive = network(views).chunk(2)
-        return triplet_loss(anchor, positive, anchor.roll(1, 0), self.margin)
+    def __call__(self, network: nn.Module, views: Tensor, negatives: Tensor | None = None) -> Tensor:
+        """Against the negatives given; without, against the next of the batch, which is in random order."""
+        if negatives is None:
+            anchor, positive = network(views).chunk(2)
+            return triplet_loss(anchor, positive, anchor.roll(1, 0), self.margin)
+        anchor, positive, other = network(torch.cat((views, negatives))).chunk(3)
+        return triplet_loss(anchor, positive, other, self.margin)
 
 
 class NTXent(LocalLoss):
@@ -57,7 +61,7 @@ class NTXent(LocalLoss):
     def __init__(self, tau: float) -> None:
         self.tau = tau
 
-    def __call__(self, network: nn.Module, views: Tensor) -> Tensor:
+    def __call__(self, network: nn.Module, views: Tensor, negatives: Tensor | None = None) -> Tensor:
         """Every other sample of the batch is a negative."""
         a, b = network(views).chunk(2)
         return contrastive(a, b, self.tau)
@@ -66,7 +70,7 @@ class NTXent(LocalLoss):
 class AlignUniform(LocalLoss):
     """SSD's alignment and uniformity."""
 
-    def __call__(self, network: nn.Module, views: Tensor) -> Tensor:
+    def __call__(self, network: nn.Module, views: Tensor, negatives: Tensor | None = None) -> Tensor:
         """Uniformity is the mean of both views'."""
         a, b = network(views).chunk(2)
         return align_loss(a, b) + (uniform_loss(a) + uniform_loss(b)) / 2
@@ -86,7 +90,7 @@ class ContrastiveClustering(LocalLoss):
         """The instance output."""
         return network(x).z
 
-    def __call__(self, network: nn.Module, views: Tensor) -> Tensor:
+    def __call__(self, network: nn.Module, views: Tensor, negatives: Tensor | None = None) -> Tensor:
         """Instance loss plus cluster loss."""
         found = network(views)
         (z_a, z_b), (y_a, y_b) = found.z.chunk(2), found.y.chunk(2)

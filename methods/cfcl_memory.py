@@ -57,6 +57,19 @@ def at_hand(own: Samples, pulled: Tensor) -> Samples:
     )
 
 
+def drawn_negatives(positions: Tensor, own: int, pulled: int, generator: torch.Generator) -> Tensor:
+    """For each sample of a batch one that was pulled and is not the sample itself, int64 (n,), as positions.
+
+    Args:
+        positions: of the batch, into a device's own samples followed by what it has pulled.
+        own, pulled: how many of each there are; at least two were pulled.
+        generator: of the draw.
+    """
+    which = torch.randint(pulled, (len(positions),), generator=generator)
+    itself = which == positions - own
+    return own + torch.where(itself, (which + 1) % pulled, which)
+
+
 def only(own: Samples, others: Tensor) -> Samples:
     """The samples that somebody else sent, (m, 2) as `read_inbox` keeps them."""
     others = others.to(own.index.device)

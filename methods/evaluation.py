@@ -152,6 +152,20 @@ def representation_metrics(
     return metrics
 
 
+def quick_probe(embed: Callable[[Tensor], Tensor], evaluation: Evaluation, limit: int, *, epochs: int = 100) -> float:
+    """Accuracy of a linear probe that learns from at most `limit` training samples, judged on as many of the test part.
+
+    That part has labels.
+    """
+    data, generator = evaluation.data, evaluation.streams.torch("probe")
+    assert data.test_y is not None
+    learn = torch.randperm(len(evaluation.train), generator=generator)[:limit].to(data.device)
+    judged = torch.randperm(len(data.test_x), generator=generator)[:limit].to(data.device)
+    h = torch.cat([embed(evaluation.train.x(part)) for part in learn.split(evaluation.batch)])
+    test = torch.cat([embed(data.test_x[part].float().div(255)) for part in judged.split(evaluation.batch)])
+    return probe_accuracy(h, evaluation.train.y(learn), test, data.test_y[judged], generator, epochs=epochs)
+
+
 def _cluster_metrics(cluster: np.ndarray, clusters: int, evaluation: Evaluation) -> dict[str, float]:
     metrics = {
         "clusters_used": float(len(np.unique(cluster))),

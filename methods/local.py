@@ -32,7 +32,7 @@ def seeded(
     purpose: str = "init",
     drawn: MutableMapping[str, nn.Module] | None = None,
 ) -> nn.Module:
-    """A network on the context's device whose initial weights depend on (seed, purpose) alone.
+    """A network on the context's device whose initial weights depend on (seed, purpose) alone, compiled if wanted.
 
     Args:
         build: makes the network, from torch's global generator.
@@ -41,12 +41,25 @@ def seeded(
         drawn: networks that were drawn before, by purpose; of one that is there a copy is given, which costs less.
     """
     if drawn is not None and purpose in drawn:
-        return copy.deepcopy(drawn[purpose])
-    network = seeded_build(build, stream_seed(context.seed, purpose))
-    # Channels-last is faster for convolutions on CPUs and GPUs alike.
-    network = network.to(context.device).to(memory_format=torch.channels_last)
-    if drawn is not None:
-        drawn[purpose] = copy.deepcopy(network)
+        network = copy.deepcopy(drawn[purpose])
+    else:
+        network = seeded_build(build, stream_seed(context.seed, purpose))
+        # Channels-last is faster for convolutions on CPUs and GPUs alike.
+        network = network.to(context.device).to(memory_format=torch.channels_last)
+        if drawn is not None:
+            drawn[purpose] = copy.deepcopy(network)
+    return compiled(network, context.compile)
+
+
+def compiled(network: nn.Module, mode: str) -> nn.Module:
+    """The network, compiled at its first call by torch.compile in this mode; with `off` as it is.
+
+    All networks of one kind in a process share what was compiled for the first of them.
+    """
+    if mode != "off":
+        # For every shape its own code, however many there are: what is computed must not depend on what came before.
+        torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 10_000
+        network.compile(mode=mode, dynamic=False)
     return network
 
 

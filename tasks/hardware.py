@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import shutil
 from typing import Any
 
 import torch
@@ -43,9 +44,28 @@ def resolve_slots(wanted: int | str, device: str, per_gpu: int = 1) -> int:
     return int(wanted)
 
 
+def check_compiler(wanted: str) -> None:
+    """What `workers.compile` generates is C++ (on a GPU with a launcher in C).
+
+    Raises:
+        SettingsError: it is wanted, and no compiler is found.
+    """
+    names = [os.environ.get("CXX") or "g++", "clang++"]
+    if wanted != "off" and not any(map(shutil.which, names)):
+        raise SettingsError(
+            f"workers.compile: {wanted} needs a C++ compiler, and neither {names[0]} nor {names[1]} is on the PATH: "
+            "install one, or set workers.compile to off"
+        )
+
+
 def resolve(settings: Settings) -> dict[str, Any]:
-    """Device and precision as they are kept with the run, so that a resumed run computes as it began."""
+    """Device and precision as they are kept with the run, so that a resumed run computes as it began.
+
+    Raises:
+        SettingsError: the machine has not what the settings ask for.
+    """
     device = resolve_device(settings.workers.device)
+    check_compiler(settings.workers.compile)
     return {"device": device, "precision": resolve_precision(settings.workers.precision, device)}
 
 

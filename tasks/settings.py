@@ -114,6 +114,10 @@ class WorkersSection(Section):
         ge=1,
         description="so many clients are trained in one computation, where the method can: for small networks on a GPU",
     )
+    compile: Literal["off", "default", "reduce-overhead"] = Field(
+        "off",
+        description="torch.compile of the networks, by its mode; reduce-overhead: also CUDA graphs, for small networks",
+    )
     resources: dict[str, float] = Field(
         {}, description="dask, ray: what a cohort takes of resources that workers declare"
     )
@@ -134,6 +138,8 @@ class WorkersSection(Section):
     def _hosts(self) -> WorkersSection:
         if self.depot and self.runner == "local":
             raise ValueError("workers.depot is for workers on other hosts: set workers.runner to dask or ray")
+        if self.compile != "off" and self.batched > 1:
+            raise ValueError("workers.compile and workers.batched do not go together: set one of them")
         return self
 
 
@@ -217,9 +223,10 @@ class Settings(Section):
     def digest(self) -> str:
         """sha256 of what decides the numbers: not where it ran, nor where it is shown."""
         decisive = {k: v for k, v in self.plain().items() if k not in ("tracking", "checkpoint")}
-        # Clients in one computation agree with the loop up to rounding, not to the bit.
-        batched = ("batched",) if self.workers.batched > 1 else ()
-        decisive["workers"] = {k: decisive["workers"][k] for k in ("precision", "device", *batched)}
+        # Clients in one computation, and compiled networks, agree with the loop up to rounding, not to the bit.
+        workers = {"batched": self.workers.batched > 1, "compile": self.workers.compile != "off"}
+        named = ("precision", "device", *(name for name, used in workers.items() if used))
+        decisive["workers"] = {k: decisive["workers"][k] for k in named}
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
     def dataclass(self, key: str) -> Any:

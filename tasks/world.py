@@ -62,6 +62,7 @@ class World:
             s.participation.fraction,
             self.device,
             self.lineage["resolved"]["precision"],
+            s.workers.compile,
         )
 
     @cached_property

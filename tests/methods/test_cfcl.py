@@ -5,11 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from data.partition.table import Transformation
 from data.streams import Streams
 from methods.base import Federation, Message, MethodError, Update
-from methods.cfcl_memory import at_hand, consented, only, package, read_inbox
+from methods.cfcl_losses import Triplet
+from methods.cfcl_memory import at_hand, consented, drawn_negatives, only, package, read_inbox
 
 DEVICES = 4
 
@@ -239,6 +241,41 @@ def test_other_losses_take_part_in_the_exchange(world, loss):
     net = Net(world, loss=loss).run()
     assert net.kinds.count("pull") == 3
     assert all(len(m["pulled"]) for m in net.memory)
+
+
+def test_negatives_are_drawn_from_what_was_pulled_and_are_never_the_anchor():
+    generator = torch.Generator().manual_seed(0)
+    positions = torch.tensor([3, 10, 11, 12] * 50)  # ten own samples, then three that were pulled
+    drawn = drawn_negatives(positions, 10, 3, generator)
+    assert set(drawn.tolist()) == {10, 11, 12}
+    assert not bool((drawn == positions).any())
+    own = drawn[positions < 10]
+    assert all(int((own == k).sum()) >= 5 for k in (10, 11, 12)), "each of three about 17 times in 50"
+
+
+def test_pulled_negatives_take_the_place_of_the_next_sample():
+    x = torch.tensor([[0.0], [4.0], [1.0], [4.0]])  # anchors 0 and 4, positives 1 and 4
+    loss = Triplet(margin=1.0)
+    assert float(loss(nn.Identity(), x)) == 0, "1 - 16 + 1, and 0 - 16 + 1"
+    assert float(loss(nn.Identity(), x, torch.tensor([[1.5], [3.5]]))) == pytest.approx((0 + 0.75) / 2)
+    assert float(loss(nn.Identity(), x, torch.tensor([[1.0], [4.0]]))) == pytest.approx((1 + 1) / 2)
+
+
+def test_where_nothing_comes_negatives_are_of_the_batch(world):
+    weights = [
+        Net(world, edges=RING, selection="uniform", negatives=negatives, consent=consent)
+        .run()
+        .server.tensors["weights"]
+        for negatives in ("batch", "pulled")
+        for consent in ((), tuple((k, 0) for k in range(DEVICES)))
+    ]
+    assert not torch.equal(weights[0], weights[2]), "what was pulled is used"
+    assert torch.equal(weights[1], weights[3]), "nobody shares anything"
+
+
+def test_pulled_negatives_are_for_triplets(world):
+    with pytest.raises(MethodError, match=r"method\.negatives"):
+        world.method("cfcl", encoder="pooled-conv", loss="simclr", negatives="pulled")
 
 
 def test_partial_participation_is_refused(world):
