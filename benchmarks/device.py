@@ -55,7 +55,7 @@ PAPER_EPOCHS = 100 * 5 * 5
 """Local epochs of 10,000 images in FedPNP's CIFAR-10 run: 100 rounds, 5 clients, 5 epochs each."""
 
 
-def world(case: Case, device: str, precision: str) -> tuple[Any, list[tuple[Message, Client]]]:
+def world(case: Case, device: str, precision: str, compile: str = "off") -> tuple[Any, list[tuple[Message, Client]]]:
     """The method, and its clients with their messages."""
     rng = np.random.default_rng(0)
     count = case.clients * case.samples
@@ -68,7 +68,7 @@ def world(case: Case, device: str, precision: str) -> tuple[Any, list[tuple[Mess
     kind = METHODS[case.method]
     local = LocalSettings(epochs=case.epochs, batch=case.batch, optimiser="sgd", lr=0.01, momentum=0.0)
     model = ModelSettings(case.encoder)
-    context = Context(data.spec, model, local, AugmentSettings(), 0, 10, 1.0, torch.device(device), precision)
+    context = Context(data.spec, model, local, AugmentSettings(), 0, 10, 1.0, torch.device(device), precision, compile)
     method = kind(kind.Settings(), context)
     server = method.init_server(Federation(data.spec, (case.samples,) * case.clients, Streams(0)))
     cohort = []
@@ -120,12 +120,15 @@ def alone(method: Any, cohort: Sequence[tuple[Message, Client]]) -> None:
         method.client_update(message, client)
 
 
-def measure(case: Case, device: str, precision: str, sizes: Sequence[int], repeats: int) -> None:
+def measure(case: Case, device: str, precision: str, sizes: Sequence[int], modes: Sequence[str], repeats: int) -> None:
     """Rows of the table."""
     method, cohort = world(case, device, precision)
     ways: dict[str, Callable[[], None]] = {"one by one": lambda: alone(method, cohort)}
     if case.method == "fedavg":
         ways = {"by hand": by_hand(case, method, cohort), **ways}
+    for mode in modes:
+        quick, work = world(case, device, precision, mode)
+        ways[f"one by one, compiled ({mode})"] = lambda quick=quick, work=work: alone(quick, work)  # type: ignore[misc]
     for size in sizes:
         if 1 < size <= case.clients:
             ways[f"{size} together"] = lambda size=size: together(method, cohort, size)  # type: ignore[misc]
@@ -155,6 +158,9 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--precision", default=None, help="fp32 or bf16; by default bf16 on a GPU")
     parser.add_argument("--together", nargs="*", type=int, default=[5, 20, 100], help="clients in one computation")
+    parser.add_argument(
+        "--compile", nargs="*", default=None, help="modes of torch.compile; by default both of workers.compile on a GPU"
+    )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument(
         "--cases", nargs="*", type=int, help="numbers of cases, from 0; by default all on a GPU, else 0"
@@ -163,6 +169,9 @@ def main() -> None:
     given = parser.parse_args()
     if given.device == "cpu":
         torch.set_num_threads(1)
+    modes = (
+        (["default", "reduce-overhead"] if given.device == "cuda" else []) if given.compile is None else given.compile
+    )
     precision = given.precision or ("bf16" if given.device == "cuda" else "fp32")
     print("| work | clients | s | clients/s | images/s | speed over the first way | runs |")
     print("|---|---|---|---|---|---|---|")
@@ -172,7 +181,7 @@ def main() -> None:
             case = replace(case, clients=max(2, case.clients // given.shrink))
         else:
             case = replace(case, samples=max(case.batch, case.samples // given.shrink))
-        measure(case, given.device, precision, given.together, given.repeats)
+        measure(case, given.device, precision, given.together, modes, given.repeats)
     name = torch.cuda.get_device_name() if given.device == "cuda" else "cpu, 1 thread"
     print(json.dumps({"device": name, "precision": precision, "torch": torch.__version__}))
 
