@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import statistics
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from tasks.represent import prepare_set
 from tasks.result import run_result
 from tasks.runfolder import RunFolder
 from tasks.studies.cfl import each
+from tasks.studies.cfl import row as derived
 from tasks.world import World, WorldClients
 
 Groups = dict[tuple[str, str], list[RunFolder]]
@@ -86,36 +87,27 @@ def costs(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str,
 
 
 def seeds_above(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str, Any]]:
-    """On how many seeds each row's uniformity is above FedAlignUniform's, and its alignment no worse."""
+    """Each row beside FedAlignUniform on the same seeds: by how much it differs, and on how many it is better.
+
+    In the uniformity of features, of the server's projections of test samples (SSD alone), and in alignment.
+    """
     rows: list[dict[str, Any]] = []
-    for column in dict.fromkeys(key[1] for key in groups):
+    measures: dict[str, tuple[Callable[[RunFolder], float | None], str, str]] = {
+        "uniformity": (lambda run: run_result(run)["metrics"]["uniformity"], "gain", "seeds_more_uniform"),
+        "test_z": (lambda run: judged(run.path).get("test_z_uniformity"), "gain", "seeds_more_uniform_z"),
+        "alignment": (lambda run: run_result(run)["metrics"]["alignment"], "change", "seeds_no_worse_aligned"),
+    }
+    for (name, column), runs in groups.items():
         base = groups.get(("FedAlignUniform", column))
-        if base is None:
+        if base is None or name == "FedAlignUniform":
             continue
-        for (row, at), runs in groups.items():
-            if at != column or row == "FedAlignUniform":
-                continue
-            more, aligned = [], []
-            for run, plain in zip(runs, base, strict=True):
-                ours, theirs = run_result(run)["metrics"], run_result(plain)["metrics"]
-                more.append(ours["uniformity"] - theirs["uniformity"])
-                aligned.append(ours["alignment"] - theirs["alignment"])
-            for metric, values in (
-                ("uniformity_gain", more),
-                ("alignment_change", aligned),
-                ("seeds_more_uniform", [float(sum(v > 0 for v in more))]),
-                ("seeds_no_worse_aligned", [float(sum(v <= 0 for v in aligned))]),
-            ):
-                rows.append(
-                    {
-                        "row": row,
-                        "column": column,
-                        "metric": metric,
-                        "mean": statistics.fmean(values),
-                        "std": statistics.stdev(values) if len(values) > 1 else 0.0,
-                        "seeds": len(runs),
-                    }
-                )
+        for measure, (value, kind, counted) in measures.items():
+            pairs = [(value(run), value(plain)) for run, plain in zip(runs, base, strict=True)]
+            changes = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
+            if changes:
+                better = [change <= 0 if measure == "alignment" else change > 0 for change in changes]
+                rows.append(derived((name, column), f"{measure}_{kind}", changes))
+                rows.append({**derived((name, column), counted, [float(sum(better))]), "seeds": len(changes)})
     return rows
 
 
@@ -126,7 +118,6 @@ def projections(study: dict[str, Any], groups: Groups, folder: Path) -> list[dic
     `z_uniformity_inter` over those of different clients, `z_uniformity_intra` over those of one client; `z_alignment`.
     `test_z_uniformity` is of the server's projections of `SEEN` test samples, which are no client's.
     """
-    judged = functools.cache(judge_projections)
     names = ("z_uniformity", "z_uniformity_inter", "z_uniformity_intra", "z_alignment", "test_z_uniformity")
     return each(groups, {name: functools.partial(lambda name, run: judged(run.path).get(name), name) for name in names})
 
@@ -173,6 +164,10 @@ def judge_projections(path: Path) -> dict[str, float]:
             x = normalise(test[order].float().div_(255)).contiguous(memory_format=torch.channels_last)
             found["test_z_uniformity"] = uniformity(torch.cat([network(part).z for part in x.split(512)]))
     return found
+
+
+judged = functools.cache(judge_projections)
+"""Each run is judged once, whichever derived rows ask."""
 
 
 def transfer(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str, Any]]:
