@@ -51,7 +51,7 @@ class Worker:
     def world(self, path: str) -> World:
         """The run at `path`, opened on first use; only the last run used stays open."""
         if self._world is None or str(self._world.run.path) != path:
-            self._world = World(RunFolder(Path(path)), self.device)
+            self._world = World(RunFolder(Path(path)), self.device, working=True)
         return self._world
 
     def server(self, path: Path) -> Server:

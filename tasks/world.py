@@ -27,10 +27,12 @@ class World:
     Args:
         run: the run's folder.
         device: where this process computes, for example cpu or cuda:1.
+        working: in a worker slot, where networks are compiled if the settings say so; elsewhere it would not pay.
     """
 
-    def __init__(self, run: RunFolder, device: str = "cpu") -> None:
+    def __init__(self, run: RunFolder, device: str = "cpu", *, working: bool = False) -> None:
         self.run = run
+        self.working = working
         self.settings: Settings = run.settings()
         self.lineage: dict[str, Any] = run.lineage()
         self.device = torch.device(device)
@@ -62,7 +64,7 @@ class World:
             s.participation.fraction,
             self.device,
             self.lineage["resolved"]["precision"],
-            s.workers.compile,
+            s.workers.compile if self.working else "off",
         )
 
     @cached_property

@@ -10,11 +10,13 @@ import pytest
 import torch
 from torch import nn
 
+from flows.launch import new_run
 from methods.local import compiled
 from tasks.checkpoint import load_round
 from tasks.hardware import resolve
 from tasks.settings import SettingsError
 from tasks.slots import Slots
+from tasks.world import World
 from tests.tasks.runs import numbers, straight
 
 COMPILED = {"workers": {"compile": "default"}, "rounds": 2}
@@ -42,6 +44,12 @@ def test_without_a_compiler_it_is_refused_at_once(
     with pytest.raises(SettingsError, match=r"neither g\+\+ nor clang\+\+ is on the PATH"):
         resolve(small(**COMPILED))
     assert resolve(small())["device"] == "cpu"
+
+
+def test_only_worker_slots_compile(home: Path, small: Callable[..., Any]) -> None:
+    run = new_run(small(**COMPILED))
+    assert World(run).context.compile == "off"
+    assert World(run, working=True).context.compile == "default"
 
 
 def test_networks_of_one_kind_share_what_was_compiled(own_cache: None) -> None:
