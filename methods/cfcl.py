@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from data.augment import Recipe, augment, normalise
+from data.augment import Recipe, augment
 from data.setting import setting
 from data.streams import Streams
 from data.topology import check_edges, neighbours, random_geometric_graph
@@ -43,7 +43,7 @@ from methods.base import (
 from methods.cfcl_losses import local_loss
 from methods.cfcl_memory import NOBODY, at_hand, consented, drawn_negatives, label_counts, only, package, read_inbox
 from methods.evaluation import embed_with, evaluate_features, features_only, quick_probe
-from methods.local import build_optimiser, run_steps, seeded, view_recipe
+from methods.local import as_input, build_optimiser, run_steps, seeded, view_recipe
 from methods.optimiser_state import optimiser_tensors, restore_optimiser
 from methods.selection import Macro, draw, importance, reserve
 from methods.vectors import Vectors, mean_vector
@@ -66,7 +66,7 @@ class CFCLSettings:
     )
     margin: float = setting(1.0, "of the triplet loss, also where samples are selected", ge=0)
     negatives: Literal["batch", "pulled"] = setting(
-        "batch", "of triplets: the next sample of the batch, or one that was pulled, where any were"
+        "batch", "of triplets: the next sample of the batch, or one that was pulled, where two were"
     )
     tau: float = setting(0.5, "temperature of simclr, and of fedcc's instance loss", gt=0)
     reserve: int = setting(20, "samples of a reserve", ge=0)
@@ -215,11 +215,8 @@ class CFCL(Method):
         def embed(samples: Samples, generator: torch.Generator | None = None) -> Tensor:
             parts = []
             for positions in torch.arange(len(samples), device=samples.index.device).split(512):
-                if generator is None:
-                    x = normalise(samples.x(positions)).contiguous(memory_format=torch.channels_last)
-                else:
-                    x = normalise(augment(samples.x(positions), recipe, generator))
-                    x = x.contiguous(memory_format=torch.channels_last)
+                x = samples.x(positions)
+                x = as_input(x if generator is None else augment(x, recipe, generator))
                 with self.context.autocast():
                     parts.append(self.loss.embed(network, x).float().cpu())
             return torch.cat(parts)
@@ -312,16 +309,13 @@ class CFCL(Method):
         size = min(self.context.local.batch, len(samples))
         device = samples.index.device
 
-        def batch(x: Tensor) -> Tensor:
-            return normalise(x).contiguous(memory_format=torch.channels_last)
-
         def step(positions: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
             x = samples.x(positions.to(device))
             first = x if self.loss.raw_anchor else augment(x, recipe, generator)
-            both, negatives = batch(torch.cat((first, augment(x, recipe, generator)))), None
+            both, negatives = as_input(torch.cat((first, augment(x, recipe, generator)))), None
             if s.negatives == "pulled" and len(pulled) > 1:
                 against = drawn_negatives(positions, len(client.train), len(pulled), others)
-                negatives = batch(samples.x(against.to(device)))
+                negatives = as_input(samples.x(against.to(device)))
             with self.context.autocast():
                 return self.loss(network, both, negatives), {}
 

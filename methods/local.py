@@ -156,8 +156,12 @@ def view_recipe(context: Context, auto: Recipe | None = None) -> Recipe:
 
 def views(samples: Samples, positions: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
     """Views a, then views b, of a batch: normalised, channels-last, (2n, channels, height, width)."""
-    x = normalise(two_views(samples.x(positions), recipe, generator))
-    return x.contiguous(memory_format=torch.channels_last)
+    return as_input(two_views(samples.x(positions), recipe, generator))
+
+
+def as_input(x: Tensor) -> Tensor:
+    """Images in [0, 1] as networks take them: normalised, channels-last."""
+    return normalise(x).contiguous(memory_format=torch.channels_last)
 
 
 def weights(network: nn.Module, prefix: str = "") -> Tensors:
