@@ -114,10 +114,7 @@ class WorkersSection(Section):
         ge=1,
         description="so many clients are trained in one computation, where the method can: for small networks on a GPU",
     )
-    compile: Literal["off", "default", "reduce-overhead"] = Field(
-        "off",
-        description="torch.compile of the networks, by its mode; reduce-overhead: also CUDA graphs, for small networks",
-    )
+    compile: Literal["off", "default"] = Field("off", description="torch.compile of the networks, by its mode")
     resources: dict[str, float] = Field(
         {}, description="dask, ray: what a cohort takes of resources that workers declare"
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,9 @@ from tasks.slots import Slots
 from tasks.world import World
 from tests.tasks.runs import numbers, straight
 
+compiler = pytest.mark.skipif(
+    not any(map(shutil.which, (os.environ.get("CXX") or "g++", "clang++"))), reason="no C++ compiler on this machine"
+)
 COMPILED = {"workers": {"compile": "default"}, "rounds": 2}
 
 
@@ -27,6 +32,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing that an earlier run compiled is found."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
     torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
 
 
 def test_it_is_a_run_of_its_own_and_not_for_clients_in_one_computation(small: Callable[..., Any]) -> None:
@@ -41,6 +47,7 @@ def test_without_a_compiler_it_is_refused_at_once(
     small: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(SettingsError, match=r"neither g\+\+ nor clang\+\+ is on the PATH"):
         resolve(small(**COMPILED))
     assert resolve(small())["device"] == "cpu"
@@ -52,6 +59,7 @@ def test_only_worker_slots_compile(home: Path, small: Callable[..., Any]) -> Non
     assert World(run, working=True).context.compile == "default"
 
 
+@compiler
 def test_networks_of_one_kind_share_what_was_compiled(own_cache: None) -> None:
     def network() -> nn.Module:
         return nn.Sequential(nn.Linear(3, 4), nn.ReLU())
@@ -68,6 +76,7 @@ def test_networks_of_one_kind_share_what_was_compiled(own_cache: None) -> None:
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
+@compiler
 @pytest.mark.slow
 def test_a_compiled_run_is_near_the_other_and_the_same_on_two_slots(
     home: Path, own_cache: None, small: Callable[..., Any]
