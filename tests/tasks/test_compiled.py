@@ -53,6 +53,7 @@ def test_without_a_compiler_it_is_refused_at_once(
     assert resolve(small())["device"] == "cpu"
 
 
+@compiler
 def test_only_worker_slots_compile(home: Path, small: Callable[..., Any]) -> None:
     run = new_run(small(**COMPILED))
     assert World(run).context.compile == "off"
