@@ -40,13 +40,18 @@ def exchange_table(run: RunFolder) -> pd.DataFrame:
 
 
 def convergence(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str, Any]]:
-    """Figure 3b: probe accuracy over steps and over delay; steps and delay until uniform's final accuracy."""
+    """Figure 3b: probe accuracy over steps and over delay.
+
+    `probe_over_steps` is the mean of a run's probes; `steps_to_uniform` and `delay_to_uniform` (seconds) are when a run
+    first reached the mean final accuracy of uniform pulls whose negatives are drawn as its own; runs that never did are
+    left out.
+    """
     figure = Figure(figsize=(10, 4), layout="constrained")
     over_steps, over_delay = figure.subplots(1, 2, sharey=True)
     goals = {
-        column: float(np.mean([run_result(run)["metrics"]["probe"] for run in runs]))
+        (column, negatives_of(runs[0])): float(np.mean([run_result(run)["metrics"]["probe"] for run in runs]))
         for (row, column), runs in groups.items()
-        if row == "uniform"
+        if row.startswith("uniform")
     }
     for (row, _), runs in groups.items():
         tables = pd.concat([curve(run) for run in runs])
@@ -69,14 +74,26 @@ def convergence(study: dict[str, Any], groups: Groups, folder: Path) -> list[dic
 
     def until(column: str) -> Any:
         def reach(run: RunFolder) -> float | None:
-            goal = goals.get(study_column(groups, run))
+            goal = goals.get((study_column(groups, run), negatives_of(run)))
             table = curve(run)
             there = table[table["probe"] >= goal] if goal is not None else table[:0]
             return float(there[column].iloc[0]) if len(there) else None
 
         return reach
 
-    return each(groups, {"steps_to_uniform": until("step"), "delay_to_uniform": until("delay")})
+    return each(
+        groups,
+        {
+            "probe_over_steps": lambda run: float(curve(run)["probe"].mean()),
+            "steps_to_uniform": until("step"),
+            "delay_to_uniform": until("delay"),
+        },
+    )
+
+
+def negatives_of(run: RunFolder) -> str:
+    """What the negatives of a run's triplets are drawn from."""
+    return str(run.settings().plain()["method"]["negatives"])
 
 
 def study_column(groups: Groups, run: RunFolder) -> str:

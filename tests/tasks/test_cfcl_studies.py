@@ -43,10 +43,20 @@ def test_figures_and_tables_are_of_the_runs(groups: Groups, tmp_path: Path) -> N
 
 
 def test_steps_and_delay_until_uniforms_final_accuracy(
-    groups: Groups, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    groups: Groups, small: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Uniform ends at 0.7: it reached that after 20 steps, CF-CL after 10, FedAvg never."""
-    probes = {"FedAvg": [0.5, 0.6, 0.6], "uniform": [0.6, 0.7, 0.7], "CF-CL": [0.7, 0.6, 0.7]}
+    """Uniform ends at 0.7: it reached that after 20 steps, CF-CL after 10, FedAvg never. Pulled negatives: at 0.8."""
+    column, case = "2 labels", CASES["cfcl"]
+    for row, selection in (("uniform, pulled negatives", "uniform"), ("CF-CL, pulled negatives", "cfcl")):
+        method = {**case["method"], "selection": selection, "negatives": "pulled"}
+        groups[row, column] = [straight(small(**{**case, "method": method}))]
+    probes = {
+        "FedAvg": [0.5, 0.6, 0.6],
+        "uniform": [0.6, 0.7, 0.7],
+        "CF-CL": [0.7, 0.6, 0.7],
+        "uniform, pulled negatives": [0.7, 0.7, 0.8],
+        "CF-CL, pulled negatives": [0.7, 0.9, 0.9],
+    }
     by_run = {runs[0].name: probes[row] for (row, _), runs in groups.items()}
     monkeypatch.setattr(
         cfcl,
@@ -56,9 +66,15 @@ def test_steps_and_delay_until_uniforms_final_accuracy(
     monkeypatch.setattr(cfcl, "run_result", lambda run: {"metrics": {"probe": by_run[run.name][-1]}})
     rows = cfcl.convergence({}, groups, tmp_path)
     found = {(row["row"], row["metric"]): row["mean"] for row in rows}
+    means = {row: found.pop((row, "probe_over_steps")) for row in probes}
+    assert means == pytest.approx({row: sum(values) / 3 for row, values in probes.items()})
     assert found == {
         ("uniform", "steps_to_uniform"): 20,
         ("uniform", "delay_to_uniform"): 2.0,
         ("CF-CL", "steps_to_uniform"): 10,
         ("CF-CL", "delay_to_uniform"): 1.0,
+        ("uniform, pulled negatives", "steps_to_uniform"): 30,
+        ("uniform, pulled negatives", "delay_to_uniform"): 3.0,
+        ("CF-CL, pulled negatives", "steps_to_uniform"): 20,
+        ("CF-CL, pulled negatives", "delay_to_uniform"): 2.0,
     }
