@@ -18,6 +18,7 @@ from tasks.delay import delays
 from tasks.result import run_result
 from tasks.runfolder import RunFolder
 from tasks.studies.cfl import each
+from tasks.studies.cfl import row as derived
 from tasks.world import World, WorldClients
 
 Groups = dict[tuple[str, str], list[RunFolder]]
@@ -44,7 +45,7 @@ def convergence(study: dict[str, Any], groups: Groups, folder: Path) -> list[dic
 
     `probe_over_steps` is the mean of a run's probes; `steps_to_uniform` and `delay_to_uniform` (seconds) are when a run
     first reached the mean final accuracy of uniform pulls whose negatives are drawn as its own; runs that never did are
-    left out.
+    left out. `curve_steps_to_uniform` and `curve_delay_to_uniform` are of the mean over seeds, as it is drawn.
     """
     figure = Figure(figsize=(10, 4), layout="constrained")
     over_steps, over_delay = figure.subplots(1, 2, sharey=True)
@@ -53,13 +54,18 @@ def convergence(study: dict[str, Any], groups: Groups, folder: Path) -> list[dic
         for (row, column), runs in groups.items()
         if row.startswith("uniform")
     }
-    for (row, _), runs in groups.items():
+    reached = []
+    for (row, column), runs in groups.items():
         tables = pd.concat([curve(run) for run in runs])
         mean = tables.groupby("step")[["probe", "delay"]].mean()
         low, high = tables.groupby("step")["probe"].min(), tables.groupby("step")["probe"].max()
         (line,) = over_steps.plot(mean.index, mean["probe"], marker=".", label=row)
         over_steps.fill_between(mean.index, low, high, alpha=0.12, color=line.get_color())
         over_delay.plot(mean["delay"], mean["probe"], marker=".", label=row)
+        there = mean[mean["probe"] >= goals.get((column, negatives_of(runs[0])), np.inf)]
+        if len(there):
+            reached.append(derived((row, column), "curve_steps_to_uniform", [float(there.index[0])]))
+            reached.append(derived((row, column), "curve_delay_to_uniform", [float(there["delay"].iloc[0])]))
     over_steps.set(xlabel="local steps", ylabel="linear probe accuracy")
     over_delay.set(xlabel="simulated delay, s (1 Mbit/s links)")
     for axes in (over_steps, over_delay):
@@ -81,7 +87,7 @@ def convergence(study: dict[str, Any], groups: Groups, folder: Path) -> list[dic
 
         return reach
 
-    return each(
+    return reached + each(
         groups,
         {
             "probe_over_steps": lambda run: float(curve(run)["probe"].mean()),

@@ -66,6 +66,9 @@ def test_steps_and_delay_until_uniforms_final_accuracy(
     monkeypatch.setattr(cfcl, "run_result", lambda run: {"metrics": {"probe": by_run[run.name][-1]}})
     rows = cfcl.convergence({}, groups, tmp_path)
     found = {(row["row"], row["metric"]): row["mean"] for row in rows}
+    for row in probes:  # of one seed the mean is the seed
+        for what in ("steps", "delay"):
+            assert found.pop((row, f"curve_{what}_to_uniform"), None) == found.get((row, f"{what}_to_uniform"))
     means = {row: found.pop((row, "probe_over_steps")) for row in probes}
     assert means == pytest.approx({row: sum(values) / 3 for row, values in probes.items()})
     assert found == {
@@ -78,3 +81,18 @@ def test_steps_and_delay_until_uniforms_final_accuracy(
         ("CF-CL, pulled negatives", "steps_to_uniform"): 20,
         ("CF-CL, pulled negatives", "delay_to_uniform"): 2.0,
     }
+
+
+def test_mean_curve_is_over_seeds(groups: Groups, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Uniform ends at 0.7, the mean of two seeds: one is there after 20 steps, the other never, their mean after 30."""
+    (one,), (other,) = groups["uniform", "2 labels"], groups["FedAvg", "2 labels"]
+    probes = {one.name: [0.6, 0.7, 0.8], other.name: [0.4, 0.5, 0.6]}
+    monkeypatch.setattr(
+        cfcl,
+        "curve",
+        lambda run: pd.DataFrame({"step": [10, 20, 30], "probe": probes[run.name], "delay": [1.0, 2.0, 3.0]}),
+    )
+    monkeypatch.setattr(cfcl, "run_result", lambda run: {"metrics": {"probe": probes[run.name][-1]}})
+    rows = {row["metric"]: row for row in cfcl.convergence({}, {("uniform", "2 labels"): [one, other]}, tmp_path)}
+    assert (rows["steps_to_uniform"]["mean"], rows["steps_to_uniform"]["seeds"]) == (20, 1)
+    assert (rows["curve_steps_to_uniform"]["mean"], rows["curve_delay_to_uniform"]["mean"]) == (30, 3.0)
