@@ -74,7 +74,7 @@ class CFCLSettings:
     candidates: int = setting(200, "samples a transmitter considers", ge=1)
     budget: int = setting(20, "samples pulled over a link", ge=0)
     clusters: int = setting(4, "clusters of macro importance", ge=1)
-    macro: Macro = setting("share", "macro importance: n_tx / (n_tx + n_res), or n_tx / n_res as printed")
+    macro: Macro = setting("share", "of a cluster: n_tx / (n_tx + n_res), n_tx times that, or n_tx / n_res as printed")
     heat_first: float = setting(1.0, "lambda of micro importance at the start", ge=0)
     heat_last: float = setting(5.0, "lambda at the end; linear in between", ge=0)
     model: Literal["global", "local"] = setting("global", "whose model selects: the last average, or the receiver's")

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-Macro = Literal["share", "ratio"]
+Macro = Literal["share", "sized", "ratio"]
 
 
 def triplet_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float) -> Tensor:
@@ -91,11 +91,13 @@ def macro_probability(cluster_tx: Tensor, cluster_res: Tensor, clusters: int, ki
         cluster_tx: cluster of each candidate of the transmitter (n,).
         cluster_res: cluster of each sample of the receiver's reserve (r,).
         clusters: how many there are.
-        kind: `share`: n_tx / (n_tx + n_res); `ratio`: n_tx / n_res as printed, one where the reserve is absent.
+        kind: `share`: n_tx / (n_tx + n_res); `sized`: n_tx times that, so that without reserves clusters are drawn by
+            their size, as by a uniform pull; `ratio`: n_tx / n_res as printed, n_res at least one.
     """
     tx = torch.bincount(cluster_tx, minlength=clusters).double()
     res = torch.bincount(cluster_res, minlength=clusters).double()
-    weight = tx / (tx + res).clamp(min=1) if kind == "share" else tx / res.clamp(min=1)
+    share = tx / (tx + res).clamp(min=1)
+    weight = {"share": share, "sized": tx * share, "ratio": tx / res.clamp(min=1)}[kind]
     return weight / weight.sum()
 
 

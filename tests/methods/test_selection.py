@@ -35,6 +35,9 @@ def test_macro_by_hand():
     tx, res = torch.tensor([0, 0, 1]), torch.tensor([0, 0, 2, 2, 2])
     share = macro_probability(tx, res, 3, "share")
     assert share.tolist() == pytest.approx([0.5 / 1.5, 1 / 1.5, 0])
+    # 2 times 1/2, 1 times 1, 0 times 0.
+    assert macro_probability(tx, res, 3, "sized").tolist() == pytest.approx([0.5, 0.5, 0])
+    assert macro_probability(torch.tensor([0, 0, 0, 1]), torch.tensor([2]), 3, "sized").tolist() == [0.75, 0.25, 0]
     # As printed: 2 / 2, 1 / 0 taken as 1 / 1, 0 / 3.
     assert macro_probability(tx, res, 3, "ratio").tolist() == pytest.approx([0.5, 0.5, 0])
 
