@@ -150,9 +150,11 @@ def show_study(result: dict[str, Any]) -> None:
         table.add_row(row["row"], row["column"], row["metric"], ours, str(row["seeds"]), paper)
     out.print(table)
     for claim in result["claims"]:
+        if claim["value"] is None:
+            out.print(f"[yellow]not measured[/]  {claim['claim']}", highlight=False)
+            continue
         mark = "[green]holds[/]" if claim["holds"] else "[red]does not hold[/]"
-        value = "not measured at this scale" if claim["value"] is None else f"{claim['value']:+.2f}"
-        out.print(f"{mark}  {claim['claim']} ({value})", highlight=False)
+        out.print(f"{mark}  {claim['claim']} ({claim['value']:+.3f})", highlight=False)
     out.print(f"tables and figures: {result['folder']}", highlight=False, soft_wrap=True)
 
 

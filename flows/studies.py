@@ -360,7 +360,10 @@ def mean_curve(runs: list[RunFolder], metric: str) -> pd.DataFrame:
 
 
 def check(claim: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """A claim `left op right (+ margin)` on the means; left and right are [row, column, metric] or a number."""
+    """A claim `left op right (+ margin)` on the means; left and right are [row, column, metric] or a number.
+
+    `holds` and `value`, left less right, are None where a side was not measured.
+    """
 
     def value(side: Any) -> float | None:
         if not isinstance(side, list):
@@ -369,7 +372,7 @@ def check(claim: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
 
     left, right = value(claim["left"]), value(claim["right"])
     if left is None or right is None:
-        return {"claim": claim["claim"], "holds": False, "value": None, "note": "not measured at this scale"}
+        return {"claim": claim["claim"], "holds": None, "value": None}
     holds = OPERATORS[claim.get("op", ">")](left, right + claim.get("margin", 0.0))
     return {"claim": claim["claim"], "holds": holds, "value": left - right}
 

@@ -5,6 +5,7 @@ import pytest
 
 from data.prepared import open_prepared
 from flows import studies
+from flows.cli import show_study
 from flows.studies import StudyError, cells, check, function, load_study, merge, run_study, study_names
 
 
@@ -62,11 +63,18 @@ def test_changing_a_method_drops_the_settings_of_the_one_before():
     assert merged == {"method": {"name": "fedcc"}, "local": {"epochs": 1, "batch": 4}}
 
 
-def test_a_claim_may_come_out_false_or_unmeasured():
+def test_a_claim_may_come_out_false_or_unmeasured(capsys):
     rows = [{"row": "a", "column": "x", "metric": "acc", "mean": 60.0}]
     claim = {"claim": "a is above 70", "left": ["a", "x", "acc"], "op": ">", "right": 70}
     assert check(claim, rows) == {"claim": "a is above 70", "holds": False, "value": -10.0}
-    assert check({**claim, "left": ["b", "x", "acc"]}, rows)["value"] is None
+    missing = check({**claim, "left": ["b", "x", "acc"]}, rows)
+    assert missing == {"claim": "a is above 70", "holds": None, "value": None}
+    claims = [check(claim, rows), missing]
+    result = {"study": "toy", "scale": "cpu", "about": "", "percent": False, "rows": [], "claims": claims, "folder": ""}
+    show_study(result)
+    shown = capsys.readouterr().out
+    assert "does not hold  a is above 70 (-10.000)" in shown
+    assert "not measured  a is above 70\n" in shown
 
 
 def test_a_simulated_cell_is_computed_once(home, monkeypatch):
