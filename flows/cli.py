@@ -261,9 +261,7 @@ def serve(
     mlflow_port: Annotated[int, typer.Option(help="of the MLflow page")] = 5000,
     reset: Annotated[
         bool,
-        typer.Option(
-            "--reset-schedules", help="schedules and parameters set on Prefect's page give way to prefect.yaml"
-        ),
+        typer.Option("--reset-schedules", help="take schedules and parameters from prefect.yaml again"),
     ] = False,
 ) -> None:
     """Prefect server, a worker, the deployments of prefect.yaml and the MLflow page, until Ctrl-C."""
