@@ -259,11 +259,15 @@ def results_table(results: list[dict[str, Any]], *, brief: bool = False) -> Tabl
 def serve(
     port: Annotated[int, typer.Option(help="of the Prefect server")] = 4200,
     mlflow_port: Annotated[int, typer.Option(help="of the MLflow page")] = 5000,
+    reset: Annotated[
+        bool,
+        typer.Option("--reset-schedules", help="take schedules and parameters from prefect.yaml again"),
+    ] = False,
 ) -> None:
     """Prefect server, a worker, the deployments of prefect.yaml and the MLflow page, until Ctrl-C."""
     from flows.serve import serve as start
 
-    start(port, mlflow_port)
+    start(port, mlflow_port, out, reset=reset)
 
 
 @app.command(epilog="Example: shoal doctor --json")

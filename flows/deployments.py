@@ -1,58 +1,132 @@
-"""The deployments of prefect.yaml, registered through Prefect's API.
+"""The work pool and the deployments of prefect.yaml, registered by Prefect's own `prefect deploy`.
 
-`prefect deploy --all` of Prefect 3.8 stops after the first deployment: its look-up of active workers is refused by
-its own server. The file stays in Prefect's format.
+What a user set for a deployment on Prefect's page is kept: `prefect deploy` gets a file in which schedules,
+parameters and the like of a deployment that the server knows are the server's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
+import requests
 import yaml
 
 from data.errors import ShoalError
-from flows.quiet import quiet
+
+POOL = "shoal"
+PATIENCE = 30.0
+"""Seconds for one question to Prefect's server."""
 
 
 class DeploymentError(ShoalError):
     """prefect.yaml is missing or cannot be used."""
 
 
-def deploy_all(path: Path = Path("prefect.yaml")) -> dict[str, UUID]:
-    """Register every deployment of a prefect.yaml; one that is there is updated.
-
-    Args:
-        path: the file; entrypoints are relative to the working directory, where workers will run them.
-
-    Returns:
-        Deployment ids by name.
+def read_project(folder: Path) -> dict[str, Any]:
+    """The prefect.yaml of a folder.
 
     Raises:
-        DeploymentError: no such file.
+        DeploymentError: there is none, or it holds no deployments.
     """
-    quiet()
-    from prefect.deployments.runner import RunnerDeployment
-    from prefect.schedules import Cron
-
-    if not path.exists():
-        raise DeploymentError(f"no {path} in {Path.cwd()}: run this in the project's folder")
-    found: dict[str, UUID] = {}
-    for entry in yaml.safe_load(path.read_text())["deployments"]:
-        schedules: list[Any] = [
-            Cron(each["cron"], timezone=each.get("timezone", "UTC"), active=each.get("active", True))
-            for each in entry.get("schedules", [])
-        ]
-        deployment = RunnerDeployment.from_entrypoint(
-            entry["entrypoint"],
-            name=entry["name"],
-            description=entry.get("description"),
-            tags=entry.get("tags", []),
-            parameters=entry.get("parameters", {}),
-            schedules=schedules,
-            work_pool_name=entry["work_pool"]["name"],
+    path = folder / "prefect.yaml"
+    if not path.is_file():
+        raise DeploymentError(
+            f"no prefect.yaml in {folder}: start `shoal serve` in the project's folder (the clone), where it lies"
         )
-        identity: Any = deployment.apply()  # synchronous outside an event loop
-        found[entry["name"]] = identity
-    return found
+    try:
+        project = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise DeploymentError(f"{path} is no YAML that can be read ({error}): correct it") from error
+    if not isinstance(project, dict) or not project.get("deployments"):
+        raise DeploymentError(f"{path} names no deployments: add one under `deployments`, or take the project's file")
+    return project
+
+
+def keep_what_users_set(project: dict[str, Any], known: list[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+    """A prefect.yaml that changes nothing that can be set on Prefect's page.
+
+    Args:
+        project: prefect.yaml.
+        known: the server's deployments, as its API describes them.
+
+    Returns:
+        The changed prefect.yaml, and the names of deployments whose schedules or parameters differ from the file's.
+    """
+    by_name = {(each["name"], each["entrypoint"]): each for each in known}
+    entries, differing = [], []
+    for entry in project["deployments"]:
+        there = by_name.get((entry["name"], entry["entrypoint"]))
+        if there is None:
+            entries.append(entry)
+            continue
+        if _schedules(entry.get("schedules") or []) != _schedules(there["schedules"]) or (
+            (entry.get("parameters") or {}) != there["parameters"]
+        ):
+            differing.append(entry["name"])
+        # Without schedules of its own in the file, `prefect deploy` leaves those of the server alone.
+        kept = {key: value for key, value in entry.items() if key != "schedules"}
+        kept |= {"parameters": there["parameters"], "paused": there["paused"]}
+        kept["work_pool"] = {**entry["work_pool"], "job_variables": there["job_variables"]}
+        limit = there.get("global_concurrency_limit")
+        if limit:
+            kept["concurrency_limit"] = {"limit": limit["limit"], **(there.get("concurrency_options") or {})}
+        entries.append(kept)
+    return {**project, "deployments": entries}, differing
+
+
+def _schedules(listed: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """Schedules of prefect.yaml or of the API, in a form in which the two can be compared."""
+    found = []
+    for each in listed:
+        rule = each.get("schedule", each)
+        found.append(
+            (*(rule.get(k) for k in ("cron", "interval", "rrule", "timezone")), each.get("active") is not False)
+        )
+    return sorted(found, key=str)
+
+
+def register(
+    api: str, project: dict[str, Any], work: Path, prefect: Callable[..., None], *, reset: bool = False
+) -> list[str]:
+    """Register every deployment; one that is there is brought up to date, but keeps what users set.
+
+    Args:
+        api: address of the server's API.
+        project: prefect.yaml.
+        work: a folder for the file that Prefect gets.
+        prefect: runs Prefect's command line in the project's folder.
+        reset: take schedules and parameters from prefect.yaml for all.
+
+    Returns:
+        Names of deployments whose schedules or parameters differ from the file's and were kept.
+    """
+    known = requests.post(f"{api}/deployments/filter", json={}, timeout=PATIENCE)
+    known.raise_for_status()
+    kept, differing = (project, []) if reset else keep_what_users_set(project, known.json())
+    path = work / "prefect.yaml"
+    path.write_text(yaml.safe_dump(kept, sort_keys=False))
+    prefect("--no-prompt", "deploy", "--all", "--prefect-file", str(path))
+    return differing
+
+
+def make_pool(api: str, variables: dict[str, str | None], prefect: Callable[..., None]) -> None:
+    """Make the work pool where there is none, and give its jobs environment variables.
+
+    Args:
+        api: address of the server's API.
+        variables: set in the environment of every job, or taken out of it where None; others are left as they are.
+        prefect: runs Prefect's command line.
+    """
+    url = f"{api}/work_pools/{POOL}"
+    found = requests.get(url, timeout=PATIENCE)
+    if found.status_code == 404:
+        prefect("work-pool", "create", POOL, "--type", "process")
+        found = requests.get(url, timeout=PATIENCE)
+    found.raise_for_status()
+    template = found.json()["base_job_template"]
+    environment = template["variables"]["properties"]["env"]
+    merged = {**(environment.get("default") or {}), **variables}
+    environment["default"] = {name: value for name, value in merged.items() if value is not None}
+    requests.patch(url, json={"base_job_template": template}, timeout=PATIENCE).raise_for_status()

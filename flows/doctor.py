@@ -22,7 +22,7 @@ from tasks.lineage import git_state
 
 # Versions that are known to bite, and what they do.
 CAPS = {
-    "fastapi": ((0, 155), "every Prefect flow fails with newer ones"),
+    "fastapi": ((0, 151), "Prefect's command line fails with newer ones, and from 0.155 every flow"),
     "sqlalchemy": ((2, 1), "Prefect's schedules silently never fire with newer ones"),
     "prefect": ((3, 9), "newer ones were not tried"),
     "mlflow": ((3, 18), "newer ones were not tried"),

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import logging
-import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +13,16 @@ from flows.quiet import lost, quiet
 quiet()
 
 from prefect import flow, get_run_logger, runtime, tags  # noqa: E402 (its environment comes first)
-from prefect.artifacts import (  # noqa: E402
-    create_progress_artifact,
-    create_table_artifact,
-    update_progress_artifact,
-)
+from prefect.client.orchestration import get_client  # noqa: E402
 from prefect.context import TagsContext  # noqa: E402
+from prefect.states import Crashed  # noqa: E402
 from prefect.task_runners import ThreadPoolTaskRunner  # noqa: E402
 
 from data.errors import ShoalError  # noqa: E402
 from flows import places  # noqa: E402
-from flows.launch import drive, find_like, new_run, prepare_data, prepare_partition  # noqa: E402
+from flows.artifacts import ProgressArtifact, result_artifacts  # noqa: E402
+from flows.claim import claimed_run  # noqa: E402
+from flows.launch import drive, prepare_data, prepare_partition  # noqa: E402
 from flows.prefect_runner import PrefectRunner  # noqa: E402
 from tasks.engine import Observer  # noqa: E402
 from tasks.evaluate import evaluate_state  # noqa: E402
@@ -35,8 +31,6 @@ from tasks.runfolder import FINISHED, RunFolder  # noqa: E402
 from tasks.settings import Settings  # noqa: E402
 
 THREADS = 64
-EVERY = 2.0
-"""Seconds between updates of the progress artifact, at least."""
 
 
 def _name() -> str:
@@ -103,7 +97,7 @@ def report(run: str) -> str:
     folder = RunFolder.find(run, places.runs())
     draw_figures(folder)
     path = write_report(folder)
-    table_artifact(folder)
+    result_artifacts(folder)
     return str(path)
 
 
@@ -116,73 +110,31 @@ def pipeline(settings: Settings, resume: bool = True) -> dict[str, Any]:
         resume: go on with an unfinished run of the same settings, where there is one.
     """
     prepare(settings)
-    found = find_like(settings) if resume else None
-    if found is not None and found.status()["state"] == FINISHED:
-        found = None  # a schedule wants a new run
-    folder = found or new_run(settings)
-    with tags(settings.method.name, settings.data.name):
-        result = federate(str(folder.path))
-        evaluate(str(folder.path))
-        report(str(folder.path))
+    with claimed_run(settings, resume=resume) as folder:
+        end_lost_flow_runs(folder)
+        with tags(settings.method.name, settings.data.name):
+            result = federate(str(folder.path))
+            evaluate(str(folder.path))
+            report(str(folder.path))
+        result_artifacts(folder)
     return result
 
 
-class ProgressArtifact:
-    """An observer that shows rounds as a progress artifact; silent where Prefect cannot be reached.
+def end_lost_flow_runs(folder: RunFolder) -> None:
+    """Tell Prefect that the flow runs that worked on a run before are over.
 
-    Prefect is told on a thread of its own, and not of every round where rounds are short.
+    A process that was killed could not say so itself, and its flow runs would be shown as running for ever.
+    Call it from the flow run that has the run now.
     """
-
-    def __init__(self, folder: RunFolder) -> None:
-        self._folder = folder
-        self._id: Any = None
-        self._silent = False
-        self._rounds = 1
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="artifact")
-        self._pending: Future[None] | None = None
-        self._told = -EVERY
-
-    def __enter__(self) -> ProgressArtifact:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._thread.shutdown()
-
-    def __call__(self, event: dict[str, Any]) -> None:
-        """Create the artifact when the run starts, move it after each round."""
-        if event["event"] in ("started", "resumed"):
-            self._rounds = event["rounds"]
-        elif event["event"] != "round_finished":
-            return
-        last = event["round"] == self._rounds
-        idle = self._pending is None or self._pending.done()
-        if last or (idle and time.monotonic() - self._told >= EVERY):
-            self._told = time.monotonic()
-            share = 100.0 * event["round"] / self._rounds
-            self._pending = self._thread.submit(contextvars.copy_context().run, self._tell, share)
-
-    def _tell(self, share: float) -> None:
-        if self._silent:
-            return
-        try:
-            if self._id is None:
-                about = f"rounds of {self._folder.name}"
-                self._id = create_progress_artifact(progress=share, description=about)
-            else:
-                update_progress_artifact(self._id, progress=share)
-        except Exception:
-            # Prefect is out of reach: each further try would make the run wait.
-            self._silent = True
-
-
-def table_artifact(folder: RunFolder) -> None:
-    """The result of a run as a table artifact, with a link to its MLflow run."""
-    result = run_result(folder)
-    rows = [{"what": name, "value": f"{value:.4f}"} for name, value in result["metrics"].items()]
-    rows += [{"what": f"bytes {way}", "value": f"{count:,}"} for way, count in result["bytes"].items()]
-    rows += [{"what": "MLflow run", "value": str(result["mlflow_run"])}, {"what": "folder", "value": result["run"]}]
-    with contextlib.suppress(Exception):
-        create_table_artifact(table=rows, description=f"{folder.name}; MLflow run {result['mlflow_run']}")
+    lost_run = (folder.lineage().get("prefect") or {}).get("flow_run")
+    with contextlib.suppress(Exception), get_client(sync_client=True) as client:  # Prefect knows them no more
+        while lost_run and str(lost_run) != str(runtime.flow_run.id):
+            run = client.read_flow_run(lost_run)
+            if run.state is not None and run.state.is_running():
+                about = f"its process was killed; flow run {runtime.flow_run.id} goes on with {folder.name}"
+                client.set_flow_run_state(run.id, Crashed(message=about), force=True)
+            parent = client.read_task_run(run.parent_task_run_id) if run.parent_task_run_id else None
+            lost_run = parent.flow_run_id if parent is not None else None
 
 
 def run_with_prefect(folder: RunFolder, observers: Sequence[Observer] = ()) -> dict[str, Any]:

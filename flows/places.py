@@ -9,6 +9,8 @@ from data.errors import DataError
 from data.sources import MIRROR_VARIABLE
 
 HOME_VARIABLE = "SHOAL_HOME"
+PAGE_VARIABLE = "SHOAL_MLFLOW_PAGE"
+"""Address of the MLflow page over the store that runs are logged to; `shoal serve` sets it for its runs."""
 
 
 def home() -> Path:
@@ -30,6 +32,11 @@ def runs() -> Path:
 def mlflow_store() -> Path:
     """The embedded MLflow store."""
     return home() / "mlflow"
+
+
+def prefect_home() -> Path:
+    """Prefect's own folder, with the database of its server."""
+    return home() / ".prefect"
 
 
 def mirror() -> Path | None:

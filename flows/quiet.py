@@ -1,11 +1,14 @@
-"""Prefect's environment (quiet, patient), and whether a server answers, without importing Prefect."""
+"""Prefect's environment (quiet, patient, at home), and whether a server answers, without importing Prefect."""
 
 from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
 
 import requests
+
+from flows import places
 
 lost = threading.Event()
 """Set when Prefect's server went out of reach in the middle of a run: what it was to be told cannot be delivered."""
@@ -19,6 +22,12 @@ def quiet() -> None:
     # A lost server costs seconds, not the minutes of five doubling waits.
     os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "1")
     os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "90")
+    if "PREFECT_HOME" not in os.environ:
+        # Flow runs belong to the project's runs, not to the user's account; a profile of the user's still counts.
+        profiles = Path("~/.prefect/profiles.toml").expanduser()
+        if profiles.exists():
+            os.environ.setdefault("PREFECT_PROFILES_PATH", str(profiles))
+        os.environ["PREFECT_HOME"] = str(places.prefect_home())
 
 
 def server_answers(seconds: float = 2.0) -> bool:

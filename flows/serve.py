@@ -4,58 +4,111 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import requests
 from rich.console import Console
 
 from data.errors import ShoalError
+from data.sources import MIRROR_VARIABLE
 from flows import places
-from flows.deployments import deploy_all
+from flows.deployments import POOL, make_pool, read_project, register
 from flows.quiet import quiet
 
-POOL = "shoal"
 HOST = "127.0.0.1"
+EXPERIMENT = "shoal"
+"""The MLflow experiment that `tracking.experiment` names by default."""
 
 
 class ServeError(ShoalError):
     """A part of the service could not be started, or ended."""
 
 
-def serve(port: int = 4200, mlflow_port: int = 5000, console: Console | None = None) -> None:
+def serve(port: int = 4200, mlflow_port: int = 5000, console: Console | None = None, *, reset: bool = False) -> None:
     """Start everything on 127.0.0.1 and wait.
 
+    Args:
+        port: of Prefect's server.
+        mlflow_port: of the MLflow page.
+        console: where progress is told.
+        reset: take schedules and parameters of deployments that the server knows from prefect.yaml again.
+
     Raises:
-        ServeError: a part did not start, or ended; names its log file.
+        ServeError: a port is taken, or a part did not start, or ended; names its log file.
+        DeploymentError: the working directory has no prefect.yaml that can be used.
     """
     out = console or Console()
+    project = read_project(Path.cwd())
+    own_page = not os.environ.get("MLFLOW_TRACKING_URI", "").startswith("http")
+    check_port(port, "--port")
+    if own_page:
+        check_port(mlflow_port, "--mlflow-port")
+    # Before anything is started, for a folder that does not exist is said here.
+    mirror = places.mirror()
     quiet()
     api = f"http://{HOST}:{port}/api"
-    os.environ["PREFECT_API_URL"] = api
+    page = f"http://{HOST}:{mlflow_port}" if own_page else os.environ["MLFLOW_TRACKING_URI"].rstrip("/")
+    jobs = {
+        places.HOME_VARIABLE: str(places.home()),
+        MIRROR_VARIABLE: str(mirror) if mirror else None,
+        "MLFLOW_TRACKING_URI": os.environ.get("MLFLOW_TRACKING_URI") or None,
+        places.PAGE_VARIABLE: page,
+    }
     logs = places.runs() / ".serve"
     logs.mkdir(parents=True, exist_ok=True)
     places.mlflow_store().mkdir(parents=True, exist_ok=True)
+    os.environ["PREFECT_API_URL"] = api
+    # A run asked for on the page begins within seconds: the worker would ask every 10 s only.
+    os.environ.setdefault("PREFECT_WORKER_QUERY_SECONDS", "2")
+
+    def tell(line: str) -> None:
+        out.print(line, highlight=False, soft_wrap=True)
+
+    def prefect(*words: str) -> None:
+        run(logs / "deploy.log", "prefect", *words)
+
     children: dict[str, subprocess.Popen[bytes]] = {}
+    tell(f"starting Prefect's server{' and MLflow' if own_page else ''} for {places.home()} (logs: {logs})")
     try:
         children["Prefect server"] = start(
             logs / "prefect.log", "prefect", "server", "start", "--host", HOST, "--port", str(port)
         )
+        if own_page:
+            # Jobs of the GenAI side are not Shoal's; two workers answer one user, and start faster than four.
+            os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
+            store = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{places.mlflow_store() / 'mlflow.db'}"
+            children["MLflow"] = start(
+                logs / "mlflow.log",
+                *("mlflow", "server", "--host", HOST, "--port", str(mlflow_port), "--workers", "2"),
+                *("--backend-store-uri", store),
+            )
         wait_for(f"{api}/health", children["Prefect server"], logs / "prefect.log")
-        run(logs / "deploy.log", "prefect", "work-pool", "create", POOL, "--type", "process", "--overwrite")
-        deploy_all()
-        children["worker"] = start(logs / "worker.log", "prefect", "worker", "start", "--pool", POOL)
-        children["MLflow"] = start(
-            logs / "mlflow.log",
-            *("mlflow", "server", "--host", HOST, "--port", str(mlflow_port)),
-            *("--backend-store-uri", f"sqlite:///{places.mlflow_store() / 'mlflow.db'}"),
-        )
-        wait_for(f"http://{HOST}:{mlflow_port}/health", children["MLflow"], logs / "mlflow.log")
-        out.print(f"Prefect: http://{HOST}:{port}    MLflow: http://{HOST}:{mlflow_port}", highlight=False)
-        out.print(f"in another shell: PREFECT_API_URL={api} shoal run    logs: {logs}", highlight=False, soft_wrap=True)
-        out.print("Ctrl-C ends all of it")
+        tell(f"Prefect's server is up: http://{HOST}:{port}")
+        make_pool(api, jobs, prefect)
+        kept = register(api, project, logs, prefect, reset=reset)
+        names = ", ".join(entry["name"] for entry in project["deployments"])
+        tell(f"deployments are registered: {names}")
+        for name in kept:
+            tell(
+                f"{name}: schedules or parameters differ from prefect.yaml and are kept as they are on Prefect's "
+                "page; `shoal serve --reset-schedules` takes those of prefect.yaml"
+            )
+        if own_page:
+            wait_for(f"{page}/health", children["MLflow"], logs / "mlflow.log")
+            tell(f"MLflow is up: {page}")
+        runs_page = f"{page}/#/experiments/{experiment_id(page)}/runs?workflowType=machine_learning"
+        # Last: with the MLflow store made and the experiment there, first runs have nothing to collide on.
+        children["worker"] = start(logs / "worker.log", "prefect", "worker", "start", "--pool", POOL, env=jobs)
+        tell(f"the worker is started: it runs deployments in {Path.cwd()} and writes to {places.home()}")
+        tell(f"Prefect: http://{HOST}:{port}/deployments")
+        tell(f"MLflow:  {runs_page}")
+        tell(f"in another shell: export PREFECT_API_URL={api}")
+        tell("Ctrl-C ends all of it")
         while True:
             for name, child in children.items():
                 if child.poll() is not None:
@@ -66,15 +119,68 @@ def serve(port: int = 4200, mlflow_port: int = 5000, console: Console | None = N
             stop(child)
 
 
+def check_port(port: int, option: str) -> None:
+    """Say in time that a port is taken.
+
+    Raises:
+        ServeError: something listens there, or it cannot be listened on.
+    """
+    with socket.socket() as probe:
+        # As servers do: a port whose last connections are closing is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise ServeError(
+                f"port {port} of {HOST} cannot be used ({error.strerror}): end what listens there (another "
+                f"`shoal serve`?), or choose another with {option}"
+            ) from error
+
+
+def experiment_id(page: str) -> str:
+    """The id of the experiment that runs are logged to; it is made where the store is new.
+
+    Raises:
+        ServeError: MLflow did not answer.
+    """
+    url = f"{page}/api/2.0/mlflow/experiments"
+    try:
+        found = requests.get(f"{url}/get-by-name", params={"experiment_name": EXPERIMENT}, timeout=30)
+        if found.ok:
+            return str(found.json()["experiment"]["experiment_id"])
+        about = {"name": EXPERIMENT}
+        if urlsplit(page).hostname == HOST:
+            # As tasks.tracking makes it: artifacts lie beside the store.
+            about["artifact_location"] = (places.mlflow_store() / "artifacts" / EXPERIMENT).as_uri()
+        made = requests.post(f"{url}/create", json=about, timeout=30)
+        made.raise_for_status()
+        return str(made.json()["experiment_id"])
+    except (requests.RequestException, KeyError) as error:
+        raise ServeError(f"MLflow at {page} does not tell its experiments ({error})") from error
+
+
 def program(*words: str) -> list[str]:
     """A command of the environment this process runs in."""
     return [str(Path(sys.executable).with_name(words[0])), *words[1:]]
 
 
-def start(log: Path, *words: str) -> subprocess.Popen[bytes]:
-    """Start a part in a process group of its own, so that Ctrl-C reaches it only through us."""
+def start(log: Path, *words: str, env: dict[str, str | None] | None = None) -> subprocess.Popen[bytes]:
+    """Start a part in a process group of its own, so that Ctrl-C reaches it only through us.
+
+    Args:
+        log: takes what it prints.
+        words: the command.
+        env: environment variables to set, or to take away where None.
+    """
+    merged = {**os.environ, **(env or {})}
     with log.open("wb") as file:
-        return subprocess.Popen(program(*words), stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+        return subprocess.Popen(
+            program(*words),
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={name: value for name, value in merged.items() if value is not None},
+        )
 
 
 def run(log: Path, *words: str) -> None:
@@ -84,7 +190,8 @@ def run(log: Path, *words: str) -> None:
         ServeError: it failed; shows the end of what it said.
     """
     done = subprocess.run(program(*words), capture_output=True, text=True, timeout=180, stdin=subprocess.DEVNULL)
-    log.write_text(done.stdout + done.stderr)
+    with log.open("a") as file:
+        file.write(done.stdout + done.stderr)
     if done.returncode:
         raise ServeError(f"`{' '.join(words)}` failed: {(done.stdout + done.stderr).strip()[-800:]}")
 
@@ -103,7 +210,7 @@ def wait_for(url: str, child: subprocess.Popen[bytes], log: Path, seconds: float
             if requests.get(url, timeout=2).ok:
                 return
         except requests.RequestException:
-            time.sleep(0.5)
+            time.sleep(0.3)
     raise ServeError(f"{url} did not answer within {seconds:.0f} s: see {log}")
 
 

@@ -1,0 +1,111 @@
+"""What a flow run shows on its page in Prefect: progress, the result as a table, a link to the run in MLflow."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import os
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from prefect.artifacts import (
+    create_link_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
+
+from flows import places
+from tasks.result import run_result
+from tasks.runfolder import RunFolder
+
+EVERY = 2.0
+"""Seconds between updates of the progress artifact, at least."""
+
+
+class ProgressArtifact:
+    """An observer that shows rounds as a progress artifact; silent where Prefect cannot be reached.
+
+    Prefect is told on a thread of its own, and not of every round where rounds are short.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._id: Any = None
+        self._silent = False
+        self._rounds = 1
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="artifact")
+        self._pending: Future[None] | None = None
+        self._told = -EVERY
+
+    def __enter__(self) -> ProgressArtifact:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown()
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        """Create the artifact when the run starts, move it after each round."""
+        if event["event"] in ("started", "resumed"):
+            self._rounds = event["rounds"]
+        elif event["event"] != "round_finished":
+            return
+        last = event["round"] == self._rounds
+        idle = self._pending is None or self._pending.done()
+        if last or (idle and time.monotonic() - self._told >= EVERY):
+            self._told = time.monotonic()
+            share = 100.0 * event["round"] / self._rounds
+            self._pending = self._thread.submit(contextvars.copy_context().run, self._tell, share)
+
+    def _tell(self, share: float) -> None:
+        if self._silent:
+            return
+        try:
+            if self._id is None:
+                about = f"rounds of {self._folder.name}"
+                self._id = create_progress_artifact(progress=share, description=about)
+            else:
+                update_progress_artifact(self._id, progress=share)
+        except Exception:
+            # Prefect is out of reach: each further try would make the run wait.
+            self._silent = True
+
+
+def result_artifacts(folder: RunFolder) -> None:
+    """The result of a run as a table, and a link to its MLflow run, on the page of the flow run that asks."""
+    result = run_result(folder)
+    page = mlflow_page(folder)
+    rows = [{"what": name, "value": f"{value:.4f}"} for name, value in result["metrics"].items()]
+    rows += [{"what": f"bytes {way}", "value": f"{count:,}"} for way, count in result["bytes"].items()]
+    rows += [{"what": "MLflow run", "value": str(result["mlflow_run"])}, {"what": "folder", "value": result["run"]}]
+    with contextlib.suppress(Exception):  # Prefect is out of reach: the run's folder has everything
+        create_table_artifact(table=rows, description=f"{folder.name}; MLflow run {result['mlflow_run']}")
+        if page is not None:
+            create_link_artifact(link=page, link_text=f"{folder.name} in MLflow", description=f"[MLflow run]({page})")
+
+
+def mlflow_page(folder: RunFolder) -> str | None:
+    """The address of a run in MLflow's page.
+
+    Returns:
+        None where the run is not in MLflow, or no page over its store is known.
+    """
+    about = folder.lineage()
+    store, run_id = about.get("mlflow_uri"), about.get("mlflow_run")
+    if not store or not run_id:
+        return None
+    if store.startswith("http"):
+        page = store
+    elif folder.settings().tracking.uri is None:
+        page = os.environ.get(places.PAGE_VARIABLE)
+    else:
+        page = None  # a store of the run's own, over which nobody is known to have started a page
+    if not page:
+        return None
+    with contextlib.suppress(Exception):  # whatever MLflow raises where it is out of reach
+        from mlflow import MlflowClient
+
+        experiment = MlflowClient(tracking_uri=store).get_run(run_id).info.experiment_id
+        return f"{page.rstrip('/')}/#/experiments/{experiment}/runs/{run_id}?workflowType=machine_learning"
+    return None

@@ -1,0 +1,88 @@
+"""Which run a firing of the pipeline works on: an unfinished one that nobody works on, or a new one."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from flows import places
+from flows.launch import new_run
+from tasks.runfolder import FINISHED, RunError, RunFolder
+from tasks.settings import Settings
+
+BEGAN, ENDED = "pipeline_began", "pipeline_ended"
+"""Events of a run that the pipeline works on: between the two, also a run whose rounds are done is unfinished."""
+
+
+@contextlib.contextmanager
+def claimed_run(settings: Settings, *, resume: bool = True) -> Iterator[RunFolder]:
+    """The run to work on, held for this process until the end; a killed process holds nothing.
+
+    Two firings at the same time never get the same run.
+
+    Args:
+        settings: of the run.
+        resume: go on with an unfinished run of these settings, where there is one.
+
+    Raises:
+        ShoalError: the data, the partition or the method refuse the settings.
+    """
+    places.runs().mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as held:
+        with (places.runs() / ".choosing").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            claim = _unfinished(settings) if resume else None
+            if claim is None:
+                run = new_run(settings)
+                file_of_run = _claim(run.path)
+                if file_of_run is None:  # it was made under the lock a moment ago
+                    raise RunError(f"run {run.name} is new, and yet in use by another process")
+                claim = run, file_of_run
+        run, held_file = claim
+        held.enter_context(held_file)
+        run.event(BEGAN)
+        yield run
+        run.event(ENDED)
+
+
+def _unfinished(settings: Settings) -> tuple[RunFolder, IO[str]] | None:
+    """The newest run of these settings that nobody works on, if it is unfinished, and the file that claims it."""
+    digest = settings.digest()
+    for path in sorted(places.runs().glob(f"*_{digest[:8]}*/settings.yaml"), reverse=True):
+        run = RunFolder(path.parent)
+        if run.settings().digest() != digest:
+            continue
+        claim = _claim(run.path)
+        if claim is None:
+            continue
+        try:
+            with run.locked():  # by `shoal run`, which claims nothing
+                pass
+        except RunError:
+            claim.close()
+            continue
+        if finished(run):
+            claim.close()
+            return None  # a schedule wants a new run
+        return run, claim
+    return None
+
+
+def finished(run: RunFolder) -> bool:
+    """Whether nothing is left to do: the rounds, and what the pipeline does after them where it worked on the run."""
+    last = [e["event"] for e in run.events() if e["event"] in (BEGAN, ENDED)][-1:]
+    return bool(run.status()["state"] == FINISHED and last != [BEGAN])
+
+
+def _claim(run: Path) -> IO[str] | None:
+    """An open file that holds the run for this process until it is closed; None where another process has it."""
+    file = (run / "claim").open("a")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    return file
