@@ -27,7 +27,11 @@ from tasks.world import World
 
 
 def prepare_data(settings: Settings) -> Prepared:
-    """The run's data set, prepared if it is not yet; before that, settings are refused that the method will not take."""
+    """The run's data set, prepared if it is not yet.
+
+    Raises:
+        ShoalError: there is no such set, or the method will not take it or its own settings: said before any work.
+    """
     check_method(settings, places.store())
     return prepare_shown(settings.data.name, options=settings.data.options or None)
 
