@@ -6,6 +6,7 @@ command line and Prefect's form build their schema from the same fields.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import field
 from typing import Any
 
@@ -20,8 +21,11 @@ def setting(
     ge: float | None = None,
     lt: float | None = None,
     le: float | None = None,
+    choices: Iterable[str] = (),
 ) -> Any:
-    """A dataclass field with a one-line meaning and numeric bounds.
+    """A dataclass field with a one-line meaning and what it may be: numeric bounds, or a choice of names.
+
+    `choices` is for names that a registry knows; where the names are few and fixed, a `Literal` type says as much.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -32,6 +36,8 @@ def setting(
     """
     bounds = {"gt": gt, "ge": ge, "lt": lt, "le": le}
     metadata = {"doc": doc, **{name: bound for name, bound in bounds.items() if bound is not None}}
+    if choices:
+        metadata["choices"] = tuple(choices)
     if isinstance(default, list | dict):
         return field(default_factory=lambda: type(default)(default), metadata=metadata)
     return field(default=default, metadata=metadata)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib
 import json
 import os
 import signal
@@ -19,7 +20,25 @@ from rich.text import Text
 
 from data.errors import ShoalError
 
+GROUPS = {"data": "flows.cli_data", "stage": "flows.cli_stages"}
+"""Modules of the groups of commands. They are imported when one of theirs is called: help must not wait for torch."""
+
+
+class Commands(typer.core.TyperGroup):
+    """All commands; groups are listed by their names alone until one is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the words name, its group imported where it is in one."""
+        if args and args[0] in GROUPS:
+            shown = self.commands[args[0]]
+            found = typer.main.get_group(importlib.import_module(GROUPS[args[0]]).app)
+            found.name, found.help = shown.name, shown.help
+            self.commands[args[0]] = found
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -36,8 +55,21 @@ Json = Annotated[bool, typer.Option("--json", help="only JSON on standard output
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a setting; repeatable")]
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"shoal {version('shoal')}")
+        raise typer.Exit
+
+
 @app.callback()
-def _main(debug: Annotated[bool, typer.Option("--debug", help="show tracebacks")] = False) -> None:
+def _main(
+    debug: Annotated[bool, typer.Option("--debug", help="show tracebacks")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="show the version and exit", is_eager=True, callback=_version)
+    ] = False,
+) -> None:
     if debug:
         os.environ["SHOAL_DEBUG"] = "1"
 
@@ -51,20 +83,22 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run one federation, from data to reviewed result; prints the run's folder and final metrics."""
+    if resume is not None and (settings is not None or overrides):
+        raise ShoalError("--resume goes on with the settings the run was started with: give no others")
+    if settings is not None and "=" in settings.name and not settings.exists():
+        raise ShoalError(f"there is no settings file {settings}: to override a setting write --set {settings}")
     from tasks.slots import warm
 
     warm()
-    from flows import places
-    from flows.launch import new_run
-    from tasks.runfolder import RunError, RunFolder
     from tasks.settings import load_settings
 
-    if resume is not None:
-        if settings is not None or overrides:
-            raise RunError("--resume goes on with the settings the run was started with: give no others")
-        folder = RunFolder.find(resume, places.runs())
-    else:
-        folder = new_run(load_settings(settings, overrides or ()), partition)
+    wanted = load_settings(settings, overrides or ()) if resume is None else None
+    # After the settings, which may be wrong: the rest takes as long again to import.
+    from flows import places
+    from flows.launch import new_run
+    from tasks.runfolder import RunFolder
+
+    folder = new_run(wanted, partition) if wanted is not None else RunFolder.find(resume or "", places.runs())
     err.print(f"run [bold]{folder.path}[/]", highlight=False)
     result = carry_out(folder)
     if as_json:
@@ -211,13 +245,13 @@ def compare(
 ) -> None:
     """A table of runs side by side."""
     from flows import places
-    from flows.studies import StudyError, study_folder
-    from tasks.codec import read_json
-    from tasks.delay import Links, delays
     from tasks.result import run_result
     from tasks.runfolder import RunFolder
 
     if study is not None:
+        from flows.studies import StudyError, study_folder
+        from tasks.codec import read_json
+
         path = study_folder(study, scale) / "result.json"
         if not path.exists():
             raise StudyError(
@@ -229,6 +263,8 @@ def compare(
     found = [RunFolder.find(name, places.runs()) for name in names]
     results = [{"method": f.settings().method.name, "data": f.settings().data.name, **run_result(f)} for f in found]
     if rate is not None:
+        from tasks.delay import Links, delays
+
         links = Links(up=rate, down=rate, d2d=rate)
         for f, result in zip(found, results, strict=True):
             result["delay"] = float(delays(f, links)["delay"].iloc[-1]) if result["rounds"] else 0.0
@@ -298,17 +334,12 @@ def demo() -> None:
     start(out, err)
 
 
-def _add_groups() -> None:
-    from flows.cli_data import app as data_app
-    from flows.cli_stages import app as stage_app
-
-    app.add_typer(data_app, name="data", help="Data sets and partitions: list, prepare, partition, show, add.")
-    app.add_typer(stage_app, name="stage", hidden=True, help="The stages of dvc.yaml.")
+app.add_typer(typer.Typer(), name="data", help="Data sets and partitions: list, prepare, partition, show, add.")
+app.add_typer(typer.Typer(), name="stage", hidden=True, help="The stages of dvc.yaml.")
 
 
 def main() -> None:
     """Run the command line; one clear message and a non-zero exit code on failure."""
-    _add_groups()
     # A polite stop is an interruption too; and a shell may have started us with SIGINT ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -339,9 +370,8 @@ def leave(code: int) -> None:
     As at an ordinary end, threads that are still at work are waited for, and what was registered for the end is done;
     but where Prefect was lost, its threads would knock at the lost server's door for minutes.
     """
-    from flows.quiet import lost
-
-    if lost.is_set():
+    quiet = sys.modules.get("flows.quiet")  # where it was never imported, nothing was lost
+    if quiet is not None and quiet.lost.is_set():
         last = threading.Timer(PATIENCE, _out, (code,))
         last.daemon = True
         last.start()
@@ -351,9 +381,9 @@ def leave(code: int) -> None:
 
 
 def _out(code: int) -> None:
-    from tasks.slots import cool
-
-    cool()
+    slots = sys.modules.get("tasks.slots")
+    if slots is not None:
+        slots.cool()
     with contextlib.suppress(OSError, ValueError):  # a pipe that is closed
         sys.stdout.flush()
         sys.stderr.flush()

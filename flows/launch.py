@@ -14,10 +14,11 @@ from data.partition.table import Partition, load_partition
 from data.prepared import Prepared
 from flows import places
 from flows.progress import prepare_shown
-from tasks.engine import Engine, Observer, Runner, ThreadRunner
+from tasks.engine import Engine, Observer, Runner, ThreadRunner, one_thread
 from tasks.hardware import resolve, resolve_slots
 from tasks.lineage import lineage
 from tasks.pools import Pool, open_pool
+from tasks.preflight import check_method, check_validation
 from tasks.result import run_result
 from tasks.runfolder import FINISHED, RunFolder
 from tasks.settings import Settings
@@ -26,12 +27,18 @@ from tasks.world import World
 
 
 def prepare_data(settings: Settings) -> Prepared:
-    """The run's data set, prepared if it is not yet."""
+    """The run's data set, prepared if it is not yet.
+
+    Raises:
+        ShoalError: there is no such set, or the method will not take it or its own settings: said before any work.
+    """
+    check_method(settings, places.store())
     return prepare_shown(settings.data.name, options=settings.data.options or None)
 
 
 def prepare_partition(settings: Settings, prepared: Prepared) -> tuple[Path, Partition]:
     """The run's partition, made if it is not yet, and its folder."""
+    check_validation(settings)
     scheme = settings.dataclass("partition")
     limit, seed = settings.data.limit, settings.seed
     partition = ensure_partition(places.store(), prepared, scheme, limit=limit, seed=seed)
@@ -50,6 +57,8 @@ def new_run(settings: Settings, partition: Path | None = None) -> RunFolder:
     """
     resolved = resolve(settings)
     resolve_slots(settings.workers.slots, resolved["device"])
+    if partition is None:
+        check_validation(settings)
     prepared = prepare_data(settings)
     if partition is None:
         folder, table = prepare_partition(settings, prepared)
@@ -59,7 +68,9 @@ def new_run(settings: Settings, partition: Path | None = None) -> RunFolder:
             raise PartitionError(f"the partition in {partition} is of another version of {prepared.manifest.name!r}")
     run = RunFolder.create(places.runs(), settings, lineage(settings, prepared, folder, table, resolved))
     try:
-        World(run)  # the method may refuse the data
+        world = World(run)
+        with one_thread():
+            world.method.init_server(world.federation)  # the method may refuse the data, or so many clients of it
     except BaseException:
         discard(run)
         raise

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,7 @@ from data.prepared import DataSpec
 from data.setting import setting
 from data.streams import Streams
 from data.view import DeviceData, Samples
+from models.encoders import ENCODERS
 
 Tensors = dict[str, Tensor]
 FACT_BYTES = 8
@@ -196,7 +197,7 @@ class Prediction(NamedTuple):
 class ModelSettings:
     """Which network the clients train."""
 
-    encoder: str = setting("small-conv", "encoder: see models.encoders.ENCODERS")
+    encoder: str = setting("small-conv", "the network that turns images into features", choices=ENCODERS)
     clusters: int = setting(0, "number of clusters; 0: as many as the data set has classes", ge=0)
 
 
@@ -206,7 +207,7 @@ class LocalSettings:
 
     epochs: int = setting(5, "local epochs a round", ge=1)
     batch: int = setting(128, "samples per step", ge=2)
-    optimiser: str = setting("adam", "adam or sgd")
+    optimiser: Literal["adam", "sgd"] = setting("adam", "of the local steps")
     lr: float = setting(3e-4, "learning rate", gt=0)
     lr_decay: float = setting(1.0, "the learning rate is multiplied by this once a round", gt=0, le=1)
     momentum: float = setting(0.0, "momentum of sgd", ge=0, lt=1)
@@ -247,7 +248,10 @@ class Context:
             MethodError: neither the settings nor the labels say how many.
         """
         if self.known_clusters is None:
-            raise MethodError(f"data set {self.spec.name!r} has no labels to count clusters by: set model.clusters")
+            raise MethodError(
+                f"data set {self.spec.name!r} has no labels to count clusters by: set "
+                "model.clusters to the number of clusters to find"
+            )
         return self.known_clusters
 
     @property
@@ -271,6 +275,7 @@ class Method(ABC):
         pooled: all data is given to one client (centralised references).
         local_defaults, model_defaults: what `local` and `model` are where the settings do not say.
         kinds: the kinds of data it works on.
+        needs_validation: every client must hold out validation samples.
     """
 
     name: ClassVar[str]
@@ -279,6 +284,7 @@ class Method(ABC):
     local_defaults: ClassVar[LocalSettings] = LocalSettings()
     model_defaults: ClassVar[ModelSettings] = ModelSettings()
     kinds: ClassVar[tuple[str, ...]] = ("image",)
+    needs_validation: ClassVar[bool] = False
 
     def __init__(self, settings: Any, context: Context) -> None:
         if context.spec.kind not in self.kinds:
@@ -290,6 +296,13 @@ class Method(ABC):
         self.context = context
         self.drawn: dict[str, nn.Module] = {}
         """Networks with their initial weights, by purpose (see `methods.local.seeded`)."""
+        if self.needs_clusters:
+            _ = context.clusters  # refuses data of which nobody says how many clusters to find
+
+    @property
+    def needs_clusters(self) -> bool:
+        """Whether the method must know how many clusters to find."""
+        return True
 
     @abstractmethod
     def init_server(self, federation: Federation) -> Server:

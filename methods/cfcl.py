@@ -116,10 +116,15 @@ class CFCL(Method):
                     f"method.failed names {list(link)}: expected [i, j], [i, j, from] or [i, j, from, to]"
                 )
 
+    @property
+    def needs_clusters(self) -> bool:
+        """Only FedCC's loss has a head for clusters."""
+        return self.settings.loss == "fedcc"
+
     def network(self) -> nn.Module:
         """A fresh network with the run's initial weights."""
         c = self.context
-        clusters = c.clusters if self.settings.loss == "fedcc" else 0  # only FedCC has a head for them
+        clusters = c.clusters if self.needs_clusters else 0
         return seeded(
             lambda: self.loss.build(build_encoder(c.model.encoder, c.spec.shape), clusters), c, drawn=self.drawn
         )

@@ -54,6 +54,11 @@ class SelfSupervised(Method):
     local_defaults = LocalSettings(epochs=5, batch=128, optimiser="sgd", lr=0.1, momentum=0.9, weight_decay=1e-4)
     settings: Any
 
+    @property
+    def needs_clusters(self) -> bool:
+        """Features need no number of clusters; where it is known, they are judged by it."""
+        return False
+
     def build(self) -> ProjectionNet:
         """The network, from torch's global generator."""
         c, s = self.context, self.settings

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -49,7 +50,7 @@ class SSDSettings(SelfSupervisedSettings):
     direction: Direction = setting("poster", "of distillation: poster KL(h || z), code KL(z || h)")
     stop: bool = setting(False, "no gradient of distillation into the projections")
     projector: bool = setting(True, "with a projector; without, losses are of the features themselves")
-    separation: str = setting("soft", "soft, or hard: each client confined to its own subspace")
+    separation: Literal["soft", "hard"] = setting("soft", "soft, or hard: each client confined to its own subspace")
 
 
 class NoProjector(ProjectionNet):
@@ -86,8 +87,6 @@ class SSD(OneNetwork):
         """
         s = self.settings
         features, width = self.widths
-        if s.separation not in ("soft", "hard"):
-            raise MethodError(f"method.separation {s.separation!r}: expected soft or hard")
         if (s.gamma or s.separation == "hard") and federation.clients > width:
             raise MethodError(
                 f"{federation.clients} clients cannot each own a dimension of {width}: raise method.projection, or set "

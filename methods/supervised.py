@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from data.augment import normalise
 from data.view import Samples
-from methods.base import Client, ClientError, Context, LocalSettings, ModelSettings, Update
+from methods.base import Client, ClientError, Context, LocalSettings, MethodError, ModelSettings, Update
 from methods.local import batches, seeded
 from methods.steps import StepMethod, Steps
 from models.encoders import build_encoder
@@ -58,8 +58,22 @@ class Supervised(StepMethod):
     """A supervised method whose models are vectors of one network's weights."""
 
     kinds = ("image", "text")
+    needs_validation = True
     local_defaults = LocalSettings(epochs=3, batch=100, optimiser="sgd", lr=0.05, momentum=0.9)
     model_defaults = ModelSettings("plain-conv")
+
+    def __init__(self, settings: Any, context: Context) -> None:
+        super().__init__(settings, context)
+        if context.spec.kind == "image" and context.spec.classes is None:
+            raise MethodError(
+                f"method {self.name!r} trains on labels, and data set {context.spec.name!r} has none: add it with "
+                "labels, or choose a method that needs none, such as fedcc"
+            )
+
+    @property
+    def needs_clusters(self) -> bool:
+        """Its classes are those of the labels; a language model has none."""
+        return False
 
     def network(self, purpose: str = "init") -> nn.Module:
         """A network whose initial weights depend on the seed and `purpose`."""

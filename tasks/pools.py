@@ -23,6 +23,7 @@ from tasks.depot import DepotPool, with_depot
 from tasks.hardware import keep_freed_memory, resolve_slots
 from tasks.settings import SettingsError, WorkersSection
 from tasks.slots import SlotLost, Slots
+from tasks.without_main import without_main
 from tasks.work import Worker
 
 QUIET = {"RAY_DEDUP_LOGS": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
@@ -143,6 +144,8 @@ def dask_pool(workers: WorkersSection, device: str) -> Iterator[DaskPool]:
             count = resolve_slots(workers.slots, device, workers.per_gpu)
             # A worker that is killed costs its own cohort: the engine knows which clients of it were finished.
             stack.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": 0}))
+            # For as long as the cluster lives: a worker that is lost is started again.
+            stack.enter_context(without_main("Dask Worker process"))
             cluster = stack.enter_context(
                 distributed.LocalCluster(
                     n_workers=count,

@@ -7,7 +7,6 @@ those, so that each setting is written once. Nothing is read but what the caller
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 import json
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from data.setting import BOUNDS
 from data.topology import read_edges
 from methods.base import LocalSettings, ModelSettings
 from methods.registry import METHODS
+from tasks.wrong_settings import Tagged, explain
 
 
 class SettingsError(ShoalError):
@@ -57,7 +57,8 @@ def section(source: type, tag: tuple[str, str] | None = None, *, optional: bool 
             default = {"default_factory": item.default_factory}
         else:
             default = {"default": item.default}
-        hint = hints[item.name]
+        choices = item.metadata.get("choices")
+        hint = Literal[choices] if choices else hints[item.name]
         fields[item.name] = (
             Union[hint, None] if optional else hint,  # noqa: UP007 (the hint is a value)
             Field(description=item.metadata.get("doc"), **bounds, **default),
@@ -67,6 +68,7 @@ def section(source: type, tag: tuple[str, str] | None = None, *, optional: bool 
 
 METHOD_SECTIONS = {name: section(method.Settings, ("name", name)) for name, method in METHODS.items()}
 PARTITION_SECTIONS = {kind: section(scheme, ("kind", kind)) for kind, scheme in SCHEMES.items()}
+TAGGED = {"method": Tagged("name", "fedpnp", METHOD_SECTIONS), "partition": Tagged("kind", "iid", PARTITION_SECTIONS)}
 
 
 class DataSection(Section):
@@ -196,12 +198,12 @@ class Settings(Section):
         # `method: fedcc` is short for `method: {name: fedcc}`; a section without its tag means the default one.
         if isinstance(raw, dict):
             raw = dict(raw)
-            for key, tag, default in (("method", "name", "fedpnp"), ("partition", "kind", "iid")):
+            for key, tagged in TAGGED.items():
                 value = raw.get(key)
                 if isinstance(value, str):
-                    raw[key] = {tag: value}
-                elif isinstance(value, dict) and tag not in value:
-                    raw[key] = {tag: default, **value}
+                    raw[key] = {tagged.tag: value}
+                elif isinstance(value, dict) and tagged.tag not in value:
+                    raw[key] = {tagged.tag: tagged.default, **value}
         return raw
 
     @model_validator(mode="after")
@@ -263,7 +265,7 @@ def make_settings(raw: dict[str, Any]) -> Settings:
     try:
         return Settings(**raw)
     except ValidationError as error:
-        raise SettingsError("\n".join(explain(raw, item) for item in error.errors())) from None
+        raise SettingsError("\n".join(explain(raw, error.errors(), Settings, TAGGED))) from None
 
 
 def load_settings(path: Path | None = None, overrides: Sequence[str] = ()) -> Settings:
@@ -333,35 +335,3 @@ def _apply(raw: dict[str, Any], override: str) -> None:
     if (path, last) in ((["method"], "name"), (["partition"], "kind")) and place.get(last) != value:
         place.clear()
     place[last] = value
-
-
-def explain(raw: dict[str, Any], item: Any) -> str:
-    """One validation error as a sentence: the path of the setting, what was given, what is allowed."""
-    tags = {*METHOD_SECTIONS, *PARTITION_SECTIONS}
-    steps = [str(s) for i, s in enumerate(item["loc"]) if not (i == 1 and s in tags)]
-    path = ".".join(steps) or "settings"
-    if item["type"] == "extra_forbidden":
-        known = known_keys(raw, steps[:-1])
-        near = difflib.get_close_matches(steps[-1], known, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        return f"{path}: there is no such setting{hint} (known here: {', '.join(known)})"
-    if item["type"] == "union_tag_invalid":
-        key = "name" if path == "method" else "kind"
-        allowed = METHOD_SECTIONS if path == "method" else PARTITION_SECTIONS
-        return f"{path}.{key}: {item['ctx']['tag']!r} is not known; expected one of {', '.join(sorted(allowed))}"
-    return f"{path}: given {item.get('input')!r}; {item['msg'][0].lower()}{item['msg'][1:]}"
-
-
-def known_keys(raw: dict[str, Any], steps: list[str]) -> list[str]:
-    """The settings that exist in one section, given the section's tag in `raw`."""
-    if not steps:
-        return list(Settings.model_fields)
-    given = raw.get(steps[0])
-    tagged = {"method": (METHOD_SECTIONS, "name", "fedpnp"), "partition": (PARTITION_SECTIONS, "kind", "iid")}
-    if steps[0] in tagged:
-        sections, tag, default = tagged[steps[0]]
-        chosen = given if isinstance(given, str) else (given or {}).get(tag, default)
-        return list(sections[chosen].model_fields)
-    field = Settings.model_fields.get(steps[0])
-    model = field.annotation if field is not None else None
-    return list(getattr(model, "model_fields", {}))

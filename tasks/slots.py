@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from data.errors import ShoalError
+from tasks.without_main import WORKER, without_main
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 PRELOADED = ["tasks.work", "torch._dynamo"]
@@ -93,8 +94,10 @@ class Slot:
             if self.process is None or self.pipe is None or not self.process.is_alive():
                 context = warm()
                 self.pipe, inner = context.Pipe()
-                self.process = context.Process(target=serve, args=(inner, self.device), daemon=True)
-                self.process.start()
+                name = f"{WORKER} {self.number}"
+                self.process = context.Process(target=serve, args=(inner, self.device), daemon=True, name=name)
+                with without_main():
+                    self.process.start()
                 inner.close()
             return self.pipe
 

@@ -3,17 +3,16 @@
 import ast
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.sources import ROOT, sources
+
 BLOCKED = ("prefect", "mlflow", "dvc", "pydantic", "kornia")
 MODULES = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     for room in ("methods", "models", "data")
-    for path in (ROOT / room).rglob("*.py")
-    if "store" not in path.parts
+    for path in sources(room)
 )
 
 
@@ -31,7 +30,7 @@ def test_modules_import_without_the_engine_room():
 @pytest.mark.parametrize(("room", "known"), [("methods", {"data", "models"}), ("models", set()), ("data", set())])
 def test_imports_point_down_the_stairs(room, known):
     rooms = {"data", "models", "methods", "tasks", "flows", "studies"}
-    for path in (ROOT / room).rglob("*.py"):
+    for path in sources(room):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
