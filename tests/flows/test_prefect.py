@@ -138,7 +138,7 @@ def register(server: Server, home: Path, *, reset: bool = False) -> list[str]:
     return deployments.register(server.api, deployments.read_project(home), home / "work", prefect, reset=reset)
 
 
-def test_a_cron_deployment_schedules_runs(server: Server, home: Path) -> None:
+def test_a_cron_deployment_schedules_runs_and_is_registered_again(server: Server, home: Path) -> None:
     """Newer SQLAlchemy versions make schedules fail in silence: this is the test that notices."""
     (home / "flows").symlink_to(ROOT / "flows")
     (home / "prefect.yaml").write_text((ROOT / "prefect.yaml").read_text())
@@ -159,12 +159,11 @@ def test_a_cron_deployment_schedules_runs(server: Server, home: Path) -> None:
         time.sleep(1)
     assert scheduled
     assert all("T03:00:00" in run["expected_start_time"] for run in scheduled)
+    what_a_user_set_on_prefects_page_survives(server, home)
 
 
-def test_what_a_user_set_on_prefects_page_survives_registering_again(server: Server, home: Path) -> None:
-    (home / "flows").symlink_to(ROOT / "flows")
-    (home / "prefect.yaml").write_text((ROOT / "prefect.yaml").read_text())
-    register(server, home, reset=True)
+def what_a_user_set_on_prefects_page_survives(server: Server, home: Path) -> None:
+    """Registering again keeps schedules and parameters, until it is asked not to."""
 
     def known(name: str) -> dict[str, Any]:
         return next(each for each in server.find("deployments") if each["name"] == name)
