@@ -29,6 +29,7 @@ from tasks.evaluate import evaluate_state  # noqa: E402
 from tasks.result import run_result  # noqa: E402
 from tasks.runfolder import FINISHED, RunFolder  # noqa: E402
 from tasks.settings import Settings  # noqa: E402
+from tasks.slots import warm  # noqa: E402
 
 THREADS = 64
 
@@ -109,6 +110,8 @@ def pipeline(settings: Settings, resume: bool = True) -> dict[str, Any]:
         settings: of the run; the same model as the settings file and `--set`.
         resume: go on with an unfinished run of the same settings, where there is one.
     """
+    if settings.workers.runner == "local":
+        warm()  # worker processes import what they need while the data is prepared
     prepare(settings)
     with claimed_run(settings, resume=resume) as folder:
         end_lost_flow_runs(folder)

@@ -21,6 +21,7 @@ from flows.deployments import POOL, make_pool, read_project, register
 from flows.quiet import quiet
 
 HOST = "127.0.0.1"
+RETRIES = "PREFECT_CLIENT_MAX_RETRIES"
 EXPERIMENT = "shoal"
 """The MLflow experiment that `tracking.experiment` names by default."""
 
@@ -50,6 +51,7 @@ def serve(port: int = 4200, mlflow_port: int = 5000, console: Console | None = N
         check_port(mlflow_port, "--mlflow-port")
     # Before anything is started, for a folder that does not exist is said here.
     mirror = places.mirror()
+    patience = {RETRIES: os.environ.get(RETRIES)}
     quiet()
     api = f"http://{HOST}:{port}/api"
     page = f"http://{HOST}:{mlflow_port}" if own_page else os.environ["MLFLOW_TRACKING_URI"].rstrip("/")
@@ -58,6 +60,7 @@ def serve(port: int = 4200, mlflow_port: int = 5000, console: Console | None = N
         MIRROR_VARIABLE: str(mirror) if mirror else None,
         "MLFLOW_TRACKING_URI": os.environ.get("MLFLOW_TRACKING_URI") or None,
         places.PAGE_VARIABLE: page,
+        RETRIES: os.environ[RETRIES],
     }
     logs = places.runs() / ".serve"
     logs.mkdir(parents=True, exist_ok=True)
@@ -103,7 +106,10 @@ def serve(port: int = 4200, mlflow_port: int = 5000, console: Console | None = N
             tell(f"MLflow is up: {page}")
         runs_page = f"{page}/#/experiments/{experiment_id(page)}/runs?workflowType=machine_learning"
         # Last: with the MLflow store made and the experiment there, first runs have nothing to collide on.
-        children["worker"] = start(logs / "worker.log", "prefect", "worker", "start", "--pool", POOL, env=jobs)
+        # A run can do without Prefect, and gives it up soon (`quiet`); the worker has nothing else to do, and waits.
+        children["worker"] = start(
+            logs / "worker.log", "prefect", "worker", "start", "--pool", POOL, env={**jobs, **patience}
+        )
         tell(f"the worker is started: it runs deployments in {Path.cwd()} and writes to {places.home()}")
         tell(f"Prefect: http://{HOST}:{port}/deployments")
         tell(f"MLflow:  {runs_page}")

@@ -18,6 +18,7 @@ torch.set_num_threads(1)
 
 
 LONGEST = (
+    "test_serve.py",
     "test_prefect.py",
     "test_every_method.py",
     "test_dvc.py",

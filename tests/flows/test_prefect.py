@@ -126,19 +126,28 @@ def test_a_lost_server_changes_no_bit(home: Path, small: Make, tmp_path_factory:
     assert done.stdout.split()[-1] == whole
 
 
-def test_a_cron_deployment_schedules_runs(server: Server, home: Path) -> None:
+def register(server: Server, home: Path, *, reset: bool = False) -> list[str]:
+    """Register the deployments of the home's prefect.yaml, as `shoal serve` does."""
+    from flows import deployments
+
+    def prefect(*words: str) -> None:
+        subprocess.run([BIN / "prefect", *words], cwd=home, env=server.env, check=True, capture_output=True)
+
+    (home / "work").mkdir(exist_ok=True)
+    deployments.make_pool(server.api, {"SHOAL_HOME": str(home)}, prefect)
+    return deployments.register(server.api, deployments.read_project(home), home / "work", prefect, reset=reset)
+
+
+def test_a_cron_deployment_schedules_runs_and_is_registered_again(server: Server, home: Path) -> None:
     """Newer SQLAlchemy versions make schedules fail in silence: this is the test that notices."""
-    subprocess.run(
-        [BIN / "prefect", "work-pool", "create", "shoal", "--type", "process", "--overwrite"],
-        env=server.env, check=True, capture_output=True,
-    )  # fmt: skip
-    file = ROOT / "prefect.yaml"
-    code = f"from pathlib import Path; from flows.deployments import deploy_all; deploy_all(Path({str(file)!r}))"
     (home / "flows").symlink_to(ROOT / "flows")
-    done = run_flow(server, home, code)
-    assert done.returncode == 0, done.stderr
+    (home / "prefect.yaml").write_text((ROOT / "prefect.yaml").read_text())
+    assert register(server, home) == []
     deployments = server.find("deployments")
     assert {d["name"] for d in deployments} == {"nightly", "on-demand"}
+    assert [d["pull_steps"] for d in deployments] == [
+        [{"prefect.deployments.steps.set_working_directory": {"directory": str(home)}}]
+    ] * 2
     nightly = next(d for d in deployments if d["name"] == "nightly")
     properties = nightly["parameter_openapi_schema"]["properties"]
     assert "settings" in properties
@@ -150,3 +159,38 @@ def test_a_cron_deployment_schedules_runs(server: Server, home: Path) -> None:
         time.sleep(1)
     assert scheduled
     assert all("T03:00:00" in run["expected_start_time"] for run in scheduled)
+    what_a_user_set_on_prefects_page_survives(server, home)
+
+
+def what_a_user_set_on_prefects_page_survives(server: Server, home: Path) -> None:
+    """Registering again keeps schedules and parameters, until it is asked not to."""
+
+    def known(name: str) -> dict[str, Any]:
+        return next(each for each in server.find("deployments") if each["name"] == name)
+
+    # As the page does it: another hour and paused, another setting, a schedule where there was none.
+    nightly, on_demand = known("nightly"), known("on-demand")
+    url = f"{server.api}/deployments/{nightly['id']}"
+    (schedule,) = nightly["schedules"]
+    changed = {"active": False, "schedule": {"cron": "30 5 * * *", "timezone": "Asia/Tokyo"}}
+    requests.patch(f"{url}/schedules/{schedule['id']}", json=changed, timeout=60).raise_for_status()
+    parameters = {"settings": {**nightly["parameters"]["settings"], "rounds": 7}}
+    requests.patch(url, json={"parameters": parameters, "paused": True}, timeout=60).raise_for_status()
+    added = [{"active": True, "schedule": {"interval": 3600}}]
+    requests.post(f"{server.api}/deployments/{on_demand['id']}/schedules", json=added, timeout=60).raise_for_status()
+
+    assert register(server, home) == ["nightly", "on-demand"]
+    after = known("nightly")
+    assert after["id"] == nightly["id"]
+    assert [(s["schedule"]["cron"], s["schedule"]["timezone"], s["active"]) for s in after["schedules"]] == [
+        ("30 5 * * *", "Asia/Tokyo", False)
+    ]
+    assert after["parameters"]["settings"]["rounds"] == 7
+    assert after["paused"]
+    assert [s["schedule"]["interval"] for s in known("on-demand")["schedules"]] == [3600]
+
+    assert register(server, home, reset=True) == []
+    assert [(s["schedule"]["cron"], s["active"]) for s in known("nightly")["schedules"]] == [("0 3 * * *", True)]
+    assert known("nightly")["parameters"]["settings"]["rounds"] == 5
+    pool = requests.get(f"{server.api}/work_pools/shoal", timeout=60).json()
+    assert pool["base_job_template"]["variables"]["properties"]["env"]["default"] == {"SHOAL_HOME": str(home)}
