@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Which build of torch: auto, cpu (without CUDA's gigabytes, where an index offers it) or cuda.
+TORCH ?= auto
 # Several small processes of one thread are faster than one of many.
 export OMP_NUM_THREADS ?= 1
 
@@ -12,8 +14,7 @@ setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	$(BIN)/python .ci/install.py --torch $(TORCH)
 	touch $@
 
 demo: setup
