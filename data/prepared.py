@@ -1,7 +1,8 @@
 """The prepared form of a data set: memory-mappable arrays and a manifest, in one folder.
 
-    data/store/prepared/mnist/
+    data/store/prepared/mnist/, and data/store/own/photos/ for sets of the user's own
       manifest.json  train_x.npy  train_y.npy  test_x.npy  test_y.npy
+      own sets also: column_client.npy (whose a training sample is)  files.parquet (which file it was)
 
 Images are uint8 (n, channels, height, width), vectors float32 (n, features), token sequences int32 (n, length);
 labels int64 (n,), or absent. The test arrays may be absent too.

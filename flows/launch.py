@@ -18,6 +18,7 @@ from tasks.engine import Engine, Observer, Runner, ThreadRunner
 from tasks.hardware import resolve, resolve_slots
 from tasks.lineage import lineage
 from tasks.pools import Pool, open_pool
+from tasks.represent import has_clients
 from tasks.result import run_result
 from tasks.runfolder import FINISHED, RunFolder
 from tasks.settings import Settings
@@ -30,8 +31,16 @@ def prepare_data(settings: Settings) -> Prepared:
     return prepare_shown(settings.data.name, options=settings.data.options or None)
 
 
+def settled(settings: Settings) -> Settings:
+    """The settings with the scheme that `partition.kind: auto` means for their data set: its own clients, or iid."""
+    if settings.partition.kind != "auto":
+        return settings
+    return settings.settled(has_clients(settings.data.name, places.store()))
+
+
 def prepare_partition(settings: Settings, prepared: Prepared) -> tuple[Path, Partition]:
     """The run's partition, made if it is not yet, and its folder."""
+    settings = settled(settings)
     scheme = settings.dataclass("partition")
     limit, seed = settings.data.limit, settings.seed
     partition = ensure_partition(places.store(), prepared, scheme, limit=limit, seed=seed)
@@ -41,6 +50,8 @@ def prepare_partition(settings: Settings, prepared: Prepared) -> tuple[Path, Par
 def new_run(settings: Settings, partition: Path | None = None) -> RunFolder:
     """Prepare data and partition and make the run's folder; everything wrong with the settings shows here.
 
+    The run records the scheme of partitions that `partition.kind: auto` came to.
+
     Args:
         settings: of the run.
         partition: a stored partition to use instead of making one from the settings.
@@ -48,6 +59,7 @@ def new_run(settings: Settings, partition: Path | None = None) -> RunFolder:
     Raises:
         ShoalError: the data, the partition or the method refuse the settings.
     """
+    settings = settled(settings)
     resolved = resolve(settings)
     resolve_slots(settings.workers.slots, resolved["device"])
     prepared = prepare_data(settings)
@@ -133,7 +145,7 @@ def worker_slots(run: RunFolder, settings: Settings, given: Pool | None) -> Iter
 
 def find_like(settings: Settings) -> RunFolder | None:
     """The newest run with these settings: a finished one first, else one that can be resumed."""
-    digest = settings.digest()
+    digest = settled(settings).digest()
     found: RunFolder | None = None
     for path in sorted(places.runs().glob(f"*_{digest[:8]}*/settings.yaml"), reverse=True):
         run = RunFolder(path.parent)

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from data.augment import AugmentSettings
 from data.errors import ShoalError
-from data.partition.schemes import SCHEMES
+from data.partition.schemes import SCHEMES, Auto, settle
 from data.setting import BOUNDS
 from data.topology import read_edges
 from methods.base import LocalSettings, ModelSettings
@@ -66,7 +66,7 @@ def section(source: type, tag: tuple[str, str] | None = None, *, optional: bool 
 
 
 METHOD_SECTIONS = {name: section(method.Settings, ("name", name)) for name, method in METHODS.items()}
-PARTITION_SECTIONS = {kind: section(scheme, ("kind", kind)) for kind, scheme in SCHEMES.items()}
+PARTITION_SECTIONS = {kind: section(scheme, ("kind", kind)) for kind, scheme in {Auto.kind: Auto, **SCHEMES}.items()}
 
 
 class DataSection(Section):
@@ -178,7 +178,7 @@ class Settings(Section):
 
     method: MethodUnion = Field(default_factory=METHOD_SECTIONS["fedpnp"])
     data: DataSection = DataSection()
-    partition: PartitionUnion = Field(default_factory=PARTITION_SECTIONS["iid"])
+    partition: PartitionUnion = Field(default_factory=PARTITION_SECTIONS["auto"])
     model: ModelSection = ModelSection()
     rounds: int = Field(10, ge=1, description="communication rounds")
     local: LocalSection = LocalSection()
@@ -196,12 +196,15 @@ class Settings(Section):
         # `method: fedcc` is short for `method: {name: fedcc}`; a section without its tag means the default one.
         if isinstance(raw, dict):
             raw = dict(raw)
-            for key, tag, default in (("method", "name", "fedpnp"), ("partition", "kind", "iid")):
+            for key, tag, default in (("method", "name", "fedpnp"), ("partition", "kind", "auto")):
                 value = raw.get(key)
                 if isinstance(value, str):
                     raw[key] = {tag: value}
                 elif isinstance(value, dict) and tag not in value:
                     raw[key] = {tag: default, **value}
+            if isinstance(raw.get("partition"), dict) and raw["partition"].get("clients", 0) is None:
+                # Left open in `auto`, and laid under another scheme by a study: that scheme's own number.
+                raw["partition"] = {k: v for k, v in raw["partition"].items() if k != "clients"}
         return raw
 
     @model_validator(mode="after")
@@ -226,6 +229,17 @@ class Settings(Section):
         decisive["workers"] = {k: decisive["workers"][k] for k in named}
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
+    def settled(self, own_clients: bool) -> Settings:
+        """The same settings with the scheme of partitions that `partition.kind: auto` means for their data set.
+
+        Args:
+            own_clients: whether the data set names its clients.
+        """
+        if self.partition.kind != Auto.kind:
+            return self
+        scheme = settle(self.dataclass("partition"), own_clients)
+        return make_settings({**self.plain(), "partition": {"kind": scheme.kind, **dataclasses.asdict(scheme)}})
+
     def dataclass(self, key: str) -> Any:
         """A section as the frozen dataclass that the lower rooms work with (method, partition, model, local, ...)."""
         values = getattr(self, key).model_dump()
@@ -233,7 +247,7 @@ class Settings(Section):
         if key == "method":
             source = METHODS[values.pop("name")].Settings
         elif key == "partition":
-            source = SCHEMES[values.pop("kind")]
+            source = PARTITIONS[values.pop("kind")]
         else:
             source = sources[key]
         return source(**values)
@@ -357,7 +371,7 @@ def known_keys(raw: dict[str, Any], steps: list[str]) -> list[str]:
     if not steps:
         return list(Settings.model_fields)
     given = raw.get(steps[0])
-    tagged = {"method": (METHOD_SECTIONS, "name", "fedpnp"), "partition": (PARTITION_SECTIONS, "kind", "iid")}
+    tagged = {"method": (METHOD_SECTIONS, "name", "fedpnp"), "partition": (PARTITION_SECTIONS, "kind", "auto")}
     if steps[0] in tagged:
         sections, tag, default = tagged[steps[0]]
         chosen = given if isinstance(given, str) else (given or {}).get(tag, default)
