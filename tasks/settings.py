@@ -66,7 +66,8 @@ def section(source: type, tag: tuple[str, str] | None = None, *, optional: bool 
 
 
 METHOD_SECTIONS = {name: section(method.Settings, ("name", name)) for name, method in METHODS.items()}
-PARTITION_SECTIONS = {kind: section(scheme, ("kind", kind)) for kind, scheme in {Auto.kind: Auto, **SCHEMES}.items()}
+PARTITIONS: dict[str, type] = {Auto.kind: Auto, **SCHEMES}
+PARTITION_SECTIONS = {kind: section(scheme, ("kind", kind)) for kind, scheme in PARTITIONS.items()}
 
 
 class DataSection(Section):
