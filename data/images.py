@@ -6,7 +6,6 @@ import warnings
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -14,8 +13,6 @@ from PIL import Image, ImageOps
 from data.errors import DataError
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm", ".pnm"})
-OnBad = Literal["refuse", "skip"]
-OnOdd = Literal["refuse", "skip", "resize"]
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,9 @@ from typing import get_args
 
 import numpy as np
 
+from data.choices import OnBad, OnOdd
 from data.errors import DataError
 from data.images import (
-    OnBad,
-    OnOdd,
     Picture,
     Rejected,
     adapted,
@@ -299,7 +298,8 @@ def _check_choice(option: str, value: str, allowed: tuple[str, ...]) -> None:
 
 def _refuse_or_skip(rejected: list[Rejected], action: str, folder: Path, advice: str) -> None:
     if rejected and action == "refuse":
-        raise DataError(f"{len(rejected)} images of {folder} cannot be used; {advice}:\n{listing(rejected)}")
+        count = "1 image" if len(rejected) == 1 else f"{len(rejected)} images"
+        raise DataError(f"{count} of {folder} cannot be used; {advice}:\n{listing(rejected)}")
 
 
 def _image_labels(path: Path, files: list[str], passed_over: set[str]) -> list[str]:
