@@ -26,7 +26,7 @@ Params = Annotated[Path, typer.Option(help="the settings file")]
 PARTITION = Path("data/store/partitions/pipeline")
 RESULTS = Path("results")
 FEDERATION = RESULTS / "federation"
-CURVES = ("acc", "nmi", "ari", "purity", "bytes_up", "bytes_down", "bytes_d2d")
+CURVES = ("acc", "nmi", "ari", "purity", "balance", "bytes_up", "bytes_down", "bytes_d2d")
 
 
 @app.callback()
