@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from methods.registry import METHODS
@@ -36,6 +37,6 @@ def client_names(run: RunFolder, numbered: str = "{}") -> list[str]:
     return [numbered.format(client) for client in range(count)]
 
 
-def named(names: list[str], client: int) -> str:
+def named(names: Sequence[str], client: int) -> str:
     """The name of a client; its number where the list does not reach that far."""
     return names[client] if client < len(names) else str(client)
