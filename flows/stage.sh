@@ -11,6 +11,10 @@ while [ "$depth" -lt 6 ] && [ "${pid:-0}" -gt 1 ]; do
         program=$(ps -o args= -p "$pid" | cut -d ' ' -f 1)
     fi
     case $program in
+        /*) ;;
+        */*) program=$(readlink "/proc/$pid/cwd")/$program ;;
+    esac
+    case $program in
         */python*) [ -x "${program%/*}/shoal" ] && exec "${program%/*}/shoal" stage "$@" ;;
     esac
     pid=$(ps -o ppid= -p "$pid" | tr -d ' ')
