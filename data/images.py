@@ -6,7 +6,6 @@ import warnings
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -14,14 +13,11 @@ from PIL import Image, ImageOps
 from data.errors import DataError
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm", ".pnm"})
-OnBad = Literal["refuse", "skip"]
-OnOdd = Literal["refuse", "skip", "resize"]
-_LISTED = 100
 
 
 @dataclass(frozen=True)
 class Rejected:
-    """An image that was not taken, and why."""
+    """An image that was not taken, or not taken as it is, and why or how."""
 
     path: str
     reason: str
@@ -33,6 +29,8 @@ class Picture:
 
     path: str
     pixels: np.ndarray
+    frames: int = 1
+    """Of an animation only the first is taken."""
 
     @property
     def size(self) -> tuple[int, int]:
@@ -89,6 +87,11 @@ def _to_bytes(values: np.ndarray) -> np.ndarray:
     return np.round(values.astype(np.float64) * top).astype(np.uint8)
 
 
+def _frames(path: Path) -> int:
+    with Image.open(path) as opened:
+        return int(getattr(opened, "n_frames", 1))
+
+
 def read_images(paths: list[Path], root: Path) -> tuple[list[Picture], list[Rejected]]:
     """Decode every file, collecting all that fail; paths in the result are relative to `root`."""
     pictures: list[Picture] = []
@@ -96,7 +99,7 @@ def read_images(paths: list[Path], root: Path) -> tuple[list[Picture], list[Reje
     for path in paths:
         name = path.relative_to(root).as_posix()
         try:
-            pictures.append(Picture(name, decode(path)))
+            pictures.append(Picture(name, decode(path), _frames(path)))
         except DataError as error:
             rejected.append(Rejected(name, str(error)))
     return pictures, rejected
@@ -111,32 +114,51 @@ def common_size(pictures: list[Picture]) -> tuple[int, int]:
 def odd_sized(pictures: list[Picture], size: tuple[int, int]) -> list[Rejected]:
     """The images whose size is another one."""
     return [
-        Rejected(p.path, f"odd-sized: {p.size[0]}x{p.size[1]}, expected {size[0]}x{size[1]}")
+        Rejected(p.path, f"odd-sized: {p.size[0]}x{p.size[1]} (height x width), expected {size[0]}x{size[1]}")
         for p in pictures
         if p.size != size
     ]
 
 
-def stack(pictures: list[Picture], size: tuple[int, int]) -> np.ndarray:
-    """One array, uint8 (n, channels, height, width): 1 channel if all images are grey, else 3.
+def resized(pictures: list[Picture], size: tuple[int, int]) -> list[Rejected]:
+    """The images that `stack` resizes, and from which size."""
+    return [
+        Rejected(p.path, f"resized from {p.size[0]}x{p.size[1]} to {size[0]}x{size[1]}")
+        for p in pictures
+        if p.size != size
+    ]
 
-    Images of another size are resized to `size` (height, width), bilinear with antialiasing.
+
+def adapted(pictures: list[Picture], channels: int) -> list[Rejected]:
+    """The images that were not taken quite as they are: animations, and grey ones among coloured ones."""
+    frames = [Rejected(p.path, f"the first of {p.frames} frames was taken") for p in pictures if p.frames > 1]
+    grey = [Rejected(p.path, "grey: its pixels fill all three colours") for p in pictures if p.pixels.ndim == 2]
+    return [*frames, *(grey if channels == 3 else [])]
+
+
+def channels_of(pictures: list[Picture]) -> int:
+    """1 if all images are grey, else 3."""
+    return 1 if all(picture.pixels.ndim == 2 for picture in pictures) else 3
+
+
+def stack(pictures: list[Picture], size: tuple[int, int], channels: int) -> np.ndarray:
+    """One array, uint8 (n, channels, height, width).
+
+    Images of another size are resized to `size` (height, width), bilinear with antialiasing; a grey image among
+    coloured ones has three equal planes.
     """
-    channels = 1 if all(picture.pixels.ndim == 2 for picture in pictures) else 3
     stacked = np.empty((len(pictures), channels, *size), dtype=np.uint8)
     for row, picture in zip(stacked, pictures, strict=True):
         pixels = picture.pixels
         if picture.size != size:
-            resized = Image.fromarray(pixels).resize((size[1], size[0]), Image.Resampling.BILINEAR)
-            pixels = np.array(resized)
-        # A grey image among coloured ones has three equal planes.
+            pixels = np.array(Image.fromarray(pixels).resize((size[1], size[0]), Image.Resampling.BILINEAR))
         row[:] = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
     return stacked
 
 
-def listing(rejected: list[Rejected]) -> str:
-    """The rejected images, one a line; beyond 100 only their number."""
-    lines = [f"  {each.path}: {each.reason}" for each in rejected[:_LISTED]]
-    if len(rejected) > _LISTED:
-        lines.append(f"  and {len(rejected) - _LISTED} more")
+def listing(rejected: list[Rejected], most: int = 100) -> str:
+    """The rejected images, one a line; beyond `most` only their number."""
+    lines = [f"  {each.path}: {each.reason}" for each in rejected[:most]]
+    if len(rejected) > most:
+        lines.append(f"  and {len(rejected) - most} more")
     return "\n".join(lines)

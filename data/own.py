@@ -1,7 +1,7 @@
 """The user's own data: a folder with one sub-folder of images per client, or a table with a client column.
 
-Both become prepared sets like the built-in ones. The client of each training sample is kept as the column `client`
-(numbers into the manifest's `extra["clients"]`), for the scheme `by_column`.
+Both become sets like the built-in ones, in a place of the store where nothing else writes. The client of each training
+sample is kept as the column `client` (numbers into the manifest's `extra["clients"]`), for the scheme `by_column`.
 """
 
 from __future__ import annotations
@@ -9,15 +9,28 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 
+from data.choices import OnBad, OnOdd
 from data.errors import DataError
-from data.images import OnBad, OnOdd, Rejected, common_size, image_files, listing, odd_sized, read_images, stack
-from data.prepare import is_built_in, store_folder
-from data.prepared import Kind, Manifest, Prepared, open_prepared, write_prepared
-from data.streams import Streams
+from data.images import (
+    Picture,
+    Rejected,
+    adapted,
+    channels_of,
+    common_size,
+    image_files,
+    listing,
+    odd_sized,
+    read_images,
+    resized,
+    stack,
+)
+from data.own_store import Batch, known_files, store_batch
+from data.prepare import is_built_in, own_pointer, own_sets, prepare, store_folder
+from data.prepared import Prepared
 from data.tables import client_numbers, features, read_table
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
@@ -36,6 +49,7 @@ def add_folder(
     seed: int = 0,
     licence: str = "not stated",
     force: bool = False,
+    append: bool = False,
 ) -> Prepared:
     """Prepare a folder that holds one sub-folder of images per client.
 
@@ -51,15 +65,18 @@ def add_folder(
         seed: of the choice of the test part.
         licence: kept in the manifest.
         force: replace a set of this name.
+        append: add what is new to the set of this name. Its samples keep their order, numbers and part; images that it
+            has are passed over.
 
     Returns:
-        Images uint8 (n, 1 or 3, height, width): grey if all are grey. What was skipped is in `extra["skipped"]`.
+        Images uint8 (n, 1 or 3, height, width): grey if all are grey. What was skipped is in `extra["skipped"]`, what
+        was resized in `extra["resized"]`, first frames and grey images among coloured ones in `extra["adapted"]`.
 
     Raises:
         DataError: no folder, no client, a client without images, refused files (all of them listed), labels that do not
-            fit, or a name that is taken.
+            fit, a name that is taken, or images that cannot be appended to the set.
     """
-    _check_name(name, store, force)
+    onto = _check_name(name, store, force, append)
     _check_choice("on_bad", on_bad, get_args(OnBad))
     _check_choice("on_odd", on_odd, get_args(OnOdd))
     if size is not None and min(size) < 1:
@@ -81,37 +98,91 @@ def add_folder(
     _refuse_or_skip(bad, on_bad, folder, "skip them with on_bad='skip' (--on-bad skip), or mend them")
     if not pictures:
         raise DataError(f"{folder} has no readable image:\n{listing(bad)}")
-    target = size or common_size(pictures)
+    target = size or (common_size(pictures) if onto is None else _size_of(onto))
+    if onto is not None and target != _size_of(onto):
+        raise DataError(f"{name!r} holds images of {_size_of(onto)[0]}x{_size_of(onto)[1]}: leave the size out")
     odd = [] if on_odd == "resize" else odd_sized(pictures, target)
     _refuse_or_skip(odd, on_odd, folder, "use on_odd='resize' or 'skip' (--on-odd), or give another size")
     left_out = {each.path for each in odd}
     pictures = [picture for picture in pictures if picture.path not in left_out]
 
     names = [client.name for client in clients]
-    number = {client: k for k, client in enumerate(names)}
-    client = np.array([number[picture.path.split("/")[0]] for picture in pictures], dtype=np.int64)
-    bare = [names[k] for k in range(len(names)) if not (client == k).any()]
+    taken = {_client(picture) for picture in pictures}
+    bare = [client for client in names if client not in taken]
     if bare:
         raise DataError(f"every image of these clients was skipped: {', '.join(bare)}\n{listing(bad + odd)}")
-    y: np.ndarray | None = None
-    class_names: tuple[str, ...] = ()
+    channels = channels_of(pictures) if onto is None else onto.manifest.shape[0]
+    there = ""
+    everything = [picture.path for picture in pictures]
+    if onto is not None:
+        _check_colours(pictures, channels, name)
+        before = len(pictures)
+        pictures = _new_pictures(pictures, target, onto)
+        there = f" ({before - len(pictures)} were there already)"
+    label: list[str] | None = None
     if labels is not None:
-        skipped = {each.path for each in (*bad, *odd)}
-        y, class_names = _image_labels(labels, [picture.path for picture in pictures], skipped)
-    return _store(
-        name,
-        store,
+        left_out = {each.path for each in (*bad, *odd)} | set(everything)
+        label = _image_labels(labels, [picture.path for picture in pictures], left_out)
+    lists = {"skipped": [*bad, *odd], "resized": resized(pictures, target), "adapted": adapted(pictures, channels)}
+    batch = Batch(
         "image",
-        stack(pictures, target),
-        y,
-        class_names,
-        client,
-        test,
-        seed,
-        source=f"folder {folder.name}, {len(pictures)} images of {len(names)} clients",
+        stack(pictures, target, channels),
+        label,
+        [_client(picture) for picture in pictures],
+        names,
+        [picture.path for picture in pictures],
+        source=f"folder {folder.name}, {len(pictures)} images of {len({_client(p) for p in pictures})} clients{there}",
         licence=licence,
-        extra={"clients": names, "skipped": [[each.path, each.reason] for each in (*bad, *odd)]},
+        extra={key: [[each.path, each.reason] for each in found] for key, found in lists.items()},
     )
+    return store_batch(name, store, batch, test, seed, onto)
+
+
+def _client(picture: Picture) -> str:
+    return picture.path.split("/")[0]
+
+
+def _size_of(prepared: Prepared) -> tuple[int, int]:
+    if prepared.manifest.kind != "image":
+        raise DataError(f"{prepared.manifest.name!r} holds {prepared.manifest.kind}s: images cannot be appended to it")
+    _, height, width = prepared.manifest.shape
+    return height, width
+
+
+def _check_colours(pictures: list[Picture], channels: int, name: str) -> None:
+    coloured = [Rejected(p.path, "coloured") for p in pictures if p.pixels.ndim == 3]
+    if channels == 1 and coloured:
+        raise DataError(
+            f"{name!r} holds grey images, and {len(coloured)} of these are coloured: make them grey, or add all "
+            f"images again with --force:\n{listing(coloured)}"
+        )
+
+
+def _new_pictures(pictures: list[Picture], size: tuple[int, int], onto: Prepared) -> list[Picture]:
+    """Those that the set does not have yet.
+
+    Raises:
+        DataError: none; or a file whose image in the set is another one.
+    """
+    known = known_files(onto)
+    arrays = {"train": onto.train_x, "test": onto.test_x}
+    changed = []
+    for picture in pictures:
+        if picture.path in known:
+            part, index = known[picture.path]
+            array = arrays[part]
+            assert array is not None
+            if not np.array_equal(stack([picture], size, len(array[index]))[0], array[index]):
+                changed.append(Rejected(picture.path, "is another image than the one of this name in the set"))
+    if changed:
+        raise DataError(
+            f"{len(changed)} files have changed since they were added to {onto.manifest.name!r}: give the new images "
+            f"other names, or add all of them again with --force:\n{listing(changed)}"
+        )
+    new = [picture for picture in pictures if picture.path not in known]
+    if not new:
+        raise DataError(f"{onto.manifest.name!r} has all of these {len(pictures)} images already: nothing to append")
+    return new
 
 
 def add_table(
@@ -125,6 +196,7 @@ def add_table(
     seed: int = 0,
     licence: str = "not stated",
     force: bool = False,
+    append: bool = False,
 ) -> Prepared:
     """Prepare a Parquet or CSV table: a client column, an optional label column, and numbers.
 
@@ -138,15 +210,16 @@ def add_table(
         seed: of the choice of the test part.
         licence: kept in the manifest.
         force: replace a set of this name.
+        append: add the rows to the set of this name. Its rows keep their order, numbers and part.
 
     Returns:
         Vectors float32 (n, features), a feature for every other column, in the table's order.
 
     Raises:
         DataError: unreadable file, missing column, a feature that is not a finite number (names columns and rows), or a
-            name that is taken.
+            name that is taken, or rows that cannot be appended to the set.
     """
-    _check_name(name, store, force)
+    onto = _check_name(name, store, force, append)
     table = read_table(path)
     reserved = [client_column, *([label_column] if label_column else [])]
     for column in reserved:
@@ -154,36 +227,68 @@ def add_table(
             raise DataError(f"{path} has no column {column!r}; its columns: {', '.join(map(str, table.columns))}")
     client, names = client_numbers(table[client_column], path)
     x, columns = features(table.drop(columns=reserved), path)
-    y: np.ndarray | None = None
-    class_names: tuple[str, ...] = ()
+    label: list[str] | None = None
     if label_column:
         missing = np.flatnonzero(table[label_column].isna())
         if len(missing):
             raise DataError(f"{path}: {len(missing)} rows have no label in {label_column!r}, first row {missing[0]}")
-        y, class_names = _number_labels([str(value) for value in table[label_column]])
-    return _store(
-        name,
-        store,
+        label = [str(value) for value in table[label_column]]
+    files = [f"{path.name}:{row}" for row in range(len(x))]
+    if onto is not None:
+        x = _in_order(x, columns, onto, path)
+        if not set(files).isdisjoint(known_files(onto)):
+            raise DataError(
+                f"{name!r} has rows of a table {path.name} already: give the new rows, and only those, in a file of "
+                "another name"
+            )
+        columns = onto.manifest.extra["features"]
+    batch = Batch(
         "vector",
         x,
-        y,
-        class_names,
-        client,
-        test,
-        seed,
+        label,
+        [names[k] for k in client],
+        names,
+        files,
         source=f"table {path.name}, {len(x)} rows of {len(names)} clients",
         licence=licence,
-        extra={"clients": names, "features": columns},
+        extra={"features": columns},
     )
+    return store_batch(name, store, batch, test, seed, onto)
 
 
-def _check_name(name: str, store: Path, force: bool) -> None:
+def _in_order(x: np.ndarray, columns: list[str], onto: Prepared, path: Path) -> np.ndarray:
+    """The features in the order of the set's."""
+    m = onto.manifest
+    if m.kind != "vector":
+        raise DataError(f"{m.name!r} holds {m.kind}s: rows of a table cannot be appended to it")
+    wanted = list(m.extra["features"])
+    if sorted(columns) != sorted(wanted):
+        lacking, more = sorted(set(wanted) - set(columns)), sorted(set(columns) - set(wanted))
+        words = [f"lacks {_some(lacking)}"] * bool(lacking) + [f"has {_some(more)} besides"] * bool(more)
+        raise DataError(f"{path} cannot be appended to {m.name!r}: of its columns it {', and '.join(words)}")
+    return x[:, [columns.index(column) for column in wanted]]
+
+
+def _check_name(name: str, store: Path, force: bool, append: bool) -> Prepared | None:
+    """The set to append to; None for a new one."""
     if not _NAME.fullmatch(name):
         raise DataError(f"{name!r} cannot name a data set: use small letters, digits, - and _")
     if is_built_in(name):
         raise DataError(f"{name!r} is the name of a built-in data set: choose another name")
-    if store_folder(store, name).exists() and not force:
-        raise DataError(f"there is a data set {name!r} already: choose another name, or replace it with --force")
+    there = store_folder(store, name).exists() or own_pointer(store, name).exists()
+    if append:
+        if force:
+            raise DataError("--append adds to a data set and --force replaces it: give one of them")
+        if not there:
+            have = ", ".join(m.name for m in own_sets(store)) or "none"
+            raise DataError(f"there is no data set {name!r} to append to; your own: {have}. Add it without --append")
+        return prepare(name, store)
+    if there and not force:
+        raise DataError(
+            f"there is a data set {name!r} already: choose another name, add what is new with --append, or replace it "
+            "with --force"
+        )
+    return None
 
 
 def _check_choice(option: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -193,11 +298,12 @@ def _check_choice(option: str, value: str, allowed: tuple[str, ...]) -> None:
 
 def _refuse_or_skip(rejected: list[Rejected], action: str, folder: Path, advice: str) -> None:
     if rejected and action == "refuse":
-        raise DataError(f"{len(rejected)} images of {folder} cannot be used; {advice}:\n{listing(rejected)}")
+        count = "1 image" if len(rejected) == 1 else f"{len(rejected)} images"
+        raise DataError(f"{count} of {folder} cannot be used; {advice}:\n{listing(rejected)}")
 
 
-def _image_labels(path: Path, files: list[str], skipped: set[str]) -> tuple[np.ndarray, tuple[str, ...]]:
-    """The label number of each file and the class names, from a CSV with the columns file and label."""
+def _image_labels(path: Path, files: list[str], passed_over: set[str]) -> list[str]:
+    """The label of each file, from a CSV with the columns file and label."""
     table = read_table(path)
     for column in ("file", "label"):
         if column not in table.columns:
@@ -211,61 +317,11 @@ def _image_labels(path: Path, files: list[str], skipped: set[str]) -> tuple[np.n
     unlabelled = [file for file in files if file not in label_of]
     if unlabelled:
         raise DataError(f"{path} has no label for {len(unlabelled)} images: {_some(unlabelled)}")
-    unknown = sorted(set(label_of) - set(files) - skipped)
+    unknown = sorted(set(label_of) - set(files) - passed_over)
     if unknown:
         raise DataError(f"{path} labels {len(unknown)} files that are not there: {_some(unknown)}")
-    return _number_labels([label_of[file] for file in files])
+    return [label_of[file] for file in files]
 
 
 def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-
-
-def _number_labels(labels: list[str]) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Labels from 0 in the order of their names, whole numbers in numerical order; and the names."""
-    names = sorted(set(labels), key=lambda text: (0, int(text), "") if re.fullmatch(r"-?\d+", text) else (1, 0, text))
-    number = {label: k for k, label in enumerate(names)}
-    return np.array([number[label] for label in labels], dtype=np.int64), tuple(names)
-
-
-def _store(
-    name: str,
-    store: Path,
-    kind: Kind,
-    x: np.ndarray,
-    y: np.ndarray | None,
-    class_names: tuple[str, ...],
-    client: np.ndarray,
-    test: float,
-    seed: int,
-    *,
-    source: str,
-    licence: str,
-    extra: dict[str, Any],
-) -> Prepared:
-    if not 0 <= test < 1:
-        raise DataError(f"test is {test}, expected at least 0 and below 1")
-    held = np.zeros(len(x), dtype=bool)
-    for k in range(len(extra["clients"])):
-        rows = np.flatnonzero(client == k)
-        # At least one sample of each client stays for training.
-        count = min(round(len(rows) * test), len(rows) - 1)
-        held[Streams(seed, client=k).numpy("own test part").permutation(rows)[:count]] = True
-    arrays: dict[str, np.ndarray | None] = {"train_x": x[~held], "train_y": None if y is None else y[~held]}
-    if held.any():
-        arrays |= {"test_x": x[held], "test_y": None if y is None else y[held]}
-    manifest = Manifest(
-        name=name,
-        kind=kind,
-        shape=tuple(x.shape[1:]),
-        classes=len(class_names) or None,
-        train=int((~held).sum()),
-        test=int(held.sum()),
-        source=source,
-        licence=licence,
-        class_names=class_names,
-        extra=extra,
-    )
-    folder = store_folder(store, name)
-    write_prepared(folder, manifest, arrays, {"client": client[~held]})
-    return open_prepared(folder)

@@ -1,5 +1,8 @@
 """Preparing a data set: raw files in, arrays and a manifest in the store out.
 
+    data/store/prepared/mnist   what can be prepared again: built-in sets, and representations
+    data/store/own/photos       the user's own sets, which nothing but the user may remove
+
 A set with options has a name that spells those that differ from the defaults, so that a name alone says what is
 meant: `gaussian-clusters10-seed3`, `ag-news-length32`.
 """
@@ -7,7 +10,9 @@ meant: `gaussian-clusters10-seed3`, `ag-news-length32`.
 from __future__ import annotations
 
 import difflib
+import os
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,8 +24,24 @@ _OPTION = re.compile(r"([a-z]+)(-?\d+)")
 
 
 def store_folder(store: Path, name: str) -> Path:
-    """Where the prepared set `name` lies in a store."""
+    """Where the prepared set `name` lies in a store; sets added by Shoal 0.1.0 lie among those that were prepared."""
+    own = own_folder(store, name)
+    return own if _plain(name) and (own / "manifest.json").exists() else prepared_folder(store, name)
+
+
+def prepared_folder(store: Path, name: str) -> Path:
+    """Where a set is put that is prepared from something else, and can be again."""
     return store / "prepared" / name
+
+
+def own_folder(store: Path, name: str) -> Path:
+    """Where a set of the user's own is put; DVC's pointer to it is the file NAME.dvc beside it."""
+    return store / "own" / name
+
+
+def own_pointer(store: Path, name: str) -> Path:
+    """The small file, kept in git, by which DVC knows a set of the user's own."""
+    return store / "own" / f"{name}.dvc"
 
 
 def own_sets(store: Path) -> list[Manifest]:
@@ -29,14 +50,49 @@ def own_sets(store: Path) -> list[Manifest]:
 
 
 def prepared_sets(store: Path) -> list[Manifest]:
-    """The manifests of all prepared sets in a store, by name; folders that are none are passed over."""
-    found = []
-    for path in sorted((store / "prepared").glob("[!.]*/manifest.json")):
-        try:
-            found.append(read_manifest(path.parent))
-        except DataError:
-            continue
-    return found
+    """The manifests of all sets in a store, by name; folders that are none are passed over."""
+    found: dict[str, Manifest] = {}
+    for place in ("prepared", "own"):  # a copy of an own set that `dvc repro` made gives way to the set
+        for path in sorted((store / place).glob("[!.]*/manifest.json")):
+            try:
+                found[path.parent.name] = read_manifest(path.parent)
+            except DataError:
+                continue
+    return [found[name] for name in sorted(found)]
+
+
+def stage_own(store: Path, name: str) -> Path:
+    """Put a set of the user's own among the prepared ones, where the stages of dvc.yaml look for every set.
+
+    The files are hard links where the file system has them, so that the copy takes no room. A set that Shoal 0.1.0
+    put there stays as it is.
+
+    Returns:
+        The folder, which appears whole or not at all.
+
+    Raises:
+        DataError: there is no such set.
+    """
+    source, target = prepare(name, store).folder, prepared_folder(store, name)
+    if source == target:
+        return target
+    scratch = target.with_name(f".{name}.{os.getpid()}.tmp")
+    shutil.rmtree(scratch, ignore_errors=True)
+    try:
+        shutil.copytree(source, scratch, copy_function=_link)
+        if target.exists():
+            shutil.rmtree(target)
+        scratch.rename(target)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return target
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 def resolve(name: str, options: Mapping[str, int] | None = None) -> tuple[DataSet, dict[str, int], str]:
@@ -94,13 +150,20 @@ def prepare(
         DataError: an unknown set or option; raw files missing, wrong or truncated; a broken prepared set.
     """
     if _built_in(name) is None:
-        if not (store_folder(store, name) / "manifest.json").exists() or not _plain(name):
+        if not _plain(name):
+            raise _unknown(name, [m.name for m in own_sets(store)])
+        if not (store_folder(store, name) / "manifest.json").exists():
+            if own_pointer(store, name).exists():
+                raise DataError(
+                    f"{name!r} is a set of your own that DVC keeps, and its files are not here: run "
+                    f"`dvc pull {own_pointer(store, name)}`"
+                )
             raise _unknown(name, [m.name for m in own_sets(store)])
         if options:
             raise DataError(f"{name!r} is a set of your own: it has no options")
         return open_prepared(store_folder(store, name), verify=force)
     data_set, complete, full_name = resolve(name, options)
-    folder = store_folder(store, full_name)
+    folder = prepared_folder(store, full_name)
     if not force and (folder / "manifest.json").exists():
         return open_prepared(folder)
     loaded = data_set.load(Request(mirror, store / "raw", checksums or {}, complete))

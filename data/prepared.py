@@ -1,7 +1,8 @@
 """The prepared form of a data set: memory-mappable arrays and a manifest, in one folder.
 
-    data/store/prepared/mnist/
+    data/store/prepared/mnist/, and data/store/own/photos/ for sets of the user's own
       manifest.json  train_x.npy  train_y.npy  test_x.npy  test_y.npy
+      own sets also: column_client.npy (whose a training sample is)  files.parquet (which file it was)
 
 Images are uint8 (n, channels, height, width), vectors float32 (n, features), token sequences int32 (n, length);
 labels int64 (n,), or absent. The test arrays may be absent too.
@@ -124,6 +125,7 @@ def write_prepared(
     manifest: Manifest,
     arrays: Mapping[str, np.ndarray | None],
     columns: Mapping[str, np.ndarray] | None = None,
+    files: Mapping[str, bytes] | None = None,
 ) -> Manifest:
     """Write arrays and manifest to `folder`, atomically: a half-written set never carries the final name.
 
@@ -132,6 +134,7 @@ def write_prepared(
         manifest: all but the digest, which is computed here.
         arrays: of the names in ARRAYS; `train_x` is required.
         columns: per-training-sample columns, such as the natural client of each sample.
+        files: other files of the set by name; the digest is of arrays and columns alone.
 
     Returns:
         The manifest with its digest.
@@ -151,6 +154,8 @@ def write_prepared(
                 np.save(scratch / f"{name}.npy", array, allow_pickle=False)
         for name, column in (columns or {}).items():
             np.save(scratch / f"column_{name}.npy", column, allow_pickle=False)
+        for name, raw in (files or {}).items():
+            (scratch / name).write_bytes(raw)
         (scratch / "manifest.json").write_text(json.dumps(asdict(complete), indent=1, sort_keys=True) + "\n")
         if folder.exists():
             shutil.rmtree(folder)

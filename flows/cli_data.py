@@ -1,67 +1,32 @@
-"""The command line's part for data: list, prepare, partition, show, add."""
+"""The command line's part for data: list, prepare, partition, show, add.
+
+Only typer is imported here at once, since every `shoal --help` waits for what this module imports.
+"""
 
 from __future__ import annotations
 
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-import pandas as pd
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from data.choices import OnBad, OnOdd
 from data.errors import DataError, PartitionError
-from data.images import OnBad, OnOdd
-from data.own import add_folder, add_table
 from data.partition.schemes import SCHEMES, PartitionSettings, TransformName
-from data.partition.store import ensure_partition, partition_folder, write_partition
-from data.partition.summary import summary
-from data.partition.table import Partition, load_partition
-from data.prepare import is_built_in, own_sets, prepared_sets, resolve, store_folder
-from data.prepared import Prepared, open_prepared
-from data.sets import SETS
-from flows import places
-from flows.progress import prepare_shown
-from tasks.contact_sheet import contact_sheet
-from tasks.partition_figure import partition_figure
-from tasks.represent import PREFIX
+
+if TYPE_CHECKING:
+    from data.partition.table import Partition
 
 app = typer.Typer(no_args_is_help=True, help="Data sets and partitions.", rich_markup_mode="rich")
-
-_LABEL_COLUMNS = 20
-_CLIENT_ROWS = 60
 
 
 @app.command("list", epilog="Example: shoal data list")
 def list_sets() -> None:
     """List the built-in data sets and your own, and which of them are prepared."""
-    store = places.store()
-    prepared = {m.name: m for m in prepared_sets(store)}
-    table = Table("name", "kind", "train", "test", "classes", "prepared", "what it is", title="Data sets")
-    for data_set in SETS.values():
-        table.add_row(*_row(data_set.name, data_set.kind, prepared.get(data_set.name), data_set.description))
-        for name, manifest in prepared.items():
-            if name != data_set.name and is_built_in(name) and resolve(name)[0] is data_set:
-                table.add_row(*_row(name, manifest.kind, manifest, manifest.subset or "with options"))
-    for manifest in own_sets(store):
-        made = manifest.source if manifest.name.startswith(PREFIX) else f"your own: {manifest.source}"
-        table.add_row(*_row(manifest.name, manifest.kind, manifest, made))
-    table.add_row(
-        f"{PREFIX}NAME", "vector", "", "", "", "", "what a RotNet trained on image set NAME sees in its images"
-    )
-    console = _console()
-    console.print(table)
-    console.print(f"store: {store}", soft_wrap=True, highlight=False)
+    from flows.data_tables import print_sets
 
-
-def _row(name: str, kind: str, manifest: Any, description: str) -> list[str]:
-    if manifest is None:
-        return [name, kind, "", "", "", "no", description]
-    subset = f" ({manifest.subset})" if manifest.subset and manifest.subset != description else ""
-    classes = "" if manifest.classes is None else str(manifest.classes)
-    return [name, kind, f"{manifest.train:,}", f"{manifest.test:,}", classes, "yes", description + subset]
+    print_sets()
 
 
 @app.command("prepare", epilog="Example: shoal data prepare gaussian --option clusters=10 --option seed=3")
@@ -76,8 +41,10 @@ def prepare_command(
 
     Raw files come from the folder that SHOAL_DATA_MIRROR names, else they are downloaded.
     """
-    prepared = prepare_shown(name, force=force, options=_options(option or []))
-    _print_manifest(prepared)
+    from flows.data_tables import print_manifest
+    from flows.progress import prepare_shown
+
+    print_manifest(prepare_shown(name, force=force, options=_options(option or [])))
 
 
 def _options(given: list[str]) -> dict[str, int]:
@@ -96,7 +63,12 @@ def _options(given: list[str]) -> dict[str, int]:
 @app.command("partition", epilog="Example: shoal data partition mnist --kind dirichlet --beta 0.1 --clients 10")
 def partition_set(
     name: Annotated[str, typer.Argument(help="a data set, built in or your own; it is prepared if need be")],
-    kind: Annotated[str, typer.Option(help=f"the scheme: {', '.join(SCHEMES)}")] = "iid",
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            help=f"the scheme: {', '.join(SCHEMES)} (default: by_column where the data name clients, else iid)"
+        ),
+    ] = None,
     clients: Annotated[
         int | None, typer.Option(help="number of clients (default: 5; by_column: all of the column)")
     ] = None,
@@ -122,11 +94,19 @@ def partition_set(
 ) -> None:
     """Give the training samples of a data set to clients.
 
-    Writes the table (Parquet), summary.csv and labels.png, a heat map of labels by clients.
+    A set of your own that names its clients is divided by them unless --kind says otherwise. Writes the table
+    (Parquet), summary.csv and labels.png, a heat map of labels by clients.
     """
+    from data.partition.store import ensure_partition, partition_folder, write_partition
+    from flows import places
+    from flows.data_tables import print_partition, say
+    from flows.progress import prepare_shown
+    from tasks.partition_figure import partition_figure
+    from tasks.represent import has_clients
+
     store = places.store()
     settings = _settings(
-        kind,
+        kind or ("by_column" if has_clients(name, store) else "iid"),
         {"clients": clients, "beta": beta, "minimum": minimum, "labels": labels, "p": p, "column": column},
         {
             "validation": validation,
@@ -146,8 +126,8 @@ def partition_set(
         write_partition(partition, prepared, out.resolve())
         folder = out
     figure = partition_figure(partition, prepared, folder / "labels.png")
-    _print_partition(partition, prepared)
-    _console().print(f"table:  {folder / 'partition.parquet'}\nfigure: {figure}", soft_wrap=True, highlight=False)
+    print_partition(partition, prepared)
+    say(f"table:  {folder / 'partition.parquet'}\nfigure: {figure}")
 
 
 def _settings(kind: str, given: dict[str, Any], common: dict[str, Any]) -> PartitionSettings:
@@ -169,7 +149,17 @@ def show(
     what: Annotated[str, typer.Argument(help="a prepared data set, or the folder of a partition")],
     images: Annotated[Path | None, typer.Option(help="for images: write a contact sheet to this PNG")] = None,
 ) -> None:
-    """Show what a prepared data set or a partition holds."""
+    """Show what a prepared data set or a partition holds.
+
+    The contact sheet has a row for each client, or for each label where the data name no clients.
+    """
+    from data.partition.table import load_partition
+    from data.prepare import is_built_in, prepared_sets, resolve, store_folder
+    from data.prepared import open_prepared
+    from flows import places
+    from flows.data_tables import print_manifest, print_partition, say
+    from tasks.contact_sheet import contact_sheet
+
     store = places.store()
     partition: Partition | None = None
     folder = next((f for f in (Path(what), store / "partitions" / what) if (f / "partition.json").exists()), None)
@@ -178,7 +168,7 @@ def show(
         prepared = open_prepared(store_folder(store, partition.data))
         if prepared.manifest.digest != partition.data_digest:
             raise PartitionError(f"{folder} divides another version of {partition.data!r}: make the partition again")
-        _print_partition(partition, prepared)
+        print_partition(partition, prepared)
     else:
         full_name = resolve(what)[2] if is_built_in(what) else what
         if not (store_folder(store, full_name) / "manifest.json").exists():
@@ -188,11 +178,9 @@ def show(
                 + (f". Run `shoal data prepare {full_name}`" if is_built_in(what) else "")
             )
         prepared = open_prepared(store_folder(store, full_name))
-        _print_manifest(prepared)
+        print_manifest(prepared)
     if images is not None:
-        _console().print(
-            f"images: {contact_sheet(prepared, images, partition=partition)}", soft_wrap=True, highlight=False
-        )
+        say(f"images: {contact_sheet(prepared, images, partition=partition)}")
 
 
 @app.command("add", epilog="Example: shoal data add photos/ --name clinics --on-odd resize --labels labels.csv")
@@ -210,9 +198,20 @@ def add(
     test: Annotated[float, typer.Option(help="part of each client's samples that becomes the test part")] = 0.0,
     seed: Annotated[int, typer.Option(help="seed of the choice of the test part")] = 0,
     licence: Annotated[str, typer.Option(help="kept with the set")] = "not stated",
+    append: Annotated[
+        bool, typer.Option("--append", help="add what is new to the data set of this name; what it has stays as it is")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="replace a data set of this name")] = False,
 ) -> None:
-    """Add your own data: images in one sub-folder per client, or a table with a client column."""
+    """Add your own data: images in one sub-folder per client, or a table with a client column.
+
+    In a DVC repository the set is tracked as by `dvc add`: commit its .dvc file to git, and `dvc push` the data.
+    """
+    from data.own import add_folder, add_table
+    from flows import places
+    from flows.data_tables import print_manifest, say
+    from flows.tracked import TrackingError, track
+
     store = places.store()
     if path.is_dir():
         prepared = add_folder(
@@ -227,6 +226,7 @@ def add(
             seed=seed,
             licence=licence,
             force=force,
+            append=append,
         )
     else:
         prepared = add_table(
@@ -239,8 +239,16 @@ def add(
             seed=seed,
             licence=licence,
             force=force,
+            append=append,
         )
-    _print_manifest(prepared)
+    print_manifest(prepared)
+    try:
+        pointer = track(prepared.folder)
+    except TrackingError as error:
+        say(f"warning: {error}")
+        raise typer.Exit(1) from None
+    if pointer is not None:
+        say(f"tracked by DVC: commit {pointer} to git, and `dvc push` the data to your remote")
 
 
 def _size(text: str | None) -> tuple[int, int] | None:
@@ -250,75 +258,3 @@ def _size(text: str | None) -> tuple[int, int] | None:
     if not height.isdigit() or not width.isdigit():
         raise DataError(f"--size {text!r}: expected HEIGHTxWIDTH, such as 32x32")
     return int(height), int(width)
-
-
-def _print_manifest(prepared: Prepared) -> None:
-    m = prepared.manifest
-    table = Table("", "", title=m.name, show_header=False)
-    rows = {
-        "kind": m.kind,
-        "shape": " x ".join(map(str, m.shape)),
-        "train": f"{m.train:,}" + (f" ({m.subset})" if m.subset else ""),
-        "test": f"{m.test:,}",
-        "classes": _some(m.class_names) if m.class_names else str(m.classes or "no labels"),
-        "source": m.source,
-        "licence": m.licence,
-        "sha256": m.digest,
-        "folder": str(prepared.folder),
-    }
-    for key, value in m.extra.items():
-        if key == "files":
-            continue
-        short = isinstance(value, list | tuple) and len(value) > 8
-        rows[key] = f"{len(value):,} entries" if short else _words(value)
-    for key, value in rows.items():
-        table.add_row(key, value)
-    _console().print(table)
-
-
-def _words(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key} = {each}" for key, each in value.items())
-    if isinstance(value, list | tuple):
-        return "; ".join(_words(each) for each in value) or "none"
-    return str(value)
-
-
-def _some(names: tuple[str, ...]) -> str:
-    return f"{len(names)}: " + ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
-
-
-def _print_partition(partition: Partition, prepared: Prepared) -> None:
-    frame = summary(partition, prepared)
-    label_columns = [column for column in frame.columns if str(column).startswith("label_")]
-    if len(label_columns) > _LABEL_COLUMNS:
-        # Too wide for a terminal; the summary file has them all.
-        held = (frame[label_columns] > 0).sum(axis=1)
-        frame.insert(list(frame.columns).index(label_columns[0]), "labels held", held)
-        frame = frame.drop(columns=label_columns)
-    names = prepared.manifest.class_names
-    headings = {column: names[i] if i < len(names) else str(column) for i, column in enumerate(label_columns)}
-    title = f"{partition.data}, {partition.settings.get('kind', '')}: {partition.clients} clients"
-    console = _console()
-    console.print(_frame_table(frame.head(_CLIENT_ROWS), headings, title))
-    if len(frame) > _CLIENT_ROWS:
-        console.print(f"and {len(frame) - _CLIENT_ROWS} more clients")
-    left_out = partition.settings.get("left_out")
-    if left_out:
-        console.print(f"left out: {left_out['samples']:,} samples; {left_out['reason']}", highlight=False)
-    console.print(f"digest: {partition.digest}", soft_wrap=True, highlight=False)
-
-
-def _frame_table(frame: pd.DataFrame, headings: dict[str, str], title: str) -> Table:
-    table = Table(title=title)
-    for column in frame.columns:
-        numeric = pd.api.types.is_numeric_dtype(frame[column])
-        table.add_column(headings.get(str(column), str(column)), justify="right" if numeric else "left")
-    for row in frame.itertuples(index=False):
-        table.add_row(*(f"{value:,}" if isinstance(value, int | np.integer) else str(value) for value in row))
-    return table
-
-
-def _console() -> Console:
-    # Made when needed, so that it writes to the stdout of that moment.
-    return Console()

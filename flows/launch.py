@@ -19,6 +19,7 @@ from tasks.hardware import resolve, resolve_slots
 from tasks.lineage import lineage
 from tasks.pools import Pool, open_pool
 from tasks.preflight import check_method, check_validation
+from tasks.represent import has_clients
 from tasks.result import run_result
 from tasks.runfolder import FINISHED, RunFolder
 from tasks.settings import Settings
@@ -36,9 +37,17 @@ def prepare_data(settings: Settings) -> Prepared:
     return prepare_shown(settings.data.name, options=settings.data.options or None)
 
 
+def settled(settings: Settings) -> Settings:
+    """The settings with the scheme that `partition.kind: auto` means for their data set: its own clients, or iid."""
+    if settings.partition.kind != "auto":
+        return settings
+    return settings.settled(has_clients(settings.data.name, places.store()))
+
+
 def prepare_partition(settings: Settings, prepared: Prepared) -> tuple[Path, Partition]:
     """The run's partition, made if it is not yet, and its folder."""
     check_validation(settings)
+    settings = settled(settings)
     scheme = settings.dataclass("partition")
     limit, seed = settings.data.limit, settings.seed
     partition = ensure_partition(places.store(), prepared, scheme, limit=limit, seed=seed)
@@ -48,6 +57,8 @@ def prepare_partition(settings: Settings, prepared: Prepared) -> tuple[Path, Par
 def new_run(settings: Settings, partition: Path | None = None) -> RunFolder:
     """Prepare data and partition and make the run's folder; everything wrong with the settings shows here.
 
+    The run records the scheme of partitions that `partition.kind: auto` came to.
+
     Args:
         settings: of the run.
         partition: a stored partition to use instead of making one from the settings.
@@ -55,6 +66,7 @@ def new_run(settings: Settings, partition: Path | None = None) -> RunFolder:
     Raises:
         ShoalError: the data, the partition or the method refuse the settings.
     """
+    settings = settled(settings)
     resolved = resolve(settings)
     resolve_slots(settings.workers.slots, resolved["device"])
     if partition is None:
@@ -144,7 +156,7 @@ def worker_slots(run: RunFolder, settings: Settings, given: Pool | None) -> Iter
 
 def find_like(settings: Settings) -> RunFolder | None:
     """The newest run with these settings: a finished one first, else one that can be resumed."""
-    digest = settings.digest()
+    digest = settled(settings).digest()
     found: RunFolder | None = None
     for path in sorted(places.runs().glob(f"*_{digest[:8]}*/settings.yaml"), reverse=True):
         run = RunFolder(path.parent)

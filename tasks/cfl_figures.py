@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,11 @@ from matplotlib.ticker import MaxNLocator
 
 from methods.cfl_tree import Node, Tree
 from tasks.checkpoint import newest_valid
+from tasks.names import client_names, named
 from tasks.runfolder import RunFolder
+
+NAMED = 8
+"""Clients of a leaf that are named, at most."""
 
 
 def draw_cfl(run: RunFolder) -> list[Path]:
@@ -20,9 +26,10 @@ def draw_cfl(run: RunFolder) -> list[Path]:
         return []
     server = checkpoint.server
     tree, truth = Tree.of(server.facts), server.facts["truth"]
+    names = client_names(run)
     metric = "perplexity" if "perplexity" in run.table("rounds") else "acc"
     drawn = [
-        draw_tree(tree, truth, run.figures / "tree.png"),
+        draw_tree(tree, truth, run.figures / "tree.png", names),
         draw_clusters(run, metric, run.figures / "clusters.png"),
         draw_norms(run, run.figures / "norms.png"),
     ]
@@ -30,12 +37,12 @@ def draw_cfl(run: RunFolder) -> list[Path]:
         if node.children:
             alpha = server.tensors[f"similarity/{node.id}"].cpu().numpy()
             path = run.figures / f"similarity-{node.id}.png"
-            drawn.append(draw_similarity(tree, node, alpha, truth, path))
+            drawn.append(draw_similarity(tree, node, alpha, truth, path, names))
     return drawn
 
 
-def draw_tree(tree: Tree, truth: list[int], path: Path) -> Path:
-    """The tree of clusters: rounds of splits, client counts, and the planted groups inside each."""
+def draw_tree(tree: Tree, truth: list[int], path: Path, names: Sequence[str] = ()) -> Path:
+    """The tree of clusters: rounds of splits, the clients of its leaves, and the planted groups inside each."""
     places: dict[int, tuple[float, float]] = {}
 
     def place(node: int, depth: int, left: float) -> float:
@@ -62,6 +69,11 @@ def draw_tree(tree: Tree, truth: list[int], path: Path) -> Path:
         if truth and node.clients:
             counts = np.bincount([truth[c] for c in node.clients])
             text += "\ngroups " + ", ".join(f"{g} ({n})" for g, n in enumerate(counts) if n)
+        if node.clients and not node.children and names:
+            listed = [named(names, client) for client in node.clients[:NAMED]]
+            rest = len(node.clients) - len(listed)
+            listed += [f"and {rest} more"] * bool(rest)
+            text += "\n" + textwrap.fill(", ".join(listed), 26)
         if node.split is not None:
             text += f"\nsplit in round {node.split}"
         box = {"boxstyle": "round", "facecolor": "white" if node.children else "honeydew", "edgecolor": "grey"}
@@ -71,7 +83,9 @@ def draw_tree(tree: Tree, truth: list[int], path: Path) -> Path:
     return _save(figure, path)
 
 
-def draw_similarity(tree: Tree, node: Node, alpha: np.ndarray, truth: list[int], path: Path) -> Path:
+def draw_similarity(
+    tree: Tree, node: Node, alpha: np.ndarray, truth: list[int], path: Path, names: Sequence[str] = ()
+) -> Path:
     """The similarity matrix on which a cluster was split, ordered by the two groups, planted groups named."""
     founders = [client for child in node.children for client in tree.nodes[child].founders]
     inside = sorted(founders)
@@ -82,14 +96,17 @@ def draw_similarity(tree: Tree, node: Node, alpha: np.ndarray, truth: list[int],
     figure = Figure(figsize=(5, 4.2), layout="constrained")
     axes = figure.subplots()
     image = axes.imshow(alpha[np.ix_(order, order)], vmin=-1, vmax=1, cmap="RdBu_r")
-    names = [f"{inside[i]}" + (f" ({truth[inside[i]]})" if truth else "") for i in order]
-    if len(names) <= 50:
-        axes.set_xticks(range(len(names)), names, rotation=90, fontsize="x-small")
-        axes.set_yticks(range(len(names)), names, fontsize="x-small")
+    ticks = [named(names, inside[i]) + (f" ({truth[inside[i]]})" if truth else "") for i in order]
+    if len(ticks) <= 50:
+        axes.set_xticks(range(len(ticks)), ticks, rotation=90, fontsize="x-small")
+        axes.set_yticks(range(len(ticks)), ticks, fontsize="x-small")
     cut = len(tree.nodes[node.children[0]].founders) - 0.5
     axes.axhline(cut, color="black", linewidth=1)
     axes.axvline(cut, color="black", linewidth=1)
-    axes.set_title(f"cluster {node.id}, split in round {node.split}: client (planted group)", fontsize="small")
+    axes.set_title(
+        f"cluster {node.id}, split in round {node.split}: client" + (" (planted group)" if truth else ""),
+        fontsize="small",
+    )
     figure.colorbar(image, ax=axes, label="cosine of updates")
     return _save(figure, path)
 

@@ -10,9 +10,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from tasks.names import client_names, named
 from tasks.runfolder import RunFolder
 
 SCORES = ("acc", "nmi", "ari")
+LEGEND = 20
+"""Lines of a figure that are named, at most."""
 OF_METHOD = {"cfl": ("tasks.cfl_figures", "draw_cfl"), "uifca": ("tasks.uifca_figures", "draw_uifca")}
 """Figures that only runs of one method have: module and function, imported for such runs alone."""
 
@@ -35,11 +38,12 @@ def draw_figures(run: RunFolder) -> list[Path]:
     if "loss" in clients:
         figure = Figure(figsize=(6, 4), layout="constrained")
         axes = figure.subplots()
+        names = client_names(run, "client {}")
         for client, rows in clients.groupby("client"):
-            axes.plot(rows["round"], rows["loss"], alpha=0.7, label=f"client {client}")
+            axes.plot(rows["round"], rows["loss"], alpha=0.7, label=named(names, int(client)))
         axes.set(title="mean local loss", xlabel="round", ylabel="loss")
-        if clients["client"].nunique() <= 10:
-            axes.legend(fontsize="small")
+        if clients["client"].nunique() <= LEGEND:
+            axes.legend(fontsize="small", ncols=1 + (clients["client"].nunique() > LEGEND // 2))
         axes.grid(alpha=0.3)
         drawn.append(save(figure, run.figures / "losses.png"))
     if len(rounds):

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from data.errors import DataError
-from data.prepare import prepare, store_folder
+from data.prepare import is_built_in, prepare, prepared_folder, store_folder
 from data.prepared import Manifest, Prepared, open_prepared, write_prepared
 from data.streams import Streams, stream_seed
 from methods.local import seeded_build
@@ -58,7 +58,7 @@ def prepare_set(
     full_name = "-".join(
         [PREFIX + source_name, *(f"{key}{value}" for key, value in own.items() if value != OPTIONS[key])]
     )
-    folder = store_folder(store, full_name)
+    folder = prepared_folder(store, full_name)
     if not force and (folder / "manifest.json").exists():
         return open_prepared(folder)
     source = prepare(source_name, store, mirror=mirror, options=rest)
@@ -93,6 +93,16 @@ def prepare_set(
     columns = {name: source.column(name) for name in source.columns()}
     write_prepared(folder, manifest, arrays, columns)
     return open_prepared(folder)
+
+
+def has_clients(name: str, store: Path) -> bool:
+    """Whether a set of the user's own, or one made from it, names the clients of its samples.
+
+    A set that is not in the store has none here: preparing it says what is missing.
+    """
+    if name.startswith(PREFIX):
+        return has_clients(parse(name, {})[0], store)
+    return not is_built_in(name) and (store_folder(store, name) / "column_client.npy").is_file()
 
 
 def parse(name: str, options: dict[str, int]) -> tuple[str, dict[str, int], dict[str, int]]:

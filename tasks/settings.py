@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from data.augment import AugmentSettings
 from data.errors import ShoalError
-from data.partition.schemes import SCHEMES
+from data.partition.schemes import SCHEMES, Auto, settle
 from data.setting import BOUNDS
 from data.topology import read_edges
 from methods.base import LocalSettings, ModelSettings
@@ -67,8 +67,9 @@ def section(source: type, tag: tuple[str, str] | None = None, *, optional: bool 
 
 
 METHOD_SECTIONS = {name: section(method.Settings, ("name", name)) for name, method in METHODS.items()}
-PARTITION_SECTIONS = {kind: section(scheme, ("kind", kind)) for kind, scheme in SCHEMES.items()}
-TAGGED = {"method": Tagged("name", "fedpnp", METHOD_SECTIONS), "partition": Tagged("kind", "iid", PARTITION_SECTIONS)}
+PARTITIONS: dict[str, type] = {Auto.kind: Auto, **SCHEMES}
+PARTITION_SECTIONS = {kind: section(scheme, ("kind", kind)) for kind, scheme in PARTITIONS.items()}
+TAGGED = {"method": Tagged("name", "fedpnp", METHOD_SECTIONS), "partition": Tagged("kind", "auto", PARTITION_SECTIONS)}
 
 
 class DataSection(Section):
@@ -180,7 +181,7 @@ class Settings(Section):
 
     method: MethodUnion = Field(default_factory=METHOD_SECTIONS["fedpnp"])
     data: DataSection = DataSection()
-    partition: PartitionUnion = Field(default_factory=PARTITION_SECTIONS["iid"])
+    partition: PartitionUnion = Field(default_factory=PARTITION_SECTIONS["auto"])
     model: ModelSection = ModelSection()
     rounds: int = Field(10, ge=1, description="communication rounds")
     local: LocalSection = LocalSection()
@@ -204,6 +205,9 @@ class Settings(Section):
                     raw[key] = {tagged.tag: value}
                 elif isinstance(value, dict) and tagged.tag not in value:
                     raw[key] = {tagged.tag: tagged.default, **value}
+            if isinstance(raw.get("partition"), dict) and raw["partition"].get("clients", 0) is None:
+                # Left open in `auto`, and laid under another scheme by a study: that scheme's own number.
+                raw["partition"] = {k: v for k, v in raw["partition"].items() if k != "clients"}
         return raw
 
     @model_validator(mode="after")
@@ -228,6 +232,17 @@ class Settings(Section):
         decisive["workers"] = {k: decisive["workers"][k] for k in named}
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
+    def settled(self, own_clients: bool) -> Settings:
+        """The same settings with the scheme of partitions that `partition.kind: auto` means for their data set.
+
+        Args:
+            own_clients: whether the data set names its clients.
+        """
+        if self.partition.kind != Auto.kind:
+            return self
+        scheme = settle(self.dataclass("partition"), own_clients)
+        return make_settings({**self.plain(), "partition": {"kind": scheme.kind, **dataclasses.asdict(scheme)}})
+
     def dataclass(self, key: str) -> Any:
         """A section as the frozen dataclass that the lower rooms work with (method, partition, model, local, ...)."""
         values = getattr(self, key).model_dump()
@@ -235,7 +250,7 @@ class Settings(Section):
         if key == "method":
             source = METHODS[values.pop("name")].Settings
         elif key == "partition":
-            source = SCHEMES[values.pop("kind")]
+            source = PARTITIONS[values.pop("kind")]
         else:
             source = sources[key]
         return source(**values)

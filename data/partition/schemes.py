@@ -86,6 +86,41 @@ SCHEMES: dict[str, type[PartitionSettings]] = {
 }
 
 
+@dataclass(frozen=True)
+class Auto:
+    """The data's own clients where the set has some, else iid.
+
+    This is no scheme: `settle` says which scheme is meant, and a run records that one.
+    """
+
+    kind: ClassVar[str] = "auto"
+
+    clients: int | None = setting(None, "number of clients; none: all that the data have, else 5", ge=1)
+    validation: float = setting(0.0, "part of each client's samples held out as its validation split", ge=0, lt=1)
+    stratified: bool = setting(False, "hold out the same part of every label of a client, as near as counts allow")
+    transform: TransformName = setting("none", "transformation planted on groups of clients or samples")
+    groups: int = setting(2, "number of planted groups; without a transformation of no effect", ge=1)
+    per_sample: bool = setting(False, "give each sample its own group, instead of client k group k*groups//clients")
+
+
+def settle(auto: Auto, own_clients: bool) -> PartitionSettings:
+    """The scheme that is meant where none was named.
+
+    Args:
+        auto: what was said of the partition.
+        own_clients: whether the data name their clients.
+
+    >>> settle(Auto(clients=3), own_clients=False)
+    IID(clients=3, validation=0.0, stratified=False, transform='none', groups=2, per_sample=False)
+    >>> settle(Auto(), own_clients=True).kind
+    'by_column'
+    """
+    given = {each.name: getattr(auto, each.name) for each in fields(auto)}
+    if auto.clients is None:
+        del given["clients"]  # each scheme has a number of its own
+    return ByColumn(**given) if own_clients else IID(**given)
+
+
 def check_settings(settings: PartitionSettings) -> None:
     """Refuse values outside their bounds: dataclasses made by hand are checked here as forms and files are elsewhere.
 

@@ -1,3 +1,7 @@
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,6 +12,8 @@ from data.errors import DataError, PartitionError, ShoalError
 from data.partition.table import load_partition
 from flows import places
 from flows.cli_data import app
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +88,24 @@ def test_add_and_partition_own_data(home):
         for i in range(3):
             Image.fromarray(np.full((4, 5), 40 * i, np.uint8)).save(home / "photos" / client / f"{i}.png")
     assert "folder photos, 6 images of 2 clients" in shoal("add", home / "photos", "--name", "mine", "--size", "4x5")
-    assert "mine, by_column: 2 clients" in shoal("partition", "mine", "--kind", "by_column")
+    assert "mine, by_column: 2 clients" in shoal("partition", "mine")
+    assert "mine, iid: 3 clients" in shoal("partition", "mine", "--kind", "iid", "--clients", "3")
+    assert not (home / "data" / "store" / "own" / "mine.dvc").exists()
+    shown = shoal("show", "mine", "--images", home / "mine.png")
+    assert "2 clients" in shown
+    # A row for each client, its name at the left: dark pixels on white, where the first image is black.
+    sheet = np.asarray(Image.open(home / "mine.png").convert("L"))
+    margin = sheet[:, 4:12]
+    assert (margin[2:34] < 128).any()
+    assert (margin[36:68] < 128).any()
+    for client in ("b", "c"):
+        (home / "photos" / client).mkdir(exist_ok=True)
+        Image.fromarray(np.full((4, 5), 7, np.uint8)).save(home / "photos" / client / "new.png")
+        Image.fromarray(np.full((8, 10), 9, np.uint8)).save(home / "photos" / client / "large.png")
+    grown = shoal("add", home / "photos", "--name", "mine", "--append", "--on-odd", "resize")
+    assert "resized: 2 images (2 resized from 8x10 to 4x5)" in grown
+    assert "c/large.png: resized from 8x10 to 4x5" in grown
+    assert "mine, by_column: 3 clients" in shoal("partition", "mine")
     frame = pd.DataFrame({"site": [1, 1, 2, 2], "v": [1.0, 2, 3, 4]})
     frame.to_csv(home / "t.csv", index=False)
     assert "4 rows of 2 clients" in shoal("add", home / "t.csv", "--name", "rows", "--client-column", "site")
@@ -116,6 +139,13 @@ def test_a_partition_of_a_changed_set_is_refused(home):
     shoal("add", home / "t.csv", "--name", "rows", "--force")
     with pytest.raises(PartitionError, match=r"another version of 'rows'"):
         shoal("show", folder)
+
+
+def test_the_data_commands_cost_nothing_until_they_are_used():
+    heavy = ("numpy", "pandas", "torch", "matplotlib", "pydantic", "PIL", "yaml")
+    code = f"import sys, flows.cli_data; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("command", ["list", "prepare", "partition", "show", "add"])

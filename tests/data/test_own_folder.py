@@ -90,7 +90,7 @@ def test_all_bad_images_are_listed_with_a_reason(folder, store):
 
 def test_odd_sized_images(folder, store):
     picture(folder / "clinic a" / "odd.png", (5, 9))
-    with pytest.raises(DataError, match=r"clinic a/odd\.png: odd-sized: 5x9, expected 6x6"):
+    with pytest.raises(DataError, match=r"clinic a/odd\.png: odd-sized: 5x9 \(height x width\), expected 6x6"):
         add_folder(folder, "photos", store)
     assert add_folder(folder, "photos", store, on_odd="skip").manifest.train == 8
     resized = add_folder(folder, "photos", store, on_odd="resize", force=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from flows.studies import merge
 from methods.registry import METHODS
 from tasks.settings import SettingsError, flatten, load_settings, make_settings
 
@@ -87,3 +88,23 @@ def test_naming_another_method_drops_the_files_keys(tmp_path: Path) -> None:
 def test_digest_ignores_where_it_runs() -> None:
     assert make_settings({"workers": {"slots": 2}}).digest() == make_settings({"tracking": {"mlflow": False}}).digest()
     assert make_settings({"seed": 1}).digest() != make_settings({"seed": 2}).digest()
+
+
+def test_a_partition_that_is_not_named_is_settled_by_the_data() -> None:
+    default, named = make_settings({}), make_settings({"partition": "iid"})
+    assert default.settled(own_clients=False) == named
+    assert default.settled(own_clients=False).digest() == named.digest()
+    own = default.settled(own_clients=True)
+    assert (own.partition.kind, own.partition.clients) == ("by_column", 0)
+    assert named.settled(own_clients=True) == named
+    few = load_settings(None, ["partition.clients=3", "partition.validation=0.1"])
+    for own_clients, kind in ((False, "iid"), (True, "by_column")):
+        partition = few.settled(own_clients).partition
+        assert (partition.kind, partition.clients, partition.validation) == (kind, 3, 0.1)
+    # A study may lay a scheme over settings that name none.
+    assert make_settings(merge(default.plain(), {"partition": {"kind": "dirichlet"}})).partition.clients == 5
+
+
+def test_the_digest_of_the_default_is_that_of_version_0_1_0() -> None:
+    digest = make_settings({}).settled(own_clients=False).digest()
+    assert digest == "e19398887b13ae9827ce944835ee126f9b770ca885572c2b6468577b3c932df1"

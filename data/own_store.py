@@ -1,0 +1,178 @@
+"""Writing a set of the user's own to the store: test part, file names, and what is appended to a set that is there.
+
+Samples that a set has keep their order, numbers and part when others are appended, so that what was computed on them
+stays comparable.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from data.errors import DataError
+from data.prepare import own_folder
+from data.prepared import Kind, Manifest, Prepared, open_prepared, write_prepared
+from data.sample_files import DIGEST, FILES, files_table, sample_files
+from data.streams import Streams
+
+LISTS = ("skipped", "resized", "adapted")
+"""What the manifest's `extra` says of single files, as pairs of path and reason; appending lengthens these."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Samples as they were read.
+
+    `x` is (n, ...); `label` has a label a sample, or is None without labels; `client` and `file` have a name a sample.
+    `clients` are the names in the order in which they are numbered.
+    """
+
+    kind: Kind
+    x: np.ndarray
+    label: list[str] | None
+    client: list[str]
+    clients: list[str]
+    file: list[str]
+    source: str
+    licence: str
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+def store_batch(name: str, store: Path, batch: Batch, test: float, seed: int, onto: Prepared | None = None) -> Prepared:
+    """Write a batch as a set of the user's own, or append it to one.
+
+    Args:
+        name: of the set.
+        store: the store.
+        batch: the samples; `sample_files` of `onto` has none of its files.
+        test: part of each client's samples in the batch that becomes the test part.
+        seed: of the choice of the test part.
+        onto: the set to append to. Its samples come first in each part, in their order.
+
+    Raises:
+        DataError: `test` out of bounds, or a batch that does not fit the set.
+    """
+    if not 0 <= test < 1:
+        raise DataError(f"test is {test}, expected at least 0 and below 1")
+    if onto is not None:
+        _check_fit(batch, onto)
+    known = list(onto.manifest.extra["clients"]) if onto else []
+    clients = [*known, *(client for client in batch.clients if client not in known)]
+    number = {client: k for k, client in enumerate(clients)}
+    owner = np.array([number[client] for client in batch.client], dtype=np.int64)
+    purpose = "own test part" if onto is None else f"own test part after {onto.manifest.train + onto.manifest.test}"
+    held = np.zeros(len(batch.x), dtype=bool)
+    for k in range(len(clients)):
+        rows = np.flatnonzero(owner == k)
+        # At least one sample of each new client stays for training.
+        count = min(round(len(rows) * test), len(rows) - (k >= len(known)))
+        held[Streams(seed, client=k).numpy(purpose).permutation(rows)[: max(count, 0)]] = True
+
+    y: np.ndarray | None = None
+    class_names = onto.manifest.class_names if onto else ()
+    if batch.label is not None:
+        y, class_names = number_labels(batch.label, class_names)
+    files, client_of, part = list(batch.file), list(batch.client), held
+    column = owner[~held]
+    arrays: dict[str, np.ndarray | None] = {
+        "train_x": batch.x[~held],
+        "train_y": None if y is None else y[~held],
+        "test_x": batch.x[held] if held.any() else None,
+        "test_y": y[held] if y is not None and held.any() else None,
+    }
+    extra = {**batch.extra, "clients": clients}
+    source, licence = batch.source, batch.licence
+    if onto is not None:
+        old = _origins(onto)
+        files, client_of = [*old["file"], *files], [*old["client"], *client_of]
+        part = np.concatenate([(old["part"] == "test").to_numpy(), held])
+        column = np.concatenate([onto.column("client"), column])
+        before = (onto.train_x, onto.train_y, onto.test_x, onto.test_y)
+        arrays = {key: _joined(a, b) for (key, b), a in zip(arrays.items(), before, strict=True)}
+        extra = {**onto.manifest.extra, **extra}
+        extra |= {key: [*onto.manifest.extra.get(key, []), *batch.extra.get(key, [])] for key in LISTS if key in extra}
+        source = f"{onto.manifest.source}; then {batch.source}"
+        if licence == onto.manifest.licence or licence == "not stated":
+            licence = onto.manifest.licence
+        else:
+            licence = f"{onto.manifest.licence}; then {licence}"
+    table = files_table(files, client_of, part)
+    manifest = Manifest(
+        name=name,
+        kind=batch.kind,
+        shape=tuple(batch.x.shape[1:]),
+        classes=len(class_names) or None,
+        train=int((~part).sum()),
+        test=int(part.sum()),
+        source=source,
+        licence=licence,
+        class_names=class_names,
+        extra={**extra, DIGEST: hashlib.sha256(table).hexdigest()},
+    )
+    folder = own_folder(store, name)
+    write_prepared(folder, manifest, arrays, {"client": column}, {FILES: table})
+    return open_prepared(folder)
+
+
+def _check_fit(batch: Batch, onto: Prepared) -> None:
+    m = onto.manifest
+    if batch.kind != m.kind or batch.x.shape[1:] != m.shape:
+        raise DataError(
+            f"{m.name!r} holds {m.kind}s of shape {_by(m.shape)}, and these are {batch.kind}s of shape "
+            f"{_by(batch.x.shape[1:])}: they cannot be appended to it"
+        )
+    if (batch.label is None) != (m.classes is None):
+        has, needs = ("has labels", "needs") if batch.label is None else ("has no labels", "cannot take")
+        raise DataError(f"{m.name!r} {has}: what is appended to it {needs} labels")
+
+
+def _by(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape))
+
+
+def _origins(onto: Prepared) -> pd.DataFrame:
+    table = sample_files(onto)
+    if table is None:
+        raise DataError(
+            f"{onto.manifest.name!r} was added by a version of Shoal that kept no file names, so that nothing can be "
+            "appended to it: add all of it again with --force"
+        )
+    return table
+
+
+def known_files(onto: Prepared) -> dict[str, tuple[str, int]]:
+    """The part and index of each file of a set.
+
+    Raises:
+        DataError: the set was added by a version that kept no file names.
+    """
+    table = _origins(onto)
+    places = zip(table["part"], table["index"], strict=True)
+    return {file: (part, int(index)) for file, (part, index) in zip(table["file"], places, strict=True)}
+
+
+def _joined(before: np.ndarray | None, after: np.ndarray | None) -> np.ndarray | None:
+    if before is None or after is None:
+        return after if before is None else np.asarray(before)
+    return np.concatenate([before, after])
+
+
+def number_labels(labels: list[str], known: tuple[str, ...] = ()) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Each label's number, int64, and the names of all.
+
+    Known names keep their numbers; new ones follow in the order of their names, whole numbers in numerical order.
+    """
+    new = sorted(
+        set(labels) - set(known),
+        key=lambda text: (0, int(text), "") if re.fullmatch(r"-?\d+", text) else (1, 0, text),
+    )
+    names = (*known, *new)
+    number = {label: k for k, label in enumerate(names)}
+    return np.array([number[label] for label in labels], dtype=np.int64), names

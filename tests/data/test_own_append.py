@@ -1,0 +1,128 @@
+"""Appending to a set of one's own: what it has keeps its order, its part and its numbers."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from data.errors import DataError
+from data.own import add_folder, add_table
+from data.prepared import Prepared, open_prepared
+from data.sample_files import sample_files
+
+
+def fill(folder: Path, client: str, values: range, size: int = 4, *, colour: bool = False) -> None:
+    """Images filled with one value each, and named after it."""
+    (folder / client).mkdir(parents=True, exist_ok=True)
+    for value in values:
+        shape = (size, size, 3) if colour else (size, size)
+        Image.fromarray(np.full(shape, value, np.uint8)).save(folder / client / f"{value}.png")
+
+
+def values(prepared: Prepared, part: str) -> list[int]:
+    x = prepared.train_x if part == "train" else prepared.test_x
+    assert x is not None
+    return [int(each) for each in x[:, 0, 0, 0]]
+
+
+def labels(path: Path, folder: Path, of: dict[int, str]) -> Path:
+    files = sorted(folder.rglob("*.png"))
+    rows = [f"{f.relative_to(folder).as_posix()},{of[int(f.stem)]}" for f in files if int(f.stem) in of]
+    path.write_text("\n".join(["file,label", *rows]))
+    return path
+
+
+def test_new_images_of_known_and_new_clients(tmp_path: Path) -> None:
+    photos, store = tmp_path / "photos", tmp_path / "store"
+    fill(photos, "b", range(10, 16))
+    fill(photos, "d", range(20, 26))
+    first = add_folder(photos, "photos", store, test=0.34)
+    train, test = values(first, "train"), values(first, "test")
+    clients = first.column("client").tolist()
+    fill(photos, "b", range(16, 19))
+    fill(photos, "a", range(30, 34))
+    more = add_folder(photos, "photos", store, append=True, test=0.5)
+    assert values(more, "train")[: len(train)] == train
+    assert values(more, "test")[: len(test)] == test
+    assert sorted([*values(more, "train"), *values(more, "test")]) == [*range(10, 19), *range(20, 26), *range(30, 34)]
+    assert more.manifest.test > len(test)
+    assert more.manifest.extra["clients"] == ["b", "d", "a"]
+    assert more.column("client")[: len(train)].tolist() == clients
+    names = more.manifest.extra["clients"]
+    assert [names[k] for k in more.column("client")] == ["bda"[v // 10 - 1] for v in values(more, "train")]
+    files = sample_files(more)
+    assert files is not None
+    assert files["file"].tolist() == [
+        f"{'bda'[v // 10 - 1]}/{v}.png" for v in [*values(more, "train"), *values(more, "test")]
+    ]
+    assert "12 were there already" in more.manifest.source
+    assert open_prepared(more.folder, verify=True).manifest == more.manifest
+    with pytest.raises(DataError, match=r"has all of these 19 images already"):
+        add_folder(photos, "photos", store, append=True)
+
+
+def test_labels_keep_their_numbers(tmp_path: Path) -> None:
+    photos, store = tmp_path / "photos", tmp_path / "store"
+    fill(photos, "b", range(10, 14))
+    known = {10: "cat", 11: "owl", 12: "cat", 13: "owl"}
+    add_folder(photos, "photos", store, labels=labels(tmp_path / "l.csv", photos, known))
+    fill(photos, "b", range(14, 17))
+    with pytest.raises(DataError, match=r"has labels: what is appended to it needs labels"):
+        add_folder(photos, "photos", store, append=True)
+    table = labels(tmp_path / "l.csv", photos, {**known, 14: "ape", 15: "owl", 16: "dog"})
+    more = add_folder(photos, "photos", store, append=True, labels=table)
+    assert more.manifest.class_names == ("cat", "owl", "ape", "dog")
+    assert more.manifest.classes == 4
+    assert more.train_y is not None
+    assert more.train_y.tolist() == [0, 1, 0, 1, 2, 1, 3]
+
+
+def test_what_does_not_fit_is_refused_and_the_set_stays(tmp_path: Path) -> None:
+    photos, store = tmp_path / "photos", tmp_path / "store"
+    fill(photos, "b", range(10, 14))
+    with pytest.raises(DataError, match=r"no data set 'photos' to append to; your own: none"):
+        add_folder(photos, "photos", store, append=True)
+    first = add_folder(photos, "photos", store)
+    fill(tmp_path / "large", "b", range(50, 53), size=6)
+    fill(tmp_path / "coloured", "b", range(50, 53), colour=True)
+    for folder, message in (
+        ("large", "odd-sized: 6x6"),
+        ("coloured", "holds grey images, and 3 of these are coloured"),
+    ):
+        with pytest.raises(DataError, match=message):
+            add_folder(tmp_path / folder, "photos", store, append=True)
+    with pytest.raises(DataError, match=r"holds images of 4x4: leave the size out"):
+        add_folder(tmp_path / "large", "photos", store, append=True, size=(6, 6))
+    with pytest.raises(DataError, match=r"--append adds .* and --force replaces"):
+        add_folder(photos, "photos", store, append=True, force=True)
+    fill(photos, "c", range(20, 22))
+    Image.fromarray(np.full((4, 4), 99, np.uint8)).save(photos / "b" / "11.png")
+    with pytest.raises(DataError, match=r"1 files have changed since they were added .*\n  b/11\.png"):
+        add_folder(photos, "photos", store, append=True)
+    pd.DataFrame({"client": ["b"], "v": [1.0]}).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(DataError, match=r"'photos' holds images: rows of a table cannot be appended"):
+        add_table(tmp_path / "t.csv", "photos", store, append=True)
+    assert open_prepared(first.folder, verify=True).manifest == first.manifest
+    resized = add_folder(tmp_path / "large", "photos", store, append=True, on_odd="resize")
+    assert resized.manifest.extra["resized"] == [[f"b/{v}.png", "resized from 6x6 to 4x4"] for v in range(50, 53)]
+
+
+def test_rows_of_another_table(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    pd.DataFrame({"client": ["y", "x"] * 3, "v": range(6), "w": 0}).to_csv(tmp_path / "may.csv", index=False)
+    add_table(tmp_path / "may.csv", "rows", store)
+    pd.DataFrame({"w": 1, "client": ["z", "x"] * 2, "v": range(6, 10)}).to_csv(tmp_path / "june.csv", index=False)
+    more = add_table(tmp_path / "june.csv", "rows", store, append=True)
+    assert more.train_x.tolist() == [[v, int(v > 5)] for v in range(10)]
+    assert more.manifest.extra["clients"] == ["x", "y", "z"]
+    assert more.column("client").tolist() == [1, 0, 1, 0, 1, 0, 2, 0, 2, 0]
+    files = sample_files(more)
+    assert files is not None
+    assert files["file"].tolist()[5:8] == ["may.csv:5", "june.csv:0", "june.csv:1"]
+    with pytest.raises(DataError, match=r"has rows of a table may\.csv already"):
+        add_table(tmp_path / "may.csv", "rows", store, append=True)
+    pd.DataFrame({"client": ["x"], "v": [1], "u": [2]}).to_csv(tmp_path / "july.csv", index=False)
+    with pytest.raises(DataError, match=r"it lacks w, and has u besides"):
+        add_table(tmp_path / "july.csv", "rows", store, append=True)
