@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from flows import places
-from flows.launch import new_run
+from flows.launch import new_run, settled
 from tasks.runfolder import FINISHED, RunError, RunFolder
 from tasks.settings import Settings
 
@@ -50,7 +50,7 @@ def claimed_run(settings: Settings, *, resume: bool = True) -> Iterator[RunFolde
 
 def _unfinished(settings: Settings) -> tuple[RunFolder, IO[str]] | None:
     """The newest run of these settings that nobody works on, if it is unfinished, and the file that claims it."""
-    digest = settings.digest()
+    digest = settled(settings).digest()
     for path in sorted(places.runs().glob(f"*_{digest[:8]}*/settings.yaml"), reverse=True):
         run = RunFolder(path.parent)
         if run.settings().digest() != digest:
