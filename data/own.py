@@ -6,6 +6,7 @@ Both become prepared sets like the built-in ones. The client of each training sa
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from data.errors import DataError
 from data.images import OnBad, OnOdd, Rejected, common_size, image_files, listing, odd_sized, read_images, stack
 from data.prepare import is_built_in, store_folder
 from data.prepared import Kind, Manifest, Prepared, open_prepared, write_prepared
+from data.sample_files import DIGEST, FILES, files_table
 from data.streams import Streams
 from data.tables import client_numbers, features, read_table
 
@@ -106,6 +108,7 @@ def add_folder(
         y,
         class_names,
         client,
+        [picture.path for picture in pictures],
         test,
         seed,
         source=f"folder {folder.name}, {len(pictures)} images of {len(names)} clients",
@@ -169,6 +172,7 @@ def add_table(
         y,
         class_names,
         client,
+        [f"{path.name}:{row}" for row in range(len(x))],
         test,
         seed,
         source=f"table {path.name}, {len(x)} rows of {len(names)} clients",
@@ -236,6 +240,7 @@ def _store(
     y: np.ndarray | None,
     class_names: tuple[str, ...],
     client: np.ndarray,
+    files: list[str],
     test: float,
     seed: int,
     *,
@@ -254,6 +259,7 @@ def _store(
     arrays: dict[str, np.ndarray | None] = {"train_x": x[~held], "train_y": None if y is None else y[~held]}
     if held.any():
         arrays |= {"test_x": x[held], "test_y": None if y is None else y[held]}
+    table = files_table(files, [extra["clients"][k] for k in client], held)
     manifest = Manifest(
         name=name,
         kind=kind,
@@ -264,8 +270,8 @@ def _store(
         source=source,
         licence=licence,
         class_names=class_names,
-        extra=extra,
+        extra={**extra, DIGEST: hashlib.sha256(table).hexdigest()},
     )
     folder = store_folder(store, name)
-    write_prepared(folder, manifest, arrays, {"client": client[~held]})
+    write_prepared(folder, manifest, arrays, {"client": client[~held]}, {FILES: table})
     return open_prepared(folder)

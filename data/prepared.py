@@ -124,6 +124,7 @@ def write_prepared(
     manifest: Manifest,
     arrays: Mapping[str, np.ndarray | None],
     columns: Mapping[str, np.ndarray] | None = None,
+    files: Mapping[str, bytes] | None = None,
 ) -> Manifest:
     """Write arrays and manifest to `folder`, atomically: a half-written set never carries the final name.
 
@@ -132,6 +133,7 @@ def write_prepared(
         manifest: all but the digest, which is computed here.
         arrays: of the names in ARRAYS; `train_x` is required.
         columns: per-training-sample columns, such as the natural client of each sample.
+        files: other files of the set by name; the digest is of arrays and columns alone.
 
     Returns:
         The manifest with its digest.
@@ -151,6 +153,8 @@ def write_prepared(
                 np.save(scratch / f"{name}.npy", array, allow_pickle=False)
         for name, column in (columns or {}).items():
             np.save(scratch / f"column_{name}.npy", column, allow_pickle=False)
+        for name, raw in (files or {}).items():
+            (scratch / name).write_bytes(raw)
         (scratch / "manifest.json").write_text(json.dumps(asdict(complete), indent=1, sort_keys=True) + "\n")
         if folder.exists():
             shutil.rmtree(folder)

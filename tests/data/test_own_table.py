@@ -41,7 +41,8 @@ def test_vectors_clients_and_labels(table, tmp_path, store, suffix):
     assert prepared.train_x.tolist()[:2] == [[1.5, 1, 1], [2, 2, 0]]
     assert prepared.train_y.tolist() == [0, 1, 0, 1, 0, 2]
     assert prepared.manifest.class_names == ("x", "y", "z")
-    assert prepared.manifest.extra == {"clients": ["a", "b"], "features": ["height", "count", "member"]}
+    assert prepared.manifest.extra["clients"] == ["a", "b"]
+    assert prepared.manifest.extra["features"] == ["height", "count", "member"]
     assert prepared.column("client").tolist() == [1, 0, 1, 0, 1, 0]
     assert make_partition(ByColumn(), prepared).client_names == ("a", "b")
 
