@@ -370,7 +370,7 @@ class Method(ABC):
         """
         raise MethodError(f"the server of method {self.name!r} holds no model to predict with")
 
-    def assign(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
+    def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
         """The clusters that `evaluate` judges, sample by sample: what a run's cluster table shows.
 
         Here what `predictor` says; where it has no clusters (`soft` without a column), those that K-means finds among
