@@ -96,8 +96,10 @@ def carry_out(folder: Any, slots: Any = None, label: str = "") -> dict[str, Any]
 
 def show_result(result: dict[str, Any]) -> None:
     """A run's result as a table."""
+    from tasks.result import shown_metrics
+
     table = Table("metric", "value", title=f"{result['status']} after {result['rounds']} rounds")
-    for name, value in result["metrics"].items():
+    for name, value in shown_metrics(result).items():
         table.add_row(name, f"{value:.4f}")
     for way, count in result["bytes"].items():
         table.add_row(f"bytes {way}", f"{count:,}")
@@ -242,12 +244,15 @@ def results_table(results: list[dict[str, Any]], *, brief: bool = False) -> Tabl
     """Runs side by side: method, scores, bytes, seconds; unless `brief` also the run, its data and state."""
     table = Table(*(() if brief else ("run", "data", "state")), "method", "rounds")
     known = ("acc", "purity", "perplexity", "nmi", "ari", "knn", "probe")
-    metrics = [m for m in known if any(m in r["metrics"] for r in results)]
+    # What needs no labels, where there is room for it.
+    known = known if brief else (*known, "silhouette", "stability")
+    numbers = [{**r["metrics"], **r.get("quality", {})} for r in results]
+    metrics = [m for m in known if any(m in found for found in numbers)]
     delayed = any("delay" in r for r in results)
     for name in (*metrics, "MB up", "MB down", "MB d2d", "seconds", *(["delay, s"] if delayed else [])):
         table.add_column(name, justify="right")
-    for r in results:
-        scores = [f"{r['metrics'][m]:.3f}" if m in r["metrics"] else "" for m in metrics]
+    for r, own in zip(results, numbers, strict=True):
+        scores = [f"{own[m]:.3f}" if m in own else "" for m in metrics]
         moved = [f"{r['bytes'][way] / 1e6:.1f}" for way in ("up", "down", "d2d")]
         last = [f"{r['delay']:.0f}"] if delayed else []
         about = () if brief else (Path(r["run"]).name, r["data"], r["status"])

@@ -79,6 +79,8 @@ class IFCAFlows(FlowMethod):
     def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
         """A client's points have its choice, test samples the flow under which each is likeliest."""
         index = [client.train.index for client in clients]
-        chosen = [torch.full_like(client.train.index, self.choice(server.tensors["flows"], client)) for client in clients]
+        chosen = [
+            torch.full_like(client.train.index, self.choice(server.tensors["flows"], client)) for client in clients
+        ]
         held = (torch.cat(index), torch.cat(chosen))
         return assign_samples(self.predictor(server), evaluation, None, held=held)
