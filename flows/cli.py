@@ -243,9 +243,9 @@ def compare(
 def results_table(results: list[dict[str, Any]], *, brief: bool = False) -> Table:
     """Runs side by side: method, scores, bytes, seconds; unless `brief` also the run, its data and state."""
     table = Table(*(() if brief else ("run", "data", "state")), "method", "rounds")
-    known = ("acc", "purity", "perplexity", "nmi", "ari", "knn", "probe")
-    # What needs no labels, where there is room for it.
-    known = known if brief else (*known, "silhouette", "stability")
+    known: tuple[str, ...] = ("acc", "purity", "perplexity", "nmi", "ari", "knn", "probe")
+    if not brief:  # there is room for what needs no labels
+        known = (*known, "silhouette", "stability")
     numbers = [{**r["metrics"], **r.get("quality", {})} for r in results]
     metrics = [m for m in known if any(m in found for found in numbers)]
     delayed = any("delay" in r for r in results)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
-from methods.averaging import WeightedMean
 from methods.assignment import assign_samples
+from methods.averaging import WeightedMean
 from methods.base import Assignment, Client, ClientError, Clients, Evaluation, Federation, Message, Server, Update
 from methods.flow_method import FlowMethod, FlowSettings
 from methods.metrics import cluster_scores

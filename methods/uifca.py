@@ -18,8 +18,8 @@ from torch import Tensor
 
 from data.setting import setting
 from data.streams import Streams
-from methods.averaging import WeightedMean
 from methods.assignment import assign_samples
+from methods.averaging import WeightedMean
 from methods.base import (
     Assignment,
     Client,

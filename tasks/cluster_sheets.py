@@ -163,7 +163,7 @@ def thumbnail(image: np.ndarray) -> Image.Image:
 
 @cache
 def font(size: int) -> ImageFont.FreeTypeFont:
-    """matplotlib's DejaVu Sans, which has the letters of most alphabets."""
+    """The font DejaVu Sans of matplotlib, which has the letters of most alphabets."""
     import matplotlib
 
     return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf"), size)

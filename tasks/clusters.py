@@ -203,6 +203,6 @@ def cluster_facts(run: RunFolder) -> dict[str, Any] | None:
 
 
 def quality(run: RunFolder) -> dict[str, float]:
-    """The numbers that need no labels: silhouette, stability, shares of the smallest and largest cluster, empty ones."""
+    """The numbers that need no labels: silhouette, stability, shares of the smallest and largest cluster, empty."""
     facts = cluster_facts(run)
     return facts["quality"] if facts else {}

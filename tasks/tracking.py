@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -147,7 +147,7 @@ def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHE
     if not run_id or lineage.get("mlflow_uri") != uri:
         run_id = begin(client, run, settings, uri, store)
         run.set_lineage(mlflow_run=run_id, mlflow_uri=uri)
-    log_rounds(client, run_id, run.table("rounds"), client_losses(run))
+    log_rounds(client, run_id, run)
     log_quality(client, run_id, run)
     if status != "RUNNING":
         log_files(client, run_id, run, settings)
@@ -209,38 +209,31 @@ def tags(run: RunFolder) -> dict[str, str]:
     return {key: str(value) for key, value in found.items() if value is not None}
 
 
-def log_rounds(
-    client: Any, run_id: str, rounds: pd.DataFrame, losses: Mapping[int, Mapping[str, float]] | None = None
-) -> None:
-    """Metrics of the rounds that MLflow does not have yet, one batch a round, step = round.
-
-    Args:
-        client, run_id: where they go.
-        rounds: the table of rounds.
-        losses: by round further metrics by name, of the clients.
-    """
+def log_rounds(client: Any, run_id: str, run: RunFolder) -> None:
+    """Metrics of the rounds that MLflow does not have yet, and of their clients: one batch a round, step = round."""
     from mlflow.entities import Metric
 
     have = {metric.step for metric in client.get_metric_history(run_id, "clients")}
-    for row in rounds.to_dict("records"):
+    rounds = run.table("rounds")
+    new = rounds[~rounds["round"].isin(have)] if len(rounds) else rounds
+    losses = client_losses(run, set(new["round"])) if len(new) else {}
+    for row in new.to_dict("records"):
         step = int(row["round"])
-        if step in have:
-            continue
         stamp = int(row["finished_at"] * 1000)
         found = [
             Metric(str(key), float(value), stamp, step)
             for key, value in row.items()
             if key not in NOT_METRICS and pd.notna(value) and key != "clients"
         ]
-        found += [Metric(name, value, stamp, step) for name, value in (losses or {}).get(step, {}).items()]
+        found += [Metric(name, value, stamp, step) for name, value in losses.get(step, {}).items()]
         # The count of clients goes last: a round counts as logged once it is there.
         found.append(Metric("clients", float(row["clients"]), stamp, step))
         for start in range(0, len(found), BATCH):
             client.log_batch(run_id, metrics=found[start : start + BATCH])
 
 
-def client_losses(run: RunFolder) -> dict[int, dict[str, float]]:
-    """The clients' mean local loss by round: `client/NAME/loss` of up to `CLIENTS` clients, else their spread."""
+def client_losses(run: RunFolder, rounds: Container[int]) -> dict[int, dict[str, float]]:
+    """The clients' mean local loss in some rounds: `client/NAME/loss` of up to `CLIENTS` clients, else their spread."""
     rows = run.table("clients")
     if "loss" not in rows:
         return {}
@@ -249,6 +242,8 @@ def client_losses(run: RunFolder) -> dict[int, dict[str, float]]:
         names = ["all"]
     found: dict[int, dict[str, float]] = {}
     for round, part in rows.dropna(subset=["loss"]).groupby("round"):
+        if round not in rounds:
+            continue
         losses = part["loss"]
         if len(names) <= CLIENTS:
             numbers = {f"client/{names[k]}/loss": float(loss) for k, loss in zip(part["client"], losses, strict=True)}

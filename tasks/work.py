@@ -1,6 +1,7 @@
 """What a worker slot does: train a cohort of clients, evaluate a server state, or say every sample's cluster.
 
-Requests and answers are small dictionaries (of clusters: a few numbers a sample); tensors stay in files of the run folder. A client's update is complete
+Requests and answers are small dictionaries (of clusters: a few numbers a sample); tensors stay in files of the run
+folder. A client's update is complete
 when its done-file is there, so that a round that was cut short is taken up where it was.
 """
 

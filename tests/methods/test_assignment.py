@@ -116,7 +116,7 @@ def test_it_is_what_evaluation_judged(world, client_list, name):
 @pytest.mark.parametrize("name", ["single", "fedavg", "cfl", "ifca", "alone"])
 def test_methods_without_clusters_of_samples_say_so(world, name):
     method = world.method(name)
-    with pytest.raises(MethodError, match="labels|no model"):
+    with pytest.raises(MethodError, match=r"labels|no model"):
         method.assignment(world.start(method, 2), None, world.evaluation())
 
 
