@@ -198,6 +198,25 @@ def enroll(
     out.print(f"model of node {found['given']}: {found['model']}", highlight=False, soft_wrap=True)
 
 
+@app.command(epilog="Example: shoal predict latest new-images/ --out clusters.csv --sheet clusters.png")
+def predict(
+    name: Annotated[str, typer.Argument(metavar="RUN", help="a finished run: folder, name, latest")],
+    source: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="images at any depth; of a run on vectors a Parquet or CSV table")
+    ],
+    out_file: Annotated[Path | None, typer.Option("--out", help="where the table goes: .parquet or .csv")] = None,
+    sheet: Annotated[Path | None, typer.Option(help="where a contact sheet goes: .png")] = None,
+    on_odd: Annotated[
+        str, typer.Option(help="images of another size: skip, resize, or as-set: resize where the set was made so")
+    ] = "as-set",
+    as_json: Json = False,
+) -> None:
+    """Give new images, or rows of a table, the clusters that a run found."""
+    from flows.cli_predict import predict_command
+
+    predict_command(out, err, name, source, out_file, sheet, on_odd, as_json)
+
+
 @app.command(epilog="Example: shoal compare 20260131-120000_fedpnp_mnist_1a2b3c4d latest")
 def compare(
     names: Annotated[list[str] | None, typer.Argument(metavar="RUN...", help="runs: folders, names, latest")] = None,

@@ -42,11 +42,14 @@ def silhouette(features: np.ndarray, cluster: np.ndarray, rng: np.random.Generat
         return float(silhouette_score(features.astype(np.float64), cluster))
 
 
-def stability(before: np.ndarray, after: np.ndarray) -> float:
+def stability(before: np.ndarray, after: np.ndarray) -> float | None:
     """Adjusted Rand index of two assignments of the same samples, int (n,): 1 where they group alike, 0 by chance.
 
-    Numbers of clusters do not matter, so that clusters that K-means found anew can be compared.
+    Which number a cluster has does not matter, so that clusters that K-means found anew can be compared. None where
+    both have all samples in one cluster: that they agree would say nothing.
     """
+    if len(np.unique(before)) == len(np.unique(after)) == 1:
+        return None
     return ari(before, after)
 
 

@@ -36,13 +36,15 @@ class Block:
     Attributes:
         heading: in words.
         images: uint8 (channels, height, width) each.
-        names: what is written under each; empty where nothing is known.
+        names: of the files; empty where nothing is known.
+        clients: whose they are, written beside the confidence where there are file names.
         confidence: of each.
     """
 
     heading: str
     images: Sequence[np.ndarray]
     names: Sequence[str]
+    clients: Sequence[str]
     confidence: Sequence[float]
 
 
@@ -112,7 +114,8 @@ def cluster_blocks(rows: pd.DataFrame, image_of: Callable[[str, int], np.ndarray
         if len(part):
             images = [image_of(*where) for where in zip(part["part"], part["sample"], strict=True)]
             names = part["file"].fillna("").tolist()
-            blocks.append(Block(heading, images, names, part["confidence"].tolist()))
+            clients = part["client_name"].fillna("").tolist()
+            blocks.append(Block(heading, images, names, clients, part["confidence"].tolist()))
     return blocks
 
 
@@ -137,12 +140,14 @@ def draw_sheet(path: Path, title: str, lines: Sequence[str], blocks: Sequence[Bl
     for block, row in zip(blocks, thumbs, strict=True):
         draw.text((_GAP, top + 5), block.heading, _INK, font(13))
         top += 26
-        for place, (thumb, name, sure) in enumerate(zip(row, block.names, block.confidence, strict=True)):
+        captions = zip(block.names, block.clients, block.confidence, strict=True)
+        for place, (thumb, (name, client, sure)) in enumerate(zip(row, captions, strict=True)):
             left, up = _GAP + place % COLUMNS * (width + _GAP), top + place // COLUMNS * (cell + _GAP)
             sheet.paste(thumb, (left + (width - thumb.width) // 2, up + (height - thumb.height) // 2))
             if named:
                 draw.text((left, up + height + 2), shortened(name, font(10), width), _INK, font(10))
-            draw.text((left, up + cell - 15), f"{sure:.2f}", _GREY, font(10))
+            below = shortened(f"{sure:.2f}  {client}", font(10), width, end=True) if named else f"{sure:.2f}"
+            draw.text((left, up + cell - 15), below, _GREY, font(10))
         top += -(-len(row) // COLUMNS) * (cell + _GAP)
     path.parent.mkdir(parents=True, exist_ok=True)
     sheet.save(path, format="PNG", optimize=True)

@@ -31,6 +31,7 @@ from tasks.runfolder import FINISHED, RunFolder
 
 TABLE, FACTS, CENTRES = "clusters.parquet", "clusters.json", "centres.safetensors"
 TEST = "test"
+QUALITY = ("silhouette", "stability", "smallest_cluster", "largest_cluster", "empty_clusters")
 WORDS = ("client_name", "file", "label")
 Call = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -93,9 +94,7 @@ def write_clusters(run: RunFolder, found: dict[str, Any], assignments: dict[int,
     if "centres" in found:
         save_tensors(run.path / CENTRES, {"centres": torch.from_numpy(found["centres"])}, sync=False)
     write_atomic(run.path / TABLE, table.to_parquet(index=False), sync=False)
-    quality: dict[str, float] = {}
-    if found.get("silhouette") is not None:
-        quality["silhouette"] = found["silhouette"]
+    quality: dict[str, float | None] = {"silhouette": found["silhouette"]}
     *earlier, last = sorted(assignments)
     if earlier:
         quality["stability"] = stability(assignments[earlier[-1]], assignments[last])
@@ -107,7 +106,7 @@ def write_clusters(run: RunFolder, found: dict[str, Any], assignments: dict[int,
         "weights_sha256": status["weights_sha256"],
         "clusters": found["clusters"],
         "confidence": "margin" if "centres" in found else "probability",
-        "quality": quality,
+        "quality": {name: value for name, value in quality.items() if value is not None},
         "data": {
             **{name: getattr(spec, name) for name in ("name", "kind", "classes", "train", "test")},
             "shape": list(spec.shape),
@@ -205,4 +204,4 @@ def cluster_facts(run: RunFolder) -> dict[str, Any] | None:
 def quality(run: RunFolder) -> dict[str, float]:
     """The numbers that need no labels: silhouette, stability, shares of the smallest and largest cluster, empty."""
     facts = cluster_facts(run)
-    return facts["quality"] if facts else {}
+    return {name: facts["quality"][name] for name in QUALITY if name in facts["quality"]} if facts else {}

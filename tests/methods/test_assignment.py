@@ -156,6 +156,7 @@ def test_stability():
     before = rng.integers(0, 4, 2000)
     assert stability(before, (before + 1) % 4) == 1  # the same groups under other numbers
     assert abs(stability(before, rng.integers(0, 4, 2000))) < 0.02
+    assert stability(np.zeros(9, int), np.ones(9, int)) is None  # a collapsed model is not stable, but empty of sense
     half = np.where(rng.random(2000) < 0.5, before, rng.integers(0, 4, 2000))
     assert 0.1 < stability(before, half) < 0.9
 
