@@ -11,7 +11,6 @@ written last: without it, or with another state's digest in it, the table is mad
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from methods.quality import size_shares, stability
 from tasks.checkpoint import LINKS, SERVER, round_folder, rounds_done
 from tasks.codec import read_json, save_tensors, write_atomic, write_json
 from tasks.runfolder import FINISHED, RunFolder
+from tasks.slots import SlotLost
 
 TABLE, FACTS, CENTRES = "clusters.parquet", "clusters.json", "centres.safetensors"
 TEST = "test"
@@ -55,13 +55,9 @@ def keep_clusters(run: RunFolder, call: Call) -> bool:
     round = int(status["round"])
     states = [r for r in rounds_done(run) if 0 < r <= round and (round_folder(run, r) / SERVER).exists()][-2:]
     try:
-        with ThreadPoolExecutor(len(states)) as threads:
-            # The last state first; on one slot they are judged one after the other.
-            answers = list(threads.map(call, [request(run, r, judge=r == round) for r in reversed(states)]))
-        for answer in answers:
-            if "error" in answer:
-                raise MethodError(answer["error"])
-        write_clusters(run, answers[0], {r: a["cluster"] for r, a in zip(reversed(states), answers, strict=True)})
+        # One after the other: workers that share no file system with this machine keep one state at a time.
+        answers = {r: assigned(run, r, call, judge=r == round) for r in reversed(states)}
+        write_clusters(run, answers[round], {r: answer["cluster"] for r, answer in answers.items()})
     except ShoalError as error:  # the run itself is done, whatever becomes of its table
         message = f"no cluster table: {error}"
         if all(event.get("message") != message for event in run.events()):
@@ -70,12 +66,23 @@ def keep_clusters(run: RunFolder, call: Call) -> bool:
     return True
 
 
-def request(run: RunFolder, round: int, *, judge: bool) -> dict[str, Any]:
-    """What a worker slot is asked for: the clusters of all samples under the state of a round."""
+def assigned(run: RunFolder, round: int, call: Call, *, judge: bool) -> dict[str, Any]:
+    """The clusters of all samples under the state of a round, by a worker slot (`tasks.work.Worker.assign`).
+
+    Raises:
+        MethodError: what went wrong there. SlotLost: the worker was lost twice.
+    """
     folder = round_folder(run, round)
     links = read_json(folder / LINKS)
     about = {"do": "assign", "run": str(run.path), "round": round, "links": links}
-    return {**about, "server": str(folder / SERVER), "judge": judge}
+    wanted = {**about, "server": str(folder / SERVER), "judge": judge}
+    try:
+        answer = call(wanted)
+    except SlotLost:
+        answer = call(wanted)
+    if "error" in answer:
+        raise MethodError(answer["error"])
+    return answer
 
 
 def write_clusters(run: RunFolder, found: dict[str, Any], assignments: dict[int, np.ndarray]) -> None:

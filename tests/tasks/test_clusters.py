@@ -238,7 +238,8 @@ def test_a_sheet_per_cluster_shows_its_files(own: Path, planted: RunFolder) -> N
         left = find(sheet, shown)
         assert left is not None, "the most certain image is not on its sheet"
         places = [find(sheet, other) for other in others]
-        assert all((place is not None) <= (kind_of(f) == kind_of(first)) for place, f in zip(places, table["file"]))
+        found = zip(places, table["file"], strict=True)
+        assert all((place is not None) <= (kind_of(f) == kind_of(first)) for place, f in found)
         assert min(place for place in places if place is not None) == left, "it is not the first"
 
 
@@ -363,7 +364,7 @@ def test_predict_says_what_is_wrong(own: Path, small: Make, planted: RunFolder, 
     with pytest.raises(DataError, match="no image in"):
         predict(planted, tmp_path / "empty")
     (tmp_path / "empty" / "bad.png").write_bytes(b"x")
-    with pytest.raises(DataError, match="(?s)none of the 1 images .*bad.png: unreadable"):
+    with pytest.raises(DataError, match=r"(?s)none of the 1 images .*bad.png: unreadable"):
         predict(planted, tmp_path / "empty")
     (planted.path / FACTS).unlink()
     with pytest.raises(RunError, match="--resume"):

@@ -66,11 +66,11 @@ def test_the_same_bits_where_the_runs_folder_is_not_seen(
     states = depot.fs.glob(f"{depot.root}/runs/*/rounds/*/server.safetensors")
     assert len(states) == 1, "earlier server states are of no more use"
     assert not depot.fs.glob(f"{depot.root}/runs/*/back/*")
+    assert len(list((tmp_path / "cache").glob("runs/*/rounds/*/server.safetensors"))) == 1
     assert keep_clusters(run, pool.call)  # for which the state of the round before is sent again
     assert "assign" in there.seen
     assert keep_clusters(whole, Worker().handle)
     assert cluster_facts(run) == cluster_facts(whole)
-    assert len(list((tmp_path / "cache").glob("runs/*/rounds/*/server.safetensors"))) == 1
     pool.close()
     assert not depot.fs.glob(f"{depot.root}/runs/*")
     assert depot.fs.glob(f"{depot.root}/data/*/complete")
