@@ -107,6 +107,8 @@ def show_result(result: dict[str, Any]) -> None:
     out.print(table)
     out.print(f"run: {result['run']}", highlight=False, soft_wrap=True)
     out.print(f"report: {result['run']}/report.html", highlight=False, soft_wrap=True)
+    if result["quality"]:
+        out.print(f"clusters: {result['run']}/clusters.parquet", highlight=False, soft_wrap=True)
 
 
 @app.command(epilog="Example: shoal study fedpnp-table1 --scale cpu --seeds 3")
@@ -263,9 +265,9 @@ def results_table(results: list[dict[str, Any]], *, brief: bool = False) -> Tabl
     """Runs side by side: method, scores, bytes, seconds; unless `brief` also the run, its data and state."""
     table = Table(*(() if brief else ("run", "data", "state")), "method", "rounds")
     known: tuple[str, ...] = ("acc", "purity", "perplexity", "nmi", "ari", "knn", "probe")
-    if not brief:  # there is room for what needs no labels
-        known = (*known, "silhouette", "stability")
     numbers = [{**r["metrics"], **r.get("quality", {})} for r in results]
+    if not any("acc" in found for found in numbers):  # without labels, what needs none; beside them there is no room
+        known = (*known, "silhouette", "stability")
     metrics = [m for m in known if any(m in found for found in numbers)]
     delayed = any("delay" in r for r in results)
     for name in (*metrics, "MB up", "MB down", "MB d2d", "seconds", *(["delay, s"] if delayed else [])):

@@ -23,6 +23,8 @@ from tasks.runfolder import RunFolder
 QUIET = ("started", "round_started", "round_finished", "client_finished")
 SHEETS_BYTES = 1_500_000
 """At most so many bytes of contact sheets are embedded: with base64 and figures the page stays below 3 MB."""
+HALF = 600
+"""Pixels: of sheets up to this width two are shown beside each other."""
 CROSSED = 30
 """Of clusters by clients at most so many rows and columns are shown."""
 CLIENTS = 200
@@ -121,17 +123,20 @@ def crossed(run: RunFolder) -> dict[str, Any] | None:
     }
 
 
-def embedded_sheets(run: RunFolder) -> tuple[list[tuple[str, str]], int]:
-    """Contact sheets of clusters as JPEG in base64, by name, as many as `SHEETS_BYTES` hold; how many are left out."""
-    found: list[tuple[str, str]] = []
+def embedded_sheets(run: RunFolder) -> tuple[list[tuple[str, str, bool]], int]:
+    """Contact sheets of clusters, as many as `SHEETS_BYTES` hold, and how many are left out.
+
+    Of each its name, a JPEG in base64, and whether two fit beside each other.
+    """
+    found: list[tuple[str, str, bool]] = []
     total = 0
     paths = sorted((run.figures / FOLDER).glob("cluster-*.png"), key=lambda path: int(path.stem.split("-")[1]))
     for path in paths:
         with Image.open(path) as opened, io.BytesIO() as file:
             opened.convert("RGB").save(file, format="JPEG", quality=80)
-            content = file.getvalue()
+            content, half = file.getvalue(), opened.width <= HALF
         if total + len(content) > SHEETS_BYTES:
             break
         total += len(content)
-        found.append((path.stem, base64.b64encode(content).decode()))
+        found.append((path.stem, base64.b64encode(content).decode(), half))
     return found, len(paths) - len(found)

@@ -24,6 +24,7 @@ from tasks.predict import predict, predicted_sheet, write_table
 from tasks.report import write_report
 from tasks.result import run_result, shown_metrics
 from tasks.runfolder import RunError, RunFolder
+from tasks.slots import SlotLost
 from tasks.work import Worker
 from tests.planted_images import KINDS, draw, kind_of, write_clients, write_new
 from tests.tasks.runs import go_on, numbers, straight
@@ -170,6 +171,23 @@ def test_a_method_without_clusters_of_samples_says_so_once(home: Path, small: Ma
     assert run_result(run)["quality"] == {}
     with pytest.raises(RunError, match=r"cannot give new samples a cluster: .*" + method):
         predict(run, run.path)
+
+
+def test_a_lost_worker_is_asked_again_and_a_finished_run_stays_finished(home: Path, small: Make) -> None:
+    run = straight(small(method={"name": "kmeans"}))
+    worker, lost = Worker(), [2]
+
+    def call(request: dict[str, Any]) -> dict[str, Any]:
+        lost[0] -= 1
+        if lost[0] >= 0:
+            raise SlotLost("worker slot 0 ended")
+        return worker.handle(request)
+
+    assert not keep_clusters(run, call)
+    assert "worker slot 0 ended" in run.events()[-1]["message"]
+    assert run.status()["state"] == "finished"
+    lost[0] = 1
+    assert keep_clusters(run, call)
 
 
 def test_unknown_number_of_clusters_is_said(own: Path, small: Make) -> None:
