@@ -130,8 +130,10 @@ def carry_out(folder: Any, slots: Any = None, label: str = "") -> dict[str, Any]
 
 def show_result(result: dict[str, Any]) -> None:
     """A run's result as a table."""
+    from tasks.result import shown_metrics
+
     table = Table("metric", "value", title=f"{result['status']} after {result['rounds']} rounds")
-    for name, value in result["metrics"].items():
+    for name, value in shown_metrics(result).items():
         table.add_row(name, f"{value:.4f}")
     for way, count in result["bytes"].items():
         table.add_row(f"bytes {way}", f"{count:,}")
@@ -139,6 +141,8 @@ def show_result(result: dict[str, Any]) -> None:
     out.print(table)
     out.print(f"run: {result['run']}", highlight=False, soft_wrap=True)
     out.print(f"report: {result['run']}/report.html", highlight=False, soft_wrap=True)
+    if result["quality"]:
+        out.print(f"clusters: {result['run']}/clusters.parquet", highlight=False, soft_wrap=True)
 
 
 @app.command(epilog="Example: shoal study fedpnp-table1 --scale cpu --seeds 3")
@@ -230,6 +234,25 @@ def enroll(
     out.print(f"model of node {found['given']}: {found['model']}", highlight=False, soft_wrap=True)
 
 
+@app.command(epilog="Example: shoal predict latest new-images/ --out clusters.csv --sheet clusters.png")
+def predict(
+    name: Annotated[str, typer.Argument(metavar="RUN", help="a finished run: folder, name, latest")],
+    source: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="images at any depth; of a run on vectors a Parquet or CSV table")
+    ],
+    out_file: Annotated[Path | None, typer.Option("--out", help="where the table goes: .parquet or .csv")] = None,
+    sheet: Annotated[Path | None, typer.Option(help="where a contact sheet goes: .png")] = None,
+    on_odd: Annotated[
+        str, typer.Option(help="images of another size: skip, resize, or as-set: resize where the set was made so")
+    ] = "as-set",
+    as_json: Json = False,
+) -> None:
+    """Give new images, or rows of a table, the clusters that a run found."""
+    from flows.cli_predict import predict_command
+
+    predict_command(out, err, name, source, out_file, sheet, on_odd, as_json)
+
+
 @app.command(epilog="Example: shoal compare 20260131-120000_fedpnp_mnist_1a2b3c4d latest")
 def compare(
     names: Annotated[list[str] | None, typer.Argument(metavar="RUN...", help="runs: folders, names, latest")] = None,
@@ -277,13 +300,16 @@ def compare(
 def results_table(results: list[dict[str, Any]], *, brief: bool = False) -> Table:
     """Runs side by side: method, scores, bytes, seconds; unless `brief` also the run, its data and state."""
     table = Table(*(() if brief else ("run", "data", "state")), "method", "rounds")
-    known = ("acc", "purity", "perplexity", "nmi", "ari", "knn", "probe")
-    metrics = [m for m in known if any(m in r["metrics"] for r in results)]
+    known: tuple[str, ...] = ("acc", "purity", "perplexity", "nmi", "ari", "knn", "probe")
+    numbers = [{**r["metrics"], **r.get("quality", {})} for r in results]
+    if not any("acc" in found for found in numbers):  # without labels, what needs none; beside them there is no room
+        known = (*known, "silhouette", "stability")
+    metrics = [m for m in known if any(m in found for found in numbers)]
     delayed = any("delay" in r for r in results)
     for name in (*metrics, "MB up", "MB down", "MB d2d", "seconds", *(["delay, s"] if delayed else [])):
         table.add_column(name, justify="right")
-    for r in results:
-        scores = [f"{r['metrics'][m]:.3f}" if m in r["metrics"] else "" for m in metrics]
+    for r, own in zip(results, numbers, strict=True):
+        scores = [f"{own[m]:.3f}" if m in own else "" for m in metrics]
         moved = [f"{r['bytes'][way] / 1e6:.1f}" for way in ("up", "down", "d2d")]
         last = [f"{r['delay']:.0f}"] if delayed else []
         about = () if brief else (Path(r["run"]).name, r["data"], r["status"])

@@ -126,10 +126,15 @@ def drive(
             if tracker:
                 tracker.start()
             engine.run_to_end()
+            from tasks.cluster_sheets import draw_cluster_sheets
+            from tasks.clusters import keep_clusters
             from tasks.figures import draw_figures  # here: matplotlib takes a second to import
             from tasks.report import write_report
 
+            # The last unit of work on the slots: where a run has its table already, nothing is done.
+            runner.submit("evaluate", "clusters of all samples", lambda: keep_clusters(run, pool.call)).result()
             draw_figures(run)
+            draw_cluster_sheets(run)
             write_report(run)
             ended = "FINISHED"
         except KeyboardInterrupt:

@@ -194,6 +194,28 @@ class Prediction(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Assignment:
+    """The cluster of every sample that an evaluation works on: training samples in its order, then test samples.
+
+    Attributes:
+        cluster: int64 (n,).
+        confidence: float32 (n,) in [0, 1]: how sure the model is of that cluster, not how often it is right.
+        clusters: c, empty ones counted.
+        features: (n, d), what the model makes of each sample.
+        centres: (c, d) among the features, where clusters are defined by centres; confidence is then the margin of
+            `methods.assignment.nearest_centres`, else the model's probability of the cluster.
+        distance: float32 (n,), from each sample's features to the centre of its cluster, where there are centres.
+    """
+
+    cluster: Tensor
+    confidence: Tensor
+    clusters: int
+    features: Tensor
+    centres: Tensor | None = None
+    distance: Tensor | None = None
+
+
+@dataclass(frozen=True)
 class ModelSettings:
     """Which network the clients train."""
 
@@ -360,3 +382,17 @@ class Method(ABC):
             MethodError: the server of this method holds no model (each client keeps its own).
         """
         raise MethodError(f"the server of method {self.name!r} holds no model to predict with")
+
+    def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
+        """The clusters that `evaluate` judges, sample by sample: what a run's cluster table shows.
+
+        Here what `predictor` says; where it has no clusters (`soft` without a column), those that K-means finds among
+        its embeddings, as `evaluate_features` does. A method whose clusters depend on who holds a sample says it anew.
+
+        Raises:
+            MethodError: no cluster of a sample is defined: each client keeps its own model, nobody knows how many
+                clusters there are, or the method learns from labels.
+        """
+        from methods.assignment import assign_samples  # here: it is built on this contract
+
+        return assign_samples(self.predictor(server), evaluation, self.context.known_clusters)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from data.augment import Recipe, normalise, two_views
 from methods.base import Context, Evaluation, Prediction
-from methods.lloyd import kmeans
+from methods.lloyd import Clustering, kmeans
 from methods.metrics import cluster_balance, cluster_scores
 from methods.representation import alignment, effective_rank, knn_accuracy, probe_accuracy, uniformity
 
@@ -42,7 +42,7 @@ def evaluate_predictor(
         log c); with labels `acc`, `nmi`, `ari`, `purity`; in the final evaluation also what
         `representation_metrics` gives.
     """
-    parts = [predict(x) for x in _batches(evaluation)]
+    parts = [predict(x) for x in all_batches(evaluation)]
     cluster = torch.cat([part.cluster for part in parts]).cpu().numpy()
     metrics = _cluster_metrics(cluster, parts[0].soft.shape[1], evaluation)
     if evaluation.final:
@@ -76,14 +76,23 @@ def evaluate_features(
     Raises:
         MethodError: fewer samples than clusters, or embeddings that are not finite.
     """
-    h = torch.cat([embed(x) for x in _batches(evaluation)])
+    h = torch.cat([embed(x) for x in all_batches(evaluation)])
     metrics = {}
     if clusters is not None:
-        found = kmeans(h.float().cpu().numpy(), clusters, evaluation.streams.numpy("evaluate.kmeans"))
+        found = feature_clusters(h, clusters, evaluation)
         metrics = _cluster_metrics(found.cluster, clusters, evaluation)
     if evaluation.final:
         metrics |= representation_metrics(embed, h, evaluation, recipe, probe_epochs=probe_epochs)
     return metrics
+
+
+def feature_clusters(h: Tensor, clusters: int, evaluation: Evaluation) -> Clustering:
+    """K-means (best of 10 starts) on the embeddings h (n, d) of an evaluation's samples: always the same draws.
+
+    Raises:
+        MethodError: fewer samples than clusters, or embeddings that are not finite.
+    """
+    return kmeans(h.float().cpu().numpy(), clusters, evaluation.streams.numpy("evaluate.kmeans"))
 
 
 def embed_with(network: Callable[[Tensor], Tensor], context: Context) -> Callable[[Tensor], Tensor]:
@@ -206,7 +215,7 @@ def _x(evaluation: Evaluation, positions: Tensor) -> Tensor:
     return x.float().div_(255) if evaluation.data.spec.kind == "image" else x
 
 
-def _batches(evaluation: Evaluation) -> Iterator[Tensor]:
+def all_batches(evaluation: Evaluation) -> Iterator[Tensor]:
     """All training samples, then all test samples, batch by batch."""
     n, m = len(evaluation.train), len(evaluation.data.test_x)
     for part in (torch.arange(n), torch.arange(n, n + m)):

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import torch
 
+from methods.assignment import assign_samples
 from methods.averaging import WeightedMean
-from methods.base import Client, ClientError, Clients, Evaluation, Federation, Message, Server, Update
+from methods.base import Assignment, Client, ClientError, Clients, Evaluation, Federation, Message, Server, Update
 from methods.flow_method import FlowMethod, FlowSettings
 from methods.metrics import cluster_scores
 
@@ -74,3 +75,12 @@ class IFCAFlows(FlowMethod):
         cluster = torch.cat(found)
         metrics = {"clusters_used": float(len(cluster.unique()))}
         return metrics | (cluster_scores(torch.cat(truth).numpy(), cluster.numpy()) if truth else {})
+
+    def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
+        """A client's points have its choice, test samples the flow under which each is likeliest."""
+        index = [client.train.index for client in clients]
+        chosen = [
+            torch.full_like(client.train.index, self.choice(server.tensors["flows"], client)) for client in clients
+        ]
+        held = (torch.cat(index), torch.cat(chosen))
+        return assign_samples(self.predictor(server), evaluation, None, held=held)

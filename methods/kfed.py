@@ -6,16 +6,32 @@ point belongs to the server's cluster of its local centre.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from data.setting import setting
 from data.streams import Streams
-from methods.base import Client, ClientError, Clients, Evaluation, Federation, Message, Method, Server, Tensors, Update
+from methods.assignment import assign_samples, nearest_centres
+from methods.base import (
+    Assignment,
+    Client,
+    ClientError,
+    Clients,
+    Evaluation,
+    Federation,
+    Message,
+    Method,
+    MethodError,
+    Prediction,
+    Server,
+    Tensors,
+    Update,
+)
 from methods.lloyd import kmeans
 from methods.metrics import cluster_scores
 
@@ -78,6 +94,35 @@ class KFed(Method):
         rng = Streams(self.context.seed).numpy("kfed server")
         tensors = gather_centres(updates, self.context.clusters, self.settings.starts, rng)
         return server.next(tensors, finished=True)
+
+    def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
+        """The nearest of the server's centres, as a hard assignment: for samples that no client holds.
+
+        Raises:
+            MethodError: before the one round.
+        """
+        if "centres" not in server.tensors:
+            raise MethodError("k-FED has no centres before its round")
+        centres = server.tensors["centres"].to(self.context.device)
+
+        def predict(x: Tensor) -> Prediction:
+            x = x.to(self.context.device).flatten(1).float()
+            cluster = nearest_centres(x, centres).cluster
+            return Prediction(cluster, F.one_hot(cluster, len(centres)).float(), x)
+
+        return predict
+
+    def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
+        """A client's points go with their local centres; the rest to the nearest of the server's centres."""
+        predict = self.predictor(server)
+        index, cluster = [], []
+        for client in clients:
+            labels = server.tensors.get(f"labels/{client.id}")
+            if labels is not None and "local" in client.memory:
+                index.append(client.train.index)
+                cluster.append(labels[client.memory["local"]])
+        held = (torch.cat(index), torch.cat(cluster))
+        return assign_samples(predict, evaluation, None, centres=server.tensors["centres"], held=held)
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """Purity, ACC, NMI and ARI over all clients' points."""

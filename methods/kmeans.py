@@ -10,7 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from data.setting import setting
+from methods.assignment import assign_samples
 from methods.base import (
+    Assignment,
     Client,
     ClientError,
     Clients,
@@ -88,3 +90,8 @@ class KMeansPixels(Method):
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """ACC, NMI, ARI and purity over all train and test samples; at the end, what pixels are worth as features."""
         return evaluate_predictor(self.predictor(server), evaluation)
+
+    def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
+        """The nearest centre, and by what margin."""
+        predict = self.predictor(server)  # before the first round it says so
+        return assign_samples(predict, evaluation, None, centres=server.tensors["centres"])

@@ -16,7 +16,19 @@ from torch import Tensor, nn
 
 from data.augment import normalise
 from data.view import Samples
-from methods.base import Client, ClientError, Context, LocalSettings, MethodError, ModelSettings, Update
+from methods.base import (
+    Assignment,
+    Client,
+    ClientError,
+    Clients,
+    Context,
+    Evaluation,
+    LocalSettings,
+    MethodError,
+    ModelSettings,
+    Server,
+    Update,
+)
 from methods.local import batches, seeded
 from methods.steps import StepMethod, Steps
 from models.encoders import build_encoder
@@ -117,6 +129,14 @@ class Supervised(StepMethod):
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         """Mean cross-entropy over the images, or the tokens, of a batch."""
         return cross_entropy(network, inputs, self.context), {}
+
+    def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
+        """Nothing: labels are learnt, and what clusters there are, are of clients.
+
+        Raises:
+            MethodError: always.
+        """
+        raise MethodError(f"method {self.name!r} learns from labels, and clusters clients at most: no sample has one")
 
     def clients_metrics(self, scores: Mapping[int, Score]) -> dict[str, float]:
         """Accuracy (mean over clients, and the lowest), loss per image or token; of texts also perplexity."""

@@ -18,8 +18,10 @@ from torch import Tensor
 
 from data.setting import setting
 from data.streams import Streams
+from methods.assignment import assign_samples
 from methods.averaging import WeightedMean
 from methods.base import (
+    Assignment,
     Client,
     ClientError,
     Clients,
@@ -317,6 +319,13 @@ class UIFCA(FlowMethod):
             scores = cluster_scores(now.truth[now.kept].numpy(), now.cluster[now.kept].numpy())
             metrics["purity_held"] = scores["purity"]
         return metrics
+
+    def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
+        """What the clients would hold by the flows of now, test samples where they are likeliest; posteriors."""
+        if server.facts["phase"] == "centres" or not server.round:
+            raise MethodError("UIFCA has assigned no point before its first cluster round")
+        held = (torch.cat([client.train.index for client in clients]), self.held(server, clients).cluster)
+        return assign_samples(self.predictor(server), evaluation, None, held=held)
 
     def held(self, server: Server, clients: Clients) -> Held:
         """What all clients' points would be given to by the flows of now, clients one after another."""

@@ -274,7 +274,7 @@ def with_depot(request: dict[str, Any], handle: Callable[[dict[str, Any]], dict[
             depot.get(f"runs/{parcel['run']}/{path}", place / path)
             drop_older(place, path)
     local = {**request, "run": str(place)}
-    if request["do"] == "evaluate":
+    if request["do"] != "train":
         local["server"] = str(place / f"rounds/{request['round']:04d}/{SERVER}")
     answer = handle(local)
     work = place / "work" / f"{request['round']:04d}"

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from tasks.clusters import quality
 from tasks.runfolder import RunFolder
 
 
 def run_result(run: RunFolder) -> dict[str, Any]:
-    """The summary that `shoal run --json` ends with; metrics are those of the last evaluated round."""
+    """The summary that `shoal run --json` ends with; metrics are those of the last evaluated round.
+
+    `quality` are the numbers that need no labels (`tasks.clusters.quality`), empty where samples have no clusters.
+    """
     status = run.status()
     rounds = run.table("rounds")
     skip = {"round", "clients", "left_out", "bytes_up", "bytes_down", "bytes_d2d", "finished_at"}
@@ -20,8 +24,20 @@ def run_result(run: RunFolder) -> dict[str, Any]:
         "status": status["state"],
         "rounds": int(status["round"]),
         "metrics": {name: float(value) for name, value in last.items()},
+        "quality": quality(run),
         "bytes": {k: int(rounds[f"bytes_{k}"].sum()) if len(rounds) else 0 for k in ("up", "down", "d2d")},
         "seconds": round(float(rounds["seconds_round"].sum()), 3) if len(rounds) else 0.0,
         "mlflow_run": run.lineage().get("mlflow_run"),
         "weights_sha256": status.get("weights_sha256"),
     }
+
+
+def shown_metrics(result: dict[str, Any]) -> dict[str, float]:
+    """The numbers of a result in the order in which tables show them: metrics, quality without labels, `balance`.
+
+    `balance` is last since it is no measure of quality: equally full clusters are right only where classes are equally
+    frequent, and a random assignment has a balance of 1.
+    """
+    metrics = dict(result["metrics"])
+    last = {"balance": metrics.pop("balance")} if "balance" in metrics else {}
+    return {**metrics, **result.get("quality", {}), **last}

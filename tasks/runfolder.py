@@ -2,6 +2,7 @@
 
 runs/20260131-120000_fedpnp_mnist_1a2b3c4d/
 settings.yaml  lineage.json  status.json  events.jsonl  rounds.parquet  clients.parquet
+clusters.parquet  clusters.json  centres.safetensors (where samples have clusters: tasks.clusters)
 rounds/0007/  memory/<client>/<round>.safetensors  work/  figures/  report.html
 """
 

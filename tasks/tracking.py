@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import shutil
 import tempfile
 import time
 import warnings
+from collections.abc import Container, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,10 @@ from typing import Any
 import pandas as pd
 
 from data.errors import ShoalError
+from data.partition.table import load_partition
+from methods.registry import METHODS
 from tasks.checkpoint import SERVER, round_folder, rounds_done
+from tasks.clusters import CENTRES, FACTS, TABLE, client_names, cluster_facts
 from tasks.runfolder import RunFolder
 from tasks.settings import Settings, flatten
 
@@ -34,6 +39,8 @@ logging.getLogger("alembic").setLevel(logging.WARNING)
 
 BATCH = 900
 """Metrics in one call; MLflow takes 1,000."""
+CLIENTS = 50
+"""Of up to so many clients each has a loss curve of its own in MLflow."""
 PAUSE = 10.0
 """After a sync none begins for so many times as long as it took."""
 NOT_METRICS = ("round", "finished_at")
@@ -140,7 +147,8 @@ def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHE
     if not run_id or lineage.get("mlflow_uri") != uri:
         run_id = begin(client, run, settings, uri, store)
         run.set_lineage(mlflow_run=run_id, mlflow_uri=uri)
-    log_rounds(client, run_id, run.table("rounds"))
+    log_rounds(client, run_id, run)
+    log_quality(client, run_id, run)
     if status != "RUNNING":
         log_files(client, run_id, run, settings)
         if status == "FINISHED" and settings.tracking.model and not client.list_artifacts(run_id, "model"):
@@ -201,33 +209,78 @@ def tags(run: RunFolder) -> dict[str, str]:
     return {key: str(value) for key, value in found.items() if value is not None}
 
 
-def log_rounds(client: Any, run_id: str, rounds: pd.DataFrame) -> None:
-    """Metrics of the rounds that MLflow does not have yet, one batch a round, step = round."""
+def log_rounds(client: Any, run_id: str, run: RunFolder) -> None:
+    """Metrics of the rounds that MLflow does not have yet, and of their clients: one batch a round, step = round."""
     from mlflow.entities import Metric
 
     have = {metric.step for metric in client.get_metric_history(run_id, "clients")}
-    for row in rounds.to_dict("records"):
+    rounds = run.table("rounds")
+    new = rounds[~rounds["round"].isin(have)] if len(rounds) else rounds
+    losses = client_losses(run, set(new["round"])) if len(new) else {}
+    for row in new.to_dict("records"):
         step = int(row["round"])
-        if step in have:
-            continue
         stamp = int(row["finished_at"] * 1000)
         found = [
             Metric(str(key), float(value), stamp, step)
             for key, value in row.items()
             if key not in NOT_METRICS and pd.notna(value) and key != "clients"
         ]
+        found += [Metric(name, value, stamp, step) for name, value in losses.get(step, {}).items()]
         # The count of clients goes last: a round counts as logged once it is there.
         found.append(Metric("clients", float(row["clients"]), stamp, step))
         for start in range(0, len(found), BATCH):
             client.log_batch(run_id, metrics=found[start : start + BATCH])
 
 
+def client_losses(run: RunFolder, rounds: Container[int]) -> dict[int, dict[str, float]]:
+    """The clients' mean local loss in some rounds: `client/NAME/loss` of up to `CLIENTS` clients, else their spread."""
+    rows = run.table("clients")
+    if "loss" not in rows:
+        return {}
+    names = metric_names(client_names(load_partition(Path(run.lineage()["partition"]["folder"]))))
+    if METHODS[run.settings().method.name].pooled:
+        names = ["all"]
+    found: dict[int, dict[str, float]] = {}
+    for round, part in rows.dropna(subset=["loss"]).groupby("round"):
+        if round not in rounds:
+            continue
+        losses = part["loss"]
+        if len(names) <= CLIENTS:
+            numbers = {f"client/{names[k]}/loss": float(loss) for k, loss in zip(part["client"], losses, strict=True)}
+        else:
+            spread = {"min": losses.min(), "median": losses.median(), "max": losses.max()}
+            numbers = {f"client/{what}/loss": float(value) for what, value in spread.items()}
+        found[int(round)] = numbers
+    return found
+
+
+def metric_names(names: Sequence[str]) -> list[str]:
+    """Names of clients as MLflow takes them in a metric's: other characters become _, and no two are equal."""
+    plain = [re.sub(r"[^\w\-. :]", "_", name) for name in names]
+    return [
+        name if name.strip(". ") and plain.count(name) == 1 else f"{name.replace('.', '_')}-{k}"
+        for k, name in enumerate(plain)
+    ]
+
+
+def log_quality(client: Any, run_id: str, run: RunFolder) -> None:
+    """The numbers that need no labels, once, at the round that they are of."""
+    from mlflow.entities import Metric
+
+    facts = cluster_facts(run)
+    if facts is None or any(m.step == facts["round"] for m in client.get_metric_history(run_id, "largest_cluster")):
+        return
+    stamp = int((run.path / FACTS).stat().st_mtime * 1000)
+    client.log_batch(run_id, metrics=[Metric(k, v, stamp, facts["round"]) for k, v in facts["quality"].items()])
+
+
 def log_files(client: Any, run_id: str, run: RunFolder, settings: Settings) -> None:
     """Settings, lineage, tables, figures, report and checkpoints as artifacts."""
-    for name in ("settings.yaml", "lineage.json", "events.jsonl", "rounds.parquet", "clients.parquet", "report.html"):
+    tables = ("rounds.parquet", "clients.parquet", TABLE, FACTS, CENTRES)
+    for name in ("settings.yaml", "lineage.json", "events.jsonl", *tables, "report.html"):
         if (run.path / name).exists():
             client.log_artifact(run_id, str(run.path / name))
-    if any(run.figures.glob("*.png")):
+    if any(run.figures.rglob("*.png")):
         client.log_artifacts(run_id, str(run.figures), "figures")
     clients = run.table("clients")
     if len(clients):

@@ -1,6 +1,7 @@
-"""What a worker slot does: train a cohort of clients, or evaluate a server state. Files in, files out.
+"""What a worker slot does: train a cohort of clients, evaluate a server state, or say every sample's cluster.
 
-Requests and answers are small dictionaries; tensors stay in files of the run folder. A client's update is complete
+Requests and answers are small dictionaries (of clusters: a few numbers a sample); tensors stay in files of the run
+folder. A client's update is complete
 when its done-file is there, so that a round that was cut short is taken up where it was.
 """
 
@@ -15,6 +16,7 @@ import torch
 
 from data.errors import ShoalError
 from methods.base import Client, ClientError, Message, Server, Update
+from methods.quality import silhouette
 from tasks.checkpoint import SERVER, Links, round_folder
 from tasks.codec import StoreError, file_digest, load_message, load_server, read_json, save_message, write_json
 from tasks.runfolder import RunFolder
@@ -38,6 +40,8 @@ class Worker:
         try:
             if request["do"] == "train":
                 return self.train(request)
+            if request["do"] == "assign":
+                return self.assign(request)
             return self.evaluate(request)
         except ShoalError as error:
             return {"error": str(error), "kind": type(error).__name__}
@@ -148,6 +152,23 @@ class Worker:
         evaluation = world.evaluation(request["round"], final=request["final"])
         metrics = world.method.evaluate(server, clients, evaluation)
         return {"metrics": {k: float(v) for k, v in metrics.items()}, "seconds": time.perf_counter() - started}
+
+    def assign(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The cluster of every sample under a server state, as arrays; on request how well clusters are separated."""
+        world = self.world(request["run"])
+        server = self.server(Path(request["server"]))
+        clients = WorldClients(world, request["round"], Links.of(request["links"]))
+        evaluation = world.evaluation(request["round"], final=True)
+        found = world.method.assignment(server, clients, evaluation)
+        cluster = found.cluster.cpu().numpy()
+        answer = {"clusters": found.clusters, "cluster": cluster, "confidence": found.confidence.cpu().numpy()}
+        for name in ("centres", "distance"):
+            if (value := getattr(found, name)) is not None:
+                answer[name] = value.cpu().numpy()
+        if request["judge"]:
+            rng = evaluation.streams.numpy("quality.silhouette")
+            answer["silhouette"] = silhouette(found.features.float().cpu().numpy(), cluster, rng)
+        return answer
 
 
 def failure(error: Exception) -> dict[str, Any]:

@@ -14,10 +14,12 @@ import pytest
 
 from methods.base import Clients, Evaluation, Server
 from methods.registry import METHODS
+from tasks.clusters import cluster_facts, keep_clusters
 from tasks.codec import StoreError, read_json
 from tasks.depot import UNUSED_DAYS, Depot, DepotPool, older
 from tasks.pools import open_pool, work
 from tasks.settings import SettingsError
+from tasks.work import Worker
 from tests.tasks.runs import numbers, straight
 from tests.tasks.test_every_method_runs import CASES
 from tests.tasks.test_peers import Ring, _sections
@@ -65,6 +67,10 @@ def test_the_same_bits_where_the_runs_folder_is_not_seen(
     assert len(states) == 1, "earlier server states are of no more use"
     assert not depot.fs.glob(f"{depot.root}/runs/*/back/*")
     assert len(list((tmp_path / "cache").glob("runs/*/rounds/*/server.safetensors"))) == 1
+    assert keep_clusters(run, pool.call)  # for which the state of the round before is sent again
+    assert "assign" in there.seen
+    assert keep_clusters(whole, Worker().handle)
+    assert cluster_facts(run) == cluster_facts(whole)
     pool.close()
     assert not depot.fs.glob(f"{depot.root}/runs/*")
     assert depot.fs.glob(f"{depot.root}/data/*/complete")

@@ -14,7 +14,10 @@ from mlflow import MlflowClient
 
 from flows import places
 from flows.launch import drive, new_run
-from tasks.tracking import sync
+from tasks import tracking
+from tasks.clusters import quality
+from tasks.tracking import client_losses, metric_names, sync
+from tests.tasks.runs import straight
 
 Make = Callable[..., Any]
 ON = {"mlflow": True, "system": False}
@@ -54,8 +57,26 @@ def test_a_run_is_logged_once_with_its_lineage(home: Path, tracked: Any) -> None
         lineage["data"]["digest"][:36],
         lineage["partition"]["digest"][:36],
     }
+    clients = tracked.table("clients")
+    for k in range(3):
+        losses = clients.loc[clients["client"] == k, "loss"].tolist()
+        assert [m.value for m in client.get_metric_history(run_id, f"client/{k}/loss")] == losses
+    judged = {name: client.get_metric_history(run_id, name) for name in quality(tracked)}
+    assert "largest_cluster" in judged
+    assert {n: [(m.step, m.value) for m in found] for n, found in judged.items()} == {
+        name: [(2, value)] for name, value in quality(tracked).items()
+    }
     paths = {artifact.path for artifact in client.list_artifacts(run_id)}
-    assert {"settings.yaml", "report.html", "figures", "checkpoints", "model", "clients.parquet"} <= paths
+    assert {
+        "settings.yaml",
+        "report.html",
+        "figures",
+        "checkpoints",
+        "model",
+        "clients.parquet",
+        "clusters.parquet",
+    } <= paths
+    assert client.list_artifacts(run_id, "figures/clusters")
     assert [a.path for a in client.list_artifacts(run_id, "checkpoints")] == ["checkpoints/round-0002"]
 
 
@@ -87,6 +108,29 @@ def test_out_of_reach_mlflow_never_stops_a_run(home: Path, small: Make, monkeypa
     drive(run)
     history = client_of(home).get_metric_history(run.lineage()["mlflow_run"], "acc")
     assert [m.step for m in history] == [1, 2]
+
+
+def test_losses_of_many_clients_are_told_by_their_spread(
+    home: Path, small: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = straight(small(rounds=2))
+    losses = run.table("clients").query("round == 2")["loss"]
+    assert client_losses(run, [2]) == {2: {f"client/{k}/loss": loss for k, loss in enumerate(losses)}}
+    monkeypatch.setattr(tracking, "CLIENTS", 2)
+    spread = {"min": losses.min(), "median": losses.median(), "max": losses.max()}
+    assert client_losses(run, [2]) == {2: {f"client/{what}/loss": value for what, value in spread.items()}}
+    pooled = straight(small(method={"name": "kmeans"}))
+    assert client_losses(pooled, [1])[1].keys() == {"client/all/loss"}
+
+
+def test_any_client_name_can_name_a_metric(home: Path) -> None:
+    names = metric_names(["Klinik Süd", "a/b", "a_b", "..", "50 % #1", "a.b"])
+    assert names[0] == "Klinik Süd"
+    assert len(set(names)) == len(names)
+    from mlflow.utils.validation import _validate_metric_name
+
+    for name in names:
+        _validate_metric_name(f"client/{name}/loss")
 
 
 def test_report_and_figures_show_the_numbers(home: Path, tracked: Any) -> None:
