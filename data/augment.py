@@ -51,8 +51,9 @@ RECIPES: dict[str, Recipe] = {
     # Glyphs must not be mirrored or cut to pieces.
     "digits": Recipe((0.3, 1.0), 0.0, 15.0, (0.4, 0.4, 0.0, 0.0), 0.8),
     "grey": Recipe((0.3, 1.0), 0.5, 0.0, (0.4, 0.4, 0.0, 0.0), 0.8),
-    # A few pixels a stroke: a crop of a third of the area leaves nothing to tell images apart by.
-    "small": Recipe((0.6, 1.0), 0.0, 10.0, (0.2, 0.2, 0.2, 0.05), 0.8),
+    # Of a few pixels a side: a crop of a tenth of the area leaves nothing to tell images apart by, and no side is known
+    # to be like the other.
+    "small": Recipe((0.3, 1.0), 0.0, 15.0, (0.4, 0.4, 0.4, 0.1), 0.8),
 }
 
 
@@ -60,11 +61,22 @@ RECIPES: dict[str, Recipe] = {
 class AugmentSettings:
     """How views of an image are drawn."""
 
-    recipe: str = setting("auto", "auto (by data set and method), contrastive, strong, digits, grey or none")
+    recipe: str = setting(
+        "auto", "auto (by image size, data set and method), contrastive, strong, digits, grey, small or none"
+    )
     crop_min: float | None = setting(None, "smallest share of the area a crop keeps", gt=0, le=1)
     flip: float | None = setting(None, "probability of a horizontal flip", ge=0, le=1)
     rotate: float | None = setting(None, "largest rotation, degrees", ge=0, le=180)
     blur: float | None = setting(None, "probability of a Gaussian blur", ge=0, le=1)
+
+
+SMALL = 16
+"""Images with sides of at most so many pixels have a recipe of their own, whatever they show."""
+
+
+def is_small(shape: tuple[int, ...]) -> bool:
+    """Whether images of this shape (channels, height, width) are small."""
+    return len(shape) == 3 and max(shape[1:]) <= SMALL
 
 
 def choose_recipe(settings: AugmentSettings, name: str, shape: tuple[int, ...], auto: Recipe | None = None) -> Recipe:
@@ -74,7 +86,7 @@ def choose_recipe(settings: AugmentSettings, name: str, shape: tuple[int, ...], 
         settings: what the user asked for.
         name: of the data set.
         shape: of one image.
-        auto: what the method wants where the user leaves the choice; None: by data set.
+        auto: what the method wants where the user leaves the choice; None: by image size, then by data set.
 
     Raises:
         ValueError: no such recipe.
@@ -85,6 +97,8 @@ def choose_recipe(settings: AugmentSettings, name: str, shape: tuple[int, ...], 
         recipe = RECIPES[settings.recipe]
     elif auto is not None:
         recipe = auto
+    elif is_small(shape):
+        recipe = RECIPES["small"]
     elif name.split("-")[0] in ("mnist", "digits"):
         recipe = RECIPES["digits"]
     else:

@@ -184,7 +184,9 @@ def run_study(
         return simulate_study(study, scale, planned, overrides, watch)
     # A study compares: its models are logged, but none of them is a new version of anything.
     laid_over = merge({"tracking": {"register_as": "none"}}, overrides or {})
-    settings = [make_settings(merge(c.settings.plain(), laid_over)) for c in planned if isinstance(c.settings, Settings)]
+    settings = [
+        make_settings(merge(c.settings.plain(), laid_over)) for c in planned if isinstance(c.settings, Settings)
+    ]
     prepare_needs(study)
     device = resolve_device(settings[0].workers.device)
     runs: list[tuple[Cell, RunFolder]] = []

@@ -81,11 +81,11 @@ def _rows(given: Any) -> Any:
         given = pd.DataFrame(given)
     if isinstance(given, pd.DataFrame | Mapping):
         if COLUMN in given:
-            given = list(np.atleast_1d(given[COLUMN])) if isinstance(given[COLUMN], str) else list(given[COLUMN])
-        elif isinstance(given, pd.DataFrame):
+            given = [given[COLUMN]] if isinstance(given[COLUMN], str | bytes) else list(given[COLUMN])
+        elif isinstance(given, pd.DataFrame) and all(map(pd.api.types.is_numeric_dtype, given.dtypes)):
             given = given.to_numpy()
         else:
-            raise InputError(f"given the keys {', '.join(map(str, given))[:100]}: expected {COLUMN!r}")
+            raise InputError(f"no column {COLUMN!r} in what was sent, but {', '.join(map(str, given))[:100]}")
     if isinstance(given, str | bytes):
         return [given]
     # Text may come as an array of any number of axes, one sample each.

@@ -79,7 +79,17 @@ def test_recipe_by_data_set_and_by_hand():
     assert choose_recipe(AugmentSettings(), "mnist", (1, 28, 28)) == RECIPES["digits"]
     assert choose_recipe(AugmentSettings(), "cifar10", (3, 32, 32)) == RECIPES["contrastive"]
     assert choose_recipe(AugmentSettings(), "fashion-mnist", (1, 28, 28)) == RECIPES["grey"]
+    for name, channels in (("digits", 1), ("my-stamps", 3)):
+        assert choose_recipe(AugmentSettings(), name, (channels, 8, 16)) == RECIPES["small"]
+        assert choose_recipe(AugmentSettings(), name, (channels, 8, 17)) != RECIPES["small"]
+    assert choose_recipe(AugmentSettings(recipe="contrastive"), "digits", (1, 8, 8)) == RECIPES["contrastive"]
     own = choose_recipe(AugmentSettings(recipe="none", flip=0.25), "mnist", (1, 28, 28))
     assert own == Recipe(flip=0.25)
     with pytest.raises(ValueError, match=r"augment\.recipe"):
         choose_recipe(AugmentSettings(recipe="stronger"), "mnist", (1, 28, 28))
+
+
+def test_small_grey_images_are_drawn_as_digits_were():
+    """On grey images the two recipes are one, bit for bit: runs on digits are what they were."""
+    x = images(1)
+    assert torch.equal(augment(x, RECIPES["small"], draw()), augment(x, RECIPES["digits"], draw()))

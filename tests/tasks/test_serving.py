@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from flows.launch import drive, new_run
 from flows.studies import merge
 from tasks.runfolder import RunFolder
 from tasks.served_input import InputError, samples
+from tasks.serving import requirements
 from tasks.settings import SettingsError, make_settings
 from tasks.tracking import sync
 from tests.conftest import SMALL
@@ -100,7 +102,6 @@ def test_arrays_and_encoded_images_give_the_same_in_a_fresh_process(tracked: Run
         "assert len(raw) == 3\n"
         "pd.testing.assert_frame_equal(raw, encoded)\n"
         "assert np.allclose([sum(soft) for soft in raw['soft']], 1, atol=1e-5)\n"
-        "print(sorted({name.split('.')[0] for name in sys.modules}))\n"
     )
     env = {key: value for key, value in os.environ.items() if key not in ("SHOAL_HOME", "PYTHONPATH")}
     done = subprocess.run(
@@ -140,17 +141,18 @@ def test_a_name_of_ones_own_or_none(tracked: RunFolder) -> None:
         make_settings({"tracking": {"register_as": "a/b"}})
 
 
-def test_requirements_are_pinned_to_public_versions(tracked: RunFolder) -> None:
-    folder = mlflow.artifacts.download_artifacts(
-        f"runs:/{tracked.lineage()['mlflow_run']}/model/requirements.txt", tracking_uri=store()
-    )
-    lines = Path(folder).read_text().split()
-    assert any(line.startswith("torch==") for line in lines)
-    for line in lines:
-        name, pinned, number = line.partition("==")
-        assert pinned, line
-        assert "+" not in number, line
-        assert number
+def logged(run: RunFolder) -> Path:
+    """The folder of the run's logged model."""
+    uri = MlflowClient(store()).get_run(run.lineage()["mlflow_run"]).info.artifact_uri
+    return Path(mlflow.artifacts.download_artifacts(f"{uri}/model"))
+
+
+def test_requirements_are_pinned_to_public_versions(tracked: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = (logged(tracked) / "requirements.txt").read_text().split()
+    assert lines == requirements()
+    assert all(re.fullmatch(r"[a-z-]+==[0-9][0-9a-z.]*", line) for line in lines), lines
+    monkeypatch.setattr("tasks.serving.version", lambda name: "2.14.1+cu130")
+    assert "torch==2.14.1" in requirements()
 
 
 def test_the_scoring_server_takes_arrays_and_encoded_images(tracked: RunFolder, server: Any) -> None:
@@ -190,20 +192,16 @@ def test_what_does_not_fit_is_answered_in_a_sentence(tracked: RunFolder, server:
         ({"inputs": []}, "no sample"),
     ):
         answer = server(body)
-        assert answer.status_code == 400, answer.text
+        assert answer.status_code == 400, (said, answer.text)
         assert said in answer.json()["message"]
         assert len(answer.text) < 500, answer.text
 
 
 def test_the_signature_says_what_a_prediction_holds(tracked: RunFolder) -> None:
-    info = mlflow.models.get_model_info(f"{artifacts(tracked)}/model")
-    columns = {column.name: str(column.type) for column in info.signature.outputs}
+    about = mlflow.models.Model.load(logged(tracked))
+    columns = {column.name: str(column.type) for column in about.signature.outputs}
     assert columns == {"cluster": "DataType.long", "soft": "Array(double)", "embedding": "Array(double)"}
-    assert info.metadata["input"].startswith("arrays uint8 (n, 1, 8, 8), or a column 'image' of base64")
-
-
-def artifacts(run: RunFolder) -> str:
-    return str(MlflowClient(store()).get_run(run.lineage()["mlflow_run"]).info.artifact_uri)
+    assert about.metadata["input"].startswith("arrays uint8 (n, 1, 8, 8), or a column 'image' of base64")
 
 
 GREY = DataSpec("own", "image", (1, 4, 6), 2, 10, 0)
