@@ -17,7 +17,7 @@ BATCH = 512
 
 @dataclass(frozen=True)
 class CertainImages:
-    """One cluster: how many training images it has, and the most certain of them, uint8 (m, channels, height, width)."""
+    """One cluster: how many training images it has, and the most certain, uint8 (m, channels, height, width)."""
 
     cluster: int
     size: int
