@@ -66,12 +66,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--json", type=Path, default=NUMBERS)
     parser.add_argument("--table", action="store_true", help="print the table of what is measured")
+    parser.add_argument("--slots", type=int, help="worker slots; by default one per core")
     given = parser.parse_args()
     if given.table:
         print(table(json.loads(given.json.read_text())))
     else:
         warm()
-        print(table(measure(given.seeds, given.json)))
+        print(table(measure(given.seeds, given.json, {"workers": {"slots": given.slots}} if given.slots else None)))
 
 
 if __name__ == "__main__":
