@@ -80,9 +80,8 @@ def server(tracked: RunFolder) -> Iterator[Any]:
     """MLflow's scoring server over the newest model, called without a socket."""
     with pytest.MonkeyPatch.context() as patch:
         before = mlflow.get_tracking_uri()
-        patch.setattr(sys, "path", list(sys.path))
+        patch.setattr(sys, "path", list(sys.path))  # a loaded model puts its code before the project's
         mlflow.set_tracking_uri(store())
-        # The run's own folder: a loaded model puts its code before the project's.
         model = mlflow.pyfunc.load_model(f"models:/{NAME}@champion")
         patch.setenv("_MLFLOW_IS_IN_SERVING_ENVIRONMENT", "true")
         with TestClient(scoring_server.init(model)) as client:
