@@ -191,7 +191,7 @@ def draw(found: list[Found], path: Path) -> Path:
         place = number + 0.7 * groups.index(each.clients)
         acc = each.scores["acc"]
         left.barh(place, acc, color=colours[each.way], height=0.42)
-        left.text(0.0, place - 0.27, LABELS[each.method], va="bottom", fontsize=8)
+        left.text(0.004, place - 0.27, LABELS[each.method], va="bottom", fontsize=8)
         furthest = max(acc, each.scores.get("acc_max", 0.0))
         if "acc_min" in each.scores:
             left.plot([each.scores["acc_min"], furthest], [place, place], color="black", linewidth=1)

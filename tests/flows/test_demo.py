@@ -67,7 +67,7 @@ def test_seeds_that_are_measured_are_not_run_again(home: Path) -> None:
     path = home / "demo.json"
     cell = {"acc": 0.5, "method": "kmeans"}
     ways = {"floor": cell, "alone": {**cell, "method": "single"}, "together": {"acc": 0.75, "method": "fedcc"}}
-    kept = {"0": {clients: ways for clients in demonstration.SAID}}
+    kept = {"0": dict.fromkeys(demonstration.SAID, ways)}
     path.write_text(json.dumps(kept))
     assert measure([0], path) == kept
     shown = table(kept)
