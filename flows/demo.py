@@ -202,9 +202,8 @@ def draw(found: list[Found], path: Path) -> Path:
     left.set_yticks(middles, [SAID[name].replace(" (", "\n(") for name in groups])
     left.tick_params(left=False)
     left.invert_yaxis()
-    left.set(
-        xlim=(0, 1.1), xlabel="ACC, all 1,797 digits (line: from worst to best client)", title="found without labels"
-    )
+    left.set(xlim=(0, 1.1), title="found without labels")
+    left.set_xlabel("ACC, all 1,797 digits (line: worst to best client)", fontsize=9)
     left.spines[["top", "right"]].set_visible(False)
     shown = next(each for each in found if each.clients == "alike" and each.way == "together")
     draw_rows(right, certain_images(RunFolder(Path(shown.result["run"])), SHOWN), SHOWN)
