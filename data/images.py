@@ -6,6 +6,7 @@ import warnings
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -49,8 +50,8 @@ def image_files(folder: Path) -> list[Path]:
     )
 
 
-def decode(path: Path) -> np.ndarray:
-    """One image as uint8: (height, width) where it is grey, else (height, width, 3).
+def decode(path: Path | BinaryIO) -> np.ndarray:
+    """One image, of a file or of bytes in memory, as uint8: (height, width) where it is grey, else (height, width, 3).
 
     Orientation tags are applied, an alpha channel is dropped, of an animation the first frame is taken. 16-bit grey is
     divided by 257, floating-point grey must lie in [0, 1] and is multiplied by 255.

@@ -354,7 +354,7 @@ def doctor(as_json: Json = False) -> None:
 
 @app.command(hidden=True)
 def demo() -> None:
-    """FedPNP, FedCC and K-means on the digits that ship with scikit-learn: what `make demo` runs."""
+    """What five clients find together in scikit-learn's digits, and alone: what `make demo` runs."""
     from flows.demo import demo as start
 
     start(out, err)

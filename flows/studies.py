@@ -182,9 +182,11 @@ def run_study(
     planned = cells(study, scale, seeds, rows, columns)
     if "simulate" in study:
         return simulate_study(study, scale, planned, overrides, watch)
-    settings = [c.settings for c in planned if isinstance(c.settings, Settings)]
-    if overrides:
-        settings = [make_settings(merge(s.plain(), overrides)) for s in settings]
+    # A study compares: its models are logged, but none of them is a new version of anything.
+    laid_over = merge({"tracking": {"register_as": "none"}}, overrides or {})
+    settings = [
+        make_settings(merge(c.settings.plain(), laid_over)) for c in planned if isinstance(c.settings, Settings)
+    ]
     prepare_needs(study)
     device = resolve_device(settings[0].workers.device)
     runs: list[tuple[Cell, RunFolder]] = []

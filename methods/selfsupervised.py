@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from data.augment import RECIPES, Recipe, two_views
+from data.augment import RECIPES, Recipe, is_small, two_views
 from data.setting import setting
 from methods.averaging import average
 from methods.base import (
@@ -71,8 +71,9 @@ class SelfSupervised(Method):
         return cast(ProjectionNet, seeded(self.build, self.context, drawn=self.drawn))
 
     def recipe(self) -> Recipe:
-        """SimCLR's full strength on colour images, the data set's own on grey ones."""
-        return view_recipe(self.context, RECIPES["strong"] if self.context.spec.shape[0] == 3 else None)
+        """SimCLR's full strength on colour images that are not small, the data set's own on others."""
+        shape = self.context.spec.shape
+        return view_recipe(self.context, RECIPES["strong"] if shape[0] == 3 and not is_small(shape) else None)
 
     def init_server(self, federation: Federation) -> Server:
         """The initial weights."""

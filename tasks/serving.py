@@ -10,31 +10,46 @@ import shutil
 import tempfile
 import warnings
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from mlflow.pyfunc import PythonModel
 
-from data.prepared import DTYPES, DataSpec
+from data.prepared import DataSpec
 from methods.base import Context, MethodError, Prediction
 from methods.registry import METHODS
 from tasks.checkpoint import SERVER, newest_valid, round_folder
 from tasks.codec import load_server
 from tasks.runfolder import RunFolder
+from tasks.served_input import samples, takes
 from tasks.settings import make_settings
 from tasks.world import World
 
 ROOMS = ("data", "models", "methods", "tasks")
-NEEDS = ("torch", "torchvision", "numpy", "pandas", "scipy", "scikit-learn", "safetensors", "pydantic", "pyyaml")
+NEEDS = (
+    "mlflow",
+    "torch",
+    "torchvision",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "pillow",
+    "scipy",
+    "scikit-learn",
+    "safetensors",
+    "pydantic",
+    "pyyaml",
+)
+"""What the carried code imports to load and to predict."""
 
 
 class FederatedModel(PythonModel):
     """A trained server state as a pyfunc.
 
-    Input: an array (n, *shape) of the set's stored dtype (images: uint8, channels first), or nested lists of it.
+    Input: samples as they are stored, or images as base64 strings (`tasks.served_input.samples`).
     Output: a frame with `cluster` (int), `soft` (list of c floats) and `embedding` (list of d floats).
     """
 
@@ -42,13 +57,11 @@ class FederatedModel(PythonModel):
         """Read settings, data manifest and server state from the logged files."""
         about = json.loads(Path(context.artifacts["model"]).read_text())
         settings = make_settings(about["settings"])
-        spec = DataSpec(**{**about["spec"], "shape": tuple(about["spec"]["shape"])})
-        self.shape = spec.shape
-        self.kind = spec.kind
+        self.spec = DataSpec(**{**about["spec"], "shape": tuple(about["spec"]["shape"])})
         method = METHODS[settings.method.name](
             settings.dataclass("method"),
             Context(
-                spec,
+                self.spec,
                 settings.dataclass("model"),
                 settings.dataclass("local"),
                 settings.dataclass("augment"),
@@ -59,12 +72,14 @@ class FederatedModel(PythonModel):
 
     # Without annotations: MLflow would read them as a schema, and the signature says it better.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
-        """Cluster, soft assignment and embedding of each image.
+        """Cluster, soft assignment and embedding of each sample.
 
         Raises:
-            ValueError: the images have another shape than the model was trained on.
+            InputError: the input is not samples of the kind and shape that the model was trained on.
         """
-        x = self.tensor(model_input)
+        x = torch.from_numpy(samples(model_input, self.spec).astype("float32"))
+        if self.spec.kind == "image":
+            x = x / 255
         parts = [self.predictor(part) for part in x.split(512)]
         found = Prediction(*(torch.cat(p).cpu() for p in zip(*parts, strict=True)))
         columns = {
@@ -73,18 +88,6 @@ class FederatedModel(PythonModel):
             "embedding": found.embedding.float().tolist(),
         }
         return pd.DataFrame(columns)
-
-    def tensor(self, given: Any) -> torch.Tensor:
-        """The input as float32 (n, *shape), images in [0, 1]."""
-        array = np.asarray(given.to_numpy() if isinstance(given, pd.DataFrame) else given)
-        if array.dtype == object:
-            array = np.stack([np.asarray(list(row), dtype=np.float64).reshape(-1) for row in array])
-        size = int(np.prod(self.shape))
-        count = len(array) if array.ndim else 0
-        if not count or array.size != count * size:
-            raise ValueError(f"expected samples of shape {self.shape} each, given an array of shape {array.shape}")
-        x = torch.from_numpy(array.astype(np.float32).reshape(count, *self.shape))
-        return x / 255 if self.kind == "image" else x
 
 
 def log_final_model(run: RunFolder, client: Any, run_id: str, uri: str) -> bool:
@@ -99,9 +102,7 @@ def log_final_model(run: RunFolder, client: Any, run_id: str, uri: str) -> bool:
     Returns:
         False where the method's server holds no model.
     """
-    from mlflow.models import ModelSignature
     from mlflow.pyfunc import save_model
-    from mlflow.types import Schema, TensorSpec
 
     checkpoint = newest_valid(run)
     world = World(run)
@@ -114,11 +115,10 @@ def log_final_model(run: RunFolder, client: Any, run_id: str, uri: str) -> bool:
         return False
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        about = {"settings": run.settings().plain(), "spec": asdict(world.prepared.spec)}
+        spec = world.prepared.spec
+        about = {"settings": run.settings().plain(), "spec": asdict(spec)}
         (folder / "model.json").write_text(json.dumps(about))
         server = round_folder(run, checkpoint.server.round) / SERVER
-        spec = world.prepared.spec
-        takes = Schema([TensorSpec(np.dtype(DTYPES[spec.kind]), (-1, *spec.shape))])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # advice on examples and annotations; the signature is given
             save_model(
@@ -126,11 +126,33 @@ def log_final_model(run: RunFolder, client: Any, run_id: str, uri: str) -> bool:
                 python_model=str(Path(__file__).with_name("served.py")),  # from code: nothing is pickled
                 artifacts={"model": str(folder / "model.json"), "server": str(server)},
                 code_paths=[str(path) for path in copy_code(folder / "code")],
-                pip_requirements=["mlflow", *NEEDS],
-                signature=ModelSignature(inputs=takes),
+                pip_requirements=requirements(),
+                signature=answers(),
+                metadata={"input": takes(spec), "shoal_run": run.name},
             )
         client.log_artifacts(run_id, str(folder / "model"), "model")
     return True
+
+
+def answers() -> Any:
+    """The signature: what a prediction holds.
+
+    It leaves the input open. MLflow knows no schema that admits both arrays and columns of text, and answers what does
+    not fit its schema with all the values that were sent; `samples` says in one sentence what is wrong.
+    """
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, DataType, Schema
+    from mlflow.types.schema import Array
+
+    many = Array(DataType.double)
+    return ModelSignature(
+        outputs=Schema([ColSpec(DataType.long, "cluster"), ColSpec(many, "soft"), ColSpec(many, "embedding")])
+    )
+
+
+def requirements() -> list[str]:
+    """The installed versions, pinned, without a build's local part (+cu130): an index knows only the public one."""
+    return [f"{name}=={version(name).split('+')[0]}" for name in NEEDS]
 
 
 def copy_code(target: Path) -> list[Path]:

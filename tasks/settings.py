@@ -151,6 +151,12 @@ class TrackingSection(Section):
     experiment: str = Field("shoal", description="MLflow experiment")
     checkpoints: Literal["final", "all", "none"] = Field("final", description="server states logged as artifacts")
     model: bool = Field(True, description="log the final model as a pyfunc")
+    register_as: str = Field(
+        "auto",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        description="name of the final model in MLflow's registry; auto: shoal-METHOD-DATA; none: not registered",
+    )
+    champion: bool = Field(False, description="the alias champion moves to this run's model; else it stays, once given")
     system: bool = Field(True, description="log system metrics")
     prefect: Literal["auto", "on", "off"] = Field("auto", description="auto: where a Prefect server answers")
 

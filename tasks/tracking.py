@@ -26,6 +26,7 @@ from data.partition.table import load_partition
 from methods.registry import METHODS
 from tasks.checkpoint import SERVER, round_folder, rounds_done
 from tasks.clusters import CENTRES, FACTS, TABLE, client_names, cluster_facts
+from tasks.model_registry import register
 from tasks.runfolder import RunFolder
 from tasks.settings import Settings, flatten
 
@@ -129,7 +130,7 @@ def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHE
         run: the run's folder.
         settings: of the run.
         store: folder of the embedded store.
-        status: of the MLflow run; at FINISHED also checkpoints and the final model are logged.
+        status: of the MLflow run; at FINISHED also the final model is logged and registered.
 
     Returns:
         The MLflow run's id, which is also kept in the run's lineage.
@@ -157,6 +158,8 @@ def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHE
                 from tasks.serving import log_final_model
 
             log_final_model(run, client, run_id, uri)
+        if status == "FINISHED":
+            register(run, settings, client, run_id)
     if status == "RUNNING":
         client.update_run(run_id, status=status)
     else:

@@ -79,7 +79,19 @@ def test_recipe_by_data_set_and_by_hand():
     assert choose_recipe(AugmentSettings(), "mnist", (1, 28, 28)) == RECIPES["digits"]
     assert choose_recipe(AugmentSettings(), "cifar10", (3, 32, 32)) == RECIPES["contrastive"]
     assert choose_recipe(AugmentSettings(), "fashion-mnist", (1, 28, 28)) == RECIPES["grey"]
+    for name, channels in (("digits", 1), ("my-stamps", 3)):
+        assert choose_recipe(AugmentSettings(), name, (channels, 8, 16)) == RECIPES["small"]
+        assert choose_recipe(AugmentSettings(), name, (channels, 8, 17)) != RECIPES["small"]
+    assert choose_recipe(AugmentSettings(recipe="contrastive"), "digits", (1, 8, 8)) == RECIPES["contrastive"]
     own = choose_recipe(AugmentSettings(recipe="none", flip=0.25), "mnist", (1, 28, 28))
     assert own == Recipe(flip=0.25)
     with pytest.raises(ValueError, match=r"augment\.recipe"):
         choose_recipe(AugmentSettings(recipe="stronger"), "mnist", (1, 28, 28))
+
+
+def test_a_named_recipe_of_digits_is_what_it_was():
+    """Only what `auto` gives small images has changed."""
+    before = Recipe((0.3, 1.0), 0.0, 15.0, (0.4, 0.4, 0.0, 0.0), 0.8)
+    assert choose_recipe(AugmentSettings(recipe="digits"), "digits", (1, 8, 8)) == before
+    assert choose_recipe(AugmentSettings(), "mnist", (1, 28, 28)) == before
+    assert choose_recipe(AugmentSettings(), "digits", (1, 8, 8)).crop[0] > before.crop[0]
