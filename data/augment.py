@@ -62,7 +62,9 @@ RECIPES: dict[str, Recipe] = {
 class AugmentSettings:
     """How views of an image are drawn."""
 
-    recipe: str = setting("auto", "what is drawn for a view; auto: by image size, data set and method", choices=("auto", *RECIPES))
+    recipe: str = setting(
+        "auto", "what is drawn for a view; auto: by image size, data set and method", choices=("auto", *RECIPES)
+    )
     crop_min: float | None = setting(None, "smallest share of the area a crop keeps", gt=0, le=1)
     flip: float | None = setting(None, "probability of a horizontal flip", ge=0, le=1)
     rotate: float | None = setting(None, "largest rotation, degrees", ge=0, le=180)
