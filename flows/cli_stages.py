@@ -82,7 +82,7 @@ def partition(params: Params = Path("params.yaml")) -> None:
 @app.command()
 def federate(params: Params = Path("params.yaml")) -> None:
     """Run the federation, or go on with an unfinished one of the same settings; keep its final state."""
-    from flows.cli import carry_out
+    from flows.console import carry_out
     from flows.launch import find_like, new_run
     from tasks.checkpoint import newest_valid
     from tasks.codec import StoreError, write_json

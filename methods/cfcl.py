@@ -10,7 +10,6 @@ which is next. Where this departs from the paper: docs/methods.md.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -40,6 +39,7 @@ from methods.base import (
     Tensors,
     Update,
 )
+from methods.cfcl_links import check_failed, live_links
 from methods.cfcl_losses import local_loss
 from methods.cfcl_memory import NOBODY, at_hand, consented, drawn_negatives, label_counts, only, package, read_inbox
 from methods.evaluation import embed_with, evaluate_features, features_only, quick_probe
@@ -110,11 +110,7 @@ class CFCL(Method):
         self.loss = local_loss(settings.loss, settings.margin, settings.tau)
         if settings.negatives == "pulled" and settings.loss != "triplet":
             raise MethodError(f"method.negatives: pulled is for the triplet loss, and method.loss is {settings.loss}")
-        for link in settings.failed:
-            if not 2 <= len(link) <= 4:
-                raise MethodError(
-                    f"method.failed names {list(link)}: expected [i, j], [i, j, from] or [i, j, from, to]"
-                )
+        check_failed(settings.failed)
 
     @property
     def needs_clusters(self) -> bool:
@@ -165,20 +161,11 @@ class CFCL(Method):
             return "train"
         return "push" if self.settings.selection == "cfcl" else "pull"
 
-    def live(self, edges: list[list[int]], step: int) -> list[list[int]]:
-        """The links that carry something at a local step."""
-        dead = set()
-        for i, j, *when in self.settings.failed:
-            start, end = when[0] if when else 0, when[1] if len(when) > 1 else math.inf
-            if start <= step < end:
-                dead.add((min(i, j), max(i, j)))
-        return [edge for edge in edges if tuple(edge) not in dead]
-
     def broadcast(self, server: Server, client: int) -> Message:
         """What to do; the average, to whom has not had it yet."""
         f = server.facts
         facts: dict[str, Any] = {k: f[k] for k in ("step", "next", "averagings")}
-        facts["near"] = neighbours(f["clients"], self.live(f["edges"], f["step"]))[client]
+        facts["near"] = neighbours(f["clients"], live_links(f["edges"], self.settings.failed, f["step"]))[client]
         if f["next"] == "train":
             facts["steps"] = self.stretch(f["step"])
         return Message({"weights": server.tensors["weights"]} if client in f["behind"] else {}, facts)
@@ -363,7 +350,7 @@ class CFCL(Method):
             facts["averagings"] += 1
         if facts["next"] == "train":
             facts["step"] += self.stretch(facts["step"])
-        exchanging = s.selection != "none" and bool(self.live(facts["edges"], facts["step"]))
+        exchanging = s.selection != "none" and bool(live_links(facts["edges"], s.failed, facts["step"]))
         facts["next"] = plan(facts["step"], s.steps, s.tau_p, facts["next"] == "pull", exchanging)
         return server.next(tensors, facts, finished=facts["next"] == "end")
 

@@ -5,7 +5,7 @@ import pytest
 
 from data.prepared import open_prepared
 from flows import studies
-from flows.cli import show_study
+from flows.console import show_study
 from flows.studies import StudyError, cells, check, function, load_study, merge, run_study, study_names
 
 
