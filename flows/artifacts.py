@@ -80,9 +80,10 @@ def result_artifacts(folder: RunFolder) -> None:
     rows += [{"what": f"bytes {way}", "value": f"{count:,}"} for way, count in result["bytes"].items()]
     rows += [{"what": "MLflow run", "value": str(result["mlflow_run"])}, {"what": "folder", "value": result["run"]}]
     with contextlib.suppress(Exception):  # Prefect is out of reach: the run's folder has everything
-        create_table_artifact(table=rows, description=f"{folder.name}; MLflow run {result['mlflow_run']}")
+        shown = f"[in MLflow]({page})" if page else f"MLflow run {result['mlflow_run']}"
+        create_table_artifact(table=rows, description=f"{folder.name}; {shown}")
         if page is not None:
-            create_link_artifact(link=page, link_text=f"{folder.name} in MLflow", description=f"[MLflow run]({page})")
+            create_link_artifact(link=page, link_text=f"{folder.name} in MLflow", description="the run in MLflow")
 
 
 def mlflow_page(folder: RunFolder) -> str | None:
