@@ -97,7 +97,10 @@ def store_batch(name: str, store: Path, batch: Batch, test: float, seed: int, on
         before = (onto.train_x, onto.train_y, onto.test_x, onto.test_y)
         arrays = {key: _joined(a, b) for (key, b), a in zip(arrays.items(), before, strict=True)}
         extra = {**onto.manifest.extra, **extra}
-        extra |= {key: [*onto.manifest.extra.get(key, []), *batch.extra.get(key, [])] for key in LISTS if key in extra}
+        for key in LISTS:
+            if key in extra:
+                said = onto.manifest.extra.get(key, [])
+                extra[key] = [*said, *(entry for entry in batch.extra.get(key, []) if entry not in said)]
         source = f"{onto.manifest.source}; then {batch.source}"
         if licence == onto.manifest.licence or licence == "not stated":
             licence = onto.manifest.licence

@@ -7,8 +7,10 @@ depth=0
 while [ "$depth" -lt 6 ] && [ "${pid:-0}" -gt 1 ]; do
     if [ -r "/proc/$pid/cmdline" ]; then
         program=$(tr '\0' '\n' < "/proc/$pid/cmdline" | head -n 1)
+        parent=$(sed -n 's/^PPid:[[:space:]]*//p' "/proc/$pid/status")
     else
         program=$(ps -o args= -p "$pid" | cut -d ' ' -f 1)
+        parent=$(ps -o ppid= -p "$pid" | tr -d ' ')
     fi
     case $program in
         /*) ;;
@@ -17,7 +19,7 @@ while [ "$depth" -lt 6 ] && [ "${pid:-0}" -gt 1 ]; do
     case $program in
         */python*) [ -x "${program%/*}/shoal" ] && exec "${program%/*}/shoal" stage "$@" ;;
     esac
-    pid=$(ps -o ppid= -p "$pid" | tr -d ' ')
+    pid=$parent
     depth=$((depth + 1))
 done
 [ -x .venv/bin/shoal ] && exec .venv/bin/shoal stage "$@"

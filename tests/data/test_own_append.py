@@ -105,7 +105,11 @@ def test_what_does_not_fit_is_refused_and_the_set_stays(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"'photos' holds images: rows of a table cannot be appended"):
         add_table(tmp_path / "t.csv", "photos", store, append=True)
     assert open_prepared(first.folder, verify=True).manifest == first.manifest
-    resized = add_folder(tmp_path / "large", "photos", store, append=True, on_odd="resize")
+    (tmp_path / "large" / "b" / "broken.png").write_text("no")
+    add_folder(tmp_path / "large", "photos", store, append=True, on_odd="resize", on_bad="skip")
+    fill(tmp_path / "large", "b", range(60, 61))
+    resized = add_folder(tmp_path / "large", "photos", store, append=True, on_odd="resize", on_bad="skip")
+    assert [path for path, _ in resized.manifest.extra["skipped"]] == ["b/broken.png"]
     assert resized.manifest.extra["resized"] == [[f"b/{v}.png", "resized from 6x6 to 4x4"] for v in range(50, 53)]
 
 
