@@ -112,9 +112,8 @@ class CFCL(Method):
             raise MethodError(f"method.negatives: pulled is for the triplet loss, and method.loss is {settings.loss}")
         for link in settings.failed:
             if not 2 <= len(link) <= 4:
-                raise MethodError(
-                    f"method.failed names {list(link)}: expected [i, j], [i, j, from] or [i, j, from, to]"
-                )
+                expected = "expected [i, j], [i, j, from] or [i, j, from, to]"
+                raise MethodError(f"method.failed names {list(link)}: {expected}")
 
     @property
     def needs_clusters(self) -> bool:
@@ -123,11 +122,9 @@ class CFCL(Method):
 
     def network(self) -> nn.Module:
         """A fresh network with the run's initial weights."""
-        c = self.context
+        c, encoder = self.context, self.context.model.encoder
         clusters = c.clusters if self.needs_clusters else 0
-        return seeded(
-            lambda: self.loss.build(build_encoder(c.model.encoder, c.spec.shape), clusters), c, drawn=self.drawn
-        )
+        return seeded(lambda: self.loss.build(build_encoder(encoder, c.spec.shape), clusters), c, drawn=self.drawn)
 
     def recipe(self) -> Recipe:
         """Resized crop of at least half, flip, Gaussian blur."""
