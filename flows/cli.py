@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import importlib
 import json
 import os
 import signal
@@ -18,24 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from data.errors import ShoalError
+from flows.cli_groups import Commands
 from flows.console import carry_out, err, out, results_table, show_result, show_study
-
-GROUPS = {"data": "flows.cli_data", "stage": "flows.cli_stages"}
-"""Modules of the groups of commands. They are imported when one of theirs is called: help must not wait for torch."""
-
-
-class Commands(typer.core.TyperGroup):
-    """All commands; groups are listed by their names alone until one is called."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that the words name, its group imported where it is in one."""
-        if args and args[0] in GROUPS:
-            shown = self.commands[args[0]]
-            found = typer.main.get_group(importlib.import_module(GROUPS[args[0]]).app)
-            found.name, found.help = shown.name, shown.help
-            self.commands[args[0]] = found
-        return super().resolve_command(ctx, args)
-
 
 app = typer.Typer(
     cls=Commands,

@@ -119,11 +119,9 @@ class CFCL(Method):
 
     def network(self) -> nn.Module:
         """A fresh network with the run's initial weights."""
-        c = self.context
+        c, encoder = self.context, self.context.model.encoder
         clusters = c.clusters if self.needs_clusters else 0
-        return seeded(
-            lambda: self.loss.build(build_encoder(c.model.encoder, c.spec.shape), clusters), c, drawn=self.drawn
-        )
+        return seeded(lambda: self.loss.build(build_encoder(encoder, c.spec.shape), clusters), c, drawn=self.drawn)
 
     def recipe(self) -> Recipe:
         """Resized crop of at least half, flip, Gaussian blur."""
