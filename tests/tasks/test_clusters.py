@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from rich.console import Console
 
 from data.errors import DataError
 from data.own import add_folder, add_table
@@ -332,6 +334,22 @@ def test_what_was_trained_on_is_predicted_as_the_table_says(own: Path, small: Ma
     assert (run.path / CENTRES).exists() == (method != "fedcc")
     for column in columns:
         assert found[column].to_numpy() == pytest.approx(known[column].to_numpy(), abs=1e-4)
+
+
+def test_what_the_command_shows(home: Path, planted: RunFolder) -> None:
+    from flows.cli_predict import predict_command
+
+    write_new(home / "new", each=12)
+    out, err = Console(file=io.StringIO(), width=100), Console(file=io.StringIO(), width=100)
+    predict_command(out, err, planted.name, home / "new", None, None, "as-set", False)
+    shown = out.file.getvalue()
+    assert "below/dark-new1.png" in shown
+    assert "and 6 more; --out FILE" in shown
+    assert "36 samples" in shown
+    assert not err.file.getvalue()
+    for table, sheet in ((Path("found.xlsx"), None), (None, Path("found.jpg"))):
+        with pytest.raises(DataError, match="expected a name that ends in"):
+            predict_command(out, err, "no such run", home / "new", table, sheet, "as-set", False)
 
 
 def test_tables_are_read_by_the_names_of_their_columns(home: Path, small: Make, tmp_path: Path) -> None:
