@@ -120,11 +120,13 @@ def evaluate() -> None:
 @app.command()
 def report() -> None:
     """Write the report of the run."""
+    from tasks.cluster_sheets import draw_cluster_sheets
     from tasks.figures import draw_figures
     from tasks.report import write_report
 
     with kept_run() as run:
         draw_figures(run)
+        draw_cluster_sheets(run)
         shutil.copy(write_report(run), RESULTS / "report.html")
 
 
