@@ -17,7 +17,7 @@ from prefect.artifacts import (
 )
 
 from flows import places
-from tasks.result import run_result
+from tasks.result import run_result, shown_metrics
 from tasks.runfolder import RunFolder
 
 EVERY = 2.0
@@ -76,7 +76,7 @@ def result_artifacts(folder: RunFolder) -> None:
     """The result of a run as a table, and a link to its MLflow run, on the page of the flow run that asks."""
     result = run_result(folder)
     page = mlflow_page(folder)
-    rows = [{"what": name, "value": f"{value:.4f}"} for name, value in result["metrics"].items()]
+    rows = [{"what": name, "value": f"{value:.4f}"} for name, value in shown_metrics(result).items()]
     rows += [{"what": f"bytes {way}", "value": f"{count:,}"} for way, count in result["bytes"].items()]
     rows += [{"what": "MLflow run", "value": str(result["mlflow_run"])}, {"what": "folder", "value": result["run"]}]
     with contextlib.suppress(Exception):  # Prefect is out of reach: the run's folder has everything

@@ -108,10 +108,12 @@ def federate(params: Params = Path("params.yaml")) -> None:
 @app.command()
 def evaluate() -> None:
     """Judge the final state again; write metrics.json and the curves."""
+    from tasks.clusters import quality
     from tasks.evaluate import evaluate_state
 
     with kept_run() as run:
-        (RESULTS / "metrics.json").write_text(json.dumps(evaluate_state(run), indent=1, sort_keys=True) + "\n")
+        found = {**evaluate_state(run), **quality(run)}
+        (RESULTS / "metrics.json").write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
         rounds = run.table("rounds")
     # A score that the method or a set without labels does not have is an empty column: plots ask for columns by name.
     rounds.reindex(columns=["round", *CURVES]).to_csv(RESULTS / "curves.csv", index=False)
