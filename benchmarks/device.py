@@ -22,10 +22,10 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.meter import seconds
+from core.streams import Streams
 from data.augment import AugmentSettings, normalise
 from data.partition.table import Transformation
 from data.prepared import Manifest, open_prepared, write_prepared
-from data.streams import Streams
 from data.view import DeviceData, Samples
 from methods.base import Client, Context, Federation, LocalSettings, Message, ModelSettings
 from methods.registry import METHODS

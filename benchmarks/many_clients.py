@@ -39,10 +39,10 @@ def one(clients: int, samples: int, chosen: int, rounds: int) -> dict[str, Any]:
     from benchmarks.meter import Peak
     from data.prepare import store_folder
     from data.prepared import Manifest, write_prepared
-    from flows import places
-    from flows.launch import drive, new_run
-    from tasks.runfolder import RunFolder
-    from tasks.settings import make_settings
+    from engine import places
+    from engine.run_folder import RunFolder
+    from engine.settings import make_settings
+    from tasks.launch import drive, new_run
 
     rng = np.random.default_rng(0)
     x = rng.integers(0, 256, (clients * samples, 1, 8, 8), dtype=np.uint8)

@@ -16,7 +16,7 @@ from unittest import mock
 import torch
 
 from benchmarks.steps import BATCH, SAMPLES, images, setting
-from methods import fedpnp
+from methods.fedpnp.fedpnp import fedpnp
 
 
 @contextlib.contextmanager

@@ -22,17 +22,18 @@ from torch import Tensor, nn
 
 from benchmarks.meter import seconds
 from benchmarks.peers import versions
+from core.streams import Streams
 from data.augment import AugmentSettings, normalise, two_views
 from data.partition.table import Transformation
 from data.prepared import Manifest, open_prepared, write_prepared
-from data.streams import Streams
 from data.view import DeviceData, Samples
 from methods.base import Client, Context, Federation, LocalSettings, Message, ModelSettings
-from methods.contrastive import cluster_contrastive, contrastive
-from methods.fedpnp import past_negatives
-from methods.local import view_recipe
+from methods.fedpnp.fedpnp import past_negatives
+from methods.losses.align_uniform import align_loss, uniform_loss
+from methods.losses.contrastive import cluster_contrastive, contrastive
 from methods.registry import METHODS
-from methods.ssd_losses import align_loss, distill_loss, dsr_loss, uniform_loss
+from methods.ssd.losses import distill_loss, dsr_loss
+from methods.training.local import view_recipe
 
 SAMPLES, BATCH = 1280, 128
 

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from data.streams import Streams
+from core.streams import Streams
 from models.plain import McMahanConv
 
 SEED = 0

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from data.setting import setting
+from core.setting import setting
 
 
 @dataclass(frozen=True)

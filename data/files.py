@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from data.errors import DataError
+from core.errors import DataError
 from data.sources import Layout, RawFile, verify
 
 IDX_FILES = (

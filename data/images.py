@@ -11,7 +11,7 @@ from typing import BinaryIO
 import numpy as np
 from PIL import Image, ImageOps
 
-from data.errors import DataError
+from core.errors import DataError
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm", ".pnm"})
 

@@ -13,8 +13,8 @@ from typing import get_args
 
 import numpy as np
 
+from core.errors import DataError
 from data.choices import OnBad, OnOdd
-from data.errors import DataError
 from data.images import (
     Picture,
     Rejected,

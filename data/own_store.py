@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from data.errors import DataError
+from core.errors import DataError
+from core.streams import Streams
 from data.prepare import own_folder
 from data.prepared import Kind, Manifest, Prepared, open_prepared, write_prepared
 from data.sample_files import DIGEST, FILES, files_table, sample_files
-from data.streams import Streams
 
 LISTS = ("skipped", "resized", "adapted")
 """What the manifest's `extra` says of single files, as pairs of path and reason; appending lengthens these."""

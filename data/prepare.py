@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from data.errors import DataError
+from core.errors import DataError
 from data.prepared import Manifest, Prepared, open_prepared, read_manifest, write_prepared
 from data.sets import SETS, DataSet, Request
 

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from data.errors import DataError
+from core.errors import DataError
 
 Kind = Literal["image", "vector", "text"]
 DTYPES: dict[str, str] = {"image": "uint8", "vector": "float32", "text": "int32"}

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from data.errors import DataError
+from core.errors import DataError
 
 CIFAR_SHAPE = (3, 32, 32)
 _CIFAR_PIXELS = 3 * 32 * 32

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from data.errors import DataError
+from core.errors import DataError
 from data.prepared import Prepared
 
 if TYPE_CHECKING:

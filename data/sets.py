@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from core.errors import DataError
+from core.streams import stream_seed
 from data import files, readers, synthetic
-from data.errors import DataError
 from data.prepared import Kind
 from data.sources import Layout, Raw, find
-from data.streams import stream_seed
 from data.text import build_vocabulary, encode, tokenise
 
 Arrays = dict[str, np.ndarray | None]

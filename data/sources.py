@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
-from data.errors import DataError
+from core.errors import DataError
 from data.readers import unpack
 
 MIRROR_VARIABLE = "SHOAL_DATA_MIRROR"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from data.errors import DataError
-from data.streams import Streams
+from core.errors import DataError
+from core.streams import Streams
 
 _REDRAWS = 1000
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from data.errors import DataError
+from core.errors import DataError
 
 _SHOWN = 5
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from data.errors import DataError
+from core.errors import DataError
 
 PAD, UNKNOWN, END = "<pad>", "<unk>", "<eos>"
 SPECIAL = (PAD, UNKNOWN, END)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from data.errors import DataError
+from core.errors import DataError
 
 Edges = tuple[tuple[int, int], ...]
 _REDRAWS = 1000

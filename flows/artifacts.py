@@ -16,9 +16,9 @@ from prefect.artifacts import (
     update_progress_artifact,
 )
 
-from flows import places
-from tasks.result import run_result, shown_metrics
-from tasks.runfolder import RunFolder
+from engine import places
+from engine.run_folder import RunFolder
+from review.result import run_result, shown_metrics
 
 EVERY = 2.0
 """Seconds between updates of the progress artifact, at least."""

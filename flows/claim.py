@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from flows import places
-from flows.launch import new_run, settled
-from tasks.runfolder import FINISHED, RunError, RunFolder
-from tasks.settings import Settings
+from engine import places
+from engine.run_folder import FINISHED, RunError, RunFolder
+from engine.settings import Settings
+from tasks.launch import new_run, settled
 
 BEGAN, ENDED = "pipeline_began", "pipeline_ended"
 """Events of a run that the pipeline works on: between the two, also a run whose rounds are done is unfinished."""

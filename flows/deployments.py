@@ -13,7 +13,7 @@ from typing import Any
 import requests
 import yaml
 
-from data.errors import ShoalError
+from core.errors import ShoalError
 
 POOL = "shoal"
 PATIENCE = 30.0

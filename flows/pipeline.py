@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from flows.quiet import lost, quiet
+from tasks.prefect_environment import lost, quiet
 
 quiet()
 
@@ -18,18 +18,18 @@ from prefect.context import TagsContext  # noqa: E402
 from prefect.states import Crashed  # noqa: E402
 from prefect.task_runners import ThreadPoolTaskRunner  # noqa: E402
 
-from data.errors import ShoalError  # noqa: E402
-from flows import places  # noqa: E402
+from core.errors import ShoalError  # noqa: E402
+from engine import places  # noqa: E402
+from engine.evaluate import evaluate_state  # noqa: E402
+from engine.rounds import Observer  # noqa: E402
+from engine.run_folder import FINISHED, RunFolder  # noqa: E402
+from engine.settings import Settings  # noqa: E402
+from engine.worker_processes import warm  # noqa: E402
 from flows.artifacts import ProgressArtifact, result_artifacts  # noqa: E402
 from flows.claim import claimed_run  # noqa: E402
-from flows.launch import drive, prepare_data, prepare_partition  # noqa: E402
-from flows.prefect_runner import PrefectRunner  # noqa: E402
-from tasks.engine import Observer  # noqa: E402
-from tasks.evaluate import evaluate_state  # noqa: E402
-from tasks.result import run_result  # noqa: E402
-from tasks.runfolder import FINISHED, RunFolder  # noqa: E402
-from tasks.settings import Settings  # noqa: E402
-from tasks.slots import warm  # noqa: E402
+from review.result import run_result  # noqa: E402
+from tasks.launch import drive, prepare_data, prepare_partition  # noqa: E402
+from tasks.prefect_runner import PrefectRunner  # noqa: E402
 
 THREADS = 64
 
@@ -92,8 +92,8 @@ def evaluate(run: str) -> dict[str, float]:
 @flow(name="report", flow_run_name=_name)
 def report(run: str) -> str:
     """Figures and report.html of a run, and its table as an artifact."""
-    from tasks.figures import draw_figures  # here, as in flows.launch: every command would wait for matplotlib
-    from tasks.report import write_report
+    from review.figures import draw_figures  # here, as in tasks.launch: every command would wait for matplotlib
+    from review.report import write_report
 
     folder = RunFolder.find(run, places.runs())
     draw_figures(folder)

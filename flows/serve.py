@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 import requests
 from rich.console import Console
 
-from data.errors import ShoalError
+from core.errors import ShoalError
 from data.sources import MIRROR_VARIABLE
-from flows import places
+from engine import places
 from flows.deployments import POOL, make_pool, read_project, register
-from flows.quiet import quiet
+from tasks.prefect_environment import quiet
 
 HOST = "127.0.0.1"
 RETRIES = "PREFECT_CLIENT_MAX_RETRIES"
@@ -156,7 +156,7 @@ def experiment_id(page: str) -> str:
             return str(found.json()["experiment"]["experiment_id"])
         about = {"name": EXPERIMENT}
         if urlsplit(page).hostname == HOST:
-            # As tasks.tracking makes it: artifacts lie beside the store.
+            # As review.tracking makes it: artifacts lie beside the store.
             about["artifact_location"] = (places.mlflow_store() / "artifacts" / EXPERIMENT).as_uri()
         made = requests.post(f"{url}/create", json=about, timeout=30)
         made.raise_for_status()

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from methods.base import Assignment, Evaluation, MethodError, Prediction
-from methods.evaluation import all_batches, feature_clusters
+from methods.base import Assignment, Clients, Evaluation, Method, MethodError, Prediction, Server
+from methods.scores.evaluation import all_batches, feature_clusters
 
 ROWS = 4096
 """Samples in one pass when distances to centres are taken."""
@@ -69,7 +69,7 @@ def assign_samples(
 
     Args:
         predict: samples x to clusters, soft assignments (n, c) and embeddings (n, d); where `soft` has no column
-            K-means finds the clusters among the embeddings, as `methods.evaluation.evaluate_features` does.
+            K-means finds the clusters among the embeddings, as `methods.scores.evaluation.evaluate_features` does.
         evaluation: what to work on.
         clusters: c, for K-means.
         centres: (c, d) that define the clusters, so that confidence is a margin.
@@ -97,3 +97,18 @@ def assign_samples(
         return Assignment(cluster, near.confidence, len(centres), features, centres.cpu().float(), near.distance)
     confidence = soft.float().gather(1, cluster[:, None]).squeeze(1).nan_to_num(nan=0.0)
     return Assignment(cluster, confidence, soft.shape[1], features)
+
+
+def assignment_of(method: Method, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
+    """The clusters that a method's `evaluate` judges, sample by sample.
+
+    What the method says itself, else what its predictor says; where that has no clusters (`soft` without a column),
+    those that K-means finds among the embeddings, as `evaluate_features` does.
+
+    Raises:
+        MethodError: no cluster of a sample is defined (see `Method.assignment`), or as `assign_samples`.
+    """
+    own = method.assignment(server, clients, evaluation)
+    if own is not None:
+        return own
+    return assign_samples(method.predictor(server), evaluation, method.context.known_clusters)

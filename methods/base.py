@@ -19,11 +19,11 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from core.errors import ShoalError
+from core.setting import setting
+from core.streams import Streams
 from data.augment import AugmentSettings
-from data.errors import ShoalError
 from data.prepared import DataSpec
-from data.setting import setting
-from data.streams import Streams
 from data.view import DeviceData, Samples
 from models.encoders import ENCODERS
 
@@ -317,7 +317,7 @@ class Method(ABC):
         self.settings = settings
         self.context = context
         self.drawn: dict[str, nn.Module] = {}
-        """Networks with their initial weights, by purpose (see `methods.local.seeded`)."""
+        """Networks with their initial weights, by purpose (see `methods.training.local.seeded`)."""
         if self.needs_clusters:
             _ = context.clusters  # refuses data of which nobody says how many clusters to find
 
@@ -383,16 +383,15 @@ class Method(ABC):
         """
         raise MethodError(f"the server of method {self.name!r} holds no model to predict with")
 
-    def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
+    def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment | None:
         """The clusters that `evaluate` judges, sample by sample: what a run's cluster table shows.
 
-        Here what `predictor` says; where it has no clusters (`soft` without a column), those that K-means finds among
-        its embeddings, as `evaluate_features` does. A method whose clusters depend on who holds a sample says it anew.
+        Returns:
+            None: as `predictor` says (see `methods.assignment.assignment_of`). A method whose clusters depend on who
+            holds a sample, or that has centres of its own, says them here.
 
         Raises:
             MethodError: no cluster of a sample is defined: each client keeps its own model, nobody knows how many
                 clusters there are, or the method learns from labels.
         """
-        from methods.assignment import assign_samples  # here: it is built on this contract
-
-        return assign_samples(self.predictor(server), evaluation, self.context.known_clusters)
+        return None

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from methods.alone import Alone
 from methods.base import Method
-from methods.cfcl import CFCL
-from methods.cfl import CFL
-from methods.clustergan import ClusterGAN
-from methods.fedavg import FedAvg
-from methods.fedbyol import FedBYOL
-from methods.fedbyolcc import FedBYOLCC
-from methods.fedcc import FedCC
-from methods.fedema import FedEMA
-from methods.fedpnp import FedPNP
-from methods.fedsimclr import FedSimCLR
-from methods.ifca import IFCA
-from methods.ifca_flows import IFCAFlows
-from methods.kfed import KFed
-from methods.kmeans import KMeansPixels
-from methods.ncc import NCC
-from methods.single import Single
-from methods.ssd import SSD
-from methods.uifca import UIFCA
+from methods.cfcl.cfcl import CFCL
+from methods.cfl.cfl import CFL
+from methods.cfl.fedavg import FedAvg
+from methods.cfl.ifca import IFCA
+from methods.cfl.local_only import Alone
+from methods.fedpnp.fedbyolcc import FedBYOLCC
+from methods.fedpnp.fedcc import FedCC
+from methods.fedpnp.fedpnp import FedPNP
+from methods.fedpnp.ncc import NCC
+from methods.fedpnp.pixels import KMeansPixels
+from methods.fedpnp.single import Single
+from methods.ssd.fedbyol import FedBYOL
+from methods.ssd.fedema import FedEMA
+from methods.ssd.fedsimclr import FedSimCLR
+from methods.ssd.ssd import SSD
+from methods.uifca.clustergan import ClusterGAN
+from methods.uifca.ifca_flows import IFCAFlows
+from methods.uifca.kfed import KFed
+from methods.uifca.uifca import UIFCA
 
 METHODS: dict[str, type[Method]] = {
     method.name: method

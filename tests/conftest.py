@@ -62,7 +62,7 @@ SMALL: dict[str, Any] = {
 @pytest.fixture
 def small() -> Callable[..., Any]:
     """Makes settings of a run of a few seconds, with changes laid over them."""
-    from flows.studies import merge
-    from tasks.settings import make_settings
+    from engine.merge import merge
+    from engine.settings import make_settings
 
     return lambda **changes: make_settings(merge(SMALL, changes))

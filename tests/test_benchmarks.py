@@ -15,7 +15,7 @@ from benchmarks.peers import table
 from benchmarks.shoal_run import prepare_workload, settings_of
 from benchmarks.workload import Workload
 from data.prepared import open_prepared
-from tasks.settings import make_settings
+from engine.settings import make_settings
 
 TINY = Workload(clients=2, samples=20, batch=10, rounds=2)
 

@@ -1,61 +1,98 @@
-"""Imports point down the stairs, and nothing below `tasks` knows the orchestration."""
+"""Imports point down the stairs, no system knows another, no module is part of a circle: also inside functions."""
 
 from __future__ import annotations
 
 import ast
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.sources import ROOT, packages, sources
+from tests.sources import ROOT, sources
 
-STAIRS = ["flows", "tasks", "methods", "models", "data"]
-MAY = {
-    "data": {"data"},
-    "models": {"models"},
-    "methods": {"methods", "models", "data"},
-    "tasks": {"tasks", "methods", "models", "data"},
-    "flows": {"flows", "tasks", "methods", "models", "data", "studies"},
+BELOW: dict[str, set[str]] = {
+    "core": set(),
+    "data": {"core"},
+    "models": {"core"},
+    "methods": {"models", "data", "core"},
+    "engine": {"methods", "models", "data", "core"},
+    "review": {"engine", "methods", "models", "data", "core"},
+    "tasks": {"review", "engine", "methods", "models", "data", "core"},
+    "flows": {"tasks", "review", "engine", "methods", "models", "data", "core"},
+    "studies": {"tasks", "review", "engine", "methods", "models", "data", "core"},
 }
+BELOW["cli"] = {*BELOW, "cli"} - {"cli"}
+"""What each room may import beside itself."""
+SYSTEMS = {"fedpnp", "cfcl", "uifca", "cfl", "ssd"}
+SHARED = {"losses", "training", "scores"}
 OUTSIDERS = {"prefect", "mlflow", "dvc", "pydantic", "typer"}
+LONGEST = 400
 
 
-def imported(path: Path) -> set[str]:
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+def files(room: str) -> list[Path]:
+    """The modules of a room, as paths from the root."""
+    found = [path.relative_to(ROOT) for path in sources(room)]
+    assert found, room
+    return found
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Every module that a file imports, at its top or inside a function; of `from a import b` also a.b."""
+    for node in ast.walk(ast.parse((ROOT / path).read_text())):
         if isinstance(node, ast.Import):
-            names |= {alias.name.split(".")[0] for alias in node.names}
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            names.add(node.module.split(".")[0])
-    return names
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-@pytest.mark.parametrize("room", STAIRS)
+def module(path: Path) -> str:
+    """The dotted name of a file."""
+    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+
+
+@pytest.mark.parametrize("room", BELOW)
 def test_imports_point_down(room: str) -> None:
-    files = sources(room)
-    assert files
-    for path in files:
-        names = imported(path)
-        assert names & set(STAIRS) <= MAY[room], path
-        if room in ("data", "models", "methods"):
-            assert not names & OUTSIDERS, path
+    for path in files(room):
+        rooms = {name.split(".")[0] for name in imported(path)}
+        assert rooms & BELOW.keys() <= BELOW[room] | {room}, path
+        if room in ("core", "data", "models", "methods"):
+            assert not rooms & OUTSIDERS, path
+        if room == "engine":
+            assert not rooms & {"prefect", "mlflow"}, path
 
 
-def test_no_import_cycles() -> None:
-    graph: dict[str, set[str]] = {}
-    for room in STAIRS:
-        for path in sources(room):
-            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-            graph[name] = set()
-            for node in ast.parse(path.read_text()).body:
-                if isinstance(node, ast.ImportFrom) and node.module:
-                    graph[name] |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+def test_no_system_imports_another() -> None:
+    for path in files("methods"):
+        own = path.parts[1]
+        others = {name.split(".")[1] for name in imported(path) if name.startswith("methods.")} & SYSTEMS
+        if own in SYSTEMS:
+            assert others <= {own}, path
+        elif own in SHARED or own == "base.py":
+            assert not others, path
+
+
+def test_arrows_between_the_folders_of_methods() -> None:
+    arrows = set()
+    for path in files("methods"):
+        if len(path.parts) == 3:
+            for name in imported(path):
+                parts = name.split(".")
+                if parts[0] == "methods" and len(parts) > 2 and parts[1] != path.parts[1]:
+                    arrows.add((path.parts[1], parts[1]))
+    assert len(arrows) < 60, sorted(arrows)
+
+
+def test_no_module_is_part_of_a_circle() -> None:
+    paths = {module(path): path for room in BELOW for path in files(room)}
+    graph = {name: {found for found in imported(path) if found in paths} - {name} for name, path in paths.items()}
     done: set[str] = set()
 
     def visit(name: str, above: tuple[str, ...]) -> None:
-        assert name not in above, " -> ".join((*above, name))
-        if name in graph and name not in done:
-            for below in graph[name] - {name}:
+        assert name not in above, " -> ".join((*above[above.index(name) :], name))
+        if name not in done:
+            for below in sorted(graph[name]):
                 visit(below, (*above, name))
             done.add(name)
 
@@ -63,11 +100,12 @@ def test_no_import_cycles() -> None:
         visit(name, ())
 
 
-def test_mlflow_folder_is_no_package() -> None:
-    """Python would take it for the library. What models were logged with lies deeper, and is not ours."""
-    assert not list((ROOT / "mlflow").glob("*.py"))
+def test_no_file_is_too_long_to_read() -> None:
+    for room in BELOW:
+        for path in files(room):
+            assert len((ROOT / path).read_text().splitlines()) <= LONGEST, path
 
 
-def test_every_folder_of_modules_is_a_package_that_is_installed() -> None:
-    inner = [path.parent for room in STAIRS for path in (ROOT / room).glob("*/__init__.py")]
-    assert {".".join(folder.relative_to(ROOT).parts) for folder in inner} <= set(packages())
+def test_mlflow_folder_holds_no_python_of_ours() -> None:
+    kept = subprocess.run(["git", "ls-files", "mlflow"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not [name for name in kept.stdout.split() if name.endswith(".py")]

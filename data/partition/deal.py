@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from data.errors import PartitionError
+from core.errors import PartitionError
 
 NOBODY = -1
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from data.errors import DataError, PartitionError
+from core.errors import DataError, PartitionError
+from core.streams import Streams
 from data.partition import deal
 from data.partition.schemes import (
     ByColumn,
@@ -20,7 +21,6 @@ from data.partition.schemes import (
 from data.partition.table import Partition
 from data.partition.transform import client_groups, group_transformations, numbered
 from data.prepared import Prepared
-from data.streams import Streams
 
 
 def make_partition(

@@ -13,7 +13,7 @@ import shutil
 from dataclasses import asdict
 from pathlib import Path
 
-from data.errors import PartitionError
+from core.errors import PartitionError
 from data.partition.make import make_partition
 from data.partition.schemes import PartitionSettings
 from data.partition.summary import summary

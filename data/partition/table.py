@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from data.errors import PartitionError
+from core.errors import PartitionError
 
 TRAIN, VALIDATION = "train", "validation"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from data.errors import PartitionError
+from core.errors import PartitionError
 from data.partition.schemes import PartitionSettings
 from data.partition.table import Transformation
 from data.prepared import Manifest

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from data.errors import DataError
+from core.errors import DataError
 from data.own import add_folder, add_table
 from data.prepared import Prepared, open_prepared
 from data.sample_files import sample_files

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.errors import DataError
+from core.errors import DataError
 from data.images import decode
 from data.own import add_folder
 from data.partition.make import make_partition

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from data.errors import DataError
+from core.errors import DataError
 from data.own import add_table
 from data.partition.make import make_partition
 from data.partition.schemes import ByColumn

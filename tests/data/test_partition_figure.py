@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.errors import DataError
+from core.errors import DataError
 from data.partition.make import make_partition
 from data.partition.schemes import IID, ByColumn, LabelsPerClient
-from tasks.contact_sheet import contact_sheet
-from tasks.partition_figure import partition_figure
+from review.contact_sheet import contact_sheet
+from review.partition_figure import partition_figure
 
 
 def drawn(path):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.errors import PartitionError
+from core.errors import PartitionError
 from data.partition.deal import (
     NOBODY,
     deal_dirichlet,

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from data.errors import PartitionError
+from core.errors import PartitionError
 from data.partition import store as store_module
 from data.partition.make import make_partition
 from data.partition.schemes import IID, Dirichlet, Majority

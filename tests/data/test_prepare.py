@@ -12,8 +12,8 @@ from official_formats import (
     write_idx_set,
 )
 
+from core.errors import DataError
 from data import files, sets
-from data.errors import DataError
 from data.files import names_of_lines
 from data.prepare import prepare, prepared_sets, resolve, store_folder
 from data.prepared import open_prepared

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from official_formats import cifar_bytes, csv_bytes, idx_bytes, tiny_images
 
-from data.errors import DataError
+from core.errors import DataError
 from data.readers import cifar_batch, read_ag_news, read_cifar_pickle, read_cifar_records, read_idx, unpack
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from data.errors import DataError
+from core.errors import DataError
 from data.synthetic import gaussian, gaussian_centres, subspace, subspace_bases
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from data.errors import DataError
+from core.errors import DataError
 from data.text import build_vocabulary, decode, encode, tokenise
 
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.errors import DataError
+from core.errors import DataError
 from data.topology import check_edges, connected, neighbours, random_geometric_graph, read_edges
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from data.errors import PartitionError
+from core.errors import PartitionError
 from data.partition.make import make_partition
 from data.partition.schemes import IID, Dirichlet, Majority
 from data.view import DeviceData, all_samples, client_samples

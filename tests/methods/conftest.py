@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from core.streams import Streams
 from data.partition.table import Transformation
 from data.prepared import Manifest, open_prepared, write_prepared
-from data.streams import Streams
 from data.view import DeviceData, Samples
 from methods.base import (
     Client,

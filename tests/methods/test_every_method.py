@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import pytest
 import torch
 
-from data.setting import BOUNDS
+from core.setting import BOUNDS
 from methods.base import ClientError
 from methods.registry import METHODS
 

@@ -1,0 +1,91 @@
+"""What commands share: the two consoles, a run with its progress, and results as tables."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+# A pipe has no width; tables should not be folded to 80 columns there.
+out = Console() if sys.stdout.isatty() else Console(width=140)
+err = Console(stderr=True)
+
+
+def carry_out(folder: Any) -> dict[str, Any]:
+    """Drive a run with progress on standard error, as a Prefect flow where one is wanted."""
+    from review.progress import progress
+    from tasks.launch import drive
+
+    wanted = folder.settings().tracking.prefect
+    with progress(err) as observe:
+        try:
+            if wanted != "off":
+                from tasks.prefect_environment import server_answers
+
+                if wanted == "on" or server_answers():
+                    from flows.pipeline import run_with_prefect
+
+                    return run_with_prefect(folder, observers=[observe])
+            return drive(folder, observers=[observe])
+        except KeyboardInterrupt:
+            err.print(f"interrupted; go on with: shoal run --resume {folder.name}", highlight=False)
+            raise
+
+
+def show_result(result: dict[str, Any]) -> None:
+    """A run's result as a table."""
+    from review.result import shown_metrics
+
+    table = Table("metric", "value", title=f"{result['status']} after {result['rounds']} rounds")
+    for name, value in shown_metrics(result).items():
+        table.add_row(name, f"{value:.4f}")
+    for way, count in result["bytes"].items():
+        table.add_row(f"bytes {way}", f"{count:,}")
+    table.add_row("seconds", f"{result['seconds']:.1f}")
+    out.print(table)
+    out.print(f"run: {result['run']}", highlight=False, soft_wrap=True)
+    out.print(f"report: {result['run']}/report.html", highlight=False, soft_wrap=True)
+    if result["quality"]:
+        out.print(f"clusters: {result['run']}/clusters.parquet", highlight=False, soft_wrap=True)
+
+
+def results_table(results: list[dict[str, Any]], *, brief: bool = False) -> Table:
+    """Runs side by side: method, scores, bytes, seconds; unless `brief` also the run, its data and state."""
+    table = Table(*(() if brief else ("run", "data", "state")), "method", "rounds")
+    known: tuple[str, ...] = ("acc", "purity", "perplexity", "nmi", "ari", "knn", "probe")
+    numbers = [{**r["metrics"], **r.get("quality", {})} for r in results]
+    if not any("acc" in found for found in numbers):  # without labels, what needs none; beside them there is no room
+        known = (*known, "silhouette", "stability")
+    metrics = [m for m in known if any(m in found for found in numbers)]
+    delayed = any("delay" in r for r in results)
+    for name in (*metrics, "MB up", "MB down", "MB d2d", "seconds", *(["delay, s"] if delayed else [])):
+        table.add_column(name, justify="right")
+    for r, own in zip(results, numbers, strict=True):
+        scores = [f"{own[m]:.3f}" if m in own else "" for m in metrics]
+        moved = [f"{r['bytes'][way] / 1e6:.1f}" for way in ("up", "down", "d2d")]
+        last = [f"{r['delay']:.0f}"] if delayed else []
+        about = () if brief else (Path(r["run"]).name, r["data"], r["status"])
+        table.add_row(*about, r["method"], str(r["rounds"]), *scores, *moved, f"{r['seconds']:.0f}", *last)
+    return table
+
+
+def show_study(result: dict[str, Any]) -> None:
+    """A study's table and claims."""
+    out.print(f"[bold]{result['study']}[/] at scale {result['scale']}: {result['about']}", highlight=False)
+    table = Table("row", "column", "metric", "ours", "seeds", "paper")
+    digits = 1 if result["percent"] else 3
+    for row in result["rows"]:
+        paper = "" if row["paper"] is None else f"{row['paper']:.{digits}f}"
+        ours = f"{row['mean']:.{digits}f} ± {row['std']:.{digits}f}"
+        table.add_row(row["row"], row["column"], row["metric"], ours, str(row["seeds"]), paper)
+    out.print(table)
+    for claim in result["claims"]:
+        if claim["value"] is None:
+            out.print(f"[yellow]not measured[/]  {claim['claim']}", highlight=False)
+            continue
+        mark = "[green]holds[/]" if claim["holds"] else "[red]does not hold[/]"
+        out.print(f"{mark}  {claim['claim']} ({claim['value']:+.3f})", highlight=False)
+    out.print(f"tables and figures: {result['folder']}", highlight=False, soft_wrap=True)

@@ -1,0 +1,130 @@
+"""`shoal doctor`: what is installed, which devices, which stores answer, what is wrong and how to mend it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+
+import requests
+import torch
+
+from core.errors import ShoalError
+from data.prepare import prepared_sets
+from engine import places
+from engine.hardware import describe
+from engine.lineage import git_state
+from tasks.prefect_environment import server_answers
+
+# Versions that are known to bite, and what they do.
+CAPS = {
+    "fastapi": ((0, 151), "Prefect's command line fails with newer ones, and from 0.155 every flow"),
+    "sqlalchemy": ((2, 1), "Prefect's schedules silently never fire with newer ones"),
+    "prefect": ((3, 9), "newer ones were not tried"),
+    "mlflow": ((3, 18), "newer ones were not tried"),
+}
+NEEDED = ("torch", "torchvision", "kornia", "scikit-learn", "pandas", "pyarrow", "safetensors", "dvc")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at; `optional` ones may be wrong without making the whole wrong."""
+
+    name: str
+    ok: bool
+    detail: str
+    mend: str = ""
+    optional: bool = False
+
+
+def checks() -> list[Check]:
+    """Everything, in the order a reader wants it."""
+    return [*packages(), *machine(), *stores(), *servers()]
+
+
+def packages() -> Iterator[Check]:
+    """Python and the packages, with the versions that are known to bite."""
+    version = sys.version_info
+    yield Check(
+        "python", version >= (3, 11), f"{version.major}.{version.minor}.{version.micro}", "install 3.11 or newer"
+    )
+    for name in NEEDED:
+        yield _installed(name)
+    for name, (cap, why) in CAPS.items():
+        found = _installed(name)
+        if found.ok and tuple(int(p) for p in found.detail.split(".")[:2]) >= cap:
+            wanted = ".".join(map(str, cap))
+            found = Check(name, False, f"{found.detail}: {why}", f"pip install '{name}<{wanted}'")
+        yield found
+
+
+def _installed(name: str) -> Check:
+    try:
+        return Check(name, True, metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return Check(name, False, "not installed", "make setup")
+
+
+def machine() -> Iterator[Check]:
+    """Devices, cores, and room on the disk."""
+    about = describe()
+    gpus = ", ".join(about["gpus"]) or "none: client training runs on the CPU"
+    yield Check("devices", True, f"{about['cores']} cores; GPUs: {gpus}; torch {torch.__version__}")
+    free = shutil.disk_usage(places.home()).free / 1e9
+    yield Check("disk", free > 1, f"{free:.1f} GB free in {places.home()}", "free some space, or set SHOAL_HOME")
+    writable = os.access(places.home(), os.W_OK)
+    yield Check("home", writable, str(places.home()), "choose a folder you may write to with SHOAL_HOME")
+
+
+def stores() -> Iterator[Check]:
+    """Data, mirror, git and DVC."""
+    sets = ", ".join(m.name for m in prepared_sets(places.store())) or "none yet"
+    yield Check("data sets", True, f"prepared: {sets}")
+    yield _try("data mirror", lambda: str(places.mirror() or "not set: data sets are downloaded"))
+    git = git_state(places.home())
+    state = f"{git['commit'][:12]}{', changed' if git['dirty'] else ''}" if git["commit"] else "not a git repository"
+    yield Check("git", git["commit"] is not None, state, "git init, for lineage to name a commit", optional=True)
+    dvc = (places.home() / ".dvc").is_dir()
+    yield Check("dvc", dvc, "repository found" if dvc else "no .dvc here", "dvc init", optional=True)
+
+
+def _try(name: str, look: Callable[[], str]) -> Check:
+    try:
+        return Check(name, True, look())
+    except ShoalError as error:
+        return Check(name, False, str(error), "see the message")
+
+
+def servers() -> Iterator[Check]:
+    """MLflow and Prefect."""
+    uri = os.environ.get("MLFLOW_TRACKING_URI")
+    if uri and uri.startswith("http"):
+        try:
+            ok = requests.get(f"{uri.rstrip('/')}/health", timeout=3).ok
+        except requests.RequestException:
+            ok = False
+        yield Check("mlflow store", ok, uri, "start that server, or unset MLFLOW_TRACKING_URI")
+    else:
+        path = places.mlflow_store() / "mlflow.db"
+        try:
+            if path.exists():
+                with sqlite3.connect(path) as store:
+                    count = store.execute("select count(*) from runs").fetchone()[0]
+                detail = f"{path}: {count} runs"
+            else:
+                detail = f"{path}: made with the first run"
+            yield Check("mlflow store", True, detail)
+        except sqlite3.Error as error:
+            yield Check("mlflow store", False, f"{path}: {error}", "move it away; the runs' folders have everything")
+    url = os.environ.get("PREFECT_API_URL", "")
+    yield Check(
+        "prefect server",
+        server_answers(),
+        url or "PREFECT_API_URL is not set",
+        "shoal serve, then export PREFECT_API_URL=http://127.0.0.1:4200/api",
+        optional=True,
+    )

@@ -1,0 +1,323 @@
+"""The command line, installed as `shoal`."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from cli.console import carry_out, err, out, results_table, show_result, show_study
+from cli.groups import Commands
+from core.errors import ShoalError
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Federated clustering and representation learning without labels, as a tracked pipeline.",
+)
+
+PATIENCE = 5.0
+"""Seconds that a finished command still waits for Prefect, where its server was lost."""
+
+Json = Annotated[bool, typer.Option("--json", help="only JSON on standard output")]
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a setting; repeatable")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"shoal {version('shoal')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    debug: Annotated[bool, typer.Option("--debug", help="show tracebacks")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="show the version and exit", is_eager=True, callback=_version)
+    ] = False,
+) -> None:
+    if debug:
+        os.environ["SHOAL_DEBUG"] = "1"
+
+
+@app.command(epilog="Example: shoal run --set method.name=fedcc --set data.name=mnist --set data.limit=20000")
+def run(
+    settings: Annotated[Path | None, typer.Argument(help="a settings file (YAML); every key has a default")] = None,
+    overrides: Set = None,
+    resume: Annotated[str | None, typer.Option(help="go on with this run: its folder, name, or latest")] = None,
+    partition: Annotated[Path | None, typer.Option(help="use this stored partition", hidden=True)] = None,
+    as_json: Json = False,
+) -> None:
+    """Run one federation, from data to reviewed result; prints the run's folder and final metrics."""
+    if resume is not None and (settings is not None or overrides):
+        raise ShoalError("--resume goes on with the settings the run was started with: give no others")
+    if settings is not None and "=" in settings.name and not settings.exists():
+        raise ShoalError(f"there is no settings file {settings}: to override a setting write --set {settings}")
+    from engine.worker_processes import warm
+
+    warm()
+    from engine.settings import load_settings
+
+    wanted = load_settings(settings, overrides or ()) if resume is None else None
+    # After the settings, which may be wrong: the rest takes as long again to import.
+    from engine import places
+    from engine.run_folder import RunFolder
+    from tasks.launch import new_run
+
+    folder = new_run(wanted, partition) if wanted is not None else RunFolder.find(resume or "", places.runs())
+    err.print(f"run [bold]{folder.path}[/]", highlight=False)
+    result = carry_out(folder)
+    if as_json:
+        print(json.dumps(result))
+        return
+    show_result(result)
+
+
+@app.command(epilog="Example: shoal study fedpnp-table1 --scale cpu --seeds 3")
+def study(
+    name: Annotated[str, typer.Argument(help="see studies/; `shoal study list` names them")],
+    scale: Annotated[str, typer.Option(help="cpu: fits two cores; paper: as in the paper")] = "cpu",
+    seeds: Annotated[int | None, typer.Option(min=1, help="runs a cell; by default what the study says")] = None,
+    row: Annotated[list[str] | None, typer.Option(help="compute this row alone; repeatable")] = None,
+    column: Annotated[list[str] | None, typer.Option(help="compute this column alone; repeatable")] = None,
+    overrides: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Reproduce one table or figure of a paper: ours beside the paper's, and its claims as checks."""
+    from engine.settings import nested
+    from review.progress import progress
+    from studies.runner import load_study, run_study, study_names
+
+    if name == "list":
+        for each in study_names():
+            out.print(f"{each}: {load_study(each)['title']}", highlight=False)
+        return
+    with progress(err) as observe:
+
+        def watch(label: str, folder: Any) -> Any:
+            err.print(label, highlight=False)
+            return observe
+
+        result = run_study(name, scale, seeds, nested(overrides or ()), watch, rows=row or (), columns=column or ())
+    if as_json:
+        print(json.dumps(result))
+        return
+    show_study(result)
+
+
+@app.command(epilog="Example: shoal enroll latest --client mnist-late --give best --out model.safetensors")
+def enroll(
+    name: Annotated[str, typer.Argument(metavar="RUN", help="a run of cfl: folder, name, latest")],
+    client: Annotated[
+        str, typer.Option(help="the new client's data: a prepared set, or PARTITION_FOLDER:K for its client K")
+    ],
+    give: Annotated[str, typer.Option(help="which model: leaf, root, best (by its validation samples), or a node")] = (
+        "leaf"
+    ),
+    validation: Annotated[
+        float, typer.Option(min=0, max=0.9, help="share of a prepared set held out to choose the best model by")
+    ] = 0.2,
+    limit: Annotated[int | None, typer.Option(min=2, help="samples of a prepared set to use")] = None,
+    out_file: Annotated[Path | None, typer.Option("--out", help="where the model goes")] = None,
+    as_json: Json = False,
+) -> None:
+    """Find a new client's place in the cluster tree of a CFL run, and write its model."""
+    from engine import places
+    from engine.run_folder import RunFolder
+    from review.enroll import enroll as find_place
+    from review.enroll import new_client
+
+    run_folder = RunFolder.find(name, places.runs())
+    data = new_client(run_folder, client, places.store(), places.mirror(), validation=validation, limit=limit)
+    found = find_place(run_folder, data, give, out_file)
+    if as_json:
+        print(json.dumps(found))
+        return
+    table = Table("node", "nearest update of each branch", "validation accuracy")
+    for step in found["path"]:
+        shown = ", ".join(f"{node}: {value:+.3f}" for node, value in step["similarities"].items())
+        score = "" if step["accuracy"] is None else f"{step['accuracy']:.3f}"
+        table.add_row(str(step["node"]), shown, score)
+    out.print(table)
+    out.print(f"cluster {found['cluster']} with clients {', '.join(map(str, found['clients']))}", highlight=False)
+    out.print(f"model of node {found['given']}: {found['model']}", highlight=False, soft_wrap=True)
+
+
+@app.command(epilog="Example: shoal predict latest new-images/ --out clusters.csv --sheet clusters.png")
+def predict(
+    name: Annotated[str, typer.Argument(metavar="RUN", help="a finished run: folder, name, latest")],
+    source: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="images at any depth; of a run on vectors a Parquet or CSV table")
+    ],
+    out_file: Annotated[Path | None, typer.Option("--out", help="where the table goes: .parquet or .csv")] = None,
+    sheet: Annotated[Path | None, typer.Option(help="where a contact sheet goes: .png")] = None,
+    on_odd: Annotated[
+        str, typer.Option(help="images of another size: skip, resize, or as-set: resize where the set was made so")
+    ] = "as-set",
+    as_json: Json = False,
+) -> None:
+    """Give new images, or rows of a table, the clusters that a run found."""
+    from cli.predict import predict_command
+
+    predict_command(out, err, name, source, out_file, sheet, on_odd, as_json)
+
+
+@app.command(epilog="Example: shoal compare 20260131-120000_fedpnp_mnist_1a2b3c4d latest")
+def compare(
+    names: Annotated[list[str] | None, typer.Argument(metavar="RUN...", help="runs: folders, names, latest")] = None,
+    study: Annotated[str | None, typer.Option(help="all runs of this study that are there")] = None,
+    scale: Annotated[str, typer.Option(help="scale of the study")] = "cpu",
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            help="bits per second of every link: adds the delay of messages at that rate and of choosing samples"
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """A table of runs side by side."""
+    from engine import places
+    from engine.run_folder import RunFolder
+    from review.result import run_result
+
+    if study is not None:
+        from engine.codec import read_json
+        from studies.runner import StudyError, study_folder
+
+        path = study_folder(study, scale) / "result.json"
+        if not path.exists():
+            raise StudyError(
+                f"study {study!r} has no result at scale {scale!r} yet: shoal study {study} --scale {scale}"
+            )
+        names = read_json(path)["runs"]
+    if not names:
+        raise ShoalError("nothing to compare: name runs, or --study NAME")
+    found = [RunFolder.find(name, places.runs()) for name in names]
+    results = [{"method": f.settings().method.name, "data": f.settings().data.name, **run_result(f)} for f in found]
+    if rate is not None:
+        from review.delay import Links, delays
+
+        links = Links(up=rate, down=rate, d2d=rate)
+        for f, result in zip(found, results, strict=True):
+            result["delay"] = float(delays(f, links)["delay"].iloc[-1]) if result["rounds"] else 0.0
+    if as_json:
+        print(json.dumps(results))
+        return
+    out.print(results_table(results))
+
+
+@app.command(epilog="Example: shoal serve --port 4200 --mlflow-port 5000")
+def serve(
+    port: Annotated[int, typer.Option(help="of the Prefect server")] = 4200,
+    mlflow_port: Annotated[int, typer.Option(help="of the MLflow page")] = 5000,
+    reset: Annotated[
+        bool,
+        typer.Option("--reset-schedules", help="take schedules and parameters from prefect.yaml again"),
+    ] = False,
+) -> None:
+    """Prefect server, a worker, the deployments of prefect.yaml and the MLflow page, until Ctrl-C."""
+    from flows.serve import serve as start
+
+    start(port, mlflow_port, out, reset=reset)
+
+
+@app.command(epilog="Example: shoal doctor --json")
+def doctor(as_json: Json = False) -> None:
+    """What is installed, which devices, which stores answer, what is wrong and how to mend it."""
+    import dataclasses
+
+    from cli.doctor import checks
+
+    found = checks()
+    if as_json:
+        print(json.dumps([dataclasses.asdict(c) for c in found]))
+    else:
+        table = Table("check", "", "detail", "how to mend")
+        for c in found:
+            state = "[green]ok[/]" if c.ok else "[yellow]absent[/]" if c.optional else "[red]wrong[/]"
+            table.add_row(c.name, state, c.detail, "" if c.ok else c.mend)
+        out.print(table)
+    if any(not c.ok and not c.optional for c in found):
+        raise typer.Exit(1)
+
+
+@app.command(hidden=True)
+def demo() -> None:
+    """What five clients find together in scikit-learn's digits, and alone: what `make demo` runs."""
+    from cli.demo import demo as start
+
+    start(out, err)
+
+
+app.add_typer(typer.Typer(), name="data", help="Data sets and partitions: list, prepare, partition, show, add.")
+app.add_typer(typer.Typer(), name="stage", hidden=True, help="The stages of dvc.yaml.")
+
+
+def main() -> None:
+    """Run the command line; one clear message and a non-zero exit code on failure."""
+    # A polite stop is an interruption too; and a shell may have started us with SIGINT ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        app(standalone_mode=True)
+    except ShoalError as error:
+        if os.environ.get("SHOAL_DEBUG"):
+            raise
+        err.print("[red]error[/]", Text(str(error)), soft_wrap=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def entry() -> None:
+    """The `shoal` command: `main`, then out at once."""
+    try:
+        main()
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    leave(code)
+
+
+def leave(code: int) -> None:
+    """End the process without taking it apart, which takes seconds after torch and Prefect were imported.
+
+    As at an ordinary end, threads that are still at work are waited for, and what was registered for the end is done;
+    but where Prefect was lost, its threads would knock at the lost server's door for minutes.
+    """
+    quiet = sys.modules.get("tasks.prefect_environment")  # where it was never imported, nothing was lost
+    if quiet is not None and quiet.lost.is_set():
+        last = threading.Timer(PATIENCE, _out, (code,))
+        last.daemon = True
+        last.start()
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    _out(code)
+
+
+def _out(code: int) -> None:
+    slots = sys.modules.get("engine.worker_processes")
+    if slots is not None:
+        slots.cool()
+    with contextlib.suppress(OSError, ValueError):  # a pipe that is closed
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    entry()

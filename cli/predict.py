@@ -1,0 +1,82 @@
+"""What `shoal predict` does: clusters of new samples, as a table and a contact sheet."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from core.errors import DataError
+from data.images import listing
+from engine import places
+from engine.run_folder import RunFolder
+from review.predict import check_table, predict, predicted_sheet, write_table
+
+SHOWN = 30
+"""Without a file to write to, so many rows are shown."""
+
+
+def predict_command(
+    out: Console,
+    err: Console,
+    name: str,
+    source: Path,
+    table_file: Path | None,
+    sheet: Path | None,
+    on_odd: str,
+    as_json: bool,
+) -> None:
+    """Predict, write what was asked for, and say what was left out.
+
+    Args:
+        out, err: standard output and standard error.
+        name: the run: folder, name, latest.
+        source: a folder of images, an image, or a table.
+        table_file, sheet: where the table and the contact sheet go.
+        on_odd: what becomes of images of another size.
+        as_json: only JSON on standard output.
+
+    Raises:
+        ShoalError: as `review.predict.predict`, or a file that cannot be written.
+    """
+    if table_file is not None:
+        check_table(table_file)
+    if sheet is not None and sheet.suffix.lower() != ".png":
+        raise DataError(f"--sheet {sheet}: expected a name that ends in .png")
+    run = RunFolder.find(name, places.runs())
+    found = predict(run, source, on_odd)
+    if table_file is not None:
+        write_table(found.table, table_file)
+    if sheet is not None:
+        predicted_sheet(found, source, sheet)
+    if found.skipped:
+        given = len(found.table) + len(found.skipped)
+        err.print(f"[yellow]skipped[/] {len(found.skipped)} of {given} images:", highlight=False)
+        err.print(Text(listing(found.skipped)), soft_wrap=True)
+    if found.resized:
+        err.print(f"resized to the size of the set's images: {found.resized}", highlight=False)
+    if found.recoloured:
+        err.print(f"made grey, as the set is: {found.recoloured}", highlight=False)
+    if as_json:
+        rows = json.loads(found.table.to_json(orient="records", double_precision=6))
+        skipped = [{"file": each.path, "reason": each.reason} for each in found.skipped]
+        print(json.dumps({"run": str(run.path), "samples": rows, "skipped": skipped}))
+        return
+    shares = found.table.groupby("cluster")["confidence"].agg(["size", "mean"])
+    summary = Table("cluster", "samples", "mean confidence", title=f"{len(found.table):,} samples")
+    for cluster, row in shares.iterrows():
+        summary.add_row(str(cluster), f"{int(row['size']):,}", f"{row['mean']:.3f}")
+    if table_file is None:
+        rows = Table(*map(str, found.table.columns))
+        for each in found.table.head(SHOWN).itertuples(index=False):
+            rows.add_row(*(Text(f"{value:.3f}" if isinstance(value, float) else str(value)) for value in each))
+        out.print(rows)
+        if len(found.table) > SHOWN:
+            out.print(f"and {len(found.table) - SHOWN:,} more; --out FILE writes all of them", highlight=False)
+    out.print(summary)
+    for what, path in (("table", table_file), ("contact sheet", sheet)):
+        if path is not None:
+            out.print(f"{what}: {path}", highlight=False, soft_wrap=True)

@@ -1,0 +1,204 @@
+"""The stages of dvc.yaml as commands: each reads what its stage depends on, and writes what its stage declares.
+
+What `federate` keeps in results/federation is a run folder with its last checkpoint. `evaluate` and `report` work on a
+copy of it and on the data beside it, so that they run in any clone after `dvc pull`, whatever lies under runs/.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from data.prepared import Prepared
+    from engine.run_folder import RunFolder
+    from engine.settings import Settings
+
+app = typer.Typer(no_args_is_help=True)
+Params = Annotated[Path, typer.Option(help="the settings file")]
+PARTITION = Path("data/store/partitions/pipeline")
+RESULTS = Path("results")
+FEDERATION = RESULTS / "federation"
+CURVES = ("acc", "nmi", "ari", "purity", "balance", "bytes_up", "bytes_down", "bytes_d2d")
+
+
+@app.callback()
+def _here() -> None:
+    """Refuse to write where DVC does not look: below a home folder that is not the one of dvc.yaml."""
+    from core.errors import ShoalError
+    from engine import places
+
+    if places.home().resolve() != Path.cwd().resolve():
+        raise ShoalError(
+            f"a stage of dvc.yaml writes below its own folder, {Path.cwd()}, and {places.HOME_VARIABLE} names "
+            f"{places.home()}: unset {places.HOME_VARIABLE} for `dvc repro`"
+        )
+
+
+@app.command()
+def prepare(params: Params = Path("params.yaml")) -> None:
+    """Prepare the data set anew, or put a set of the user's own where the other stages look for it."""
+    from core.errors import DataError
+    from data.prepare import is_built_in, stage_own
+    from engine import places
+    from engine.represent import PREFIX
+    from review.progress import prepare_shown
+
+    data = _settings(params).data
+    if not is_built_in(data.name) and not data.name.startswith(PREFIX):
+        print(stage_own(places.store(), data.name))
+        return
+    prepared = prepare_shown(data.name, force=True, options=data.options or None)
+    if prepared.manifest.name != data.name:
+        raise DataError(
+            f"dvc.yaml names the folder of a set after data.name: in {params} write data.name as "
+            f"{prepared.manifest.name}, with its options, instead of {data.name} and data.options"
+        )
+    print(prepared.folder)
+
+
+@app.command()
+def partition(params: Params = Path("params.yaml")) -> None:
+    """Make the partition."""
+    from data.partition.make import make_partition
+    from data.partition.store import write_partition
+    from review.partition_figure import partition_figure
+
+    settings = _settings(params)
+    prepared = _data(settings)
+    made = make_partition(settings.dataclass("partition"), prepared, limit=settings.data.limit, seed=settings.seed)
+    PARTITION.parent.mkdir(parents=True, exist_ok=True)
+    write_partition(made, prepared, PARTITION)
+    partition_figure(made, prepared, PARTITION / "labels.png")
+
+
+@app.command()
+def federate(params: Params = Path("params.yaml")) -> None:
+    """Run the federation, or go on with an unfinished one of the same settings; keep its final state."""
+    from cli.console import carry_out
+    from engine.checkpoint import newest_valid
+    from engine.codec import StoreError, write_json
+    from engine.run_folder import FINISHED
+    from tasks.launch import find_like, new_run
+
+    settings = _settings(params)
+    unfinished = find_like(settings)
+    if unfinished is not None and unfinished.status()["state"] == FINISHED:
+        unfinished = None
+    run = unfinished or new_run(settings, PARTITION)
+    if unfinished is None:
+        # The next `dvc repro` may put another partition in that place, and the run shall stay readable.
+        shutil.copytree(PARTITION, run.path / "partition")
+        run.set_lineage(partition={**run.lineage()["partition"], "folder": str(run.path / "partition")})
+    result = carry_out(run)
+    checkpoint = newest_valid(run)
+    if checkpoint is None:
+        raise StoreError(f"run {run.name} left no readable checkpoint")
+    keep(run, checkpoint.server.round, checkpoint.links.files(), FEDERATION)
+    write_json(FEDERATION / "result.json", {**result, "run": run.name})
+
+
+@app.command()
+def evaluate() -> None:
+    """Judge the final state again; write metrics.json and the curves."""
+    from engine.evaluate import evaluate_state
+    from review.clusters import quality
+
+    with kept_run() as run:
+        found = {**evaluate_state(run), **quality(run)}
+        (RESULTS / "metrics.json").write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+        rounds = run.table("rounds")
+    # A score that the method or a set without labels does not have is an empty column: plots ask for columns by name.
+    rounds.reindex(columns=["round", *CURVES]).to_csv(RESULTS / "curves.csv", index=False)
+
+
+@app.command()
+def report() -> None:
+    """Write the report of the run."""
+    from review.cluster_sheets import draw_cluster_sheets
+    from review.figures import draw_figures
+    from review.report import write_report
+
+    with kept_run() as run:
+        draw_figures(run)
+        draw_cluster_sheets(run)
+        shutil.copy(write_report(run), RESULTS / "report.html")
+
+
+def _settings(params: Path) -> Settings:
+    from engine.settings import load_settings
+    from tasks.launch import settled
+
+    return settled(load_settings(params))
+
+
+def _data(settings: Settings) -> Prepared:
+    """The data set in the folder that the stages declare, wherever else there is one of this name."""
+    from data.prepare import prepared_folder
+    from data.prepared import open_prepared
+    from engine import places
+
+    return open_prepared(prepared_folder(places.store(), settings.data.name))
+
+
+def keep(run: RunFolder, round: int, memories: set[str], folder: Path) -> None:
+    """Copy what can be computed from in a run: its tables, and one round with the memories that belong to it.
+
+    The copy names data and partition where the stages declare them, relative to the home folder: the same anywhere.
+
+    Args:
+        run: the run.
+        round: the round whose checkpoint is kept.
+        memories: files of clients that the checkpoint names, relative to the run.
+        folder: an older copy there is replaced.
+    """
+    from engine.checkpoint import round_folder
+    from engine.codec import write_json
+
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for path in run.path.iterdir():
+        if path.is_file() and path.name not in ("lock", "report.html"):
+            shutil.copy(path, folder)
+    shutil.copytree(round_folder(run, round), folder / "rounds" / f"{round:04d}")
+    for name in memories:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(run.path / name, folder / name)
+    lineage = run.lineage()
+    lineage["data"]["folder"] = f"data/store/prepared/{lineage['data']['name']}"
+    lineage["partition"]["folder"] = PARTITION.as_posix()
+    write_json(folder / "lineage.json", lineage)
+
+
+@contextlib.contextmanager
+def kept_run() -> Iterator[RunFolder]:
+    """The run that `federate` kept, in a copy to write in, with its data and partition found below this folder.
+
+    Raises:
+        RunError: there is none.
+    """
+    from data.prepare import prepared_folder
+    from engine import places
+    from engine.codec import read_json, write_json
+    from engine.run_folder import RunError, RunFolder
+
+    if not (FEDERATION / "result.json").is_file():
+        raise RunError(f"there is no run in {FEDERATION}: run `dvc repro federate`, or `dvc pull`")
+    with tempfile.TemporaryDirectory(prefix="shoal-stage-") as scratch:
+        result: dict[str, Any] = read_json(FEDERATION / "result.json")
+        run = RunFolder(Path(scratch) / Path(result["run"]).name)
+        shutil.copytree(FEDERATION, run.path)
+        for folder in (run.rounds, run.memory, run.figures):
+            folder.mkdir(exist_ok=True)
+        lineage = run.lineage()
+        lineage["data"]["folder"] = str(prepared_folder(places.store(), lineage["data"]["name"]).resolve())
+        lineage["partition"]["folder"] = str(PARTITION.resolve())
+        write_json(run.path / "lineage.json", lineage)
+        yield run

@@ -1,0 +1,1 @@
+"""What every room needs: errors, settings descriptors, random streams. Knows nobody."""

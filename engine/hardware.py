@@ -1,0 +1,97 @@
+"""What this machine offers a run: devices, precision, worker slots."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import shutil
+from typing import Any
+
+import torch
+
+from engine.settings import Settings, SettingsError
+
+
+def resolve_device(wanted: str) -> str:
+    """The device kind of a run.
+
+    Raises:
+        SettingsError: a GPU is wanted and there is none.
+    """
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise SettingsError("workers.device: cuda was asked for, and torch sees no GPU here; use auto or cpu")
+    return ("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted
+
+
+def resolve_precision(wanted: str, device: str) -> str:
+    """fp32 or bf16: `auto` is bf16 on GPUs that compute in it, and fp32 elsewhere."""
+    if wanted != "auto":
+        return wanted
+    return "bf16" if device == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
+
+
+def resolve_slots(wanted: int | str, device: str, per_gpu: int = 1) -> int:
+    """Worker slots on this machine: `per_gpu` per GPU, or one per core that this process may use.
+
+    Raises:
+        SettingsError: less than one.
+    """
+    if wanted == "auto":
+        return torch.cuda.device_count() * per_gpu if device == "cuda" else len(os.sched_getaffinity(0))
+    if int(wanted) < 1:
+        raise SettingsError(f"workers.slots: given {wanted}; at least 1 is needed")
+    return int(wanted)
+
+
+def check_compiler(wanted: str) -> None:
+    """What `workers.compile` generates is C++ (on a GPU with a launcher in C).
+
+    Raises:
+        SettingsError: it is wanted, and no compiler is found.
+    """
+    names = [os.environ.get("CXX") or "g++", "clang++"]
+    if wanted != "off" and not any(map(shutil.which, names)):
+        raise SettingsError(
+            f"workers.compile: {wanted} needs a C++ compiler, and neither {names[0]} nor {names[1]} is on the PATH: "
+            "install one, or set workers.compile to off"
+        )
+
+
+def resolve(settings: Settings) -> dict[str, Any]:
+    """Device and precision as they are kept with the run, so that a resumed run computes as it began.
+
+    Raises:
+        SettingsError: the machine has not what the settings ask for.
+    """
+    device = resolve_device(settings.workers.device)
+    check_compiler(settings.workers.compile)
+    return {"device": device, "precision": resolve_precision(settings.workers.precision, device)}
+
+
+def keep_freed_memory() -> None:
+    """Have the C library (glibc) keep what a training step frees for the next step.
+
+    By default it hands large blocks back to the kernel, which clears every page of them when they are asked for again:
+    thousands of page faults a step, an eighth of its time and more. Elsewhere than on glibc nothing is done.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError, TypeError):
+        return
+    trim_threshold, mmap_threshold = -1, -3  # malloc.h
+    for what in (trim_threshold, mmap_threshold):
+        mallopt(what, 1 << 30)
+
+
+def describe() -> dict[str, Any]:
+    """The machine at hand, for lineage and reports."""
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "machine": platform.machine(),
+        "system": f"{platform.system()} {platform.release()}",
+        "gpus": gpus,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }

@@ -1,0 +1,92 @@
+"""Where a run comes from: code, data, partition, settings, machine; from any number one can walk back to the bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from data.partition.table import Partition
+from data.prepared import Prepared
+from engine.codec import file_digest
+from engine.hardware import describe
+from engine.settings import Settings
+
+PACKAGES = ("shoal", "torch", "torchvision", "numpy", "pandas", "scikit-learn", "prefect", "mlflow", "dvc")
+
+
+def dvc_hash(path: Path) -> str:
+    """The md5 that DVC gives a file or a folder.
+
+    A folder's is the md5 of the JSON list of its files' md5 and relative paths, with the suffix `.dir`; so a run
+    names the same data as `dvc.lock`, and needs no DVC to do so.
+    """
+    if path.is_file():
+        return file_digest(path, hashlib.md5)
+    files = sorted(p for p in path.rglob("*") if p.is_file())
+    listed = [{"md5": file_digest(p, hashlib.md5), "relpath": p.relative_to(path).as_posix()} for p in files]
+    listed.sort(key=lambda entry: entry["relpath"])
+    return hashlib.md5(json.dumps(listed, sort_keys=True).encode()).hexdigest() + ".dir"
+
+
+def git_state(root: Path) -> dict[str, Any]:
+    """The commit at `root` and whether the tree differs from it; both None outside git."""
+
+    def git(*arguments: str) -> str | None:
+        try:
+            done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, timeout=30, check=True)
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return done.stdout.strip()
+
+    commit = git("rev-parse", "HEAD")
+    changed = git("status", "--porcelain") if commit else None
+    return {"commit": commit, "dirty": None if changed is None else bool(changed)}
+
+
+def versions() -> dict[str, str]:
+    """Versions of the packages that decide the numbers or the records."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "absent"
+    return found
+
+
+def lineage(
+    settings: Settings, prepared: Prepared, partition_folder: Path, partition: Partition, resolved: dict[str, Any]
+) -> dict[str, Any]:
+    """Everything a run remembers of where it comes from, as JSON.
+
+    Args:
+        settings: of the run.
+        prepared: its data set.
+        partition_folder, partition: its partition.
+        resolved: device and precision, as settled for this run.
+    """
+    manifest = prepared.manifest
+    return {
+        "git": git_state(Path(__file__).parent),
+        "data": {
+            "name": manifest.name,
+            "folder": str(prepared.folder.resolve()),
+            "digest": manifest.digest,
+            "dvc": dvc_hash(prepared.folder),
+            "source": manifest.source,
+            "subset": manifest.subset,
+        },
+        "partition": {
+            "folder": str(partition_folder.resolve()),
+            "digest": partition.digest,
+            "dvc": dvc_hash(partition_folder),
+        },
+        "settings_sha256": settings.digest(),
+        "resolved": resolved,
+        "hardware": describe(),
+        "versions": versions(),
+    }

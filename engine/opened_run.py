@@ -1,0 +1,127 @@
+"""What is needed to do any step of a run: its settings, data, partition and method, opened once per process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from core.streams import SERVER, Streams
+from data.partition.table import Partition, load_partition
+from data.prepared import Prepared, open_prepared
+from data.view import DeviceData, Samples, all_samples, client_samples
+from engine.checkpoint import Links
+from engine.codec import load_message, load_tensors
+from engine.run_folder import RunError, RunFolder
+from engine.settings import Settings
+from methods.base import Client, Clients, Context, Evaluation, Federation, Method, Tensors
+from methods.registry import METHODS
+
+
+class World:
+    """One run as its steps see it.
+
+    Args:
+        run: the run's folder.
+        device: where this process computes, for example cpu or cuda:1.
+        working: in a worker slot, where networks are compiled if the settings say so; elsewhere it would not pay.
+    """
+
+    def __init__(self, run: RunFolder, device: str = "cpu", *, working: bool = False) -> None:
+        self.run = run
+        self.working = working
+        self.settings: Settings = run.settings()
+        self.lineage: dict[str, Any] = run.lineage()
+        self.device = torch.device(device)
+        self.prepared: Prepared = open_prepared(Path(self.lineage["data"]["folder"]))
+        if self.prepared.manifest.digest != self.lineage["data"]["digest"]:
+            raise RunError(
+                f"the prepared data in {self.prepared.folder} is not what run {run.name} was started on (digest "
+                f"{self.prepared.manifest.digest[:12]}, expected {self.lineage['data']['digest'][:12]}): prepare "
+                "that version again, or start a new run"
+            )
+        whole = load_partition(Path(self.lineage["partition"]["folder"]))
+        if whole.digest != self.lineage["partition"]["digest"]:
+            raise RunError(f"the partition of run {run.name} has changed since it started: start a new run")
+        kind = METHODS[self.settings.method.name]
+        self.partition: Partition = whole.pooled() if kind.pooled else whole
+        self.method: Method = kind(self.settings.dataclass("method"), self.context)
+
+    @property
+    def context(self) -> Context:
+        """What the method may use."""
+        s = self.settings
+        return Context(
+            self.prepared.spec,
+            s.dataclass("model"),
+            s.dataclass("local"),
+            s.dataclass("augment"),
+            s.seed,
+            s.rounds,
+            s.participation.fraction,
+            self.device,
+            self.lineage["resolved"]["precision"],
+            s.workers.compile if self.working else "off",
+        )
+
+    @cached_property
+    def data(self) -> DeviceData:
+        """The set on this process's device."""
+        return DeviceData(self.prepared, self.device)
+
+    @property
+    def federation(self) -> Federation:
+        """What the server knows before round 1."""
+        return Federation(
+            self.prepared.spec,
+            tuple(int(n) for n in self.partition.counts()),
+            Streams(self.settings.seed),
+            self.partition.truth,
+        )
+
+    def samples(self, client: int, *, validation: bool = False) -> Samples:
+        """A client's samples."""
+        return client_samples(self.data, self.partition, client, validation=validation)
+
+    def client(self, client: int, round: int, memory: str | None, inbox: list[str]) -> Client:
+        """A client as its worker sees it in `round`."""
+        tensors: Tensors = {}
+        if memory is not None:
+            tensors, _ = load_tensors(self.run.path / memory, self.device)
+        letters = []
+        for path in inbox:
+            sender = int(Path(path).stem.split("-")[1])
+            letters.append((sender, load_message(self.run.path / path, self.device)))
+        return Client(
+            client,
+            self.samples(client),
+            self.samples(client, validation=True),
+            tensors,
+            tuple(letters),
+            Streams(self.settings.seed, round, client),
+        )
+
+    def evaluation(self, round: int, *, final: bool) -> Evaluation:
+        """What an evaluation after `round` works on."""
+        streams = Streams(self.settings.seed, round, SERVER)
+        return Evaluation(
+            self.data, all_samples(self.data, self.partition), streams, final, self.settings.evaluate.batch
+        )
+
+
+@dataclass(frozen=True)
+class WorldClients(Clients):
+    """The clients of a run after a round, each loaded when asked for."""
+
+    world: World
+    round: int
+    links: Links
+
+    def __len__(self) -> int:
+        return self.world.partition.clients
+
+    def __getitem__(self, client: int) -> Client:
+        return self.world.client(client, self.round, self.links.memory.get(client), self.links.inbox.get(client, []))

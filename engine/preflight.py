@@ -1,0 +1,70 @@
+"""What can be refused before any work: settings that fit no data set, or no method, before data is prepared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from data.prepare import is_built_in, prepare, resolve, store_folder
+from data.prepared import DataSpec, open_prepared
+from engine.represent import PREFIX, parse
+from engine.settings import Settings
+from methods.base import Context, MethodError
+from methods.registry import METHODS
+
+
+def check_method(settings: Settings, store: Path) -> None:
+    """Refuse settings that the method will not take, as far as the data set is known before it is prepared.
+
+    Args:
+        settings: of the run.
+        store: the store of data.
+
+    Raises:
+        DataError: no such data set, or an option that it does not have.
+        MethodError: the method does not work on such data, or its settings do not go together.
+    """
+    spec = known_spec(settings.data.name, settings.data.options, store)
+    context = Context(
+        spec,
+        settings.dataclass("model"),
+        settings.dataclass("local"),
+        settings.dataclass("augment"),
+        settings.seed,
+        settings.rounds,
+        settings.participation.fraction,
+    )
+    METHODS[settings.method.name](settings.dataclass("method"), context)
+
+
+def check_validation(settings: Settings) -> None:
+    """Refuse a partition without validation samples where the method judges each client on its own.
+
+    Raises:
+        MethodError: says what to set.
+    """
+    if METHODS[settings.method.name].needs_validation and not settings.partition.validation:
+        raise MethodError(
+            f"method {settings.method.name!r} judges each client on validation samples of its own: "
+            "set partition.validation, say 0.2"
+        )
+
+
+def known_spec(name: str, options: dict[str, int], store: Path) -> DataSpec:
+    """What is known of a data set before it is prepared; all of it where it was prepared before.
+
+    Of a built-in set that was not, the kind is known, and that it has labels.
+
+    Raises:
+        DataError: no such data set, or an option that it does not have.
+    """
+    if name.startswith(PREFIX):
+        source, _, rest = parse(name, options)
+        known = known_spec(source, rest, store)
+        return DataSpec(name, "vector", (), known.classes, known.train, known.test)
+    if not is_built_in(name):
+        return prepare(name, store, options=options).spec  # it is prepared, or unknown
+    data_set, _, full_name = resolve(name, options)
+    folder = store_folder(store, full_name)
+    if (folder / "manifest.json").exists():
+        return open_prepared(folder).spec
+    return DataSpec(full_name, data_set.kind, (), 1, 1, 1)

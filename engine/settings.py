@@ -1,0 +1,358 @@
+"""The one schema of a run: settings file, command line, Prefect form and MLflow parameters are all this model.
+
+Methods, partitions and the rest describe their settings as frozen dataclasses; the pydantic models here are made from
+those, so that each setting is written once. Nothing is read but what the caller passes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union, get_type_hints
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator, model_validator
+
+from core.errors import ShoalError
+from core.setting import BOUNDS
+from data.augment import AugmentSettings
+from data.partition.schemes import SCHEMES, Auto, settle
+from data.topology import read_edges
+from engine.wrong_settings import Tagged, explain
+from methods.base import LocalSettings, ModelSettings
+from methods.registry import METHODS
+
+
+class SettingsError(ShoalError):
+    """A setting is unknown, of the wrong type, or out of bounds."""
+
+
+class Section(BaseModel):
+    """A part of the settings: unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def section(source: type, tag: tuple[str, str] | None = None, *, optional: bool = False) -> type[Section]:
+    """The pydantic model of a settings dataclass.
+
+    Args:
+        source: a dataclass whose fields were made with `core.setting.setting`.
+        tag: (key, value) that names this member of a tagged union.
+        optional: every field may be left out (None), to be filled from defaults that are known later.
+    """
+    fields: dict[str, Any] = {}
+    if tag is not None:
+        fields[tag[0]] = (Literal[tag[1]], Field(default=tag[1]))
+    hints = get_type_hints(source, include_extras=True)
+    for item in dataclasses.fields(source):
+        bounds = {name: item.metadata[name] for name in BOUNDS if name in item.metadata}
+        default: dict[str, Any]
+        if optional:
+            default = {"default": None}
+        elif item.default_factory is not dataclasses.MISSING:
+            default = {"default_factory": item.default_factory}
+        else:
+            default = {"default": item.default}
+        choices = item.metadata.get("choices")
+        hint = Literal[choices] if choices else hints[item.name]
+        fields[item.name] = (
+            Union[hint, None] if optional else hint,  # noqa: UP007 (the hint is a value)
+            Field(description=item.metadata.get("doc"), **bounds, **default),
+        )
+    return create_model(source.__name__, __base__=Section, __doc__=source.__doc__, **fields)
+
+
+METHOD_SECTIONS = {name: section(method.Settings, ("name", name)) for name, method in METHODS.items()}
+PARTITIONS: dict[str, type] = {Auto.kind: Auto, **SCHEMES}
+PARTITION_SECTIONS = {kind: section(scheme, ("kind", kind)) for kind, scheme in PARTITIONS.items()}
+TAGGED = {"method": Tagged("name", "fedpnp", METHOD_SECTIONS), "partition": Tagged("kind", "auto", PARTITION_SECTIONS)}
+
+
+class DataSection(Section):
+    """Which data set, and how much of it."""
+
+    name: str = Field("digits", description="a built-in set (shoal data list) or one added with shoal data add")
+    limit: int | None = Field(None, ge=2, description="training samples to keep: a seeded draw; none: all")
+    options: dict[str, Any] = Field(default_factory=dict, description="of synthetic sets: clusters, samples, ...")
+
+
+class ParticipationSection(Section):
+    """Who takes part in a round, and how many must come through."""
+
+    fraction: float = Field(1.0, gt=0, le=1, description="share of the clients that takes part in a round")
+    minimum: float = Field(0.5, ge=0, le=1, description="share of those that must succeed for the round to count")
+    retries: int = Field(1, ge=0, description="how often a failed client is tried again before it is left out")
+
+
+class EvaluateSection(Section):
+    """When the server state is judged."""
+
+    every: int = Field(1, ge=1, description="evaluate after every so many rounds; the last one always is")
+    batch: int = Field(512, ge=1, description="samples per forward pass")
+
+
+class CheckpointSection(Section):
+    """What a run folder keeps."""
+
+    keep: int = Field(2, ge=1, description="how many rounds keep their server state; metrics of all rounds stay")
+
+
+class WorkersSection(Section):
+    """Where clients are trained."""
+
+    runner: Literal["local", "dask", "ray"] = Field(
+        "local", description="local: processes on this machine; dask, ray: a cluster, or one started here for the run"
+    )
+    address: str | None = Field(None, description="dask, ray: of a cluster that is there, such as tcp://host:8786")
+    slots: int | Literal["auto"] = Field(
+        "auto", description="worker slots; auto: one per CPU core, or `per_gpu` per GPU, or all that the cluster has"
+    )
+    per_gpu: int = Field(1, ge=1, description="cohorts at once on a GPU")
+    batched: int = Field(
+        1,
+        ge=1,
+        description="so many clients are trained in one computation, where the method can: for small networks on a GPU",
+    )
+    compile: Literal["off", "default"] = Field("off", description="torch.compile of the networks, by its mode")
+    resources: dict[str, float] = Field(
+        {}, description="dask, ray: what a cohort takes of resources that workers declare"
+    )
+    depot: str | None = Field(
+        None,
+        description="dask, ray: any fsspec URL, such as s3://bucket/shoal, by which files reach workers that share "
+        "no file system with this machine",
+    )
+    reissue: float = Field(
+        0.0,
+        ge=0,
+        description="start a cohort again on a free slot where it takes so many times longer than expected; 0: never",
+    )
+    precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="auto: bf16 on GPUs that have it, else fp32")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: a GPU where there is one")
+
+    @model_validator(mode="after")
+    def _hosts(self) -> WorkersSection:
+        if self.depot and self.runner == "local":
+            raise ValueError("workers.depot is for workers on other hosts: set workers.runner to dask or ray")
+        if self.compile != "off" and self.batched > 1:
+            raise ValueError("workers.compile and workers.batched do not go together: set one of them")
+        return self
+
+
+class TrackingSection(Section):
+    """Where results can be seen besides the run folder."""
+
+    mlflow: bool = Field(True, description="log to MLflow")
+    uri: str | None = Field(None, description="tracking server; none: MLFLOW_TRACKING_URI, else the embedded store")
+    experiment: str = Field("shoal", description="MLflow experiment")
+    checkpoints: Literal["final", "all", "none"] = Field("final", description="server states logged as artifacts")
+    model: bool = Field(True, description="log the final model as a pyfunc")
+    register_as: str = Field(
+        "auto",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        description="name of the final model in MLflow's registry; auto: shoal-METHOD-DATA; none: not registered",
+    )
+    champion: bool = Field(False, description="the alias champion moves to this run's model; else it stays, once given")
+    system: bool = Field(True, description="log system metrics")
+    prefect: Literal["auto", "on", "off"] = Field("auto", description="auto: where a Prefect server answers")
+
+    @field_validator("prefect", mode="before")
+    @classmethod
+    def _words(cls, value: Any) -> Any:
+        # YAML reads a bare on or off as true or false.
+        return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+
+
+if TYPE_CHECKING:
+    # Made at run time: to a type checker a section of these is anything.
+    MethodUnion: TypeAlias = Any
+    PartitionUnion: TypeAlias = Any
+    LocalSection: TypeAlias = Any
+    ModelSection: TypeAlias = Any
+    AugmentSection: TypeAlias = Any
+else:
+    LocalSection = section(LocalSettings, optional=True)
+    ModelSection = section(ModelSettings, optional=True)
+    AugmentSection = section(AugmentSettings)
+    MethodUnion = Annotated[Union[tuple(METHOD_SECTIONS.values())], Field(discriminator="name")]  # noqa: UP007
+    PartitionUnion = Annotated[Union[tuple(PARTITION_SECTIONS.values())], Field(discriminator="kind")]  # noqa: UP007
+
+
+class Settings(Section):
+    """Everything that decides what a run computes, and where it runs and is shown."""
+
+    method: MethodUnion = Field(default_factory=METHOD_SECTIONS["fedpnp"])
+    data: DataSection = DataSection()
+    partition: PartitionUnion = Field(default_factory=PARTITION_SECTIONS["auto"])
+    model: ModelSection = ModelSection()
+    rounds: int = Field(10, ge=1, description="communication rounds")
+    local: LocalSection = LocalSection()
+    augment: AugmentSection = AugmentSection()
+    participation: ParticipationSection = ParticipationSection()
+    evaluate: EvaluateSection = EvaluateSection()
+    checkpoint: CheckpointSection = CheckpointSection()
+    workers: WorkersSection = WorkersSection()
+    tracking: TrackingSection = TrackingSection()
+    seed: int = Field(0, ge=0, description="seed of every random draw")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tags(cls, raw: Any) -> Any:
+        # `method: fedcc` is short for `method: {name: fedcc}`; a section without its tag means the default one.
+        if isinstance(raw, dict):
+            raw = dict(raw)
+            for key, tagged in TAGGED.items():
+                value = raw.get(key)
+                if isinstance(value, str):
+                    raw[key] = {tagged.tag: value}
+                elif isinstance(value, dict) and tagged.tag not in value:
+                    raw[key] = {tagged.tag: tagged.default, **value}
+            if isinstance(raw.get("partition"), dict) and raw["partition"].get("clients", 0) is None:
+                # Left open in `auto`, and laid under another scheme by a study: that scheme's own number.
+                raw["partition"] = {k: v for k, v in raw["partition"].items() if k != "clients"}
+        return raw
+
+    @model_validator(mode="after")
+    def _defaults(self) -> Settings:
+        method = METHODS[self.method.name]
+        for key, defaults in (("local", method.local_defaults), ("model", method.model_defaults)):
+            given = {k: v for k, v in getattr(self, key).model_dump().items() if v is not None}
+            filled = type(getattr(self, key))(**{**dataclasses.asdict(defaults), **given})
+            object.__setattr__(self, key, filled)
+        return self
+
+    def plain(self) -> dict[str, Any]:
+        """As nested dictionaries of JSON values."""
+        return self.model_dump(mode="json")
+
+    def digest(self) -> str:
+        """sha256 of what decides the numbers: not where it ran, nor where it is shown."""
+        decisive = {k: v for k, v in self.plain().items() if k not in ("tracking", "checkpoint")}
+        # Clients in one computation, and compiled networks, agree with the loop up to rounding, not to the bit.
+        workers = {"batched": self.workers.batched > 1, "compile": self.workers.compile != "off"}
+        named = ("precision", "device", *(name for name, used in workers.items() if used))
+        decisive["workers"] = {k: decisive["workers"][k] for k in named}
+        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
+    def settled(self, own_clients: bool) -> Settings:
+        """The same settings with the scheme of partitions that `partition.kind: auto` means for their data set.
+
+        Args:
+            own_clients: whether the data set names its clients.
+        """
+        if self.partition.kind != Auto.kind:
+            return self
+        scheme = settle(self.dataclass("partition"), own_clients)
+        return make_settings({**self.plain(), "partition": {"kind": scheme.kind, **dataclasses.asdict(scheme)}})
+
+    def dataclass(self, key: str) -> Any:
+        """A section as the frozen dataclass that the lower rooms work with (method, partition, model, local, ...)."""
+        values = getattr(self, key).model_dump()
+        sources: dict[str, type] = {"model": ModelSettings, "local": LocalSettings, "augment": AugmentSettings}
+        if key == "method":
+            source = METHODS[values.pop("name")].Settings
+        elif key == "partition":
+            source = PARTITIONS[values.pop("kind")]
+        else:
+            source = sources[key]
+        return source(**values)
+
+
+def flatten(settings: Settings) -> dict[str, Any]:
+    """Settings as `section.key: value`, one level: for parameters of MLflow and tables."""
+    flat: dict[str, Any] = {}
+
+    def walk(prefix: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                walk(f"{prefix}.{key}" if prefix else key, inner)
+        else:
+            flat[prefix] = value
+
+    walk("", settings.plain())
+    return flat
+
+
+def make_settings(raw: dict[str, Any]) -> Settings:
+    """Validate nested dictionaries.
+
+    Raises:
+        SettingsError: names each wrong setting's path, what was given and what is allowed.
+    """
+    try:
+        return Settings(**raw)
+    except ValidationError as error:
+        raise SettingsError("\n".join(explain(raw, error.errors(), Settings, TAGGED))) from None
+
+
+def load_settings(path: Path | None = None, overrides: Sequence[str] = ()) -> Settings:
+    """Settings from a YAML file and `key.path=value` overrides, over the defaults.
+
+    Overriding `method.name` or `partition.kind` with another value drops the file's other keys of that section: they
+    belong to the method or scheme that is no longer meant.
+
+    Raises:
+        SettingsError: an unreadable file, a malformed override, or a wrong setting.
+    """
+    raw: dict[str, Any] = {}
+    if path is not None:
+        try:
+            raw = yaml.safe_load(path.read_text()) or {}
+        except OSError as error:
+            raise SettingsError(f"settings file {path} cannot be read: {error.strerror}") from None
+        except yaml.YAMLError as error:
+            raise SettingsError(f"settings file {path} is not YAML: {error}") from None
+        if not isinstance(raw, dict):
+            raise SettingsError(f"settings file {path} holds a {type(raw).__name__}, expected keys and values")
+    for override in overrides:
+        _apply(raw, override)
+    _read_graph(raw)
+    return make_settings(raw)
+
+
+def _read_graph(raw: dict[str, Any]) -> None:
+    """A file name in `method.edges` stands for the edge list in it."""
+    method = raw.get("method")
+    if isinstance(method, dict) and isinstance(method.get("edges"), str):
+        path = Path(method["edges"])
+        try:
+            method["edges"] = [list(edge) for edge in read_edges(path.read_text())]
+        except OSError as error:
+            raise SettingsError(f"method.edges: edge list {path} cannot be read: {error.strerror}") from None
+
+
+def nested(overrides: Sequence[str]) -> dict[str, Any]:
+    """`key.path=value` overrides as nested dictionaries.
+
+    Raises:
+        SettingsError: a malformed override.
+    """
+    raw: dict[str, Any] = {}
+    for override in overrides:
+        _apply(raw, override)
+    return raw
+
+
+def _apply(raw: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise SettingsError(f"--set {override!r}: expected key.path=value, for example --set local.epochs=1")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SettingsError(f"--set {override!r}: the value is not YAML: {error}") from None
+    *path, last = key.strip().split(".")
+    place = raw
+    for step in path:
+        inner = place.get(step)
+        if isinstance(inner, str) and step in ("method", "partition"):
+            inner = {"name" if step == "method" else "kind": inner}
+        place[step] = inner if isinstance(inner, dict) else {}
+        place = place[step]
+    if (path, last) in ((["method"], "name"), (["partition"], "kind")) and place.get(last) != value:
+        place.clear()
+    place[last] = value

@@ -1,0 +1,198 @@
+"""Worker slots: persistent processes on this machine, one thread each (or one GPU each), fed over pipes.
+
+Any number of slots gives the same bits: a client's work runs on one thread, from files, with its own random streams.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import queue
+import signal
+import threading
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+
+from core.errors import ShoalError
+from engine.without_main import WORKER, without_main
+
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+PRELOADED = ["engine.worker", "torch._dynamo"]
+"""What workers need (torch's optimisers want the latter), imported once, by the process that they are forked from."""
+
+
+def warm() -> Any:
+    """Begin to import, in a process beside this one, what worker processes need; they are forked from that process.
+
+    It is a fresh one, with one thread and nothing of a GPU touched, so that a fork of it is safe.
+
+    Returns:
+        The context whose processes start that way.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    from multiprocessing import forkserver
+
+    before = {name: os.environ.get(name) for name in THREADS}
+    os.environ.update(dict.fromkeys(THREADS, "1"))
+    try:
+        forkserver.ensure_running()
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+    return context
+
+
+def cool() -> None:
+    """End the process that `warm` began, also in the middle of its imports: it holds this process's output open."""
+    from multiprocessing import forkserver
+
+    pid = getattr(forkserver._forkserver, "_forkserver_pid", None)
+    if pid is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+class SlotLost(ShoalError):
+    """A worker process ended in the middle of its work."""
+
+
+@dataclass
+class Slot:
+    """One worker process; started when it is needed, and again after it was lost."""
+
+    number: int
+    device: str
+    process: Any = None
+    pipe: Connection | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def call(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Send a request and wait for the answer.
+
+        Raises:
+            SlotLost: the process ended without an answer.
+        """
+        pipe = self.ready()
+        try:
+            pipe.send(request)
+            return pipe.recv()
+        except (EOFError, OSError):
+            self.process.join(5)
+            code = self.process.exitcode
+            self.close()
+            raise SlotLost(f"worker slot {self.number} ended in the middle of its work (exit code {code})") from None
+
+    def ready(self) -> Connection:
+        """Start the process where none is running."""
+        with self._lock:
+            if self.process is None or self.pipe is None or not self.process.is_alive():
+                context = warm()
+                self.pipe, inner = context.Pipe()
+                name = f"{WORKER} {self.number}"
+                self.process = context.Process(target=serve, args=(inner, self.device), daemon=True, name=name)
+                with without_main():
+                    self.process.start()
+                inner.close()
+            return self.pipe
+
+    def close(self) -> None:
+        """End the process."""
+        if self.pipe is not None:
+            self.pipe.close()
+        if self.process is not None:
+            self.process.terminate()
+            self.process.join(5)
+        self.process = self.pipe = None
+
+
+def serve(pipe: Connection, device: str) -> None:
+    """A worker process: answer requests until the pipe closes (which it also does when the parent is killed)."""
+    # Ctrl-C goes to the whole process group; the parent decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.update(dict.fromkeys(THREADS, "1"))
+    import torch
+
+    from engine.hardware import keep_freed_memory
+    from engine.worker import Worker
+
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    if device.startswith("cuda"):
+        torch.cuda.set_device(device)
+    worker = Worker(device)
+    while True:
+        try:
+            request = pipe.recv()
+        except (EOFError, OSError):
+            return
+        answer = worker.handle(request)
+        try:
+            pipe.send(answer)
+        except OSError:
+            return
+
+
+class Slots:
+    """The slots of this machine; `call` may be used from many threads at once.
+
+    Args:
+        count: number of slots.
+        device: cpu or cuda; slots share the GPUs in turn.
+    """
+
+    def __init__(self, count: int, device: str = "cpu") -> None:
+        self.count = count
+        self.slots = [Slot(i, device if device == "cpu" else _gpu(i)) for i in range(count)]
+        self._idle: queue.LifoQueue[Slot] = queue.LifoQueue()
+        for slot in reversed(self.slots):
+            self._idle.put(slot)
+        self._closed = threading.Event()
+        # While the caller prepares its run, the workers start.
+        self._starting = threading.Thread(target=self._start, daemon=True)
+        self._starting.start()
+
+    def _start(self) -> None:
+        for slot in self.slots:
+            if self._closed.is_set():
+                return
+            with contextlib.suppress(OSError, EOFError):  # it is tried again when the slot is needed
+                slot.ready()
+
+    def call(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Have an idle slot do the request; wait for one if all are busy.
+
+        Raises:
+            SlotLost: its process ended, or the slots were closed.
+        """
+        slot = self._idle.get()
+        try:
+            if self._closed.is_set():
+                raise SlotLost("the worker slots are closed")
+            return slot.call(request)
+        finally:
+            self._idle.put(slot)
+
+    def close(self) -> None:
+        """End all processes."""
+        self._closed.set()
+        self._starting.join()
+        for slot in self.slots:
+            slot.close()
+
+    def __enter__(self) -> Slots:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _gpu(number: int) -> str:
+    import torch
+
+    return f"cuda:{number % torch.cuda.device_count()}"

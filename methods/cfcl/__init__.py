@@ -1,0 +1,1 @@
+"""CF-CL, contrastive learning with smart device-to-device exchange."""

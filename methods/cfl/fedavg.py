@@ -1,0 +1,92 @@
+"""FedAvg (McMahan et al. 2017), supervised: one model, the mean of the clients' models by number of samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from core.setting import setting
+from data.augment import normalise
+from methods.base import Client, Clients, Evaluation, Federation, Message, MethodError, Prediction, Server, Update
+from methods.cfl.adversary import Attack, attack_of, corrupt
+from methods.cfl.supervised import Classifier, Supervised, judge
+from methods.training.averaging import average
+from methods.training.steps import Steps
+from methods.training.vectors import Vectors
+
+
+@dataclass(frozen=True)
+class FedAvgSettings:
+    """Hyper-parameters of FedAvg, and planted adversaries."""
+
+    adversaries: int = setting(0, "so many clients, the last ones, send false updates", ge=0)
+    attack: Attack = setting("mixed", "what they send: random, flip, scale, or mixed")
+    attack_scale: float = setting(10.0, "factor of the attack scale", gt=0)
+
+
+class FedAvg(Supervised):
+    """FedAvg as a method: server state is one vector of weights."""
+
+    name = "fedavg"
+    Settings = FedAvgSettings
+    settings: FedAvgSettings
+
+    def init_server(self, federation: Federation) -> Server:
+        """The initial weights."""
+        network = self.network()
+        return Server({"weights": Vectors(network).flatten(network)}, {"clients": federation.clients})
+
+    def broadcast(self, server: Server, client: int) -> Message:
+        """The weights."""
+        return Message(server.tensors, {"clients": server.facts["clients"]})
+
+    def local_steps(self, message: Message, client: Client) -> Steps:
+        """Local epochs on the cross-entropy."""
+        self.check(client)
+        s = self.settings
+        vectors = Vectors(network := self.network())
+        start = message.tensors["weights"]
+
+        def finish(metrics: dict[str, float]) -> Update:
+            weights = vectors.flatten(network)
+            attack = attack_of(client.id, message.facts["clients"], s.adversaries, s.attack)
+            if attack is not None:
+                weights = start + corrupt(weights - start, attack, s.attack_scale, client.streams)
+            return Update(Message({"weights": weights}, {"n": len(client.train)}), metrics=metrics)
+
+        return self.epochs(vectors.load(network, start), client, finish)
+
+    def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
+        """The mean by number of samples."""
+        return server.next(average(updates))
+
+    def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
+        """Accuracy and loss on the validation samples of the honest clients."""
+        vectors = Vectors(network := self.network())
+        vectors.load(network, server.tensors["weights"])
+        honest = range(len(clients) - self.settings.adversaries)
+        return self.clients_metrics({k: judge(network, clients[k].validation, self.context) for k in honest})
+
+    def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
+        """Classes of images.
+
+        Raises:
+            MethodError: the model is of texts.
+        """
+        network = self.network()
+        if not isinstance(network, Classifier):
+            raise MethodError("a language model has no clusters to predict")
+        Vectors(network).load(network, server.tensors["weights"])
+        network.eval()
+
+        def predict(x: Tensor) -> Prediction:
+            x = normalise(x.to(self.context.device)).contiguous(memory_format=torch.channels_last)
+            with torch.no_grad(), self.context.autocast():
+                features = network.encoder(x)
+                soft = network.out(features).softmax(1)
+            return Prediction(soft.argmax(1), soft, features)
+
+        return predict

@@ -1,0 +1,100 @@
+"""IFCA (Ghosh et al. 2020), supervised: K models; each client trains the one with the lowest loss on its data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from core.setting import setting
+from methods.base import Client, Clients, Evaluation, Federation, Message, Server, Update
+from methods.cfl.adversary import Attack, attack_of, corrupt
+from methods.cfl.supervised import Score, Supervised, judge
+from methods.scores.clustering import ari
+from methods.training.averaging import WeightedMean
+from methods.training.steps import Steps
+from methods.training.vectors import Vectors
+
+
+@dataclass(frozen=True)
+class IFCASettings:
+    """Hyper-parameters of IFCA, and planted adversaries."""
+
+    models: int = setting(4, "number of models K", ge=1)
+    adversaries: int = setting(0, "so many clients, the last ones, send false updates", ge=0)
+    attack: Attack = setting("mixed", "what they send: random, flip, scale, or mixed")
+    attack_scale: float = setting(10.0, "factor of the attack scale", gt=0)
+
+
+class IFCA(Supervised):
+    """IFCA as a method: server state is K vectors (K, p); a model that nobody chose stays as it is."""
+
+    name = "ifca"
+    Settings = IFCASettings
+    settings: IFCASettings
+
+    def init_server(self, federation: Federation) -> Server:
+        """K independent random starts."""
+        models = []
+        for k in range(self.settings.models):
+            network = self.network(f"init {k}")
+            models.append(Vectors(network).flatten(network))
+        facts = {"clients": federation.clients, "truth": list(federation.truth), "chosen": []}
+        return Server({"models": torch.stack(models)}, facts)
+
+    def broadcast(self, server: Server, client: int) -> Message:
+        """All K models."""
+        return Message(server.tensors, {"clients": server.facts["clients"]})
+
+    def local_steps(self, message: Message, client: Client) -> Steps:
+        """Choose the model with the lowest loss on the training samples, and train it."""
+        self.check(client)
+        s, models = self.settings, message.tensors["models"]
+        vectors = Vectors(network := self.network())
+        losses = [judge(vectors.load(network, m), client.train, self.context).mean_loss for m in models]
+        choice = min(range(len(losses)), key=losses.__getitem__)
+
+        def finish(metrics: dict[str, float]) -> Update:
+            weights = vectors.flatten(network)
+            attack = attack_of(client.id, message.facts["clients"], s.adversaries, s.attack)
+            if attack is not None:
+                update = corrupt(weights - models[choice], attack, s.attack_scale, client.streams)
+                weights = models[choice] + update
+            sent = Message({"weights": weights}, {"n": len(client.train), "choice": choice})
+            return Update(sent, metrics={**metrics, "choice": float(choice)})
+
+        return self.epochs(vectors.load(network, models[choice]), client, finish)
+
+    def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
+        """The mean of each model over those who chose it, by number of samples."""
+        means = [WeightedMean() for _ in range(self.settings.models)]
+        chosen = []
+        for update in updates:
+            choice = update.message.facts["choice"]
+            means[choice].add(update.message.tensors, float(update.message.facts["n"]))
+            chosen.append([update.client, choice])
+        models = [
+            mean.mean()["weights"] if mean.weight else old
+            for mean, old in zip(means, server.tensors["models"], strict=True)
+        ]
+        return server.next({"models": torch.stack(models)}, {**server.facts, "chosen": chosen})
+
+    def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
+        """Each honest client's accuracy with the model it would choose; models in use; ARI with the planted groups."""
+        vectors = Vectors(network := self.network())
+        scores: dict[int, Score] = {}
+        choices = []
+        for k in range(len(clients) - self.settings.adversaries):
+            client = clients[k]
+            found = [
+                judge(vectors.load(network, model), client.train, self.context).mean_loss
+                for model in server.tensors["models"]
+            ]
+            choices.append(min(range(len(found)), key=found.__getitem__))
+            vectors.load(network, server.tensors["models"][choices[-1]])
+            scores[k] = judge(network, client.validation, self.context)
+        metrics = {**self.clients_metrics(scores), "clusters": float(len(set(choices)))}
+        if truth := server.facts["truth"]:
+            metrics["groups_ari"] = ari(torch.tensor(truth[: len(choices)]).numpy(), torch.tensor(choices).numpy())
+        return metrics

@@ -1,0 +1,59 @@
+"""Local training alone: every client trains its own model and sends nothing. What federation is measured against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from methods.base import Client, Clients, Evaluation, Federation, Message, Server, Update
+from methods.cfl.supervised import Supervised, judge
+from methods.training.steps import Steps
+from methods.training.vectors import Vectors
+
+
+@dataclass(frozen=True)
+class AloneSettings:
+    """Local training has no hyper-parameters beyond `local`."""
+
+
+class Alone(Supervised):
+    """Local training as a method: each client's weights are its private memory; all start from the same."""
+
+    name = "alone"
+    Settings = AloneSettings
+
+    def init_server(self, federation: Federation) -> Server:
+        """Nothing."""
+        return Server()
+
+    def broadcast(self, server: Server, client: int) -> Message:
+        """Nothing."""
+        return Message()
+
+    def local_steps(self, message: Message, client: Client) -> Steps:
+        """Local epochs from where the client was."""
+        self.check(client)
+        vectors = Vectors(network := self.network())
+        if client.memory:
+            vectors.load(network, client.memory["weights"])
+
+        def finish(metrics: dict[str, float]) -> Update:
+            return Update(Message(), memory={"weights": vectors.flatten(network)}, metrics=metrics)
+
+        return self.epochs(network, client, finish)
+
+    def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
+        """Count the round."""
+        for _ in updates:
+            pass
+        return server.next({})
+
+    def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
+        """Each client's own model on its own validation samples."""
+        vectors = Vectors(network := self.network())
+        scores = {}
+        for client in clients:
+            if client.memory:
+                vectors.load(network, client.memory["weights"])
+                scores[client.id] = judge(network, client.validation, self.context)
+        return self.clients_metrics(scores)

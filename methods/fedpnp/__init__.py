@@ -1,0 +1,1 @@
+"""FedPNP, federated contrastive clustering with a past negatives pool, and its baselines."""

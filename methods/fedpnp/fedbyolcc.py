@@ -1,0 +1,96 @@
+"""FedBYOLCC: BYOL with the cluster loss of contrastive clustering and federated averaging, a baseline of FedPNP.
+
+Miao and Koyuncu 2024, section 3.1, name it in one sentence: BYOL's mean squared error (Grill et al. 2020) takes the
+place of the instance loss, and the cluster-level loss is that of contrastive clustering (Li et al. 2021). Momentum,
+heads and what becomes of the target between rounds are ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import torch
+from torch import Tensor
+
+from core.setting import setting
+from methods.base import Client, Message, Update
+from methods.fedpnp.cluster_method import ClusterMethod
+from methods.losses.byol import byol_loss, make_target, spread, update_target
+from methods.losses.contrastive import cluster_contrastive
+from methods.training.local import batches, build_optimiser, load, run_steps, seeded, view_recipe, views, weights
+from models.encoders import build_encoder
+from models.heads import ByolClusterNet
+
+TargetStart = Literal["restart", "keep"]
+TARGET = "target."
+"""Prefix of the target's tensors in a client's memory."""
+
+
+@dataclass(frozen=True)
+class FedBYOLCCSettings:
+    """Hyper-parameters of FedBYOLCC. The paper gives the cluster loss's temperature; the rest is ours."""
+
+    momentum: float = setting(0.99, "share of itself that the target keeps in each step", ge=0, le=1)
+    target: TargetStart = setting(
+        "restart", "at the start of a round, restart the target from the broadcast weights, or keep the client's own"
+    )
+    tau_cluster: float = setting(1.0, "temperature of the cluster loss", gt=0)
+    alpha: float = setting(1.0, "weight of the cluster loss", ge=0)
+
+
+class FedBYOLCC(ClusterMethod):
+    """FedBYOLCC as a method: server state is one `ByolClusterNet`; with `keep`, a client remembers its target."""
+
+    name = "fedbyolcc"
+    Settings = FedBYOLCCSettings
+    settings: FedBYOLCCSettings
+
+    def network(self) -> ByolClusterNet:
+        """A fresh network with the run's initial weights."""
+        c = self.context
+        return cast(
+            ByolClusterNet,
+            seeded(
+                lambda: ByolClusterNet(build_encoder(c.model.encoder, c.spec.shape), c.clusters), c, drawn=self.drawn
+            ),
+        )
+
+    def client_update(self, message: Message, client: Client) -> Update:
+        """Local epochs on L = L_BYOL + alpha L_cluster; the target follows after every step."""
+        s, local, context = self.settings, self.context.local, self.context
+        network = self.network()
+        load(network, message.tensors)
+        network.train()
+        target = make_target(network)
+        if s.target == "keep" and client.memory:
+            load(target, client.memory, TARGET)
+        recipe = view_recipe(context)
+        generator = client.streams.torch("views", context.device)
+
+        def step(positions: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+            x = views(client.train, positions, recipe, generator)
+            with context.autocast():
+                prediction, y = network.online(x)
+            with torch.no_grad(), context.autocast():
+                projection = target(x).float()
+            instance = byol_loss(prediction, projection)
+            y_a, y_b = y.chunk(2)
+            cluster = cluster_contrastive(y_a, y_b, s.tau_cluster)
+            return instance + s.alpha * cluster, {
+                "loss_instance": instance,
+                "loss_cluster": cluster,
+                "confidence": y.detach().max(1).values.mean(),
+                "spread": spread(projection),
+            }
+
+        optimiser = build_optimiser(network.parameters(), local, client.streams.round, context.device)
+        metrics = run_steps(
+            client,
+            batches(client, local),
+            optimiser,
+            step,
+            after=lambda: update_target(target, network, s.momentum),
+        )
+        memory = weights(target, TARGET) if s.target == "keep" else None
+        return Update(Message(weights(network), {"n": len(client.train)}), memory=memory, metrics=metrics)

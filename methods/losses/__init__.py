@@ -1,0 +1,1 @@
+"""Losses that several systems share, as pure functions."""

@@ -1,0 +1,19 @@
+"""Alignment and uniformity on the unit sphere, as pure functions (Wang and Isola 2020).
+
+Shapes: n samples, d dimensions of unit projections z; views a and b of a sample are rows i of two matrices.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def align_loss(z_a: Tensor, z_b: Tensor) -> Tensor:
+    """Mean squared distance of unit projections of two views."""
+    return (z_a - z_b).pow(2).sum(1).mean()
+
+
+def uniform_loss(z: Tensor) -> Tensor:
+    """Log of the mean over pairs of distinct rows of exp(-2 |z_i - z_j|^2): 0 where all are one point."""
+    return torch.pdist(z, p=2).pow(2).mul(-2).exp().mean().log()

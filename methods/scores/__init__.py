@@ -1,0 +1,1 @@
+"""How results are judged: clusters against classes, representations, whole models."""

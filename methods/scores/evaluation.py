@@ -1,0 +1,224 @@
+"""How a trained model is judged: clusters over all samples, and in the final evaluation its representation.
+
+All training samples that some client holds count, and the test part, without augmentation. Training samples carry
+their planted rotations and label maps; test samples are as the set has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from data.augment import Recipe, normalise, two_views
+from methods.base import Context, Evaluation, Prediction
+from methods.scores.clustering import cluster_balance, cluster_scores
+from methods.scores.representation import alignment, effective_rank, knn_accuracy, probe_accuracy, uniformity
+from methods.training.k_means import Clustering, kmeans
+
+JUDGED = 10_000
+"""At most so many samples, a seeded draw, go into alignment, uniformity and effective rank."""
+
+
+def evaluate_predictor(
+    predict: Callable[[Tensor], Prediction],
+    evaluation: Evaluation,
+    recipe: Recipe | None = None,
+    *,
+    probe_epochs: int = 50,
+) -> dict[str, float]:
+    """Judge a model that assigns clusters itself.
+
+    Args:
+        predict: samples x as `Samples.x` gives them to clusters, soft assignments (n, c) and embeddings (n, d).
+        evaluation: what to work on.
+        recipe: of the views that alignment compares; None: no alignment.
+        probe_epochs: of the linear probe (200 for the scale of papers).
+
+    Returns:
+        Always `clusters_used` (clusters with at least one sample) and `balance` (entropy of the cluster sizes over
+        log c); with labels `acc`, `nmi`, `ari`, `purity`; in the final evaluation also what
+        `representation_metrics` gives.
+    """
+    parts = [predict(x) for x in all_batches(evaluation)]
+    cluster = torch.cat([part.cluster for part in parts]).cpu().numpy()
+    metrics = _cluster_metrics(cluster, parts[0].soft.shape[1], evaluation)
+    if evaluation.final:
+        h = torch.cat([part.embedding for part in parts])
+        metrics |= representation_metrics(
+            lambda x: predict(x).embedding, h, evaluation, recipe, probe_epochs=probe_epochs
+        )
+    return metrics
+
+
+def evaluate_features(
+    embed: Callable[[Tensor], Tensor],
+    evaluation: Evaluation,
+    clusters: int | None,
+    recipe: Recipe | None = None,
+    *,
+    probe_epochs: int = 50,
+) -> dict[str, float]:
+    """Judge a model without clusters of its own: K-means (best of 10 starts) on its embeddings finds them.
+
+    Args:
+        embed: samples x to embeddings (n, d).
+        evaluation: what to work on.
+        clusters: c; None where nobody knows how many: K-means is left out then.
+        recipe: as for `evaluate_predictor`.
+        probe_epochs: as for `evaluate_predictor`.
+
+    Returns:
+        As `evaluate_predictor`.
+
+    Raises:
+        MethodError: fewer samples than clusters, or embeddings that are not finite.
+    """
+    h = torch.cat([embed(x) for x in all_batches(evaluation)])
+    metrics = {}
+    if clusters is not None:
+        found = feature_clusters(h, clusters, evaluation)
+        metrics = _cluster_metrics(found.cluster, clusters, evaluation)
+    if evaluation.final:
+        metrics |= representation_metrics(embed, h, evaluation, recipe, probe_epochs=probe_epochs)
+    return metrics
+
+
+def feature_clusters(h: Tensor, clusters: int, evaluation: Evaluation) -> Clustering:
+    """K-means (best of 10 starts) on the embeddings h (n, d) of an evaluation's samples: always the same draws.
+
+    Raises:
+        MethodError: fewer samples than clusters, or embeddings that are not finite.
+    """
+    return kmeans(h.float().cpu().numpy(), clusters, evaluation.streams.numpy("evaluate.kmeans"))
+
+
+def embed_with(network: Callable[[Tensor], Tensor], context: Context) -> Callable[[Tensor], Tensor]:
+    """A function from images x, as `Samples.x` gives them, to what a network in evaluation mode makes of them."""
+
+    @torch.no_grad()
+    def embed(x: Tensor) -> Tensor:
+        x = normalise(x.to(context.device)).contiguous(memory_format=torch.channels_last)
+        with context.autocast():
+            return network(x).float()
+
+    return embed
+
+
+def features_only(embed: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Prediction]:
+    """A predictor of a model without clusters: features as `embedding`, `cluster` is -1, `soft` has no column."""
+
+    def predict(x: Tensor) -> Prediction:
+        h = embed(x)
+        return Prediction(torch.full((len(h),), -1), h.new_zeros(len(h), 0), h)
+
+    return predict
+
+
+def representation_metrics(
+    embed: Callable[[Tensor], Tensor],
+    h: Tensor,
+    evaluation: Evaluation,
+    recipe: Recipe | None = None,
+    *,
+    probe_epochs: int = 50,
+) -> dict[str, float]:
+    """`uniformity` and `effective_rank`; with labels `knn` and `probe`; with a recipe, on images, `alignment`.
+
+    Judged on the test part, after learning from the training samples; a set without test part is split 80/20, seeded.
+
+    Args:
+        embed: samples x to embeddings (n, d).
+        h: embeddings of all training samples, then all test samples.
+        evaluation: what `h` is of.
+        recipe: of the views that alignment compares.
+        probe_epochs: of the linear probe.
+    """
+    train, streams = evaluation.train, evaluation.streams
+    learn, held = _split(evaluation)
+    judged = held[torch.randperm(len(held), generator=streams.torch("evaluate.judged"))[:JUDGED]].to(h.device)
+    metrics = {"effective_rank": effective_rank(h[judged])}
+    if len(judged) > 1:
+        metrics["uniformity"] = uniformity(h[judged])
+    truth = _labels(evaluation)
+    if truth is not None and len(truth) == len(h) and len(learn) and len(held):
+        y = truth.to(h.device)
+        learn, held = learn.to(h.device), held.to(h.device)
+        metrics["knn"] = knn_accuracy(h[learn], y[learn], h[held], y[held])
+        metrics["probe"] = probe_accuracy(
+            h[learn], y[learn], h[held], y[held], streams.torch("evaluate.probe"), epochs=probe_epochs
+        )
+    if recipe is not None and train.data.spec.kind == "image":
+        generator = streams.torch("evaluate.views", train.data.device)
+        distances = []
+        for rows in judged.split(evaluation.batch):
+            # Views a and b in one pass; a mean over batches must count their samples.
+            h_a, h_b = embed(two_views(_x(evaluation, rows), recipe, generator)).chunk(2)
+            distances.append(alignment(h_a, h_b) * len(rows))
+        metrics["alignment"] = sum(distances) / len(judged)
+    return metrics
+
+
+def quick_probe(embed: Callable[[Tensor], Tensor], evaluation: Evaluation, limit: int, *, epochs: int = 100) -> float:
+    """Accuracy of a linear probe that learns from at most `limit` training samples, judged on as many of the test part.
+
+    That part has labels.
+    """
+    data, generator = evaluation.data, evaluation.streams.torch("probe")
+    assert data.test_y is not None
+    learn = torch.randperm(len(evaluation.train), generator=generator)[:limit].to(data.device)
+    judged = torch.randperm(len(data.test_x), generator=generator)[:limit].to(data.device)
+    h = torch.cat([embed(evaluation.train.x(part)) for part in learn.split(evaluation.batch)])
+    test = torch.cat([embed(data.test_x[part].float().div(255)) for part in judged.split(evaluation.batch)])
+    return probe_accuracy(h, evaluation.train.y(learn), test, data.test_y[judged], generator, epochs=epochs)
+
+
+def _cluster_metrics(cluster: np.ndarray, clusters: int, evaluation: Evaluation) -> dict[str, float]:
+    metrics = {
+        "clusters_used": float(len(np.unique(cluster))),
+        "balance": cluster_balance(cluster, clusters),
+    }
+    truth = _labels(evaluation)
+    if truth is not None and len(truth):
+        # Where only training samples have labels, they come first.
+        metrics |= cluster_scores(truth.cpu().numpy(), cluster[: len(truth)])
+    return metrics
+
+
+def _labels(evaluation: Evaluation) -> Tensor | None:
+    """Labels of the training samples, then of the test samples where they have some; None without any."""
+    data = evaluation.data
+    if data.train_y is None:
+        return None
+    y = evaluation.train.y()
+    return y if data.test_y is None else torch.cat((y, data.test_y))
+
+
+def _split(evaluation: Evaluation) -> tuple[Tensor, Tensor]:
+    """Positions to learn from and positions held out, among training then test samples."""
+    n, m = len(evaluation.train), len(evaluation.data.test_x)
+    if m:
+        return torch.arange(n), torch.arange(n, n + m)
+    order = torch.randperm(n, generator=evaluation.streams.torch("evaluate.split"))
+    return order[: n * 4 // 5], order[n * 4 // 5 :]
+
+
+def _x(evaluation: Evaluation, positions: Tensor) -> Tensor:
+    """Samples at positions among training then test samples; all of one part."""
+    n = len(evaluation.train)
+    positions = positions.to(evaluation.data.device)
+    if int(positions[0]) < n:
+        return evaluation.train.x(positions)
+    x = evaluation.data.test_x[positions - n]
+    return x.float().div_(255) if evaluation.data.spec.kind == "image" else x
+
+
+def all_batches(evaluation: Evaluation) -> Iterator[Tensor]:
+    """All training samples, then all test samples, batch by batch."""
+    n, m = len(evaluation.train), len(evaluation.data.test_x)
+    for part in (torch.arange(n), torch.arange(n, n + m)):
+        for rows in part.split(evaluation.batch):
+            if len(rows):
+                yield _x(evaluation, rows)

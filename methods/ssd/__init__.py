@@ -1,0 +1,1 @@
+"""SSD, soft separation and distillation, and its baselines: FedSimCLR, FedBYOL, FedEMA."""

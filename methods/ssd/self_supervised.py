@@ -1,0 +1,192 @@
+"""What federated self-supervised methods share: encoder and projector averaged, and how their features are judged."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from core.setting import setting
+from data.augment import RECIPES, Recipe, is_small, two_views
+from methods.base import (
+    Client,
+    Clients,
+    Evaluation,
+    Federation,
+    LocalSettings,
+    Message,
+    Method,
+    Prediction,
+    Server,
+    Update,
+)
+from methods.scores.evaluation import embed_with, evaluate_features, features_only
+from methods.scores.finetuning import finetune_accuracy
+from methods.scores.representation import alignment, knn_accuracy, split_uniformity, uniformity
+from methods.training.averaging import average
+from methods.training.local import batches, load, seeded, view_recipe, views, weights
+from methods.training.steps import StepMethod, Steps
+from models.encoders import build_encoder
+from models.heads import Projected, ProjectionNet
+
+SEEN = 2000
+"""Between rounds so many test samples are judged, and so many training samples are learned from and compared."""
+
+
+@dataclass(frozen=True)
+class SelfSupervisedSettings:
+    """What every self-supervised method may be told."""
+
+    projection: int = setting(0, "width of the projection; 0: that of the features", ge=0)
+    hidden: int = setting(0, "width inside the projector; 0: four times the features", ge=0)
+    probe_epochs: int = setting(50, "epochs of the final linear probe (the papers: 200)", ge=1)
+    finetune: bool = setting(False, "at the end also fine-tune with 1 % and 10 % of the labels")
+
+
+class SelfSupervised(Method):
+    """A method whose server state is one network of encoder and projector, and whose clients send theirs."""
+
+    Settings = SelfSupervisedSettings
+    local_defaults = LocalSettings(epochs=5, batch=128, optimiser="sgd", lr=0.1, momentum=0.9, weight_decay=1e-4)
+    settings: Any
+
+    @property
+    def needs_clusters(self) -> bool:
+        """Features need no number of clusters; where it is known, they are judged by it."""
+        return False
+
+    def build(self) -> ProjectionNet:
+        """The network, from torch's global generator."""
+        c, s = self.context, self.settings
+        encoder = build_encoder(c.model.encoder, c.spec.shape)
+        width = cast(int, encoder.features)
+        return ProjectionNet(encoder, s.projection or width, s.hidden or 4 * width, norm=True)
+
+    def network(self) -> ProjectionNet:
+        """A fresh network with the run's initial weights."""
+        return cast(ProjectionNet, seeded(self.build, self.context, drawn=self.drawn))
+
+    def recipe(self) -> Recipe:
+        """SimCLR's full strength on colour images that are not small, the data set's own on others."""
+        shape = self.context.spec.shape
+        return view_recipe(self.context, RECIPES["strong"] if shape[0] == 3 and not is_small(shape) else None)
+
+    def init_server(self, federation: Federation) -> Server:
+        """The initial weights."""
+        return Server(weights(self.network()), {"clients": federation.clients})
+
+    def broadcast(self, server: Server, client: int) -> Message:
+        """The weights."""
+        return Message(server.tensors, {"clients": server.facts["clients"]})
+
+    def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
+        """The mean of the weights by number of samples."""
+        return server.next(average(updates))
+
+    def embedder(self, server: Server) -> Callable[[Tensor], Tensor]:
+        """Samples x to features (n, d) of the encoder, evaluation mode."""
+        network = self.network()
+        load(network, server.tensors)
+        return embed_with(network.encoder.eval(), self.context)
+
+    def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
+        """Features as `embedding`; these methods have no clusters: `cluster` is -1, `soft` has no column."""
+        return features_only(self.embedder(server))
+
+    def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
+        """kNN, alignment and uniformity of some samples; finally the probe, K-means scores and fine-tuning of all."""
+        embed, recipe = self.embedder(server), self.recipe()
+        metrics = self.look(embed, recipe, clients, evaluation)
+        if not evaluation.final:
+            return metrics
+        metrics |= evaluate_features(
+            embed, evaluation, self.context.known_clusters, recipe, probe_epochs=self.settings.probe_epochs
+        )
+        if self.settings.finetune and evaluation.data.test_y is not None and len(evaluation.data.test_x):
+            for percent in (1, 10):
+                network = self.network()
+                load(network, server.tensors)
+                metrics[f"finetune_{percent}"] = finetune_accuracy(network.encoder, evaluation, percent / 100)
+        return metrics
+
+    def look(
+        self, embed: Callable[[Tensor], Tensor], recipe: Recipe, clients: Clients, evaluation: Evaluation
+    ) -> dict[str, float]:
+        """What is cheap enough for every round.
+
+        `uniformity` is of test samples (training samples without any); `uniformity_inter` and `uniformity_intra` are
+        over pairs of training samples of different clients, and of the same one.
+        """
+        data, streams = evaluation.data, evaluation.streams
+        share = max(1, SEEN // len(clients))
+        owners, parts, labels = [], [], []
+        for client in clients:
+            order = torch.randperm(len(client.train), generator=streams.torch(f"look {client.id}"))[:share]
+            mine = client.train.take(order.to(client.train.index.device))
+            parts.append(embed(mine.x()))
+            owners.append(torch.full((len(mine),), client.id))
+            if data.train_y is not None:
+                labels.append(mine.y())
+        h, owner = torch.cat(parts), torch.cat(owners)
+        inter, intra = split_uniformity(h, owner.to(h.device))
+        metrics = {"uniformity_inter": inter, "uniformity_intra": intra}
+        if len(data.test_x) > 1:
+            order = torch.randperm(len(data.test_x), generator=streams.torch("look test"))[:SEEN].to(data.device)
+            test_x = data.test_x[order].float().div_(255)
+            seen = torch.cat([embed(x) for x in test_x.split(evaluation.batch)])
+            if labels and data.test_y is not None:
+                metrics["knn"] = knn_accuracy(h, torch.cat(labels), seen, data.test_y[order])
+        else:
+            seen, test_x = h, torch.cat([clients[k].train.x()[:share] for k in range(len(clients))])
+        metrics["uniformity"] = uniformity(seen)
+        generator = streams.torch("look views", data.device)
+        total = 0.0
+        for x in test_x.split(evaluation.batch):
+            both = embed(two_views(x, recipe, generator))
+            total += alignment(*both.chunk(2)) * len(x)
+        return metrics | {"alignment": total / len(test_x)}
+
+
+class OneNetwork(StepMethod, SelfSupervised):
+    """A self-supervised method whose loss is of one network's projections of two views."""
+
+    @abstractmethod
+    def loss(self, out: Projected, extra: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss of a batch of views a, then views b, and numbers to log.
+
+        Args:
+            out: features and projections, (2n, ...).
+            extra: what `prepare` made for this client and round.
+        """
+
+    def prepare(self, message: Message, client: Client) -> dict[str, Tensor]:
+        """Tensors that every step of a client's round uses; nothing by default."""
+        return {}
+
+    def local_steps(self, message: Message, client: Client) -> Steps:
+        """Local epochs on the method's loss."""
+        network = self.network()
+        load(network, message.tensors)
+        recipe = self.recipe()
+        generator = client.streams.torch("views", self.context.device)
+
+        def inputs(positions: Tensor) -> tuple[Tensor, ...]:
+            return (views(client.train, positions, recipe, generator),)
+
+        def finish(metrics: dict[str, float]) -> Update:
+            return Update(Message(weights(network), {"n": len(client.train)}), metrics=metrics)
+
+        extra = self.prepare(message, client)
+        return Steps(client, network.train(), batches(client, self.context.local), inputs, finish, extra)
+
+    def step_loss(
+        self, network: Callable[..., Any], inputs: tuple[Tensor, ...], extra: Mapping[str, Tensor]
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """The method's loss of a batch of views."""
+        with self.context.autocast():
+            out = network(*inputs)
+        return self.loss(out, extra)

@@ -1,0 +1,128 @@
+"""SSD: soft separation and distillation (Fang, Lin, King, Zhang 2025), and its baseline FedAlignUniform.
+
+A client aligns two views and spreads its own samples. Dimension-scaled regularisation pulls each client's projections
+towards dimensions of its own, so that clients spread apart without seeing each other; distillation hands what the
+projector gains down to the encoder.
+
+Where this departs from the poster, and from the released code: docs/methods.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from core.setting import setting
+from methods.base import Client, Federation, Message, MethodError, Server
+from methods.losses.align_uniform import align_loss, uniform_loss
+from methods.ssd.losses import (
+    Basis,
+    Direction,
+    Form,
+    confined,
+    distill_loss,
+    dsr_loss,
+    subspace_basis,
+    subspace_dimensions,
+)
+from methods.ssd.self_supervised import OneNetwork, SelfSupervisedSettings
+from models.heads import Projected, ProjectionNet
+
+
+@dataclass(frozen=True)
+class SSDSettings(SelfSupervisedSettings):
+    """Hyper-parameters of SSD; gamma 0 and delta 0 are FedAlignUniform."""
+
+    beta: float = setting(1.0, "weight of uniformity", ge=0)
+    gamma: float = setting(1.0, "weight of dimension-scaled regularisation (about 0.05 in the form poster)", ge=0)
+    delta: float = setting(0.1, "weight of projector distillation", ge=0)
+    alpha: float = setting(10.0, "factor on a client's own dimensions", ge=1)
+    form: Form = setting("code", "of the regularisation: code |Z - T| / n, or poster mean |z - t|^2")
+    basis: Basis = setting("random", "subspaces of a random orthonormal basis, or of the axes")
+    temperature: float = setting(0.5, "of distillation", gt=0)
+    direction: Direction = setting("poster", "of distillation: poster KL(h || z), code KL(z || h)")
+    stop: bool = setting(False, "no gradient of distillation into the projections")
+    projector: bool = setting(True, "with a projector; without, losses are of the features themselves")
+    separation: Literal["soft", "hard"] = setting("soft", "soft, or hard: each client confined to its own subspace")
+
+
+class NoProjector(ProjectionNet):
+    """An encoder whose features are its projections."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__(encoder, 1)
+        self.instance = nn.Sequential()
+
+
+class SSD(OneNetwork):
+    """SSD as a method: server state is encoder and projector; S_k follows from seed and client id."""
+
+    name = "ssd"
+    Settings = SSDSettings
+    settings: SSDSettings
+
+    def build(self) -> ProjectionNet:
+        """With or without projector."""
+        network = super().build()
+        return network if self.settings.projector else NoProjector(network.encoder)
+
+    @cached_property
+    def widths(self) -> tuple[int, int]:
+        """Dimensions of the features, and of the projections; a network is built to know them, once."""
+        features = int(self.network().encoder.features)  # type: ignore[arg-type]
+        return features, (self.settings.projection or features) if self.settings.projector else features
+
+    def init_server(self, federation: Federation) -> Server:
+        """The initial weights.
+
+        Raises:
+            MethodError: fewer dimensions than clients, or projections and features that cannot be compared.
+        """
+        s = self.settings
+        features, width = self.widths
+        if (s.gamma or s.separation == "hard") and federation.clients > width:
+            raise MethodError(
+                f"{federation.clients} clients cannot each own a dimension of {width}: raise method.projection, or set "
+                "method.gamma=0"
+            )
+        if s.delta and width != features:
+            raise MethodError("method.delta needs projections as wide as the features: leave method.projection at 0")
+        return super().init_server(federation)
+
+    def prepare(self, message: Message, client: Client) -> dict[str, Tensor]:
+        """The client's dimensions in the shared basis: `inside` (d,) bool, `scale` d_k (d,), `basis` Q (d, d)."""
+        s, width, c = self.settings, self.widths[1], self.context
+        inside = torch.zeros(width, dtype=torch.bool)
+        if s.gamma or s.separation == "hard":
+            inside[subspace_dimensions(width, message.facts["clients"], c.seed)[client.id]] = True
+        scale = torch.where(inside, s.alpha, 1.0)
+        made = {"inside": inside, "scale": scale, "basis": subspace_basis(width, s.basis, c.seed)}
+        return {name: tensor.to(c.device) for name, tensor in made.items()}
+
+    def seen(self, z: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
+        """Projections (n, d) as a client's loss takes them: unit vectors; with hard separation of its own subspace."""
+        if self.settings.separation == "hard":
+            return confined(z, extra["inside"], extra["basis"])
+        return F.normalize(z, dim=1)
+
+    def loss(self, out: Projected, extra: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """L = align + beta uniform + gamma DSR + delta distill."""
+        s = self.settings
+        z_a, z_b = self.seen(out.z, extra).chunk(2)
+        align, uniform = align_loss(z_a, z_b), (uniform_loss(z_a) + uniform_loss(z_b)) / 2
+        total = align + s.beta * uniform
+        numbers = {"loss_align": align, "loss_uniform": uniform}
+        if s.gamma and s.separation == "soft":
+            dsr = sum(dsr_loss(part, extra["scale"], extra["basis"], s.form) for part in (z_a, z_b)) / 2
+            assert isinstance(dsr, Tensor)
+            total, numbers["loss_dsr"] = total + s.gamma * dsr, dsr
+        if s.delta and s.projector:
+            distill = distill_loss(out.h, out.z, s.temperature, s.direction, stop=s.stop)
+            total, numbers["loss_distill"] = total + s.delta * distill, distill
+        return total, numbers

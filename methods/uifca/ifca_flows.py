@@ -1,0 +1,86 @@
+"""IFCA on unlabelled data: K flows, and each client trains the one under which all of its points are likeliest.
+
+What UIFCA generalises from clients to points: here a client's points share one cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from methods.assignment import assign_samples
+from methods.base import Assignment, Client, ClientError, Clients, Evaluation, Federation, Message, Server, Update
+from methods.scores.clustering import cluster_scores
+from methods.training.averaging import WeightedMean
+from methods.uifca.flow_method import FlowMethod, FlowSettings
+
+
+@dataclass(frozen=True)
+class IFCAFlowsSettings(FlowSettings):
+    """Hyper-parameters of IFCA on flows."""
+
+
+class IFCAFlows(FlowMethod):
+    """IFCA with flows as a method; a flow that nobody chose stays as it is."""
+
+    name = "ifca_flows"
+    Settings = IFCAFlowsSettings
+    settings: IFCAFlowsSettings
+
+    def init_server(self, federation: Federation) -> Server:
+        """The K starts."""
+        return Server({"flows": self.starts()})
+
+    def broadcast(self, server: Server, client: int) -> Message:
+        """All K flows."""
+        return Message(server.tensors)
+
+    def client_update(self, message: Message, client: Client) -> Update:
+        """Choose the flow with the lowest mean loss, and train it on all points."""
+        if not len(client.train):
+            raise ClientError(f"client {client.id} has no training samples to cluster")
+        flows = message.tensors["flows"]
+        choice = self.choice(flows, client)
+        fitted = self.fit(flows[choice], torch.arange(len(client.train)).to(client.train.index.device), client, choice)
+        if fitted is None:
+            raise ClientError(f"client {client.id}: its flow diverged in round {client.streams.round}; lower local.lr")
+        sent = Message({"flow": fitted[0]}, {"n": len(client.train), "choice": choice})
+        return Update(sent, metrics={"loss": fitted[1], "choice": float(choice)})
+
+    def choice(self, flows: torch.Tensor, client: Client) -> int:
+        """The flow under which a client's points have the lowest mean loss."""
+        losses = self.losses(flows, client.train, client.streams).double().mean(0)
+        return int(losses.nan_to_num(nan=float("inf")).argmin())
+
+    def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
+        """The mean of each flow over those who chose it, by number of points."""
+        flows = server.tensors["flows"]
+        means = [WeightedMean() for _ in flows]
+        for update in updates:
+            means[update.message.facts["choice"]].add(update.message.tensors, float(update.message.facts["n"]))
+        rows = [mean.mean()["flow"] if mean.weight else old for mean, old in zip(means, flows, strict=True)]
+        return server.next({"flows": torch.stack(rows)})
+
+    def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
+        """Purity, ACC, NMI and ARI where each point has its client's choice."""
+        if not server.round:
+            return {}
+        found, truth = [], []
+        for client in clients:
+            found.append(torch.full((len(client.train),), self.choice(server.tensors["flows"], client)))
+            if client.train.data.train_y is not None:
+                truth.append(client.train.y().cpu())
+        cluster = torch.cat(found)
+        metrics = {"clusters_used": float(len(cluster.unique()))}
+        return metrics | (cluster_scores(torch.cat(truth).numpy(), cluster.numpy()) if truth else {})
+
+    def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
+        """A client's points have its choice, test samples the flow under which each is likeliest."""
+        index = [client.train.index for client in clients]
+        chosen = [
+            torch.full_like(client.train.index, self.choice(server.tensors["flows"], client)) for client in clients
+        ]
+        held = (torch.cat(index), torch.cat(chosen))
+        return assign_samples(self.predictor(server), evaluation, None, held=held)

@@ -1,0 +1,135 @@
+"""k-FED: one-shot federated K-means (Dennis et al. 2021; UIFCA's algorithm 1).
+
+Each client clusters its points by K-means and sends the centres; the server clusters the centres of all clients. A
+point belongs to the server's cluster of its local centre.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from core.setting import setting
+from core.streams import Streams
+from methods.assignment import assign_samples, nearest_centres
+from methods.base import (
+    Assignment,
+    Client,
+    ClientError,
+    Clients,
+    Evaluation,
+    Federation,
+    Message,
+    Method,
+    MethodError,
+    Prediction,
+    Server,
+    Tensors,
+    Update,
+)
+from methods.scores.clustering import cluster_scores
+from methods.training.k_means import kmeans
+
+
+@dataclass(frozen=True)
+class KFedSettings:
+    """Hyper-parameters of k-FED."""
+
+    starts: int = setting(10, "starts of K-means, on clients and server; the best counts", ge=1)
+
+
+def local_centres(client: Client, clusters: int, starts: int) -> tuple[Tensor, Tensor]:
+    """A client's K-means: centres float32 (k, d), k <= clusters, and the local cluster of each point, int64 (n,).
+
+    Raises:
+        ClientError: no point, or values that are not finite.
+    """
+    x = client.train.x().flatten(1).float().cpu().numpy()
+    if not len(x):
+        raise ClientError(f"client {client.id} has no training samples to cluster")
+    if not np.isfinite(x).all():
+        raise ClientError(f"client {client.id} holds values that are not finite")
+    found = kmeans(x, min(clusters, len(x)), client.streams.numpy("kfed"), starts=starts)
+    return torch.from_numpy(found.centres).float(), torch.from_numpy(found.cluster)
+
+
+def gather_centres(updates: Iterable[Update], clusters: int, starts: int, rng: np.random.Generator) -> Tensors:
+    """The server's K-means over all local centres: `centres` (clusters, d), and `labels/I` for each client I."""
+    rows = [(update.client, update.message.tensors["centres"]) for update in updates]
+    every = torch.cat([centres for _, centres in rows]).cpu()
+    found = kmeans(every.numpy(), clusters, rng, starts=starts)
+    labels = torch.from_numpy(found.cluster).split([len(centres) for _, centres in rows])
+    tensors = {f"labels/{client}": part.clone() for (client, _), part in zip(rows, labels, strict=True)}
+    return {"centres": torch.from_numpy(found.centres).float(), **tensors}
+
+
+class KFed(Method):
+    """k-FED as a method: one round; the local cluster of each point stays in the client's memory."""
+
+    name = "kfed"
+    Settings = KFedSettings
+    kinds = ("vector", "image")
+    settings: KFedSettings
+
+    def init_server(self, federation: Federation) -> Server:
+        """Nothing."""
+        return Server(facts={"seed": federation.streams.seed})
+
+    def broadcast(self, server: Server, client: int) -> Message:
+        """Nothing."""
+        return Message()
+
+    def client_update(self, message: Message, client: Client) -> Update:
+        """Local centres up, local clusters into memory."""
+        centres, local = local_centres(client, self.context.clusters, self.settings.starts)
+        return Update(Message({"centres": centres}), memory={"local": local})
+
+    def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
+        """Cluster the centres; nothing is left to do."""
+        rng = Streams(self.context.seed).numpy("kfed server")
+        tensors = gather_centres(updates, self.context.clusters, self.settings.starts, rng)
+        return server.next(tensors, finished=True)
+
+    def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
+        """The nearest of the server's centres, as a hard assignment: for samples that no client holds.
+
+        Raises:
+            MethodError: before the one round.
+        """
+        if "centres" not in server.tensors:
+            raise MethodError("k-FED has no centres before its round")
+        centres = server.tensors["centres"].to(self.context.device)
+
+        def predict(x: Tensor) -> Prediction:
+            x = x.to(self.context.device).flatten(1).float()
+            cluster = nearest_centres(x, centres).cluster
+            return Prediction(cluster, F.one_hot(cluster, len(centres)).float(), x)
+
+        return predict
+
+    def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
+        """A client's points go with their local centres; the rest to the nearest of the server's centres."""
+        predict = self.predictor(server)
+        index, cluster = [], []
+        for client in clients:
+            labels = server.tensors.get(f"labels/{client.id}")
+            if labels is not None and "local" in client.memory:
+                index.append(client.train.index)
+                cluster.append(labels[client.memory["local"]])
+        held = (torch.cat(index), torch.cat(cluster))
+        return assign_samples(predict, evaluation, None, centres=server.tensors["centres"], held=held)
+
+    def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
+        """Purity, ACC, NMI and ARI over all clients' points."""
+        found, truth = [], []
+        for client in clients:
+            labels = server.tensors.get(f"labels/{client.id}")
+            if labels is not None and "local" in client.memory:
+                found.append(labels[client.memory["local"]])
+                truth.append(client.train.y())
+        return cluster_scores(torch.cat(truth).cpu().numpy(), torch.cat(found).cpu().numpy())

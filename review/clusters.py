@@ -1,0 +1,214 @@
+"""The way back from clusters to samples: a table with the cluster of every sample, and its quality without labels.
+
+    clusters.parquet     a row a sample: client, client_name, part, sample, file, label, cluster, confidence, distance
+    clusters.json        quality, sizes, and what is needed to give new samples their clusters
+    centres.safetensors  the centres (c, d), where clusters are defined by centres
+
+Both states are judged by worker slots after the last round, so that no bit of a run depends on it. clusters.json is
+written last: without it, or with another state's digest in it, the table is made anew when the run is taken up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from core.errors import DataError, ShoalError
+from data.partition.table import Partition, load_partition
+from data.prepared import Prepared, open_prepared
+from data.sample_files import sample_files
+from engine.checkpoint import LINKS, SERVER, round_folder, rounds_done
+from engine.codec import read_json, save_tensors, write_atomic, write_json
+from engine.run_folder import FINISHED, RunFolder
+from engine.worker_processes import SlotLost
+from methods.base import MethodError
+from methods.scores.quality import size_shares, stability
+
+TABLE, FACTS, CENTRES = "clusters.parquet", "clusters.json", "centres.safetensors"
+TEST = "test"
+QUALITY = ("silhouette", "stability", "smallest_cluster", "largest_cluster", "empty_clusters")
+WORDS = ("client_name", "file", "label")
+Call = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def keep_clusters(run: RunFolder, call: Call) -> bool:
+    """Write the cluster table of a finished run, unless it is there; where there can be none, one event says why.
+
+    Args:
+        run: the run's folder.
+        call: has a worker slot do a request (`engine.worker_processes.Slots.call`).
+
+    Returns:
+        Whether the run has a table now.
+    """
+    status = run.status()
+    if status["state"] != FINISHED or not status["round"]:
+        return False
+    known = cluster_facts(run)
+    if known and known["weights_sha256"] == status["weights_sha256"] and (run.path / TABLE).exists():
+        return True
+    round = int(status["round"])
+    states = [r for r in rounds_done(run) if 0 < r <= round and (round_folder(run, r) / SERVER).exists()][-2:]
+    try:
+        # One after the other: workers that share no file system with this machine keep one state at a time.
+        answers = {r: assigned(run, r, call, judge=r == round) for r in reversed(states)}
+        write_clusters(run, answers[round], {r: answer["cluster"] for r, answer in answers.items()})
+    except ShoalError as error:  # the run itself is done, whatever becomes of its table
+        message = f"no cluster table: {error}"
+        if all(event.get("message") != message for event in run.events()):
+            run.event("clusters_skipped", message=message)
+        return False
+    return True
+
+
+def assigned(run: RunFolder, round: int, call: Call, *, judge: bool) -> dict[str, Any]:
+    """The clusters of all samples under the state of a round, by a worker slot (`engine.worker.Worker.assign`).
+
+    Raises:
+        MethodError: what went wrong there. SlotLost: the worker was lost twice.
+    """
+    folder = round_folder(run, round)
+    links = read_json(folder / LINKS)
+    about = {"do": "assign", "run": str(run.path), "round": round, "links": links}
+    wanted = {**about, "server": str(folder / SERVER), "judge": judge}
+    try:
+        answer = call(wanted)
+    except SlotLost:
+        answer = call(wanted)
+    if "error" in answer:
+        raise MethodError(answer["error"])
+    return answer
+
+
+def write_clusters(run: RunFolder, found: dict[str, Any], assignments: dict[int, np.ndarray]) -> None:
+    """Table, centres and facts from what a worker slot found.
+
+    Args:
+        run: the run's folder.
+        found: the answer for the last round, with `silhouette`.
+        assignments: clusters int (n,) under the states that are kept, by round.
+    """
+    lineage, status = run.lineage(), run.status()
+    prepared = open_prepared(Path(lineage["data"]["folder"]))
+    partition = load_partition(Path(lineage["partition"]["folder"]))
+    table = cluster_table(run, prepared, partition, found)
+    (run.path / CENTRES).unlink(missing_ok=True)
+    if "centres" in found:
+        save_tensors(run.path / CENTRES, {"centres": torch.from_numpy(found["centres"])}, sync=False)
+    write_atomic(run.path / TABLE, table.to_parquet(index=False), sync=False)
+    quality: dict[str, float | None] = {"silhouette": found["silhouette"]}
+    *earlier, last = sorted(assignments)
+    if earlier:
+        quality["stability"] = stability(assignments[earlier[-1]], assignments[last])
+    quality |= size_shares(found["cluster"], found["clusters"])
+    spec = prepared.spec
+    facts = {
+        "round": last,
+        "compared_with_round": earlier[-1] if earlier else None,
+        "weights_sha256": status["weights_sha256"],
+        "clusters": found["clusters"],
+        "confidence": "margin" if "centres" in found else "probability",
+        "quality": {name: value for name, value in quality.items() if value is not None},
+        "data": {
+            **{name: getattr(spec, name) for name in ("name", "kind", "classes", "train", "test")},
+            "shape": list(spec.shape),
+            "features": prepared.manifest.extra.get("features", []),
+            "on_odd": odd_choice(prepared),
+        },
+    }
+    write_json(run.path / FACTS, facts, sync=False)
+
+
+def cluster_table(run: RunFolder, prepared: Prepared, partition: Partition, found: dict[str, Any]) -> pd.DataFrame:
+    """A row a sample: training samples that some client holds, in the order of the set, then all test samples.
+
+    Columns: client (its number; missing where nobody holds the sample), client_name, part (train or test), sample
+    (number in that part of the set), file (where the set keeps file names), label (where it has labels: a class's name
+    where classes have names, planted label maps applied), cluster, confidence and, with centres, distance.
+    """
+    order = np.argsort(partition.sample, kind="stable")  # as `data.view.all_samples` orders them
+    held, test = len(order), prepared.spec.test
+    if len(found["cluster"]) != held + test:
+        raise MethodError(f"{len(found['cluster'])} samples were given a cluster, expected {held} + {test}")
+    names = client_names(partition)
+    numbers = pd.array([*partition.client[order].tolist(), *[None] * test], dtype="Int64")
+    sample = np.concatenate([partition.sample[order], np.arange(test)])
+    part = np.repeat(["train", TEST], [held, test])
+    files = origins(run, prepared)
+    columns: dict[str, Any] = {
+        "client": numbers,
+        "client_name": [*(names[k] for k in partition.client[order]), *[None] * test],
+        "part": part,
+        "sample": sample,
+        "file": [None] * len(part),
+    }
+    if files is not None:
+        rows = files.loc[list(zip(part, sample, strict=True))]
+        columns["file"] = rows["file"].to_list()
+        # Test samples of a user's own data come from a client too.
+        number = {name: k for k, name in enumerate(names)}
+        of = rows["client"].to_list()
+        columns["client_name"] = [mine or other for mine, other in zip(columns["client_name"], of, strict=True)]
+        if partition.client_names:
+            columns["client"] = pd.array([number.get(name) for name in columns["client_name"]], dtype="Int64")
+    if (labels := label_names(prepared, partition, order)) is not None:
+        columns["label"] = labels
+    columns["cluster"] = found["cluster"].astype(np.int32)
+    columns["confidence"] = found["confidence"].astype(np.float32)
+    if "distance" in found:
+        columns["distance"] = found["distance"].astype(np.float32)
+    words = {name: pd.array(columns[name], dtype="string") for name in columns if name in WORDS}  # also without any
+    return pd.DataFrame({**columns, **words})
+
+
+def client_names(partition: Partition) -> list[str]:
+    """What each client is called: its own name, or its number."""
+    return list(partition.client_names) or [str(k) for k in range(partition.clients)]
+
+
+def origins(run: RunFolder, prepared: Prepared) -> pd.DataFrame | None:
+    """The files of a set by (part, number); None where it keeps none, or where they cannot be read, which is told."""
+    try:
+        files = sample_files(prepared)
+    except DataError as error:
+        run.event("files_unknown", message=f"the cluster table has no file names: {error}")
+        return None
+    return None if files is None else files.set_index(["part", "index"])
+
+
+def label_names(prepared: Prepared, partition: Partition, order: np.ndarray) -> list[str | None] | None:
+    """The label of each row of the table in words; None where the set has no labels."""
+    if prepared.train_y is None:
+        return None
+    y = np.asarray(prepared.train_y)[partition.sample[order]]
+    planted = partition.transformation[order]
+    for number, change in enumerate(partition.transformations):
+        if change.labels:
+            rows = planted == number
+            y[rows] = np.asarray(change.labels)[y[rows]]
+    names = prepared.manifest.class_names
+    test: list[int | None] = [None] * prepared.spec.test if prepared.test_y is None else prepared.test_y.tolist()
+    return [None if k is None else names[k] if names else str(k) for k in [*y.tolist(), *test]]
+
+
+def odd_choice(prepared: Prepared) -> str:
+    """What new images of another size come to: resized where the set itself was made that way, else skipped."""
+    extra = prepared.manifest.extra
+    return "resize" if extra.get("on_odd") == "resize" or extra.get("resized") else "skip"
+
+
+def cluster_facts(run: RunFolder) -> dict[str, Any] | None:
+    """What clusters.json holds; None where the run has no cluster table."""
+    path = run.path / FACTS
+    return read_json(path) if path.exists() else None
+
+
+def quality(run: RunFolder) -> dict[str, float]:
+    """The numbers that need no labels: silhouette, stability, shares of the smallest and largest cluster, empty."""
+    facts = cluster_facts(run)
+    return {name: facts["quality"][name] for name in QUALITY if name in facts["quality"]} if facts else {}

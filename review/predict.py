@@ -1,0 +1,270 @@
+"""The clusters of new samples under a finished run's model: images in a folder, or the rows of a table.
+
+Images are decoded as those of own data sets are, and matched to the set the model was trained on: grey or in colour,
+and of its size. What cannot be used is listed with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+import pandas as pd
+import torch
+from PIL import Image
+
+from core.errors import DataError
+from data.images import SUFFIXES, Picture, Rejected, decode, image_files, listing
+from data.prepared import DataSpec
+from data.tables import features, read_table
+from engine.checkpoint import newest_valid
+from engine.codec import load_tensors
+from engine.run_folder import FINISHED, RunError, RunFolder
+from methods.assignment import nearest_centres
+from methods.base import Context, MethodError
+from methods.registry import METHODS
+from review.cluster_sheets import Block, by_certainty, draw_sheet
+from review.clusters import CENTRES, cluster_facts
+
+OddSize = Literal["as-set", "skip", "resize"]
+TABLES = (".parquet", ".csv", ".csv.gz")
+BATCH = 256
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What became of new samples.
+
+    Attributes:
+        table: a row a sample: file (of images) or row (of tables), cluster, confidence and, with centres, distance.
+        skipped: images that were not used, and why.
+        resized: how many images were brought to the set's size.
+        recoloured: how many coloured images were made grey, as the set is.
+    """
+
+    table: pd.DataFrame
+    skipped: list[Rejected]
+    resized: int = 0
+    recoloured: int = 0
+
+
+class Predictor:
+    """The clusters of a finished run, ready for new samples; its data set need not be there.
+
+    Args:
+        run: the run's folder.
+
+    Raises:
+        RunError: the run is not finished, or has no clusters of samples.
+    """
+
+    def __init__(self, run: RunFolder) -> None:
+        status = run.status()
+        if status["state"] != FINISHED:
+            raise RunError(
+                f"run {run.name} is not finished ({status['state']} after round {status['round']}): finish it with "
+                f"`shoal run --resume {run.name}`, then predict"
+            )
+        facts = cluster_facts(run)
+        if facts is None:
+            told = [e["message"] for e in run.events() if e["event"] == "clusters_skipped"]
+            if told:
+                raise RunError(f"run {run.name} cannot give new samples a cluster: {told[-1]}")
+            raise RunError(f"run {run.name} has no cluster table yet: `shoal run --resume {run.name}` writes it")
+        checkpoint = newest_valid(run)
+        if checkpoint is None:
+            raise RunError(f"run {run.name} left no readable checkpoint to predict with")
+        settings, data = run.settings(), facts["data"]
+        self.features: list[str] = data["features"]
+        self.on_odd: str = data["on_odd"]
+        self.clusters: int = facts["clusters"]
+        sizes = (data["classes"], data["train"], data["test"])
+        self.spec = DataSpec(data["name"], data["kind"], tuple(data["shape"]), *sizes)
+        # On the CPU in full precision: new samples are few, and any machine gives the same.
+        model, local, augment = (settings.dataclass(name) for name in ("model", "local", "augment"))
+        context = Context(self.spec, model, local, augment, settings.seed)
+        method = METHODS[settings.method.name](settings.dataclass("method"), context)
+        self._predict = method.predictor(checkpoint.server)
+        self._centres = load_tensors(run.path / CENTRES)[0]["centres"] if (run.path / CENTRES).exists() else None
+
+    def assign(self, x: np.ndarray) -> dict[str, np.ndarray]:
+        """Cluster, confidence and, with centres, distance of samples (n, *shape) in the set's stored dtype."""
+        with torch.no_grad():
+            given = torch.from_numpy(x).float()
+            found = self._predict(given.div_(255) if self.spec.kind == "image" else given)
+        if self._centres is not None:
+            near = nearest_centres(found.embedding, self._centres)
+            return {name: getattr(near, name).numpy() for name in near._fields}
+        if not found.soft.shape[1]:
+            raise MethodError("the centres of this run's clusters are missing: resume it to have them written anew")
+        confidence = found.soft.float().gather(1, found.cluster[:, None]).squeeze(1).nan_to_num(nan=0.0)
+        return {"cluster": found.cluster.numpy(), "confidence": confidence.numpy()}
+
+
+def predict(run: RunFolder, source: Path, on_odd: str = "as-set") -> Predicted:
+    """Clusters of new samples.
+
+    Args:
+        run: a finished run.
+        source: of a model of images a folder of them at any depth, or one image; of a model of vectors a table with the
+            set's feature columns (Parquet or CSV).
+        on_odd: images of another size than the set's: skip or resize them; as-set: resize where the set was made so.
+
+    Raises:
+        RunError: as `Predictor`.
+        DataError: there is nothing at `source`, no image can be used, or the table's features do not fit.
+    """
+    if on_odd not in get_args(OddSize):
+        raise DataError(f"--on-odd is {on_odd!r}, expected one of {', '.join(get_args(OddSize))}")
+    predictor = Predictor(run)
+    if not source.exists():
+        raise DataError(f"{source} does not exist: give a folder of images, or a table")
+    if predictor.spec.kind == "image":
+        return _of_images(predictor, source, predictor.on_odd if on_odd == "as-set" else on_odd)
+    return _of_table(predictor, source)
+
+
+def _of_images(predictor: Predictor, source: Path, on_odd: str) -> Predicted:
+    name = predictor.spec.name
+    if source.is_file():
+        if source.suffix.lower() not in SUFFIXES:
+            raise DataError(f"{source} is no image: the model was trained on the images of {name!r}")
+        paths, root = [source], source.parent
+    else:
+        paths, root = image_files(source), source
+    if not paths:
+        raise DataError(f"no image in {source}: expected files such as .png or .jpg at any depth")
+    skipped: list[Rejected] = []
+    parts: list[pd.DataFrame] = []
+    resized = recoloured = 0
+    for batch in _chunks(paths):
+        files, images = [], []
+        for path in batch:
+            file = path.relative_to(root).as_posix()
+            try:
+                picture = Picture(file, decode(path))
+                image = fitted(picture, predictor.spec, on_odd)
+            except DataError as error:
+                skipped.append(Rejected(file, str(error)))
+                continue
+            resized += picture.size != predictor.spec.shape[1:]
+            recoloured += picture.pixels.ndim == 3 and predictor.spec.shape[0] == 1
+            files.append(file)
+            images.append(image)
+        if files:
+            parts.append(pd.DataFrame({"file": files, **predictor.assign(np.stack(images))}))
+    if not parts:
+        raise DataError(f"none of the {len(paths)} images in {source} can be used:\n{listing(skipped)}")
+    return Predicted(pd.concat(parts, ignore_index=True), skipped, resized, recoloured)
+
+
+def _chunks(paths: Sequence[Path]) -> Iterator[Sequence[Path]]:
+    return (paths[start : start + BATCH] for start in range(0, len(paths), BATCH))
+
+
+def fitted(picture: Picture, spec: DataSpec, on_odd: str) -> np.ndarray:
+    """An image as the set has them: uint8 (channels, height, width).
+
+    A coloured image becomes grey where the set is grey (ITU-R 601 luma), a grey one gets three equal planes where the
+    set is coloured.
+
+    Raises:
+        DataError: it has another size, and `on_odd` is not resize.
+    """
+    channels, height, width = spec.shape
+    if picture.size != (height, width) and on_odd != "resize":
+        raise DataError(
+            f"odd-sized: {picture.size[0]}x{picture.size[1]}, the set's images are {height}x{width} (--on-odd resize "
+            "fits them)"
+        )
+    image = Image.fromarray(picture.pixels).convert("L" if channels == 1 else "RGB")
+    if picture.size != (height, width):
+        image = image.resize((width, height), Image.Resampling.BILINEAR)
+    pixels = np.array(image)
+    return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+
+def _of_table(predictor: Predictor, source: Path) -> Predicted:
+    spec = predictor.spec
+    expected = int(np.prod(spec.shape))
+    if source.is_dir() or not source.name.lower().endswith((".parquet", ".pq", ".csv", ".csv.gz")):
+        raise DataError(
+            f"{source} is no table: the model was trained on the vectors of {spec.name!r}; give a Parquet or CSV file "
+            f"with its {expected} features"
+        )
+    table = read_table(source)
+    names = predictor.features
+    if names:
+        missing = [name for name in names if name not in table.columns]
+        if missing:
+            raise DataError(
+                f"{source} lacks {len(missing)} of the {len(names)} features of {spec.name!r}: "
+                f"{', '.join(missing[:10])}{' ...' if len(missing) > 10 else ''}"
+            )
+        table = table[names]
+    elif len(table.columns) != expected:
+        raise DataError(
+            f"{source} has {len(table.columns)} columns, expected the {expected} features of {spec.name!r} alone"
+        )
+    x, _ = features(table, source)
+    x = x.reshape(len(x), *spec.shape)
+    parts = [pd.DataFrame(predictor.assign(x[start : start + 4096])) for start in range(0, len(x), 4096)]
+    found = pd.concat(parts, ignore_index=True)
+    found.insert(0, "row", np.arange(len(found)))
+    return Predicted(found, [])
+
+
+def write_table(table: pd.DataFrame, path: Path) -> None:
+    """Write a table of predictions as Parquet or CSV, by the file's name.
+
+    Raises:
+        DataError: another suffix (`check_table`), or the file cannot be written.
+    """
+    check_table(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.name.endswith(".parquet"):
+            table.to_parquet(path, index=False)
+        else:
+            table.to_csv(path, index=False)
+    except OSError as error:
+        raise DataError(f"{path} could not be written: {error.strerror or error}") from None
+
+
+def check_table(path: Path) -> None:
+    """Refuse a file name that says neither Parquet nor CSV, before any work.
+
+    Raises:
+        DataError: its suffix is another one.
+    """
+    if not path.name.endswith(TABLES):
+        raise DataError(f"--out {path}: expected a name that ends in {', '.join(TABLES)}")
+
+
+def predicted_sheet(found: Predicted, source: Path, path: Path) -> Path:
+    """One contact sheet of new images, a block a cluster: the most certain first, the least certain last.
+
+    Raises:
+        DataError: the samples are no images.
+    """
+    if "file" not in found.table:
+        raise DataError("--sheet draws images, and these samples are rows of a table")
+    root = source.parent if source.is_file() else source
+    blocks = []
+    for cluster, rows in found.table.groupby("cluster"):
+        certain, unsure = by_certainty(rows)
+        shown = pd.concat([certain, unsure[::-1]])
+        images = [_planes(decode(root / file)) for file in shown["file"]]
+        heading = f"cluster {cluster}: {len(rows):,} images"
+        if len(shown) < len(rows):
+            heading += f", the {len(certain)} most certain and the {len(unsure)} least certain"
+        blocks.append(Block(heading, images, shown["file"].tolist(), [""] * len(shown), shown["confidence"].tolist()))
+    title = f"{len(found.table):,} new images in {len(blocks)} clusters"
+    return draw_sheet(path, title, [f"from {source.name}"], blocks)
+
+
+def _planes(pixels: np.ndarray) -> np.ndarray:
+    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)

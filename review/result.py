@@ -1,0 +1,43 @@
+"""What a run came to, read from its folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.run_folder import RunFolder
+from review.clusters import quality
+
+
+def run_result(run: RunFolder) -> dict[str, Any]:
+    """The summary that `shoal run --json` ends with; metrics are those of the last evaluated round.
+
+    `quality` are the numbers that need no labels (`review.clusters.quality`), empty where samples have no clusters.
+    """
+    status = run.status()
+    rounds = run.table("rounds")
+    skip = {"round", "clients", "left_out", "bytes_up", "bytes_down", "bytes_d2d", "finished_at"}
+    names = [c for c in rounds.columns if c not in skip and not c.startswith("seconds_")]
+    evaluated = rounds.dropna(subset=names, how="all") if names else rounds[:0]
+    last: dict[str, Any] = dict(evaluated.iloc[-1][names].dropna()) if len(evaluated) else {}
+    return {
+        "run": str(run.path),
+        "status": status["state"],
+        "rounds": int(status["round"]),
+        "metrics": {name: float(value) for name, value in last.items()},
+        "quality": quality(run),
+        "bytes": {k: int(rounds[f"bytes_{k}"].sum()) if len(rounds) else 0 for k in ("up", "down", "d2d")},
+        "seconds": round(float(rounds["seconds_round"].sum()), 3) if len(rounds) else 0.0,
+        "mlflow_run": run.lineage().get("mlflow_run"),
+        "weights_sha256": status.get("weights_sha256"),
+    }
+
+
+def shown_metrics(result: dict[str, Any]) -> dict[str, float]:
+    """The numbers of a result in the order in which tables show them: metrics, quality without labels, `balance`.
+
+    `balance` is last since it is no measure of quality: equally full clusters are right only where classes are equally
+    frequent, and a random assignment has a balance of 1.
+    """
+    metrics = dict(result["metrics"])
+    last = {"balance": metrics.pop("balance")} if "balance" in metrics else {}
+    return {**metrics, **result.get("quality", {}), **last}

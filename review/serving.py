@@ -1,0 +1,164 @@
+"""The final model as an MLflow pyfunc: images in; cluster, soft assignment and embedding out.
+
+The logged model carries the server state, the settings and the code it needs, so it loads in a fresh process.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import warnings
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from mlflow.pyfunc import PythonModel
+
+from data.prepared import DataSpec
+from engine.checkpoint import SERVER, newest_valid, round_folder
+from engine.codec import load_server
+from engine.opened_run import World
+from engine.run_folder import RunFolder
+from engine.settings import make_settings
+from methods.base import Context, MethodError, Prediction
+from methods.registry import METHODS
+from review.served_input import samples, takes
+
+ROOMS = ("core", "data", "models", "methods", "engine", "review")
+NEEDS = (
+    "mlflow",
+    "torch",
+    "torchvision",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "pillow",
+    "scipy",
+    "scikit-learn",
+    "safetensors",
+    "pydantic",
+    "pyyaml",
+)
+"""What the carried code imports to load and to predict."""
+
+
+class FederatedModel(PythonModel):
+    """A trained server state as a pyfunc.
+
+    Input: samples as they are stored, or images as base64 strings (`review.served_input.samples`).
+    Output: a frame with `cluster` (int), `soft` (list of c floats) and `embedding` (list of d floats).
+    """
+
+    def load_context(self, context: Any) -> None:
+        """Read settings, data manifest and server state from the logged files."""
+        about = json.loads(Path(context.artifacts["model"]).read_text())
+        settings = make_settings(about["settings"])
+        self.spec = DataSpec(**{**about["spec"], "shape": tuple(about["spec"]["shape"])})
+        method = METHODS[settings.method.name](
+            settings.dataclass("method"),
+            Context(
+                self.spec,
+                settings.dataclass("model"),
+                settings.dataclass("local"),
+                settings.dataclass("augment"),
+                settings.seed,
+            ),
+        )
+        self.predictor = method.predictor(load_server(Path(context.artifacts["server"])))
+
+    # Without annotations: MLflow would read them as a schema, and the signature says it better.
+    def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
+        """Cluster, soft assignment and embedding of each sample.
+
+        Raises:
+            InputError: the input is not samples of the kind and shape that the model was trained on.
+        """
+        x = torch.from_numpy(samples(model_input, self.spec).astype("float32"))
+        if self.spec.kind == "image":
+            x = x / 255
+        parts = [self.predictor(part) for part in x.split(512)]
+        found = Prediction(*(torch.cat(p).cpu() for p in zip(*parts, strict=True)))
+        columns = {
+            "cluster": found.cluster.tolist(),
+            "soft": found.soft.float().tolist(),
+            "embedding": found.embedding.float().tolist(),
+        }
+        return pd.DataFrame(columns)
+
+
+def log_final_model(run: RunFolder, client: Any, run_id: str, uri: str) -> bool:
+    """Log the newest state of a run as a pyfunc artifact `model` of its MLflow run.
+
+    Args:
+        run: the run's folder.
+        client: an MlflowClient of `uri`.
+        run_id: the MLflow run.
+        uri: the tracking server.
+
+    Returns:
+        False where the method's server holds no model.
+    """
+    from mlflow.pyfunc import save_model
+
+    checkpoint = newest_valid(run)
+    world = World(run)
+    if checkpoint is None:
+        return False
+    try:
+        world.method.predictor(checkpoint.server)
+    except MethodError as error:
+        run.event("model_skipped", message=str(error))
+        return False
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        spec = world.prepared.spec
+        about = {"settings": run.settings().plain(), "spec": asdict(spec)}
+        (folder / "model.json").write_text(json.dumps(about))
+        server = round_folder(run, checkpoint.server.round) / SERVER
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # advice on examples and annotations; the signature is given
+            save_model(
+                folder / "model",
+                python_model=str(Path(__file__).with_name("served.py")),  # from code: nothing is pickled
+                artifacts={"model": str(folder / "model.json"), "server": str(server)},
+                code_paths=[str(path) for path in copy_code(folder / "code")],
+                pip_requirements=requirements(),
+                signature=answers(),
+                metadata={"input": takes(spec), "shoal_run": run.name},
+            )
+        client.log_artifacts(run_id, str(folder / "model"), "model")
+    return True
+
+
+def answers() -> Any:
+    """The signature: what a prediction holds.
+
+    It leaves the input open. MLflow knows no schema that admits both arrays and columns of text, and answers what does
+    not fit its schema with all the values that were sent; `samples` says in one sentence what is wrong.
+    """
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, DataType, Schema
+    from mlflow.types.schema import Array
+
+    many = Array(DataType.double)
+    return ModelSignature(
+        outputs=Schema([ColSpec(DataType.long, "cluster"), ColSpec(many, "soft"), ColSpec(many, "embedding")])
+    )
+
+
+def requirements() -> list[str]:
+    """The installed versions, pinned, without a build's local part (+cu130): an index knows only the public one."""
+    return [f"{name}=={version(name).split('+')[0]}" for name in NEEDS]
+
+
+def copy_code(target: Path) -> list[Path]:
+    """Copies of the packages' Python files and templates alone: data/store must not travel."""
+    root = Path(__file__).parent.parent
+    for room in ROOMS:
+        skip = shutil.ignore_patterns("store", "__pycache__", "*.pyc")
+        shutil.copytree(root / room, target / room, ignore=skip)
+    return [target / room for room in ROOMS]

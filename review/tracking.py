@@ -1,0 +1,302 @@
+"""MLflow as a view of the run folder: one function brings it up to date, and can be repeated at any time.
+
+Metrics carry the time at which their round ended, and MLflow is asked first which steps it has, so nothing is
+logged twice. A server out of reach never stops training; the next sync catches up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import shutil
+import tempfile
+import time
+import warnings
+from collections.abc import Container, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from core.errors import ShoalError
+from data.partition.table import load_partition
+from engine.checkpoint import SERVER, round_folder, rounds_done
+from engine.run_folder import RunFolder
+from engine.settings import Settings, flatten
+from methods.registry import METHODS
+from review.clusters import CENTRES, FACTS, TABLE, client_names, cluster_facts
+from review.model_registry import register
+
+# A server out of reach must be noticed in seconds; MLflow's own defaults wait for minutes.
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+# Progress and warnings are Shoal's to show; standard output may be for JSON alone.
+os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
+logging.getLogger("alembic").setLevel(logging.WARNING)
+
+BATCH = 900
+"""Metrics in one call; MLflow takes 1,000."""
+CLIENTS = 50
+"""Of up to so many clients each has a loss curve of its own in MLflow."""
+PAUSE = 10.0
+"""After a sync none begins for so many times as long as it took."""
+NOT_METRICS = ("round", "finished_at")
+
+
+def tracking_uri(settings: Settings, store: Path) -> str:
+    """Where runs are logged: the setting, MLFLOW_TRACKING_URI, or the embedded SQLite store in `store`."""
+    return settings.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{store / 'mlflow.db'}"
+
+
+class Tracker:
+    """Keeps MLflow up to date with a run while it goes on, on a thread of its own.
+
+    Args:
+        run: the run's folder.
+        settings: of the run.
+        store: folder of the embedded store.
+    """
+
+    def __init__(self, run: RunFolder, settings: Settings, store: Path) -> None:
+        self.run, self.settings, self.store = run, settings, store
+        self.uri = tracking_uri(settings, store)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="mlflow")
+        self._pending: Future[None] | None = None
+        self._monitor: Any = None
+        self._told = False
+        self._next = 0.0
+
+    def start(self) -> None:
+        """Begin to create the MLflow run (or take up the one the run already has), and system metrics.
+
+        On the thread: MLflow takes seconds to import, in which the first round can be under way.
+        """
+        self._pending = self._thread.submit(self._begin)
+
+    def _begin(self) -> None:
+        self._safely("RUNNING")
+        run_id = self.run.lineage().get("mlflow_run")
+        if self.settings.tracking.system and run_id and not self._told:
+            # System metrics are a courtesy: whatever keeps them from starting must not stop the run.
+            with contextlib.suppress(Exception):
+                from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+
+                self._monitor = SystemMetricsMonitor(run_id, resume_logging=True, tracking_uri=self.uri)
+                self._monitor.start()
+
+    def observe(self, event: dict[str, Any]) -> None:
+        """After each round, sync; but not while a sync is going on, and not so often that it slows short rounds."""
+        idle = self._pending is None or self._pending.done()
+        if event["event"] == "round_finished" and idle and time.monotonic() >= self._next:
+            self._pending = self._thread.submit(self._safely, "RUNNING")
+
+    def finish(self, status: str) -> None:
+        """The last sync: tables, figures, report, checkpoints, model, and the status (FINISHED, FAILED, KILLED)."""
+        self._thread.submit(self._end, status).result()
+        self._thread.shutdown()
+
+    def _end(self, status: str) -> None:
+        if self._monitor is not None:
+            with contextlib.suppress(Exception):
+                self._monitor.finish()
+        self._safely(status)
+
+    def _safely(self, status: str) -> None:
+        began = time.monotonic()
+        try:
+            sync(self.run, self.settings, self.store, status)
+            self._told = False
+            self._next = time.monotonic() + PAUSE * (time.monotonic() - began)
+        except Exception as error:  # whatever MLflow raises, training goes on
+            if not self._told:
+                self._told = True
+                first = str(error).splitlines()[0] if str(error) else type(error).__name__
+                with contextlib.suppress(ShoalError):
+                    self.run.event(
+                        "mlflow_unreachable",
+                        message=f"MLflow at {self.uri} did not answer ({first[:200]}); the run goes on, and "
+                        f"`shoal run --resume {self.run.name}` brings MLflow up to date",
+                    )
+
+
+def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHED") -> str:
+    """Bring MLflow up to date with a run folder; repeating it changes nothing.
+
+    Args:
+        run: the run's folder.
+        settings: of the run.
+        store: folder of the embedded store.
+        status: of the MLflow run; at FINISHED also the final model is logged and registered.
+
+    Returns:
+        The MLflow run's id, which is also kept in the run's lineage.
+
+    Raises:
+        Exception: whatever MLflow raises when it is out of reach.
+    """
+    from mlflow import MlflowClient
+
+    store.mkdir(parents=True, exist_ok=True)
+    uri = tracking_uri(settings, store)
+    client = MlflowClient(tracking_uri=uri)
+    lineage = run.lineage()
+    run_id = lineage.get("mlflow_run")
+    if not run_id or lineage.get("mlflow_uri") != uri:
+        run_id = begin(client, run, settings, uri, store)
+        run.set_lineage(mlflow_run=run_id, mlflow_uri=uri)
+    log_rounds(client, run_id, run)
+    log_quality(client, run_id, run)
+    if status != "RUNNING":
+        log_files(client, run_id, run, settings)
+        if status == "FINISHED" and settings.tracking.model and not client.list_artifacts(run_id, "model"):
+            # Advice on annotations of `predict`: the signature is given. MLflow sets filters of its own for it.
+            with warnings.catch_warnings(record=True):
+                from review.serving import log_final_model
+
+            log_final_model(run, client, run_id, uri)
+        if status == "FINISHED":
+            register(run, settings, client, run_id)
+    if status == "RUNNING":
+        client.update_run(run_id, status=status)
+    else:
+        client.set_terminated(run_id, status=status)
+    return run_id
+
+
+def begin(client: Any, run: RunFolder, settings: Settings, uri: str, store: Path) -> str:
+    """A new MLflow run with parameters, lineage tags and data sets."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag, Param, RunTag
+
+    name = settings.tracking.experiment
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
+        embedded = uri.startswith("sqlite")
+        where = (store / "artifacts" / name).as_uri() if embedded else None
+        experiment_id = client.create_experiment(name, artifact_location=where)
+    else:
+        experiment_id = experiment.experiment_id
+    run_id = client.create_run(experiment_id, run_name=run.name).info.run_id
+    params = [Param(key, str(value)[:6000]) for key, value in flatten(settings).items()]
+    client.log_batch(run_id, params=params[:100], tags=[RunTag(k, v) for k, v in tags(run).items()])
+    lineage = run.lineage()
+    inputs = [
+        DatasetInput(
+            Dataset(f"{settings.data.name} {what}", lineage[what]["digest"][:36], "local", lineage[what]["folder"]),
+            [InputTag("mlflow.data.context", what)],
+        )
+        for what in ("data", "partition")
+    ]
+    client.log_inputs(run_id, inputs)
+    return run_id
+
+
+def tags(run: RunFolder) -> dict[str, str]:
+    """The lineage as tags: from a number in MLflow back to code, data and settings."""
+    lineage = run.lineage()
+    found = {
+        "shoal.run": run.name,
+        "shoal.run_folder": str(run.path),
+        "shoal.settings_sha256": lineage.get("settings_sha256"),
+        "shoal.data_sha256": lineage["data"]["digest"],
+        "shoal.data_dvc": lineage["data"].get("dvc"),
+        "shoal.partition_sha256": lineage["partition"]["digest"],
+        "shoal.partition_dvc": lineage["partition"].get("dvc"),
+        "shoal.git_commit": (lineage.get("git") or {}).get("commit"),
+        "shoal.git_dirty": (lineage.get("git") or {}).get("dirty"),
+        "shoal.prefect_flow_run": (lineage.get("prefect") or {}).get("flow_run"),
+    }
+    return {key: str(value) for key, value in found.items() if value is not None}
+
+
+def log_rounds(client: Any, run_id: str, run: RunFolder) -> None:
+    """Metrics of the rounds that MLflow does not have yet, and of their clients: one batch a round, step = round."""
+    from mlflow.entities import Metric
+
+    have = {metric.step for metric in client.get_metric_history(run_id, "clients")}
+    rounds = run.table("rounds")
+    new = rounds[~rounds["round"].isin(have)] if len(rounds) else rounds
+    losses = client_losses(run, set(new["round"])) if len(new) else {}
+    for row in new.to_dict("records"):
+        step = int(row["round"])
+        stamp = int(row["finished_at"] * 1000)
+        found = [
+            Metric(str(key), float(value), stamp, step)
+            for key, value in row.items()
+            if key not in NOT_METRICS and pd.notna(value) and key != "clients"
+        ]
+        found += [Metric(name, value, stamp, step) for name, value in losses.get(step, {}).items()]
+        # The count of clients goes last: a round counts as logged once it is there.
+        found.append(Metric("clients", float(row["clients"]), stamp, step))
+        for start in range(0, len(found), BATCH):
+            client.log_batch(run_id, metrics=found[start : start + BATCH])
+
+
+def client_losses(run: RunFolder, rounds: Container[int]) -> dict[int, dict[str, float]]:
+    """The clients' mean local loss in some rounds: `client/NAME/loss` of up to `CLIENTS` clients, else their spread."""
+    rows = run.table("clients")
+    if "loss" not in rows:
+        return {}
+    names = metric_names(client_names(load_partition(Path(run.lineage()["partition"]["folder"]))))
+    if METHODS[run.settings().method.name].pooled:
+        names = ["all"]
+    found: dict[int, dict[str, float]] = {}
+    for round, part in rows.dropna(subset=["loss"]).groupby("round"):
+        if round not in rounds:
+            continue
+        losses = part["loss"]
+        if len(names) <= CLIENTS:
+            numbers = {f"client/{names[k]}/loss": float(loss) for k, loss in zip(part["client"], losses, strict=True)}
+        else:
+            spread = {"min": losses.min(), "median": losses.median(), "max": losses.max()}
+            numbers = {f"client/{what}/loss": float(value) for what, value in spread.items()}
+        found[int(round)] = numbers
+    return found
+
+
+def metric_names(names: Sequence[str]) -> list[str]:
+    """Names of clients as MLflow takes them in a metric's: other characters become _, and no two are equal."""
+    plain = [re.sub(r"[^\w\-. :]", "_", name) for name in names]
+    return [
+        name if name.strip(". ") and plain.count(name) == 1 else f"{name.replace('.', '_')}-{k}"
+        for k, name in enumerate(plain)
+    ]
+
+
+def log_quality(client: Any, run_id: str, run: RunFolder) -> None:
+    """The numbers that need no labels, once, at the round that they are of."""
+    from mlflow.entities import Metric
+
+    facts = cluster_facts(run)
+    if facts is None or any(m.step == facts["round"] for m in client.get_metric_history(run_id, "largest_cluster")):
+        return
+    stamp = int((run.path / FACTS).stat().st_mtime * 1000)
+    client.log_batch(run_id, metrics=[Metric(k, v, stamp, facts["round"]) for k, v in facts["quality"].items()])
+
+
+def log_files(client: Any, run_id: str, run: RunFolder, settings: Settings) -> None:
+    """Settings, lineage, tables, figures, report and checkpoints as artifacts."""
+    tables = ("rounds.parquet", "clients.parquet", TABLE, FACTS, CENTRES)
+    for name in ("settings.yaml", "lineage.json", "events.jsonl", *tables, "report.html"):
+        if (run.path / name).exists():
+            client.log_artifact(run_id, str(run.path / name))
+    if any(run.figures.rglob("*.png")):
+        client.log_artifacts(run_id, str(run.figures), "figures")
+    clients = run.table("clients")
+    if len(clients):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "clients.json"
+            path.write_text(clients.to_json(orient="split", index=False))
+            client.log_artifact(run_id, str(path), "tables")
+    full = [r for r in rounds_done(run) if (round_folder(run, r) / SERVER).exists()]
+    wanted = {"none": [], "final": full[-1:], "all": full}[settings.tracking.checkpoints]
+    for round in wanted:
+        place = f"checkpoints/round-{round:04d}"
+        if not client.list_artifacts(run_id, place):
+            with tempfile.TemporaryDirectory() as folder:
+                for name in (SERVER, "manifest.json"):
+                    shutil.copy(round_folder(run, round) / name, folder)
+                client.log_artifacts(run_id, folder, place)

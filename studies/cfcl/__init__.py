@@ -1,0 +1,1 @@
+"""Studies of CF-CL's figures."""

@@ -1,0 +1,1 @@
+"""Studies of FedPNP's table and figures."""

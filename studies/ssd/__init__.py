@@ -1,0 +1,1 @@
+"""Studies of SSD's table and of federated self-supervised learning."""

@@ -1,0 +1,202 @@
+"""Derived rows and figures of the self-supervised studies."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+
+from data.augment import normalise
+from data.view import DeviceData
+from engine.checkpoint import newest_valid
+from engine.opened_run import World, WorldClients
+from engine.represent import prepare_set
+from engine.run_folder import RunFolder
+from methods.scores.representation import alignment, probe_accuracy, split_uniformity, uniformity
+from methods.ssd.self_supervised import SEEN, SelfSupervised
+from methods.ssd.ssd import SSD
+from methods.training.local import load, views
+from review.figures import save
+from review.result import run_result
+from studies.cfl.derive import each
+from studies.cfl.derive import row as derived
+
+Groups = dict[tuple[str, str], list[RunFolder]]
+
+
+def figures(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str, Any]]:
+    """Uniformity against alignment of all rows; uniformity within and between clients, and kNN, over rounds."""
+    for column in dict.fromkeys(key[1] for key in groups):
+        members = {row: runs for (row, at), runs in groups.items() if at == column}
+        stem = "".join(c if c.isalnum() else "-" for c in column.lower())
+        scatter(members, folder / f"uniformity-alignment-{stem}.png")
+        for metric in ("uniformity_inter", "uniformity_intra", "knn"):
+            over_rounds(members, metric, folder / f"{metric.replace('_', '-')}-{stem}.png")
+    return []
+
+
+def scatter(members: dict[str, list[RunFolder]], path: Path) -> None:
+    """Uniformity against alignment, one mark a run: up and to the left is better."""
+    figure = Figure(figsize=(6, 4.5), layout="constrained")
+    axes = figure.subplots()
+    for row, runs in members.items():
+        found = [run_result(run)["metrics"] for run in runs]
+        points = [(m["alignment"], m["uniformity"]) for m in found if {"alignment", "uniformity"} <= m.keys()]
+        if points:
+            axes.scatter(*zip(*points, strict=True), label=row, alpha=0.8)
+    axes.set(
+        xlabel="alignment: mean squared distance of two views (lower is better)", ylabel="uniformity (higher is better)"
+    )
+    axes.legend(fontsize="small")
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=120)
+
+
+def over_rounds(members: dict[str, list[RunFolder]], metric: str, path: Path) -> None:
+    """A metric over rounds, mean and range over runs."""
+    figure = Figure(figsize=(6.5, 4), layout="constrained")
+    axes = figure.subplots()
+    for row, runs in members.items():
+        tables = [run.table("rounds") for run in runs]
+        tables = [t[["round", metric]].dropna() for t in tables if metric in t]
+        if not tables:
+            continue
+        curve = pd.concat(tables).groupby("round")[metric].agg(["mean", "min", "max"])
+        (line,) = axes.plot(curve.index, curve["mean"], marker=".", label=row)
+        axes.fill_between(curve.index, curve["min"], curve["max"], alpha=0.12, color=line.get_color())
+    axes.set(xlabel="communication round", ylabel=metric.replace("_", ", "))
+    axes.legend(fontsize="small")
+    axes.grid(alpha=0.3)
+    save(figure, path)
+
+
+def costs(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str, Any]]:
+    """Megabytes moved and seconds of each row."""
+    return each(
+        groups,
+        {
+            "MB": lambda run: sum(run_result(run)["bytes"].values()) / 1e6,
+            "seconds": lambda run: float(run_result(run)["seconds"]),
+        },
+    )
+
+
+def seeds_above(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str, Any]]:
+    """Each row beside FedAlignUniform on the same seeds: by how much it differs, and on how many it is better.
+
+    In the uniformity of features, of the server's projections of test samples (SSD alone), and in alignment.
+    """
+    rows: list[dict[str, Any]] = []
+    measures: dict[str, tuple[Callable[[RunFolder], float | None], str, str]] = {
+        "uniformity": (lambda run: run_result(run)["metrics"]["uniformity"], "gain", "seeds_more_uniform"),
+        "test_z": (lambda run: judged(run.path).get("test_z_uniformity"), "gain", "seeds_more_uniform_z"),
+        "alignment": (lambda run: run_result(run)["metrics"]["alignment"], "change", "seeds_no_worse_aligned"),
+    }
+    for (name, column), runs in groups.items():
+        base = groups.get(("FedAlignUniform", column))
+        if base is None or name == "FedAlignUniform":
+            continue
+        for measure, (value, kind, counted) in measures.items():
+            pairs = [(value(run), value(plain)) for run, plain in zip(runs, base, strict=True)]
+            changes = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
+            if changes:
+                better = [change <= 0 if measure == "alignment" else change > 0 for change in changes]
+                rows.append(derived((name, column), f"{measure}_{kind}", changes))
+                rows.append({**derived((name, column), counted, [float(sum(better))]), "seeds": len(changes)})
+    return rows
+
+
+def projections(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str, Any]]:
+    """Uniformity and alignment of the projections z, where the poster takes them, next to those of the features.
+
+    Of `SEEN` training samples, each projected as its own client's loss sees it: `z_uniformity` over all pairs,
+    `z_uniformity_inter` over those of different clients, `z_uniformity_intra` over those of one client; `z_alignment`.
+    `test_z_uniformity` is of the server's projections of `SEEN` test samples, which are no client's.
+    """
+    names = ("z_uniformity", "z_uniformity_inter", "z_uniformity_intra", "z_alignment", "test_z_uniformity")
+    return each(groups, {name: functools.partial(lambda name, run: judged(run.path).get(name), name) for name in names})
+
+
+def judge_projections(path: Path) -> dict[str, float]:
+    """The metrics of `projections` of one run of SSD; of other methods none."""
+    run = RunFolder(path)
+    world, checkpoint = World(run), newest_valid(run)
+    method = world.method
+    if checkpoint is None or not isinstance(method, SSD):
+        return {}
+    server = checkpoint.server
+    network = method.network()
+    load(network, server.tensors)
+    network.eval()
+    recipe = method.recipe()
+    parts, owners, aligned = [], [], []
+    with torch.no_grad():
+        for client in WorldClients(world, server.round, checkpoint.links):
+            streams = world.evaluation(server.round, final=True).streams
+            order = torch.randperm(len(client.train), generator=streams.torch(f"look {client.id}"))
+            mine = client.train.take(order[: max(1, SEEN // world.partition.clients)].to(client.train.index.device))
+            extra = method.prepare(method.broadcast(server, client.id), client)
+            generator = streams.torch(f"views {client.id}", world.data.device)
+            both = torch.cat((normalise(mine.x()), views(mine, torch.arange(len(mine)), recipe, generator)))
+            z = method.seen(network(both.contiguous(memory_format=torch.channels_last)).z, extra)
+            plain, a, b = z.split(len(mine))
+            parts.append(plain)
+            owners.append(torch.full((len(mine),), client.id))
+            aligned.append(alignment(a, b) * len(mine))
+    z, owner = torch.cat(parts), torch.cat(owners)
+    inter, intra = split_uniformity(z, owner.to(z.device))
+    found = {
+        "z_uniformity": uniformity(z),
+        "z_uniformity_inter": inter,
+        "z_uniformity_intra": intra,
+        "z_alignment": sum(aligned) / len(z),
+    }
+    test = world.data.test_x
+    if len(test) > 1:
+        streams = world.evaluation(server.round, final=True).streams
+        order = torch.randperm(len(test), generator=streams.torch("look test"))[:SEEN].to(test.device)
+        with torch.no_grad():
+            x = normalise(test[order].float().div_(255)).contiguous(memory_format=torch.channels_last)
+            found["test_z_uniformity"] = uniformity(torch.cat([network(part).z for part in x.split(512)]))
+    return found
+
+
+judged = functools.cache(judge_projections)
+"""Each run is judged once, whichever derived rows ask."""
+
+
+def transfer(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str, Any]]:
+    """Linear probe of each run's encoder on another data set, the study's `transfer: {to, limit}`."""
+    wanted = study["transfer"]
+
+    def probe(run: RunFolder) -> float | None:
+        world, checkpoint = World(run), newest_valid(run)
+        if checkpoint is None or not isinstance(world.method, SelfSupervised):
+            return None
+        other = DeviceData(prepare_set(wanted["to"], world.prepared.folder.parent.parent))
+        if other.train_y is None or other.test_y is None or other.spec.shape != world.prepared.spec.shape:
+            raise ValueError(f"{wanted['to']} has no labels, or other images than {world.prepared.spec.name}")
+        embed = world.method.embedder(checkpoint.server)
+        limit = wanted.get("limit") or len(other.train_x)
+
+        def features(x: torch.Tensor) -> torch.Tensor:
+            return torch.cat([embed(part.float().div(255)) for part in x.split(512)])
+
+        generator = world.evaluation(checkpoint.server.round, final=True).streams.torch("transfer")
+        order = torch.randperm(len(other.train_x), generator=generator)[:limit]
+        epochs = world.method.settings.probe_epochs
+        return probe_accuracy(
+            features(other.train_x[order]),
+            other.train_y[order],
+            features(other.test_x),
+            other.test_y,
+            generator,
+            epochs=epochs,
+        )
+
+    return each(groups, {"transfer": probe})

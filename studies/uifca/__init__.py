@@ -1,0 +1,1 @@
+"""Studies of UIFCA's tables and figures."""

@@ -1,0 +1,98 @@
+"""The command line as its user meets it: exit codes, one clear message, JSON alone on standard output."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from tests.conftest import SMALL
+
+
+def shoal(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "SHOAL_HOME": str(home)}
+    command = [sys.executable, "-m", "cli.main", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=env, cwd=home, timeout=240)
+
+
+@pytest.fixture
+def settings_file(home: Path) -> Path:
+    path = home / "settings.yaml"
+    path.write_text(yaml.safe_dump({**SMALL, "rounds": 2}))
+    return path
+
+
+def test_run_compare_and_resume(home: Path, settings_file: Path) -> None:
+    first = shoal(home, "run", str(settings_file), "--json")
+    assert first.returncode == 0, first.stderr
+    result = json.loads(first.stdout)
+    assert set(result) >= {"run", "status", "rounds", "metrics", "bytes", "seconds", "mlflow_run", "weights_sha256"}
+    assert (result["status"], result["rounds"]) == ("finished", 2)
+    assert set(result["bytes"]) == {"up", "down", "d2d"}
+    again = json.loads(shoal(home, "run", "--resume", "latest", "--json").stdout)
+    assert again["weights_sha256"] == result["weights_sha256"]
+    slow, fast = (shoal(home, "compare", "latest", "--json", "--rate", rate) for rate in ("1000", "1000000"))
+    ratio = json.loads(slow.stdout)[0]["delay"] / json.loads(fast.stdout)[0]["delay"]
+    assert ratio == pytest.approx(1000)
+    table = shoal(home, "compare", "latest", "--json")
+    assert json.loads(table.stdout)[0]["metrics"] == result["metrics"]
+
+
+def test_a_command_that_fails_leaves_no_process(home: Path) -> None:
+    """Worker processes are prepared while settings are read."""
+    command = [sys.executable, "-m", "cli.main", "run", "--set", "method.nu=1"]
+    process = subprocess.Popen(
+        command, cwd=home, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    process.communicate(timeout=240)
+    assert process.returncode == 1
+    deadline = time.monotonic() + 10
+    while left := group(process.pid):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+def group(leader: int) -> list[str]:
+    """Commands of the living processes of a group."""
+    found = []
+    for process in psutil.process_iter(["pid", "status", "cmdline"]):
+        with contextlib.suppress(ProcessLookupError, psutil.Error):
+            if os.getpgid(process.pid) == leader and process.info["status"] != psutil.STATUS_ZOMBIE:
+                found.append(" ".join(process.info["cmdline"] or []))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("run", "--set", "method.nu=1"), "method.nu"),
+        (("run", "--set", "data.name=mnits"), "mnist"),
+        (("run", "--set", "partition.clients=5000"), "samples"),
+        (("run", "--set", "method.similarity=literal"), "every negatives pool is empty"),
+        (("run", "--resume", "nothing"), "no run 'nothing'"),
+        (("compare",), "nothing to compare"),
+        (("study", "fedpnp-table9"), "no study"),
+    ],
+)
+def test_failures_are_one_message(home: Path, arguments: tuple[str, ...], words: str) -> None:
+    done = shoal(home, *arguments)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert words in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert not list(home.glob("runs/*")), "a refused run leaves no folder"
+
+
+@pytest.mark.parametrize("command", ["run", "study", "compare", "serve", "doctor", "data"])
+def test_every_command_has_help_with_an_example(home: Path, command: str) -> None:
+    done = shoal(home, command, "--help")
+    assert done.returncode == 0
+    assert "Example" in done.stdout or command == "data"

@@ -1,0 +1,153 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from cli.data import app
+from core.errors import DataError, PartitionError, ShoalError
+from data.partition.table import load_partition
+from engine import places
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("SHOAL_HOME", str(tmp_path))
+    monkeypatch.delenv("SHOAL_DATA_MIRROR", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+    return tmp_path
+
+
+def shoal(*arguments):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if isinstance(result.exception, ShoalError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_places(home, monkeypatch):
+    assert places.store() == home / "data" / "store"
+    assert places.runs() == home / "runs"
+    assert places.mirror() is None
+    monkeypatch.setenv("SHOAL_DATA_MIRROR", str(home / "nowhere"))
+    with pytest.raises(DataError, match=r"SHOAL_DATA_MIRROR is .* not a folder"):
+        places.mirror()
+    monkeypatch.setenv("SHOAL_DATA_MIRROR", str(home))
+    assert places.mirror() == home.resolve()
+    monkeypatch.delenv("SHOAL_HOME")
+    monkeypatch.chdir(home)
+    assert places.home() == home
+
+
+def test_prepare_partition_show_list(home):
+    assert "1,437" in shoal("prepare", "digits")
+    output = shoal(
+        "partition", "digits", "--kind", "dirichlet", "--beta", "0.5", "--clients", "4", "--validation", "0.1"
+    )
+    assert "digits, dirichlet: 4 clients" in output
+    (folder,) = (places.store() / "partitions").iterdir()
+    assert {p.name for p in folder.iterdir()} == {"partition.parquet", "partition.json", "summary.csv", "labels.png"}
+    assert load_partition(folder).digest in output
+    shown = shoal("show", folder, "--images", home / "clients.png")
+    assert load_partition(folder).digest in shown
+    assert Image.open(home / "clients.png").size[0] > 100
+    assert shoal("show", folder.name) != ""
+    assert "scikit-learn" in shoal("show", "digits", "--images", home / "sheet.png")
+    listed = shoal("list")
+    assert "cifar100" in listed
+    assert "yes" in listed
+
+
+def test_out_takes_only_a_new_folder_or_a_partition(home):
+    for seed in (0, 1):
+        shoal("partition", "digits", "--out", home / "out" / "p", "--seed", seed, "--limit", 100)
+    assert load_partition(home / "out" / "p").settings["seed"] == 1
+    with pytest.raises(PartitionError, match=r"other files"):
+        shoal("partition", "digits", "--out", home)
+
+
+def test_options_of_a_set():
+    assert "gaussian-clusters3-seed1" in shoal("prepare", "gaussian", "-o", "clusters=3", "--option", "seed=1")
+    assert "gaussian-clusters3-seed1" in shoal("list")
+    assert "cluster 2" in shoal("show", "gaussian-clusters3-seed1")
+    for option in ("clusters", "clusters=x"):
+        with pytest.raises(DataError, match=r"expected NAME=NUMBER"):
+            shoal("prepare", "gaussian", "-o", option)
+
+
+def test_add_and_partition_own_data(home):
+    for client in ("a", "b"):
+        (home / "photos" / client).mkdir(parents=True)
+        for i in range(3):
+            Image.fromarray(np.full((4, 5), 40 * i, np.uint8)).save(home / "photos" / client / f"{i}.png")
+    assert "folder photos, 6 images of 2 clients" in shoal("add", home / "photos", "--name", "mine", "--size", "4x5")
+    assert "mine, by_column: 2 clients" in shoal("partition", "mine")
+    assert "mine, iid: 3 clients" in shoal("partition", "mine", "--kind", "iid", "--clients", "3")
+    assert not (home / "data" / "store" / "own" / "mine.dvc").exists()
+    shown = shoal("show", "mine", "--images", home / "mine.png")
+    assert "2 clients" in shown
+    # A row for each client, its name at the left: dark pixels on white, where the first image is black.
+    sheet = np.asarray(Image.open(home / "mine.png").convert("L"))
+    margin = sheet[:, 4:12]
+    assert (margin[2:34] < 128).any()
+    assert (margin[36:68] < 128).any()
+    for client in ("b", "c"):
+        (home / "photos" / client).mkdir(exist_ok=True)
+        Image.fromarray(np.full((4, 5), 7, np.uint8)).save(home / "photos" / client / "new.png")
+        Image.fromarray(np.full((8, 10), 9, np.uint8)).save(home / "photos" / client / "large.png")
+    grown = shoal("add", home / "photos", "--name", "mine", "--append", "--on-odd", "resize")
+    assert "resized: 2 images (2 resized from 8x10 to 4x5)" in grown
+    assert "c/large.png: resized from 8x10 to 4x5" in grown
+    assert "mine, by_column: 3 clients" in shoal("partition", "mine")
+    frame = pd.DataFrame({"site": [1, 1, 2, 2], "v": [1.0, 2, 3, 4]})
+    frame.to_csv(home / "t.csv", index=False)
+    assert "4 rows of 2 clients" in shoal("add", home / "t.csv", "--name", "rows", "--client-column", "site")
+    assert "your own: table t.csv" in shoal("list")
+    with pytest.raises(DataError, match=r"HEIGHTxWIDTH"):
+        shoal("add", home / "photos", "--name", "other", "--size", "big")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["partition", "digits", "--beta", "1"], "--beta belongs to dirichlet, not to iid"),
+        (["partition", "digits", "--kind", "random"], "no scheme 'random'; the schemes: iid"),
+        (["partition", "digits", "--clients", "0"], "iid.clients is 0"),
+        (["partition", "digitz"], "did you mean 'digits'"),
+        (["show", "mnist"], "Run `shoal data prepare mnist`"),
+        (["show", "nothing"], "neither a prepared data set nor"),
+    ],
+)
+def test_errors_reach_the_caller(arguments, message):
+    with pytest.raises(ShoalError, match=message):
+        shoal(*arguments)
+
+
+def test_a_partition_of_a_changed_set_is_refused(home):
+    pd.DataFrame({"client": [1, 1, 2, 2], "v": [1.0, 2, 3, 4]}).to_csv(home / "t.csv", index=False)
+    shoal("add", home / "t.csv", "--name", "rows")
+    shoal("partition", "rows", "--kind", "by_column")
+    (folder,) = (places.store() / "partitions").iterdir()
+    pd.DataFrame({"client": [1, 1, 2, 2], "v": [9.0, 2, 3, 4]}).to_csv(home / "t.csv", index=False)
+    shoal("add", home / "t.csv", "--name", "rows", "--force")
+    with pytest.raises(PartitionError, match=r"another version of 'rows'"):
+        shoal("show", folder)
+
+
+def test_the_data_commands_cost_nothing_until_they_are_used():
+    heavy = ("numpy", "pandas", "torch", "matplotlib", "pydantic", "PIL", "yaml")
+    code = f"import sys, flows.cli_data; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("command", ["list", "prepare", "partition", "show", "add"])
+def test_help_ends_in_an_example(command):
+    assert f"Example: shoal data {command}" in shoal(command, "--help")

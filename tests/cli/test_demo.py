@@ -1,0 +1,81 @@
+"""The demonstration: its settings, its table, its figure, and the table in the docs."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from benchmarks.demo import measure, table
+from cli import demo as demonstration
+from engine.run_folder import RunFolder
+from review.certain_images import certain_images
+
+TINY = {
+    "rounds": 1,
+    "data": {"limit": 300},
+    "local": {"epochs": 1},
+    "model": {"encoder": "tiny-conv"},
+    "workers": {"device": "cpu", "slots": 1},
+    "tracking": {"mlflow": False, "prefect": "off"},
+}
+ROOT = Path(demonstration.__file__).parent.parent
+
+
+def test_the_budget_alone_and_together_is_the_same() -> None:
+    plan = demonstration.planned(3)
+    assert {settings.seed for settings in plan.values()} == {3}
+    for clients in demonstration.SAID:
+        alone, together = plan[clients, "alone"], plan[clients, "together"]
+        assert alone.method.name == "single"
+        assert (alone.rounds, alone.local.epochs, alone.local.batch) == (20, 5, 64)
+        assert (together.rounds, together.local.epochs, together.local.batch) == (20, 5, 64)
+        assert alone.partition == together.partition
+    assert plan["alike", "together"].partition.kind == "iid"
+    assert plan["unlike", "together"].partition.kind == "dirichlet"
+
+
+def test_it_ends_with_a_table_a_figure_and_commands(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", [str(home / ".venv" / "bin" / "shoal"), "demo"])
+    written = io.StringIO()
+    figure = demonstration.demo(Console(file=written, width=120), Console(file=io.StringIO()), changes=TINY)
+    said = written.getvalue()
+    for label in demonstration.LABELS.values():
+        assert label in said
+    assert said.count("K-means on pixels") == 2  # the floor of both
+    assert [line.split()[:2] for line in said.splitlines()[-3:]] == [
+        [".venv/bin/shoal", "serve"],
+        [".venv/bin/shoal", "data"],
+        [".venv/bin/shoal", "run"],
+    ]
+    with Image.open(figure) as drawn:
+        pixels = np.asarray(drawn.convert("RGB")).reshape(-1, 3)
+    assert len(np.unique(pixels, axis=0)) > 50
+    (run,) = (RunFolder(path) for path in (home / "runs").glob("*_fedcc_*"))
+    rows = certain_images(run, 4)
+    assert [each.cluster for each in rows] == list(range(10))
+    assert sum(each.size for each in rows) == 1437
+    assert all(len(each.images) == min(4, each.size) for each in rows)
+
+
+def test_seeds_that_are_measured_are_not_run_again(home: Path) -> None:
+    path = home / "demo.json"
+    cell = {"acc": 0.5, "method": "kmeans"}
+    ways = {"floor": cell, "alone": {**cell, "method": "single"}, "together": {"acc": 0.75, "method": "fedcc"}}
+    kept = {"0": dict.fromkeys(demonstration.SAID, ways)}
+    path.write_text(json.dumps(kept))
+    assert measure([0], path) == kept
+    shown = table(kept)
+    assert shown.count("ahead of the floor on 1 of 1 seeds") == 2
+    assert "| together: FedCC | 0.750 | 0.750 |" in shown
+
+
+def test_the_table_in_the_docs_is_made_from_the_numbers() -> None:
+    measured = json.loads((ROOT / "docs" / "demo.json").read_text())
+    assert sorted(measured) == ["0", "1", "2", "3", "4"]
+    assert table(measured) in (ROOT / "docs" / "results.md").read_text()

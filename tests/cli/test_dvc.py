@@ -1,0 +1,206 @@
+"""The DVC pipeline as a user has it: a clone under git and DVC, no activated environment, no variable of Shoal's."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from data.own import add_folder
+from data.prepared import open_prepared
+from data.sample_files import sample_files
+from engine.opened_run import World
+from engine.run_folder import RunFolder
+from tests.conftest import SMALL
+
+ROOT = Path(__file__).parent.parent.parent
+BIN = Path(sys.executable).parent
+SITES = ("aarhus", "bergen", "cork", "dover", "evora", "faro")
+STAGES = ("prepare", "partition", "federate", "evaluate", "report")
+PARAMS = {k: SMALL[k] for k in ("method", "model", "local", "workers", "tracking")} | {
+    "data": {"name": "digits", "limit": 120},
+    "partition": {"kind": "auto"},
+    "augment": {"recipe": "auto"},
+    "participation": {"fraction": 1.0},
+    "rounds": 1,
+    "seed": 0,
+}
+
+
+class Clone:
+    """A folder with the project's files under git, and its commands as in a shell that knows nothing of Shoal."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        git = Path(shutil.which("git") or "git").parent
+        self.env = {
+            "PATH": f"{git}{os.pathsep}/usr/bin{os.pathsep}/bin",
+            "HOME": str(path.parent),
+            "OMP_NUM_THREADS": "1",
+            "DO_NOT_TRACK": "1",
+            **{f"GIT_{who}_{what}": "a@b.c" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
+        }
+        assert not (Path(self.env["PATH"].split(os.pathsep)[0]) / "shoal").exists()
+
+    def run(self, *command: str | Path, code: int = 0) -> str:
+        done = subprocess.run(command, cwd=self.path, env=self.env, capture_output=True, text=True, timeout=600)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def dvc(self, *arguments: str | Path) -> str:
+        return self.run(BIN / "dvc", *arguments)
+
+    def shoal(self, *arguments: str | Path, code: int = 0) -> str:
+        return self.run(BIN / "shoal", *arguments, code=code)
+
+    def commit(self) -> None:
+        self.run("git", "add", "-A")
+        self.run("git", "commit", "-qm", "all")
+
+    def params(self, **changes: Any) -> None:
+        (self.path / "params.yaml").write_text(yaml.safe_dump({**PARAMS, **changes}))
+
+    def json(self, path: str) -> Any:
+        return json.loads((self.path / path).read_text())
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Clone:
+    """The files that git knows in this work tree, committed anew, with what a DVC repository needs."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+    for name in listed.decode().split("\0"):
+        if (ROOT / name).is_file():
+            (tmp_path / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, tmp_path / "clone" / name)
+    made = Clone(tmp_path / "clone")
+    made.run("git", "init", "-q")
+    made.params()
+    made.commit()
+    return made
+
+
+def photos(folder: Path) -> Path:
+    """Twelve small coloured images for each of six sites, among them one broken, one grey, a GIF and a larger one."""
+    draw = np.random.default_rng(0)
+    for k, site in enumerate(SITES):
+        (folder / site).mkdir(parents=True)
+        for i in range(12):
+            pixels = draw.integers(0, 90, (8, 8, 3)) + 60 * (i % 2) + 10 * k
+            Image.fromarray(pixels.astype(np.uint8)).save(folder / site / f"{i:02d}.png")
+    some = Image.open(folder / "aarhus" / "00.png")
+    (folder / "bergen" / "broken.png").write_bytes((folder / "aarhus" / "00.png").read_bytes()[:60])
+    some.convert("L").save(folder / "cork" / "grey.png")
+    some.save(folder / "dover" / "moving.gif", save_all=True, append_images=[some.rotate(90)])
+    some.resize((20, 12)).save(folder / "evora" / "large.png")
+    return folder
+
+
+def test_a_set_of_ones_own_survives_and_travels(clone: Clone, tmp_path: Path) -> None:
+    source = photos(tmp_path / "photos")
+    choices = ("--on-bad", "skip", "--on-odd", "resize")
+    added = " ".join(clone.shoal("data", "add", source, "--name", "photos", *choices).split())
+    for words in (
+        "bergen/broken.png: unreadable or truncated",
+        "evora/large.png: resized from 12x20 to 8x8",
+        "dover/moving.gif: the first of 2 frames was taken",
+        "cork/grey.png: grey: its pixels fill all three colours",
+        "own/photos.dvc to git",
+    ):
+        assert words in added
+    kept = "data/store/own/photos"
+    before = open_prepared(clone.path / kept).manifest
+    clone.params(data={"name": "photos"}, model={"encoder": "tiny-conv", "clusters": 2})
+    clone.commit()
+    assert f"{kept}.dvc" in clone.run("git", "ls-files", "data/store")
+
+    first = clone.dvc("repro")
+    assert all(f"Running stage '{stage}'" in first for stage in STAGES)
+    again = clone.dvc("repro")
+    assert "Running stage" not in again
+    assert "'data/store/own/photos.dvc' didn't change" in again
+    assert open_prepared(clone.path / kept, verify=True).manifest == before
+    partition = clone.json("data/store/partitions/pipeline/partition.json")
+    assert partition["client_names"] == list(SITES)
+    assert partition["settings"]["kind"] == "by_column"
+    assert yaml.safe_load((clone.path / "results/federation/settings.yaml").read_text())["partition"]["clients"] == 0
+    assert str(tmp_path) not in (clone.path / "results/federation/lineage.json").read_text()
+    lineage, result = clone.json("results/federation/lineage.json"), clone.json("results/federation/result.json")
+    outs = {o["path"]: o["md5"] for s in yaml.safe_load((clone.path / "dvc.lock").read_text())["stages"].values()
+            for o in s.get("outs", [])}  # fmt: skip
+    assert outs["data/store/prepared/photos"] == lineage["data"]["dvc"]
+    assert outs["data/store/partitions/pipeline"] == lineage["partition"]["dvc"]
+    metrics = clone.json("results/metrics.json")
+    assert metrics["balance"] == pytest.approx(result["metrics"]["balance"])
+    clone.commit()
+    assert "results/metrics.json" in clone.run("git", "ls-files", "results")
+
+    clone.dvc("remote", "add", "-d", "store", tmp_path / "remote")
+    clone.commit()
+    clone.dvc("push")
+    other = Clone(tmp_path / "colleague" / "clone")
+    clone.run("git", "clone", "-q", clone.path, other.path)
+    other.dvc("pull")
+    assert "Running stage" not in other.dvc("repro")
+    assert other.run("git", "status", "--porcelain") == ""
+    theirs = open_prepared(other.path / kept, verify=True)
+    files = sample_files(theirs)
+    assert theirs.manifest == before
+    assert files is not None
+    assert set(files["client"]) == set(SITES)
+
+    # The first clone's run stays readable when the pipeline's partition is another one.
+    (run,) = (clone.path / "runs").iterdir()
+    shutil.rmtree(clone.path / "data/store/partitions")
+    assert World(RunFolder(run)).partition.client_names == SITES
+
+    # Judged and reported again from what was pulled: their runs/ is empty, and the first clone is gone.
+    clone.path.rename(tmp_path / "gone")
+    for name in ("engine/evaluate.py", "review/report.py"):
+        (other.path / name).write_text((ROOT / name).read_text() + "# changed\n")
+    (other.path / "results" / "metrics.json").write_text("{}")
+    judged = other.dvc("repro")
+    assert [stage for stage in STAGES if f"Running stage '{stage}'" in judged] == ["evaluate", "report"]
+    assert not (other.path / "runs").exists()
+    assert other.json("results/metrics.json") == pytest.approx(metrics)
+    assert 'alt="losses"' in (other.path / "results" / "report.html").read_text()
+    (other.path / "results" / "metrics.json").write_text(json.dumps({**metrics, "balance": 2.0}))
+    changed = json.loads(other.dvc("metrics", "diff", "--json"))["results/metrics.json"]
+    assert changed["balance"]["new"] == 2.0
+    assert changed["balance"]["old"] == pytest.approx(metrics["balance"])
+    assert "error" not in other.dvc("plots", "diff", "--out", tmp_path / "plots").lower()
+    assert (tmp_path / "plots" / "index.html").is_file()
+
+
+def test_repro_follows_changes_of_a_built_in_set(clone: Clone) -> None:
+    clone.dvc("repro", "partition")
+    settings = clone.json("data/store/partitions/pipeline/partition.json")["settings"]
+    assert (settings["kind"], settings["clients"]) == ("iid", 5)
+    clone.params(seed=1)
+    changed = clone.dvc("repro", "partition", "--dry")
+    assert [stage for stage in STAGES if f"Running stage '{stage}'" in changed] == ["partition"]
+    clone.params(rounds=2)
+    assert "Running stage" not in clone.dvc("repro", "partition", "--dry")
+
+
+def test_a_set_that_an_older_version_added_is_not_removed(clone: Clone, tmp_path: Path) -> None:
+    prepared = add_folder(photos(tmp_path / "photos"), "old", tmp_path / "store", on_bad="skip", on_odd="skip")
+    place = clone.path / "data" / "store" / "prepared" / "old"
+    place.parent.mkdir(parents=True)
+    prepared.folder.rename(place)
+    clone.params(data={"name": "old"})
+    assert "Running stage 'prepare'" in clone.dvc("repro", "prepare")
+    assert open_prepared(place, verify=True).manifest == prepared.manifest
+
+
+def test_a_stage_refuses_another_home(clone: Clone, tmp_path: Path) -> None:
+    clone.env["SHOAL_HOME"] = str(tmp_path)
+    assert "unset SHOAL_HOME" in clone.run("sh", "cli/stage.sh", "prepare", code=1)

@@ -1,0 +1,162 @@
+"""The first minute with the command line: help at once, and what is wrong said before any work."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SHOAL = Path(sys.executable).with_name("shoal")
+
+
+def shoal(home: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The installed command as a user calls it: in a folder of their own, with nothing set."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("SHOAL", "PREFECT", "MLFLOW"))}
+    return subprocess.run(
+        [str(SHOAL), *arguments], capture_output=True, text=True, cwd=home, env=env | variables, timeout=240
+    )
+
+
+def cpu_seconds(home: Path, *arguments: str, **variables: str) -> tuple[float, str]:
+    """User and system time of a command, the least of three, and what it printed."""
+    times, printed = [], ""
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = shoal(home, *arguments, **variables)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert done.returncode == 0, done.stderr
+        printed = done.stdout
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(times), printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--help",), "Federated clustering"),
+        (("--version",), "shoal "),
+        (("run", "--help"), "Example: shoal run"),
+        (("study", "--help"), "Example: shoal study"),
+        (("compare", "--help"), "Example: shoal compare"),
+        (("serve", "--help"), "Example: shoal serve"),
+        (("doctor", "--help"), "Example: shoal doctor"),
+        (("data", "--help"), "partition"),
+        (("data", "add", "--help"), "Example: shoal data add"),
+    ],
+)
+def test_help_takes_less_than_half_a_second_of_cpu(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+    seconds, printed = cpu_seconds(tmp_path, *arguments)
+    assert words in " ".join(printed.split())
+    assert seconds < 0.5
+
+
+def test_completion_takes_less_than_half_a_second_of_cpu(tmp_path: Path) -> None:
+    asked = {"_SHOAL_COMPLETE": "complete_bash", "COMP_WORDS": "shoal da", "COMP_CWORD": "1"}
+    seconds, printed = cpu_seconds(tmp_path, **asked)
+    assert printed.split() == ["data"]
+    assert seconds < 0.5
+
+
+def test_the_version_is_the_packages(tmp_path: Path) -> None:
+    from importlib.metadata import version
+
+    assert shoal(tmp_path, "--version").stdout == f"shoal {version('shoal')}\n"
+
+
+WRONG = [
+    (("model.encoder=resnet99",), ("model.encoder: 'resnet99'", "did you mean resnet18?", "small-conv")),
+    (("augment.recipe=digit",), ("augment.recipe: 'digit'", "did you mean digits?", "contrastive")),
+    (("local.optimiser=adamw",), ("local.optimiser: 'adamw'", "did you mean adam?", "sgd")),
+    (("method=ssd", "method.separation=half"), ("method.separation: 'half'", "soft, hard")),
+    (("partition.transform=rotate",), ("partition.transform: 'rotate'", "did you mean rotation?", "label_swap")),
+    (("method.name=fedccc",), ("method.name: 'fedccc'", "did you mean fedcc?", "uifca")),
+    (("workers.slots=many",), ("workers.slots: given 'many'; expected a whole number or auto",)),
+    (("data=mnist",), ("data: given 'mnist'; expected its settings, such as data.name=...",)),
+]
+
+
+def test_a_wrong_setting_is_one_sentence_before_the_rest_is_imported(tmp_path: Path) -> None:
+    """That no module of a run was imported is what makes it quick."""
+    env = {**os.environ, "PYTHONPROFILEIMPORTTIME": "1"}
+    done = subprocess.run(
+        [str(SHOAL), "run", "--set", "model.encoder=resnet99"], capture_output=True, text=True, cwd=tmp_path, env=env
+    )
+    assert done.returncode == 1
+    imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert "engine.settings" in imported
+    assert not imported & {"tasks.launch", "review.tracking", "mlflow", "prefect", "matplotlib", "sklearn"}
+
+
+@pytest.mark.parametrize(("overrides", "words"), WRONG)
+def test_wrong_names_are_told_with_the_right_ones(overrides: tuple[str, ...], words: tuple[str, ...]) -> None:
+    from engine.settings import SettingsError, load_settings
+
+    with pytest.raises(SettingsError) as told:
+        load_settings(None, overrides)
+    assert all(word in str(told.value) for word in words), told.value
+    assert "\n" not in str(told.value)
+
+
+def test_forms_show_the_choices() -> None:
+    """Prefect's form is made from this schema."""
+    from data.augment import RECIPES
+    from engine.settings import Settings
+    from models.encoders import ENCODERS
+
+    schema = Settings.model_json_schema()["$defs"]
+    assert schema["ModelSettings"]["properties"]["encoder"]["anyOf"][0]["enum"] == list(ENCODERS)
+    assert schema["AugmentSettings"]["properties"]["recipe"]["enum"] == ["auto", *RECIPES]
+
+
+REFUSED = [
+    (("data.name=mnits",), "did you mean 'mnist'"),
+    (("data.name=rotnet-mnits",), "did you mean 'mnist'"),
+    (("data.name=digits", "data.options.clusters=3"), "has no option 'clusters'"),
+    (("data.name=unlabelled",), "set model.clusters to the number of clusters to find"),
+    (("data.name=unlabelled", "method=kmeans"), "set model.clusters"),
+    (("data.name=unlabelled", "method=ifca", "partition.validation=0.2"), "trains on labels"),
+    (("method=cfl",), "set partition.validation"),
+    (("method=fedpnp", "data.name=ag-news"), "'ag-news' is text data"),
+    (("method=cfl", "method.criterion=schedule", "partition.validation=0.2"), "needs method.schedule"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "words"), REFUSED)
+def test_what_cannot_run_is_refused_before_data_is_prepared(
+    home: Path, monkeypatch: pytest.MonkeyPatch, overrides: tuple[str, ...], words: str
+) -> None:
+    import numpy as np
+
+    from core.errors import ShoalError
+    from data.prepare import store_folder
+    from data.prepared import Manifest, write_prepared
+    from engine import places
+    from engine.settings import load_settings
+    from tasks import launch
+
+    x = np.zeros((40, 1, 8, 8), np.uint8)
+    manifest = Manifest("unlabelled", "image", (1, 8, 8), None, len(x), 0, "made here", "none")
+    write_prepared(store_folder(places.store(), "unlabelled"), manifest, {"train_x": x})
+    monkeypatch.setattr(launch, "prepare_shown", lambda *_, **__: pytest.fail("data was prepared"))
+    with pytest.raises(ShoalError, match=words):
+        launch.new_run(load_settings(None, overrides))
+    assert not (home / "runs").exists()
+    assert not (home / "mlflow").exists()
+
+
+def test_an_override_without_its_option_is_told(tmp_path: Path) -> None:
+    done = shoal(tmp_path, "run", "method.name=fedcc")
+    assert done.returncode == 1
+    assert "write --set method.name=fedcc" in " ".join(done.stderr.split())
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_wrong_option_is_told_in_plain_words(tmp_path: Path) -> None:
+    done = shoal(tmp_path, "run", "--sett", "rounds=1")
+    assert done.returncode == 2
+    assert "No such option: --sett" in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,14 @@
+import torch
+
+from engine.codec import load_tensors, save_tensors
+
+
+def test_tensors_that_share_memory_are_kept_apart(tmp_path):
+    whole = torch.arange(6.0)
+    save_tensors(tmp_path / "x.safetensors", {"a": whole, "b": whole, "c": whole[2:], "d": torch.ones(2)}, {"n": 1})
+    found, facts = load_tensors(tmp_path / "x.safetensors")
+    assert facts == {"n": 1}
+    assert torch.equal(found["a"], whole)
+    assert torch.equal(found["b"], whole)
+    assert torch.equal(found["c"], whole[2:])
+    assert torch.equal(found["d"], torch.ones(2))

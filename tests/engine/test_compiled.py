@@ -1,0 +1,96 @@
+"""`workers.compile`: refused where it cannot work, near the ordinary computation, the same bits however a run goes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from engine.checkpoint import load_round
+from engine.hardware import resolve
+from engine.opened_run import World
+from engine.settings import SettingsError
+from engine.worker_processes import Slots
+from methods.training.local import compiled
+from tasks.launch import new_run
+from tests.runs import numbers, straight
+
+compiler = pytest.mark.skipif(
+    not any(map(shutil.which, (os.environ.get("CXX") or "g++", "clang++"))), reason="no C++ compiler on this machine"
+)
+COMPILED = {"workers": {"compile": "default"}, "rounds": 2}
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that an earlier run compiled is found."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+
+
+def test_it_is_a_run_of_its_own_and_not_for_clients_in_one_computation(small: Callable[..., Any]) -> None:
+    assert (
+        small(rounds=2).digest() == small(rounds=2, workers={"compile": "off"}).digest() != small(**COMPILED).digest()
+    )
+    with pytest.raises(SettingsError, match=r"workers\.compile and workers\.batched"):
+        small(workers={"compile": "default", "batched": 2})
+
+
+def test_without_a_compiler_it_is_refused_at_once(
+    small: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(SettingsError, match=r"neither g\+\+ nor clang\+\+ is on the PATH"):
+        resolve(small(**COMPILED))
+    assert resolve(small())["device"] == "cpu"
+
+
+@compiler
+def test_only_worker_slots_compile(home: Path, small: Callable[..., Any]) -> None:
+    run = new_run(small(**COMPILED))
+    assert World(run).context.compile == "off"
+    assert World(run, working=True).context.compile == "default"
+
+
+@compiler
+def test_networks_of_one_kind_share_what_was_compiled(own_cache: None) -> None:
+    def network() -> nn.Module:
+        return nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+
+    x = torch.arange(6.0).view(2, 3)
+    for _ in range(3):
+        one = network()
+        plain = one(x).clone()
+        assert torch.allclose(compiled(one, "default")(x), plain, atol=1e-6)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    two = compiled(network(), "off")
+    two(x)
+    two(x[:1])
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+@compiler
+@pytest.mark.slow
+def test_a_compiled_run_is_near_the_other_and_the_same_on_two_slots(
+    home: Path, own_cache: None, small: Callable[..., Any]
+) -> None:
+    plain, run = straight(small(rounds=2)), straight(small(**COMPILED))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0
+    assert numbers(run) != numbers(plain), "the same bits: was anything compiled at all?"
+    start = load_round(plain, 1).server.tensors
+    for name, tensor in load_round(plain, 2).server.tensors.items():
+        other = load_round(run, 2).server.tensors[name]
+        if tensor.is_floating_point():
+            assert float((tensor - other).norm()) <= 0.02 * float((tensor - start[name]).norm()) + 1e-6, name
+        else:
+            assert torch.equal(tensor, other), name
+    with Slots(2) as slots:
+        assert numbers(straight(small(**COMPILED), slots.call, slots=2)) == numbers(run)

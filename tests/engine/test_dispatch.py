@@ -1,0 +1,124 @@
+"""Cohorts on slots: taken as they end, begun again where one hangs."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine import dispatch as module
+from engine.dispatch import Cohort, Dispatch, even_cohorts
+from engine.rounds import ThreadRunner
+from engine.worker_processes import SlotLost
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "POLL", 0.02)
+
+
+def cohorts(count: int) -> list[Cohort]:
+    return [Cohort(f"cohort {k}", [k], {"number": k}, 1.0) for k in range(count)]
+
+
+class Slots:
+    """Answers with the request's number; the first copy of a request in `stuck` waits until it is released."""
+
+    def __init__(self, stuck: tuple[int, ...] = (), lost: tuple[int, ...] = ()) -> None:
+        self.stuck, self.lost = set(stuck), set(lost)
+        self.release = threading.Event()
+        self.calls: list[int] = []
+        self._lock = threading.Lock()
+
+    def __call__(self, request: dict[str, Any]) -> dict[str, Any]:
+        number = request["number"]
+        with self._lock:
+            self.calls.append(number)
+            hang, lose = number in self.stuck, number in self.lost
+            self.stuck.discard(number)
+            self.lost.discard(number)
+        if lose:
+            raise SlotLost("gone")
+        if hang:
+            assert self.release.wait(30)
+            raise SlotLost("the hanging copy ends last, without an answer")
+        return {"of": number}
+
+
+def answers(slots: Slots, many: int, **settings: Any) -> tuple[dict[int, Any], list[str]]:
+    runner = ThreadRunner(3)
+    told: list[str] = []
+    try:
+        work = Dispatch(slots, runner, 2, tell=lambda cohort: told.append(cohort.name), **settings)
+        return {c.clients[0]: answer for c, answer in work.run(cohorts(many))}, told
+    finally:
+        slots.release.set()
+        runner.close()
+
+
+def test_every_cohort_is_answered_once() -> None:
+    found, told = answers(Slots(), 7)
+    assert found == {k: {"of": k} for k in range(7)}
+    assert not told
+
+
+def test_a_hanging_cohort_is_begun_again_on_a_free_slot_and_the_copy_counts() -> None:
+    slots = Slots(stuck=(1,))
+    found, told = answers(slots, 5, reissue=3.0)
+    assert found == {k: {"of": k} for k in range(5)}
+    assert told == ["cohort 1"]
+    assert sorted(slots.calls) == [0, 1, 1, 2, 3, 4]
+
+
+def test_a_lost_slot_is_reported_for_its_cohort_alone() -> None:
+    found, _ = answers(Slots(lost=(2,)), 4, reissue=3.0)
+    assert isinstance(found.pop(2), SlotLost)
+    assert found == {k: {"of": k} for k in (0, 1, 3)}
+
+
+def test_a_lost_copy_does_not_count_while_the_other_is_at_work() -> None:
+    """The first copy hangs; the second one is lost; then the first one answers."""
+    slots = Slots(stuck=(1,))
+    slots_call = slots.__call__
+    copies = 0
+
+    def call(request: dict[str, Any]) -> dict[str, Any]:
+        nonlocal copies
+        if request["number"] != 1:
+            return slots_call(request)
+        copies += 1
+        if copies == 2:
+            slots.release.set()
+            raise SlotLost("the copy is gone")
+        assert slots.release.wait(30)
+        return {"of": 1}
+
+    runner = ThreadRunner(3)
+    try:
+        found = {c.clients[0]: a for c, a in Dispatch(call, runner, 2, 3.0).run(cohorts(4))}
+    finally:
+        runner.close()
+    assert copies >= 2  # a third one, where the first has not answered by then
+    assert found == {k: {"of": k} for k in range(4)}
+
+
+@given(st.dictionaries(st.integers(0, 500), st.floats(0.01, 50), max_size=60), st.integers(1, 9), st.booleans())
+def test_cohorts_hold_every_client_once_and_are_even(expected: dict[int, float], slots: int, measured: bool) -> None:
+    found = even_cohorts(expected, slots, measured=measured)
+    assert sorted(c for cohort in found for c in cohort) == sorted(expected)
+    assert all(found)
+    assert min(len(expected), slots) <= len(found) <= max(8 * slots, 0)
+    loads = [sum(expected[c] for c in cohort) for cohort in found]
+    assert loads == sorted(loads, reverse=True)
+    if found:  # Graham: the longest is above the mean by less than the longest client
+        assert loads[0] <= sum(loads) / len(loads) + max(expected.values()) + 1e-9
+
+
+def test_short_clients_share_cohorts_and_long_ones_do_not() -> None:
+    assert len(even_cohorts(dict.fromkeys(range(20), 0.01), 2, measured=True)) == 2
+    assert len(even_cohorts(dict.fromkeys(range(20), 1.0), 2, measured=True)) == 10
+    assert len(even_cohorts(dict.fromkeys(range(20), 60.0), 2, measured=True)) == 16
+    assert even_cohorts({0: 1.0, 1: 0.6, 2: 0.5}, 2, measured=True) == [[1, 2], [0]]

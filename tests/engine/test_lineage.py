@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from engine.lineage import dvc_hash, git_state, versions
+
+DVC = str(Path(sys.executable).with_name("dvc"))
+
+
+def test_hashes_are_dvcs_own(home: Path) -> None:
+    folder = home / "things"
+    (folder / "b").mkdir(parents=True)
+    for name, text in (("z.txt", "last"), ("b/a.txt", "inner"), ("b.txt", "beside"), ("a.npy", "first")):
+        (folder / name).write_text(text)
+    (home / "one.bin").write_bytes(bytes(range(256)) * 9)
+    subprocess.run([DVC, "init", "--no-scm", "-q"], cwd=home, check=True)
+    subprocess.run([DVC, "add", "-q", "things", "one.bin"], cwd=home, check=True)
+    for name in ("things", "one.bin"):
+        recorded = yaml.safe_load((home / f"{name}.dvc").read_text())["outs"][0]["md5"]
+        assert dvc_hash(home / name) == recorded
+
+
+def test_git_state_says_commit_and_change(home: Path) -> None:
+    assert git_state(home) == {"commit": None, "dirty": None}
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b.example"]
+    subprocess.run(["git", "init", "-q"], cwd=home, check=True)
+    (home / "f").write_text("1")
+    subprocess.run(["git", "add", "f"], cwd=home, check=True)
+    subprocess.run(["git", *identity, "commit", "-qm", "one"], cwd=home, check=True)
+    state = git_state(home)
+    assert state["dirty"] is False
+    assert len(state["commit"]) == 40
+    (home / "f").write_text("2")
+    assert git_state(home)["dirty"] is True
+
+
+def test_versions_name_the_packages() -> None:
+    assert versions()["torch"] != "absent"

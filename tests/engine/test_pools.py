@@ -1,0 +1,107 @@
+"""Dask and Ray as runners: the same bits as one process, also where a worker is killed in the middle."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+import pytest
+
+from engine.pools import DaskPool, RayPool, open_pool, work
+from engine.settings import SettingsError
+from tasks.launch import drive, new_run
+from tests.runs import numbers, straight
+
+Make = Callable[..., Any]
+RUNNERS = ["dask", "ray"]
+
+
+@pytest.fixture(autouse=True)
+def own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are new processes: they find the rooms where this process does."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
+
+
+def settings_of(small: Make, runner: str) -> Any:
+    return small(rounds=2, workers={"runner": runner, "slots": 2})
+
+
+def at_work(pool: Any) -> list[int]:
+    """Process ids of the workers that are training right now."""
+    if isinstance(pool, DaskPool):
+        pids = pool._client.run(os.getpid)
+        return [pids[address] for address, tasks in pool._client.processing().items() if tasks and address in pids]
+    children = psutil.Process().children(recursive=True)
+    return [p.pid for p in children if any("ray::work" in part for part in p.cmdline()[:1])]
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_a_cluster_gives_the_same_bits_and_a_killed_worker_loses_nothing(home: Any, small: Make, runner: str) -> None:
+    whole = straight(small(rounds=2))
+    settings = settings_of(small, runner)
+    with open_pool(settings.workers, "cpu") as pool:
+        assert isinstance(pool, {"dask": DaskPool, "ray": RayPool}[runner])
+        assert pool.count == 2
+        there = straight(settings, pool.call, slots=2)
+        assert numbers(there) == numbers(whole)
+        killed: list[int] = []
+
+        def watch(event: dict[str, Any]) -> None:
+            if event["event"] == "client_finished" and not killed:
+                for pid in at_work(pool):
+                    os.kill(pid, signal.SIGKILL)
+                    killed.append(pid)
+
+        after = straight(settings_of(small, runner), pool.call, [watch], slots=2)
+    assert killed, "nobody was at work when the first client was done"
+    assert numbers(after) == numbers(whole)
+    assert any(e["event"] == "slot_lost" for e in after.events())
+
+
+def test_the_runner_is_a_setting_of_a_run(home: Any, small: Make) -> None:
+    run = new_run(settings_of(small, "dask"))
+    assert drive(run)["rounds"] == 2
+    assert numbers(run) == numbers(straight(small(rounds=2)))
+
+
+def test_a_running_dask_cluster_by_its_address(home: Any, small: Make) -> None:
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=None, silence_logs=50) as cluster:
+        settings = small(rounds=1, workers={"runner": "dask", "address": cluster.scheduler_address, "slots": "auto"})
+        with open_pool(settings.workers, "cpu") as pool:
+            assert pool.count == 2
+            run = straight(settings, pool.call, slots=2)
+    assert numbers(run) == numbers(straight(small(rounds=1)))
+
+
+def test_resources_that_workers_declare_are_asked_for(home: Any, small: Make) -> None:
+    settings = small(rounds=1, workers={"runner": "dask", "slots": 1, "resources": {"MEMORY": 1.0}})
+    with open_pool(settings.workers, "cpu") as pool:
+        run = straight(settings, pool.call)
+    assert numbers(run) == numbers(straight(small(rounds=1)))
+
+
+def test_a_cluster_that_does_not_answer_is_named(small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = small(workers={"runner": "dask", "address": "tcp://127.0.0.1:9"})
+    with pytest.raises(SettingsError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"):  # noqa: SIM117
+        with open_pool(settings.workers, "cpu"):
+            pass
+
+
+@pytest.mark.parametrize(("runner", "package"), [("dask", "distributed"), ("ray", "ray")])
+def test_a_missing_package_is_named(small: Make, monkeypatch: pytest.MonkeyPatch, runner: str, package: str) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(SettingsError, match=f"pip install 'shoal\\[{runner}\\]'"):  # noqa: SIM117
+        with open_pool(small(workers={"runner": runner}).workers, "cpu"):
+            pass
+
+
+def test_a_worker_without_the_shared_folder_says_so() -> None:
+    answer = work({"do": "train", "run": "/nowhere/at/all"}, "cpu")
+    assert "does not see /nowhere/at/all" in answer["error"]
+    assert "SHOAL_HOME" in answer["error"]

@@ -1,0 +1,197 @@
+"""Every method on small settings gives the numbers that were recorded once: weights to the bit, metrics exactly.
+
+The recording names the arithmetic that it was made with (torch's version and the digest of a reference computation).
+On a machine with other arithmetic the same runs must agree with it closely, since their bits cannot.
+To record anew, where a change of numbers is meant: python -m tests.engine.test_recorded_bits
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from data.prepare import store_folder
+from data.prepared import Manifest, write_prepared
+from engine import places
+from engine.worker_processes import Slots
+from tests.conftest import SMALL
+from tests.runs import straight
+
+RECORDING = Path(__file__).with_name("recorded_bits.json")
+VALIDATED = {"kind": "iid", "clients": 4, "validation": 0.3, "transform": "label_swap", "groups": 2}
+POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 60, "clusters": 3}}
+PLANES = {"name": "subspace", "limit": None, "options": {"samples": 60, "clusters": 3}}
+MAJORITY = {"kind": "majority", "p": 0.5, "clients": 3}
+COLOUR = {"name": "colour", "limit": None}
+EXCHANGE = {"name": "cfcl", "steps": 6, "tau_a": 3, "tau_p": 2, "reserve": 5, "candidates": 20, "budget": 4}
+TWO_LABELS = {"kind": "labels_per_client", "labels": 2, "clients": 5}
+FLOWS = {"name": "uifca", "cluster_rounds": 2, "comm_rounds": 2, "steps": 3}
+CASES: dict[str, dict[str, Any]] = {
+    "fedpnp": {"method": {"name": "fedpnp"}, "rounds": 3},
+    "fedpnp, part of the clients": {
+        "method": {"name": "fedpnp", "decoupled": True, "mu": 0.9},
+        "partition": {"kind": "dirichlet", "clients": 5, "beta": 0.5},
+        "participation": {"fraction": 0.6},
+    },
+    "fedpnp, colour": {"method": {"name": "fedpnp"}, "data": COLOUR, "augment": {"recipe": "contrastive"}},
+    "fedcc": {"method": {"name": "fedcc"}},
+    "fedbyolcc": {"method": {"name": "fedbyolcc"}},
+    "single": {"method": {"name": "single"}},
+    "ncc": {"method": {"name": "ncc"}},
+    "kmeans": {"method": {"name": "kmeans"}, "rounds": 1},
+    "cfcl": {"method": EXCHANGE, "partition": TWO_LABELS, "model": {"encoder": "pooled-conv"}, "rounds": 50},
+    "cfcl, pulled negatives": {
+        "method": {**EXCHANGE, "negatives": "pulled", "macro": "ratio", "model": "local", "reserve_kind": "random"},
+        "partition": TWO_LABELS,
+        "model": {"encoder": "pooled-conv"},
+        "rounds": 50,
+    },
+    "cfcl, uniform": {"method": {**EXCHANGE, "selection": "uniform", "loss": "simclr"}, "rounds": 50},
+    "ssd": {"method": {"name": "ssd"}, "participation": {"fraction": 0.7}},
+    "ssd, poster": {
+        "method": {"name": "ssd", "form": "poster", "basis": "axis", "direction": "code", "stop": True, "gamma": 0.05},
+        "data": COLOUR,
+        "augment": {"recipe": "strong"},
+    },
+    "fedsimclr": {"method": {"name": "fedsimclr", "finetune": True}},
+    "fedsimclr, batched": {"method": {"name": "fedsimclr"}, "workers": {"batched": 2}},
+    "fedbyol": {"method": {"name": "fedbyol"}},
+    "fedema": {"method": {"name": "fedema"}},
+    "cfl": {
+        "method": {"name": "cfl", "criterion": "schedule", "schedule": [2], "gamma_max": 0.0},
+        "partition": VALIDATED,
+        "rounds": 4,
+    },
+    "cfl, adversaries": {
+        "method": {"name": "cfl", "criterion": "relative", "first_split": 1, "settle": 0, "adversaries": 1,
+                   "permute": True, "history": 0.5, "gamma_max": 0.0, "ratio": 0.9, "patience": 1},
+        "partition": VALIDATED,
+        "rounds": 4,
+    },
+    "fedavg": {"method": {"name": "fedavg"}, "partition": VALIDATED},
+    "fedavg, batched": {"method": {"name": "fedavg"}, "partition": VALIDATED, "workers": {"batched": 3}},
+    "ifca": {"method": {"name": "ifca", "models": 2}, "partition": VALIDATED},
+    "alone": {"method": {"name": "alone"}, "partition": VALIDATED},
+    "uifca": {"method": FLOWS, "data": POINTS, "partition": MAJORITY, "rounds": 4},
+    "uifca, from k-FED, held out": {
+        "method": {**FLOWS, "init": "kfed", "stop": "validation", "folds": 2, "warm_start": True},
+        "data": POINTS,
+        "partition": MAJORITY,
+        "rounds": 4,
+    },
+    "uifca, images": {
+        "method": {**FLOWS, "width": 4, "blocks": 1, "cluster_rounds": 4, "tries": 2, "trial": 1, "background": True},
+        "partition": {"kind": "majority", "p": 0.5, "clients": 3},
+        "data": {"name": "digits", "limit": 90},
+        "rounds": 8,
+    },
+    "ifca_flows": {
+        "method": {"name": "ifca_flows", "steps": 3},
+        "data": PLANES,
+        "partition": {"kind": "majority", "p": 1.0, "clients": 3},
+    },
+    "kfed": {"method": {"name": "kfed"}, "data": POINTS, "partition": MAJORITY, "rounds": 2},
+    "clustergan": {"method": {"name": "clustergan", "steps": 2, "critic_steps": 2, "width": 4}},
+}  # fmt: skip
+
+
+def case_settings(name: str) -> Any:
+    """The settings of a case: small, with augmentation named, so that defaults of a data set do not matter."""
+    from engine.merge import merge
+    from engine.settings import make_settings
+
+    base = merge(SMALL, {"rounds": 2, "augment": {"recipe": "digits"}, "data": {"limit": 160}})
+    changed = dict(CASES[name])
+    for key in ("method", "partition"):
+        base = {**base, key: changed.pop(key, base[key])}
+    return make_settings(merge(base, changed))
+
+
+def write_colour_set() -> None:
+    """A small set of colour images with three planted classes, in the store of the home folder."""
+    generator = np.random.default_rng(7)
+    labels = np.arange(96) % 3
+    images = generator.integers(0, 90, (96, 3, 12, 12))
+    for image, label in zip(images, labels, strict=True):
+        image[label, 3:9, 3:9] += 150
+    arrays = {"train_x": images[:72].astype(np.uint8), "train_y": labels[:72].astype(np.int64),
+              "test_x": images[72:].astype(np.uint8), "test_y": labels[72:].astype(np.int64)}  # fmt: skip
+    manifest = Manifest("colour", "image", (3, 12, 12), 3, 72, 24, source="planted", licence="none")
+    write_prepared(store_folder(places.store(), "colour"), manifest, arrays)
+
+
+def found(name: str, slots: Slots | None = None) -> dict[str, Any]:
+    """What a case comes to: the digest of the weights, and the metrics of all rounds by column."""
+    run = straight(case_settings(name), slots.call if slots else None, slots=slots.count if slots else 1)
+    rounds = run.table("rounds")
+    kept = [c for c in rounds.columns if not c.startswith("seconds") and c != "finished_at"]
+    # Digits as Python writes them: they name the number exactly. A round without evaluation has no metric: null.
+    table = {c: [None if np.isnan(float(value)) else float(value) for value in rounds[c]] for c in kept}
+    return {"weights_sha256": run.status()["weights_sha256"], "rounds": table}
+
+
+def arithmetic() -> str:
+    """Names what decides bits: torch's version, and the digest of a computation with the operations that differ."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        x = torch.randn(8, 3, 12, 12, requires_grad=True)
+        weight = torch.randn(16, 3, 3, 3)
+        y = torch.nn.functional.conv2d(x, weight, padding=1).flatten(1).tanh()
+        loss = torch.logsumexp(y @ torch.randn(y.shape[1], 64), 1).sum() + y.exp().mean()
+        loss.backward()
+        assert x.grad is not None
+        digest = hashlib.sha256(x.grad.numpy().tobytes() + loss.detach().numpy().tobytes())
+    return f"{torch.__version__.split('+')[0]} {digest.hexdigest()[:16]}"
+
+
+@pytest.fixture(scope="module")
+def two_slots() -> Iterator[Slots]:
+    with Slots(2) as slots:
+        yield slots
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_numbers_are_those_recorded(home: Path, two_slots: Slots, name: str) -> None:
+    recorded = json.loads(RECORDING.read_text())
+    write_colour_set()
+    one, two = found(name), found(name, two_slots)
+    assert one == two, "one slot and two"
+    expected = recorded["cases"][name]
+    if recorded["arithmetic"] == arithmetic():
+        assert one["weights_sha256"] == expected["weights_sha256"]
+        assert one["rounds"] == expected["rounds"]
+        return
+    assert one["rounds"].keys() == expected["rounds"].keys()
+    for key in ("round", "clients", "bytes_up", "bytes_down", "bytes_d2d"):
+        assert one["rounds"][key] == expected["rounds"][key]
+
+
+def test_every_method_is_recorded(small: Callable[..., Any]) -> None:
+    from methods.registry import METHODS
+
+    assert {case["method"]["name"] for case in CASES.values()} == set(METHODS)
+    assert json.loads(RECORDING.read_text())["cases"].keys() == CASES.keys()
+
+
+def record() -> None:
+    """Write the recording."""
+    import tempfile
+
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["SHOAL_HOME"] = folder
+        write_colour_set()
+        cases = {name: found(name) for name in CASES}
+    RECORDING.write_text(json.dumps({"arithmetic": arithmetic(), "cases": cases}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    record()

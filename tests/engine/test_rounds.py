@@ -1,0 +1,245 @@
+"""The engine: same bits straight through, resumed, killed, or on more slots; failures handled by rule."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import checkpoint, codec
+from engine.checkpoint import SERVER, newest_valid, round_folder, rounds_done
+from engine.codec import StoreError
+from engine.rounds import RoundFailed
+from engine.run_folder import FAILED, FINISHED, RunError, RunFolder
+from engine.worker import Worker
+from engine.worker_processes import Slots
+from review.result import run_result
+from tasks.launch import drive, new_run
+from tests.runs import go_on, numbers, straight
+
+Make = Callable[..., Any]
+
+
+def test_a_run_leaves_its_folder(home: Path, small: Make) -> None:
+    run = straight(small())
+    assert run.status()["state"] == FINISHED
+    rounds, clients = run.table("rounds"), run.table("clients")
+    assert list(rounds["round"]) == [1, 2, 3]
+    assert len(clients) == 9
+    assert {"acc", "nmi", "ari", "purity"} <= set(rounds.columns)
+    assert {"knn", "probe", "alignment", "uniformity"} <= set(run_result(run)["metrics"])
+    assert rounds_done(run) == [0, 1, 2, 3]
+    kept = [r for r in rounds_done(run) if (round_folder(run, r) / SERVER).exists()]
+    assert kept == [2, 3]
+    assert not (run.work / "0003").exists()
+
+
+def test_bytes_are_those_of_the_messages(home: Path, small: Make) -> None:
+    run = straight(small(rounds=1))
+    saved = checkpoint.load_round(run, 1).server.tensors
+    size = sum(t.numel() * t.element_size() for t in saved.values())
+    row = run.table("clients").iloc[0]
+    assert row["bytes_up"] == size + codec_facts({"n": 1})
+    assert row["bytes_down"] == size + codec_facts({"alpha": 2.0})
+    assert run.table("rounds").iloc[0]["bytes_up"] == 3 * row["bytes_up"]
+
+
+def codec_facts(facts: dict[str, Any]) -> int:
+    return 8 * len(facts)
+
+
+def test_one_slot_equals_two_processes(home: Path, small: Make) -> None:
+    here = straight(small())
+    with Slots(2) as slots:
+        there = straight(small(), slots.call)
+    assert numbers(here) == numbers(there)
+
+
+def test_interrupted_between_any_two_events_resumes_to_the_same_bits(home: Path, small: Make) -> None:
+    whole = straight(small(rounds=2))
+    events = len([e for e in whole.events() if e["event"] != "finished"])
+    for stop in range(1, events, 3):
+        seen = 0
+
+        def watch(event: dict[str, Any], stop: int = stop) -> None:
+            nonlocal seen
+            seen += 1
+            if seen == stop:
+                raise KeyboardInterrupt
+
+        run = new_run(small(rounds=2))
+        with pytest.raises(KeyboardInterrupt):
+            go_on(run, observers=[watch])
+        assert run.status()["state"] == "interrupted"
+        go_on(run)
+        assert numbers(run) == numbers(whole), f"stopped at event {stop}"
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.7, 1.6])
+def test_killed_process_tree_resumes_to_the_same_bits(home: Path, small: Make, delay: float) -> None:
+    settings = small(rounds=4)
+    whole = straight(settings)
+    run = new_run(settings)
+    code = (
+        "from engine.run_folder import RunFolder; from engine.worker_processes import Slots;"
+        "from tasks.launch import drive;"
+        "from pathlib import Path; import sys; drive(RunFolder(Path(sys.argv[1])))"
+    )
+    script = f"if __name__ == '__main__':\n    {code}\n"
+    (home / "go.py").write_text(script)
+    process = subprocess.Popen(
+        [sys.executable, str(home / "go.py"), str(run.path)], start_new_session=True, env={**os.environ}
+    )
+    deadline = time.monotonic() + 120
+    while not list(run.path.glob("rounds/0001")) and not list(run.work.glob("*/done-*")):
+        assert process.poll() is None, "the run ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    time.sleep(delay)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    go_on(run)
+    assert numbers(run) == numbers(whole)
+
+
+def test_truncated_checkpoint_falls_back_and_says_so(home: Path, small: Make) -> None:
+    whole = straight(small())
+    run = straight(small())
+    path = round_folder(run, 3) / SERVER
+    path.write_bytes(path.read_bytes()[:1000])
+    found = newest_valid(run)
+    assert found is not None
+    assert found.server.round == 2
+    go_on(run)
+    assert numbers(run) == numbers(whole)
+    messages = [e["message"] for e in run.events() if e["event"] == "checkpoint_unreadable"]
+    assert messages
+    assert "round 3 is passed over" in messages[0]
+
+
+def test_changed_byte_in_a_checkpoint_is_noticed(home: Path, small: Make) -> None:
+    run = straight(small(rounds=1))
+    path = round_folder(run, 1) / SERVER
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(bytes(content))
+    with pytest.raises(StoreError, match="not the state its manifest describes"):
+        checkpoint.load_round(run, 1)
+
+
+def test_full_disk_while_checkpointing_loses_nothing(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = straight(small())
+    run = new_run(small())
+    real = os.fsync
+
+    def full(descriptor: int) -> None:
+        if ".0002.tmp" in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(descriptor)
+
+    monkeypatch.setattr(codec.os, "fsync", full)
+    with pytest.raises(StoreError, match=r"the disk is full.*--resume"):
+        go_on(run)
+    assert run.status()["state"] == FAILED
+    assert rounds_done(run) == [0, 1]
+    monkeypatch.setattr(codec.os, "fsync", real)
+    go_on(run)
+    assert numbers(run) == numbers(whole)
+
+
+def test_a_run_in_use_is_refused(home: Path, small: Make) -> None:
+    run = new_run(small())
+    with run.locked(), pytest.raises(RunError, match=f"in use by another process .pid {os.getpid()}"):
+        go_on(RunFolder(run.path))
+
+
+def failing(client: int, rounds: tuple[int, ...], times: int) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """A slot on which one client fails a number of times in some rounds."""
+    worker = Worker()
+    left = dict.fromkeys(rounds, times)
+
+    def call(request: dict[str, Any]) -> dict[str, Any]:
+        asked = [entry["client"] for entry in request.get("clients", [])]
+        if client in asked and left.get(request["round"], 0) > 0:
+            left[request["round"]] -= 1
+            others = [entry for entry in request["clients"] if entry["client"] != client]
+            answer = worker.handle({**request, "clients": others})
+            answer["clients"][client] = {"error": f"client {client} fell over", "traceback": ""}
+            return answer
+        return worker.handle(request)
+
+    return call
+
+
+def test_a_failed_client_is_tried_again(home: Path, small: Make) -> None:
+    whole = straight(small())
+    run = straight(small(), failing(1, (2,), times=1))
+    assert numbers(run) == numbers(whole)
+    assert [e["client"] for e in run.events() if e["event"] == "client_failed"] == [1]
+
+
+def test_a_client_that_keeps_failing_is_left_out(home: Path, small: Make) -> None:
+    run = straight(small(), failing(1, (2,), times=9))
+    rounds = run.table("rounds")
+    assert list(rounds["left_out"]) == [0, 1, 0]
+    assert [e["client"] for e in run.events() if e["event"] == "client_left_out"] == [1]
+
+
+def test_too_few_clients_stop_the_run_resumable(home: Path, small: Make) -> None:
+    whole = straight(small())
+    run = new_run(small())
+    strict = small(participation={"minimum": 1.0})
+    codec.write_atomic(run.path / "settings.yaml", json.dumps(strict.plain()).encode())
+    with pytest.raises(RoundFailed, match="2 of 3 clients came through, 3 are needed"):
+        go_on(run, failing(1, (2,), times=9))
+    go_on(run)
+    assert numbers(run) == numbers(whole)
+
+
+def test_a_killed_worker_loses_nothing(home: Path, small: Make) -> None:
+    whole = straight(small())
+    with Slots(2) as slots:
+        killed = []
+
+        def watch(event: dict[str, Any]) -> None:
+            if event["event"] == "client_finished" and not killed:
+                victim = next(s for s in slots.slots if s.process is not None and s.process.is_alive())
+                os.kill(victim.process.pid, signal.SIGKILL)
+                killed.append(victim.number)
+
+        run = straight(small(), slots.call, [watch])
+    assert killed
+    assert numbers(run) == numbers(whole)
+
+
+def test_nan_updates_never_reach_the_server(home: Path, small: Make) -> None:
+    with pytest.raises(RoundFailed, match=r"client \d.*(not finite|NaN)"):
+        straight(small(local={"lr": 1e30, "optimiser": "sgd"}))
+
+
+def test_partial_participation_is_a_seeded_draw(home: Path, small: Make) -> None:
+    settings = small(participation={"fraction": 0.34})
+    one, two = straight(settings), straight(settings)
+    assert list(one.table("rounds")["clients"]) == [1, 1, 1]
+    assert numbers(one) == numbers(two)
+
+
+def test_drive_gives_the_result(home: Path, small: Make) -> None:
+    run = new_run(small(rounds=1, tracking={"mlflow": True, "system": False, "model": False}))
+    result = drive(run)
+    assert result["status"] == FINISHED
+    assert result["rounds"] == 1
+    assert result["mlflow_run"]
+    assert (run.path / "report.html").is_file()
+    again = drive(run)
+    assert again["weights_sha256"] == result["weights_sha256"]
+    assert again["mlflow_run"] == result["mlflow_run"]

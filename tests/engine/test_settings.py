@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from engine.merge import merge
+from engine.settings import SettingsError, flatten, load_settings, make_settings
+from methods.registry import METHODS
+
+
+def test_every_key_has_a_default() -> None:
+    settings = load_settings()
+    assert settings.method.name == "fedpnp"
+    assert settings.local.epochs == 5
+    assert settings.local.lr == 3e-4
+
+
+def test_the_documented_file_is_accepted(tmp_path: Path) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text(
+        """
+        method:    {name: fedpnp, mu: 0.999}
+        data:      {name: mnist, limit: 20000}
+        partition: {kind: dirichlet, beta: 0.5, clients: 5}
+        model:     {encoder: small-conv}
+        rounds:    10
+        local:     {epochs: 1, batch: 128}
+        workers:   {runner: local, slots: auto, precision: auto}
+        seed:      0
+        """
+    )
+    settings = load_settings(path, ["local.epochs=2", "seed=7"])
+    assert (settings.local.epochs, settings.seed, settings.partition.beta) == (2, 7, 0.5)
+    again = make_settings(yaml.safe_load(yaml.safe_dump(settings.plain())))
+    assert again == settings
+    assert again.digest() == settings.digest()
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_every_method_has_a_section(name: str) -> None:
+    settings = make_settings({"method": name})
+    assert isinstance(settings.dataclass("method"), METHODS[name].Settings)
+    assert flatten(settings)["method.name"] == name
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["method.nu=0.9"], ["method.nu", "no such setting", "mu"]),
+        (["methd.mu=0.9"], ["methd", "did you mean method"]),
+        (["rounds=many"], ["rounds", "'many'", "integer"]),
+        (["partition.kind=dirichlet", "partition.beta=0"], ["partition.beta", "0", "greater than 0"]),
+        (["partition.kind=dirchlet"], ["partition.kind", "dirichlet", "iid"]),
+        (["method.name=fedfoo"], ["method.name", "fedfoo", "fedpnp"]),
+        (["rounds=0"], ["rounds", "greater than or equal to 1"]),
+        (["rounds"], ["--set 'rounds'", "key.path=value"]),
+        (["local.lr=-1"], ["local.lr", "greater than 0"]),
+    ],
+)
+def test_wrong_settings_are_named(overrides: list[str], words: list[str]) -> None:
+    with pytest.raises(SettingsError) as error:
+        load_settings(None, overrides)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_unreadable_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot be read"):
+        load_settings(tmp_path / "absent.yaml")
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("method: [")
+    with pytest.raises(SettingsError, match="not YAML"):
+        load_settings(broken)
+    broken.write_text("- 1")
+    with pytest.raises(SettingsError, match="holds a list"):
+        load_settings(broken)
+
+
+def test_naming_another_method_drops_the_files_keys(tmp_path: Path) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text("method: {name: fedpnp, mu: 0.9}\n")
+    assert load_settings(path, ["method.name=fedcc"]).method.name == "fedcc"
+    assert load_settings(path, ["method.name=fedpnp"]).method.mu == 0.9
+
+
+def test_digest_ignores_where_it_runs() -> None:
+    assert make_settings({"workers": {"slots": 2}}).digest() == make_settings({"tracking": {"mlflow": False}}).digest()
+    assert make_settings({"seed": 1}).digest() != make_settings({"seed": 2}).digest()
+
+
+def test_a_partition_that_is_not_named_is_settled_by_the_data() -> None:
+    default, named = make_settings({}), make_settings({"partition": "iid"})
+    assert default.settled(own_clients=False) == named
+    assert default.settled(own_clients=False).digest() == named.digest()
+    own = default.settled(own_clients=True)
+    assert (own.partition.kind, own.partition.clients) == ("by_column", 0)
+    assert named.settled(own_clients=True) == named
+    few = load_settings(None, ["partition.clients=3", "partition.validation=0.1"])
+    for own_clients, kind in ((False, "iid"), (True, "by_column")):
+        partition = few.settled(own_clients).partition
+        assert (partition.kind, partition.clients, partition.validation) == (kind, 3, 0.1)
+    # A study may lay a scheme over settings that name none.
+    assert make_settings(merge(default.plain(), {"partition": {"kind": "dirichlet"}})).partition.clients == 5
+
+
+def test_the_digest_of_the_default_is_that_of_version_0_1_0() -> None:
+    digest = make_settings({}).settled(own_clients=False).digest()
+    assert digest == "e19398887b13ae9827ce944835ee126f9b770ca885572c2b6468577b3c932df1"

@@ -1,0 +1,285 @@
+"""CF-CL through the contract: who sends what to whom, when, and what is kept."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from core.streams import Streams
+from data.partition.table import Transformation
+from methods.base import Federation, Message, MethodError, Update
+from methods.cfcl.losses import Triplet
+from methods.cfcl.memory import at_hand, consented, drawn_negatives, only, package, read_inbox
+
+DEVICES = 4
+
+
+class Net:
+    """Plays rounds of four devices that hold 24 samples each, with the engine's rules for inbox and memory."""
+
+    def __init__(self, world, **settings):
+        settings = {
+            "selection": "cfcl",
+            "steps": 6,
+            "tau_a": 2,
+            "tau_p": 2,
+            "reserve": 5,
+            "candidates": 12,
+            "budget": 3,
+            **settings,
+        }
+        self.world = world
+        self.method = world.method("cfcl", encoder="pooled-conv", batch=8, **settings)
+        self.server = self.method.init_server(Federation(world.spec, (24,) * DEVICES, Streams(0)))
+        self.memory = [{} for _ in range(DEVICES)]
+        self.inbox = [[] for _ in range(DEVICES)]
+        self.kinds = []
+
+    def client(self, k):
+        round = self.server.round + 1
+        client = replace(self.world.client(k, round, self.memory[k], every=DEVICES), id=k)
+        return replace(client, inbox=tuple(self.inbox[k]), streams=Streams(0, round, k))
+
+    def round(self):
+        self.kinds.append(self.server.facts["next"])
+        updates, letters = [], [[] for _ in range(DEVICES)]
+        for k in range(DEVICES):
+            update = self.method.client_update(self.method.broadcast(self.server, k), self.client(k))
+            self.memory[k] = update.memory
+            for peer, message in update.peers.items():
+                letters[peer].append((k, message))
+            updates.append(replace(update, client=k))
+        self.inbox = letters
+        self.server = self.method.aggregate(self.server, iter(updates))
+        return updates
+
+    def run(self):
+        while not self.server.finished:
+            self.updates = self.round()
+        return self
+
+
+RING = ((0, 1), (1, 2), (2, 3), (0, 3))
+
+
+def test_push_pull_train_in_turn(world):
+    net = Net(world).run()
+    assert net.kinds == ["push", "pull", "train", "pull", "train", "pull", "train"]
+    assert net.server.facts["step"] == 6
+    assert net.server.facts["averagings"] == 3
+
+
+@pytest.mark.parametrize(
+    ("tau_a", "tau_p", "pulls", "averagings"), [(1, 3, 2, 6), (3, 1, 6, 2), (2, 3, 2, 3), (4, 4, 2, 2), (50, 2, 3, 1)]
+)
+def test_pulls_and_averagings_are_independent(world, tau_a, tau_p, pulls, averagings):
+    net = Net(world, tau_a=tau_a, tau_p=tau_p).run()
+    assert net.kinds.count("pull") == pulls
+    assert net.server.facts["averagings"] == averagings
+    assert net.server.facts["step"] == 6
+
+
+def test_without_exchange_it_is_federated_averaging(world):
+    net = Net(world, selection="none").run()
+    assert net.kinds == ["train"] * 3
+    assert all("pulled" not in memory for memory in net.memory)
+
+
+def test_reserves_and_pulls_go_to_neighbours_only(world):
+    net = Net(world, edges=RING)
+    push = net.round()
+    near = [{1, 3}, {0, 2}, {1, 3}, {0, 2}]
+    for k, update in enumerate(push):
+        assert set(update.peers) == near[k]
+        for message in update.peers.values():
+            index = message.samples["reserve"]
+            assert len(index) == 5
+            assert (index % DEVICES == k).all(), "a device gives its own samples"
+            assert message.size(64) == 5 * 64
+    for update in net.round():
+        assert all(len(m.samples["pulled"]) == 3 for m in update.peers.values())
+    net.round()
+    for k, memory in enumerate(net.memory):
+        assert memory["pulled"].shape == (6, 2)
+        assert set((memory["pulled"][:, 0] % DEVICES).tolist()) == near[k]
+        assert set(memory["received"][:, 1].tolist()) == near[k]
+
+
+def test_purged_or_kept(world):
+    purged, kept = Net(world, edges=RING).run(), Net(world, edges=RING, buffer="unlimited").run()
+    for a, b in zip(purged.memory, kept.memory, strict=True):
+        assert len(a["pulled"]) == 6
+        assert len(b["pulled"]) == 18
+        assert len(a["received"]) == len(b["received"]) == 18, "who got what is remembered either way"
+    assert torch.equal(kept.memory[0]["received"][:, 2].unique(), torch.tensor([2, 4, 6])), "by the round of the pull"
+
+
+def test_a_failed_link_carries_nothing(world):
+    net = Net(world, edges=RING, failed=((1, 0),))
+    for update, near in zip(net.round(), [{3}, {2}, {1, 3}, {0, 2}], strict=True):
+        assert set(update.peers) == near
+    net.run()
+    assert set(net.memory[0]["received"][:, 1].tolist()) == {3}
+
+
+def test_a_link_may_fail_for_a_while(world):
+    net = Net(world, edges=RING, failed=((0, 1, 2, 4), (2, 3, 4))).run()
+    by_round = {r: net.memory[0]["received"][net.memory[0]["received"][:, 2] == r][:, 1] for r in (2, 4, 6)}
+    assert {r: set(senders.tolist()) for r, senders in by_round.items()} == {2: {1, 3}, 4: {3}, 6: {1, 3}}
+    late = net.memory[2]["received"]
+    assert 3 in late[late[:, 2] == 4][:, 1], "down from local step 4 on"
+    assert 3 not in late[late[:, 2] == 6][:, 1]
+    with pytest.raises(MethodError, match=r"failed names \[1\]"):
+        Net(world, failed=((1,),))
+
+
+def test_what_was_pulled_is_dropped_at_a_pull_also_where_nothing_comes(world):
+    net = Net(world, edges=RING, failed=((0, 1, 2), (0, 3, 2))).run()
+    assert len(net.memory[0]["pulled"]) == 0
+    assert len(net.memory[2]["pulled"]) == 6
+
+
+def test_planted_transformations_travel_with_the_sample(world):
+    turns = (Transformation(), Transformation(degrees=90))
+    own = replace(world.samples(torch.arange(8)), transformations=turns, transformation=torch.arange(8) % 2)
+    letter = package(own, "pulled", torch.tensor([1, 4]), 3)
+    assert letter.size(64) == 2 * 64 + 2 * 2 + 8
+    memory = {}
+    read_inbox(replace(world.client(0), inbox=((5, letter),)), memory)
+    assert memory["received"].tolist() == [[1, 5, 3], [4, 5, 3]]
+    got = only(own, memory["pulled"])
+    assert torch.equal(got.raw(), own.raw(torch.tensor([1, 4])))
+    assert torch.equal(at_hand(own, memory["pulled"]).raw()[8:], got.raw())
+
+
+def test_whom_consent_cuts_is_drawn():
+    rng = np.random.default_rng(0)
+    memory = {"shared": torch.tensor(3)}
+    chosen = torch.cat([consented(torch.arange(100), 13, dict(memory), rng) for _ in range(40)])
+    assert len(chosen) == 400
+    assert 40 < chosen.double().mean() < 60, "not the first ones"
+    assert len(consented(torch.arange(5), None, memory, rng)) == 5
+    assert int(memory["shared"]) == 8
+
+
+def test_a_device_that_was_left_out_still_gets_the_average(world):
+    net = Net(world, selection="none", tau_a=2)
+    assert all("weights" in net.method.broadcast(net.server, k).tensors for k in range(DEVICES))
+    updates = net.round()
+    assert net.server.facts["behind"] == [0, 1, 2, 3], "a new average"
+    updates = [replace(u, message=Message({}, {"n": 24})) for u in updates if u.client != 2]
+    after = net.method.aggregate(net.server, iter(updates))
+    assert [k for k in range(DEVICES) if "weights" in net.method.broadcast(after, k).tensors] == [2]
+
+
+def test_consent_is_kept(world):
+    net = Net(world, edges=RING, consent=((0, 0), (1, 7))).run()
+    given = torch.cat([memory["received"] for memory in net.memory])
+    assert 0 not in given[:, 1]
+    reserves = 7  # the first neighbour's reserve of 5, and 2 for the next
+    assert int(net.memory[1]["shared"]) == reserves
+    assert 1 not in given[:, 1], "its seven were gone with the reserves"
+    assert int(net.memory[2]["shared"]) == 2 * 5 + 3 * 2 * 3
+
+
+def test_selecting_by_the_receivers_model_costs_its_model(world):
+    net = Net(world, edges=RING, model="local")
+    kinds = []
+    while not net.server.finished:
+        kinds.append((net.server.facts["next"], net.round()))
+    sent = [[set(m.tensors) for m in u.peers.values()] for kind, updates in kinds if kind == "train" for u in updates]
+    assert {"model"} in sent[0]
+    assert sent[-1] == [], "no pull follows the last steps"
+
+
+def test_averages_by_points_held(world):
+    net = Net(world)
+    net.server = replace(net.server, facts={**net.server.facts, "next": "train"})
+    size = len(net.server.tensors["weights"])
+    updates = [
+        Update(Message({"weights": torch.full((size,), value)}, {"n": 1, "points": points}), client=k)
+        for k, (value, points) in enumerate(((1.0, 10.0), (4.0, 20.0)))
+    ]
+    after = net.method.aggregate(net.server, iter(updates))
+    torch.testing.assert_close(after.tensors["weights"], torch.full((size,), 3.0))
+
+
+def test_points_held_are_counted_by_step(world):
+    net = Net(world, edges=RING)
+    for _ in range(3):
+        updates = net.round()
+    assert [u.message.facts["points"] for u in updates] == [30.0] * 4, "24 of its own and 6 pulled"
+
+
+def test_training_lowers_the_loss_and_evaluation_tells_labels(world, client_list):
+    net = Net(world, steps=60, tau_a=20, tau_p=20, selection="uniform")
+    losses = []
+    while not net.server.finished:
+        updates = net.round()
+        if net.kinds[-1] == "train":
+            losses.append(sum(u.metrics["loss"] for u in updates))
+    assert losses[-1] < losses[0]
+    metrics = net.method.evaluate(
+        net.server, client_list([net.client(k) for k in range(4)]), world.evaluation(final=True)
+    )
+    assert metrics["step"] == 60
+    # Device k holds class k only: 24 points of it at one device and 0 at three before any exchange.
+    alone = Net(world, selection="none")
+    before = alone.method.evaluate(alone.server, client_list([alone.client(k) for k in range(4)]), world.evaluation())
+    assert before["label_variance"] == pytest.approx(24**2 * 3 / 16)
+    assert before["label_share_variance"] == pytest.approx(3 / 16)
+    assert metrics["label_variance"] < before["label_variance"]
+    assert metrics["label_share_variance"] < before["label_share_variance"]
+    assert {"probe", "probe_full"} <= metrics.keys()
+    assert metrics["probe"] > 0.5
+
+
+@pytest.mark.parametrize("loss", ["simclr", "ssd", "fedcc"])
+def test_other_losses_take_part_in_the_exchange(world, loss):
+    net = Net(world, loss=loss).run()
+    assert net.kinds.count("pull") == 3
+    assert all(len(m["pulled"]) for m in net.memory)
+
+
+def test_negatives_are_drawn_from_what_was_pulled_and_are_never_the_anchor():
+    generator = torch.Generator().manual_seed(0)
+    positions = torch.tensor([3, 10, 11, 12] * 50)  # ten own samples, then three that were pulled
+    drawn = drawn_negatives(positions, 10, 3, generator)
+    assert set(drawn.tolist()) == {10, 11, 12}
+    assert not bool((drawn == positions).any())
+    own = drawn[positions < 10]
+    assert all(int((own == k).sum()) >= 5 for k in (10, 11, 12)), "each of three about 17 times in 50"
+
+
+def test_pulled_negatives_take_the_place_of_the_next_sample():
+    x = torch.tensor([[0.0], [4.0], [1.0], [4.0]])  # anchors 0 and 4, positives 1 and 4
+    loss = Triplet(margin=1.0)
+    assert float(loss(nn.Identity(), x)) == 0, "1 - 16 + 1, and 0 - 16 + 1"
+    assert float(loss(nn.Identity(), x, torch.tensor([[1.5], [3.5]]))) == pytest.approx((0 + 0.75) / 2)
+    assert float(loss(nn.Identity(), x, torch.tensor([[1.0], [4.0]]))) == pytest.approx((1 + 1) / 2)
+
+
+def test_where_nothing_comes_negatives_are_of_the_batch(world):
+    weights = [
+        Net(world, edges=RING, selection="uniform", negatives=negatives, consent=consent)
+        .run()
+        .server.tensors["weights"]
+        for negatives in ("batch", "pulled")
+        for consent in ((), tuple((k, 0) for k in range(DEVICES)))
+    ]
+    assert not torch.equal(weights[0], weights[2]), "what was pulled is used"
+    assert torch.equal(weights[1], weights[3]), "nobody shares anything"
+
+
+def test_pulled_negatives_are_for_triplets(world):
+    with pytest.raises(MethodError, match=r"method\.negatives"):
+        world.method("cfcl", encoder="pooled-conv", loss="simclr", negatives="pulled")
+
+
+def test_partial_participation_is_refused(world):
+    method = world.method("cfcl", encoder="pooled-conv")
+    method.context = replace(method.context, fraction=0.5)
+    with pytest.raises(MethodError, match="participation"):
+        method.init_server(Federation(world.spec, (24,) * 4, Streams(0)))

@@ -1,0 +1,113 @@
+"""Macro and micro importance against cases worked out by hand; drawing against its own frequencies."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from methods.cfcl.selection import (
+    draw,
+    importance,
+    lloyd,
+    macro_probability,
+    micro_probability,
+    negative_losses,
+    plus_plus,
+    reserve,
+    triplet_loss,
+)
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def test_triplets_by_hand():
+    a, p, n = torch.tensor([[0.0, 0.0]]), torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 2.0]])
+    assert float(triplet_loss(a, p, n, 1.0)) == 0
+    assert float(triplet_loss(a, p, n, 4.0)) == pytest.approx(1)
+    assert float(triplet_loss(a, a, a, 1.0)) == 1
+
+
+def test_macro_by_hand():
+    """Clusters with 2, 1 and 0 candidates and 2, 0 and 3 reserve samples."""
+    tx, res = torch.tensor([0, 0, 1]), torch.tensor([0, 0, 2, 2, 2])
+    share = macro_probability(tx, res, 3, "share")
+    assert share.tolist() == pytest.approx([0.5 / 1.5, 1 / 1.5, 0])
+    # 2 times 1/2, 1 times 1, 0 times 0.
+    assert macro_probability(tx, res, 3, "sized").tolist() == pytest.approx([0.5, 0.5, 0])
+    assert macro_probability(torch.tensor([0, 0, 0, 1]), torch.tensor([2]), 3, "sized").tolist() == [0.75, 0.25, 0]
+    # As printed: 2 / 2, 1 / 0 taken as 1 / 1, 0 / 3.
+    assert macro_probability(tx, res, 3, "ratio").tolist() == pytest.approx([0.5, 0.5, 0])
+
+
+def test_macro_of_one_cluster_and_without_reserve():
+    assert macro_probability(
+        torch.zeros(4, dtype=torch.int64), torch.zeros(2, dtype=torch.int64), 1, "share"
+    ).tolist() == [1]
+    nobody = torch.zeros(0, dtype=torch.int64)
+    assert macro_probability(torch.tensor([0, 1, 1]), nobody, 2, "share").tolist() == [0.5, 0.5]
+
+
+def test_micro_by_hand():
+    cluster = torch.tensor([0, 0, 1])
+    p = micro_probability(torch.tensor([1.0, 2.0, 9.0]), cluster, 2, 1.0)
+    assert p.tolist() == pytest.approx([1 / (1 + math.e), math.e / (1 + math.e), 1])
+    assert micro_probability(torch.tensor([3.0, 3.0, 3.0]), cluster, 2, 7.0).tolist() == [0.5, 0.5, 1]
+    # No overflow where the loss is large and lambda hot.
+    hot = micro_probability(torch.tensor([900.0, 1000.0, 0.0]), cluster, 2, 50.0)
+    assert hot.tolist() == [0, 1, 1]
+
+
+def test_losses_of_negatives_by_hand():
+    anchors, positives = torch.tensor([[0.0, 0.0], [1.0, 0.0]]), torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    candidates = torch.tensor([[0.0, 0.0], [3.0, 0.0]])
+    # |a - p|^2 = 1, 0; |a - c|^2 = 0, 1 and 9, 4; margin 1: (1 - 0 + 1 + 0 - 1 + 1) / 2 and (0 + 0) / 2.
+    assert negative_losses(candidates, anchors, positives, 1.0).tolist() == pytest.approx([1.0, 0.0])
+
+
+def test_importance_prefers_what_the_receiver_lacks():
+    generator = torch.Generator().manual_seed(0)
+    here, there = torch.randn(30, 2, generator=generator) * 0.1, torch.randn(30, 2, generator=generator) * 0.1 + 5
+    candidates = torch.cat((here, there))
+    anchors = torch.randn(20, 2, generator=generator) * 0.1
+    p = importance(candidates, anchors, anchors, clusters=2, heat=0.0, margin=1.0, kind="share", rng=rng())
+    assert float(p.sum()) == pytest.approx(1)
+    # Shares 30/50 and 1: 0.375 and 0.625.
+    assert float(p[30:].sum()) == pytest.approx(1 / 1.6)
+    blind = importance(candidates, anchors[:0], anchors[:0], clusters=2, heat=1.0, margin=1.0, kind="share", rng=rng())
+    assert blind.tolist() == pytest.approx([1 / 60] * 60)
+
+
+def test_drawing_follows_its_probabilities():
+    p = torch.tensor([0.5, 0.3, 0.2, 0.0], dtype=torch.float64)
+    source = rng(1)
+    counts = np.zeros(4)
+    for _ in range(4000):
+        counts[draw(p, 1, source)] += 1
+    assert counts / 4000 == pytest.approx([0.5, 0.3, 0.2, 0], abs=0.03)
+    # Two without replacement: 0 is missed with probability 0.3 * 0.2 / 0.7 + 0.2 * 0.3 / 0.8.
+    missed = np.mean([0 not in draw(p, 2, source).tolist() for _ in range(4000)])
+    assert missed == pytest.approx(0.3 * 0.2 / 0.7 + 0.2 * 0.3 / 0.8, abs=0.03)
+    assert draw(p, 9, source).tolist() == [0, 1, 2], "what has no probability is never drawn"
+
+
+def test_reserves_cover_planted_clusters():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.cat([torch.randn(40, 3, generator=generator) * 0.05 + 10 * k for k in range(5)])
+    chosen = reserve(x, 5, rng(), "kmeans")
+    assert sorted((chosen // 40).tolist()) == [0, 1, 2, 3, 4]
+    assert len(reserve(x, 20, rng(), "random").unique()) == 20
+    assert reserve(x[:3], 20, rng(), "kmeans").tolist() == [0, 1, 2]
+    same = reserve(torch.zeros(50, 2), 8, rng(), "kmeans")
+    assert len(same.unique()) == len(same) == 8, "duplicates still give different samples"
+
+
+def test_plus_plus_takes_different_rows_and_lloyd_finds_blobs():
+    x = torch.cat((torch.zeros(10, 2), torch.ones(10, 2)))
+    assert sorted((plus_plus(x, 2, rng()) // 10).tolist()) == [0, 1]
+    cluster, centres = lloyd(x, 2, rng())
+    assert len(cluster[:10].unique()) == 1
+    assert int(cluster[0]) != int(cluster[10])
+    assert sorted(centres[:, 0].tolist()) == [0, 1]

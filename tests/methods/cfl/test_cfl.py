@@ -1,0 +1,276 @@
+"""CFL's server on hand-made updates: splits, the tree, new clients, who leaves, permutation, adversaries."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from core.streams import Streams
+from methods.base import ClientError, Federation, Message, MethodError, Update
+from methods.cfl.adversary import attack_of, corrupt
+from methods.cfl.tree import Tree, branch_similarities, nearest_child
+from methods.training.vectors import Vectors, mean_vector
+
+EIGHT = tuple(range(8))
+
+
+def directions(groups, per_group, size, seed=0, noise=0.1):
+    """Updates that pull apart by group and cancel in the mean, as at a stationary point."""
+    rng = np.random.default_rng(seed)
+    pulls = rng.standard_normal((groups, size))
+    pulls -= pulls.mean(0)
+    rows = np.repeat(pulls, per_group, 0) + noise * rng.standard_normal((groups * per_group, size))
+    return torch.from_numpy(rows).float()
+
+
+def start(method, clients, truth=()):
+    return method.init_server(Federation(method.context.spec, (10,) * clients, Streams(0), truth))
+
+
+def a_round(method, server, rows, clients=None):
+    """One aggregation of the given updates."""
+    clients = range(len(rows)) if clients is None else clients
+    size = len(server.tensors["node/0"])
+    updates = []
+    for client, pull in zip(clients, rows, strict=True):
+        update = torch.zeros(size)
+        update[: len(pull)] = pull
+        updates.append(Update(Message({"update": update}, {"n": 10}), client=client))
+    return method.aggregate(server, iter(updates))
+
+
+def leaves(server):
+    return sorted(node.clients for node in Tree.of(server.facts).leaves())
+
+
+def test_planted_groups_are_found_by_three_splits_and_ids_stay_global(world):
+    """Eight groups of three: seven splits, one at each scheduled round, never mixing local and global ids."""
+    method = world.method("cfl", criterion="schedule", schedule=tuple(range(1, 12)))
+    server = start(method, 24, tuple(np.repeat(EIGHT, 3).tolist()))
+    rows = directions(8, 3, 60)
+    for _ in range(7):
+        server = a_round(method, server, rows)
+        if len(leaves(server)) == 8:
+            break
+    assert leaves(server) == [(3 * g, 3 * g + 1, 3 * g + 2) for g in range(8)]
+    tree = Tree.of(server.facts)
+    for node in tree.nodes[1:]:
+        assert server.tensors[f"edge/{node.id}"].shape[0] == len(node.founders)
+        assert set(node.clients) <= set(tree.nodes[node.parent].clients)
+
+
+def test_children_start_from_the_parents_weights_and_move_by_their_own_mean(world):
+    method = world.method("cfl", criterion="schedule", schedule=(1,))
+    server = start(method, 4)
+    rows = directions(2, 2, 20)
+    after = a_round(method, server, rows)
+    tree = Tree.of(after.facts)
+    torch.testing.assert_close(after.tensors["node/0"], server.tensors["node/0"])
+    for child in tree.nodes[0].children:
+        group = tree.nodes[child].clients
+        moved = (after.tensors[f"node/{child}"] - server.tensors["node/0"])[:20]
+        torch.testing.assert_close(moved, rows[list(group)].mean(0), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("criterion", ["absolute", "relative"])
+def test_no_split_while_all_pull_the_same_way_or_hardly_pull(world, criterion):
+    method = world.method("cfl", criterion=criterion, first_split=1, settle=0, patience=1, eps1=0.3, eps2=0.1)
+    together = torch.ones(6, 20) + 0.1 * directions(2, 3, 20)
+    server = a_round(method, start(method, 6), together)
+    assert leaves(server) == [tuple(range(6))], "the mean is as long as the clients' updates"
+    apart = directions(2, 3, 20)
+    assert len(leaves(a_round(method, server, apart))) == 2
+    assert len(leaves(a_round(method, server, apart * 1e-3))) == 1, "small updates: the clients are content"
+
+
+def test_gamma_forbids_a_split_of_similar_clients(world):
+    rows = directions(2, 3, 20)
+    loose = world.method("cfl", criterion="schedule", schedule=(1,))
+    assert len(leaves(a_round(loose, start(loose, 6), rows))) == 2
+    strict = world.method("cfl", criterion="schedule", schedule=(1,), gamma_max=0.999)
+    spread = torch.eye(6, 20)  # all at right angles: sqrt((1 - 0) / 2) = 0.71
+    assert len(leaves(a_round(strict, start(strict, 6), spread))) == 1
+
+
+def test_patience_counts_rounds_in_a_row(world):
+    method = world.method("cfl", patience=3, first_split=1, settle=0)
+    rows = directions(2, 3, 20)
+    server = start(method, 6)
+    for pulls, clusters in ((rows, 1), (rows, 1), (torch.ones(6, 20), 1), (rows, 1), (rows, 1), (rows, 2)):
+        server = a_round(method, server, pulls)
+        assert len(leaves(server)) == clusters
+
+
+def test_a_much_longer_update_is_cut_off_at_once(world):
+    """Its direction is everybody's, so that no cosine tells it apart."""
+    rows = directions(1, 6, 60, noise=0.0) + 1
+    rows[4] *= 10
+    without = a_round(world.method("cfl"), start(world.method("cfl"), 6), rows)
+    assert leaves(without) == [(0, 1, 2, 3, 4, 5)]
+    method = world.method("cfl", outliers=4)
+    server = a_round(method, start(method, 6), rows)
+    assert leaves(server) == [(0, 1, 2, 3, 5), (4,)]
+
+
+def test_a_rule_on_lengths_that_would_cut_everybody_off_is_refused(world):
+    with pytest.raises(MethodError, match=r"method\.outliers is 0\.5"):
+        world.method("cfl", outliers=0.5)
+    assert world.method("cfl", outliers=0).settings.outliers == 0
+
+
+def test_history_sums_updates_and_finds_what_one_round_hides(world):
+    """Swings of length 3 that cancel over two rounds hide the groups in each round alone."""
+    pull = directions(2, 3, 60, noise=0.0)
+    swing = 3 * directions(3, 2, 60, seed=1, noise=0.0)[[0, 2, 4, 1, 3, 5]]
+    rounds = (pull + swing, pull - swing)
+    plain = world.method("cfl", criterion="schedule", schedule=(2,), gamma_max=0.0)
+    server = start(plain, 6, (0, 0, 0, 1, 1, 1))
+    for rows in rounds:
+        server = a_round(plain, server, rows)
+    assert server.facts["log"][0]["gap"] < 0
+    assert leaves(server) != [(0, 1, 2), (3, 4, 5)]
+    assert "past" not in server.tensors
+    method = world.method("cfl", criterion="schedule", schedule=(2,), gamma_max=0.0, history=0.99)
+    server = start(method, 6, (0, 0, 0, 1, 1, 1))
+    for rows in rounds:
+        server = a_round(method, server, rows)
+    torch.testing.assert_close(server.tensors["past"][:, :60], 0.99 * rounds[0] + rounds[1])
+    assert server.facts["log"][0]["gap"] > 0 > server.facts["log"][0]["gap_round"]
+    assert leaves(server) == [(0, 1, 2), (3, 4, 5)]
+    again = a_round(method, server, rounds[0][:2], (0, 1))
+    torch.testing.assert_close(again.tensors["past"][2:], server.tensors["past"][2:])
+
+
+def test_history_of_gradients_is_refused(world):
+    with pytest.raises(MethodError, match=r"method\.history is of updates"):
+        world.method("cfl", history=0.5, similarity="gradients")
+
+
+def test_a_cluster_with_somebody_missing_is_not_split(world):
+    method = world.method("cfl", criterion="schedule", schedule=(1, 2))
+    rows = directions(2, 3, 20)
+    server = a_round(method, start(method, 6), rows[:5], range(5))
+    assert leaves(server) == [tuple(range(6))]
+    assert len(leaves(a_round(method, server, rows))) == 2
+
+
+def test_mean_by_samples_or_by_clients():
+    vectors = [torch.tensor([1.0, 0.0]), torch.tensor([0.0, 4.0])]
+    torch.testing.assert_close(mean_vector(vectors, [0.75, 0.25]), torch.tensor([0.75, 1.0]))
+
+
+def test_new_clients_walk_down_and_others_leave(world):
+    """Clients 6 and 7 come in round 3, one of each group, and go one level a round; client 0 leaves in round 3."""
+    rows = directions(2, 4, 30)
+    order = [0, 1, 2, 4, 5, 6]  # rows of the six founders: three of each group
+    method = world.method("cfl", criterion="schedule", schedule=(1,), joins=((6, 3), (7, 3)), leaves=((0, 3),))
+    federation = Federation(method.context.spec, (10,) * 8, Streams(0), (0, 0, 0, 1, 1, 1, 0, 1))
+    server = method.init_server(federation)
+    assert method.sample_clients(server, federation) == [0, 1, 2, 3, 4, 5]
+    server = a_round(method, server, rows[order], range(6))
+    server = a_round(method, server, rows[order], range(6))
+    assert leaves(server) == [(0, 1, 2), (3, 4, 5)]
+    assert method.sample_clients(server, federation) == [1, 2, 3, 4, 5, 6, 7]
+    root = server.tensors["node/0"]
+    assert torch.equal(method.broadcast(server, 6).tensors["weights"], root), "a new client begins at the root"
+    server = a_round(method, server, rows[[*order[1:], 3, 7]], range(1, 8))
+    assert leaves(server) == [(1, 2, 6), (3, 4, 5, 7)]
+    assert method.fits(Tree.of(server.facts), 6, list(federation.truth))
+
+
+def test_branches_by_hand():
+    tree = Tree.start([0, 1, 2])
+    tree.split(0, [[0, 1], [2]], 1)
+    tensors = {
+        "edge/1": torch.tensor([[1.0, 0.0, 9.0], [0.0, 1.0, 9.0]]),
+        "edge/2": torch.tensor([[1.0, 1.0, -9.0]]),
+    }
+    found = branch_similarities(tree, tensors, 0, torch.tensor([2.0, 1.0, 5.0]), 2)
+    assert found[1] == pytest.approx(2 / 5**0.5)
+    assert found[2] == pytest.approx(3 / 10**0.5)
+    assert nearest_child(found) == 2
+    assert nearest_child({4: 0.5, 3: 0.5}) == 3
+
+
+def test_permuted_runs_are_the_same_runs(world, client_list):
+    """Weights after permuting back, tree and scores are identical."""
+    outcomes = []
+    for permute in (False, True):
+        method = world.method("cfl", permute=permute, criterion="schedule", schedule=(2,), gamma_max=0.0, epochs=1)
+        server = start(method, 2)
+        for round in (1, 2, 3):
+            clients = [replace(world.client(k, round, every=2), id=k) for k in (0, 1)]
+            updates = [replace(method.client_update(method.broadcast(server, c.id), c), client=c.id) for c in clients]
+            server = method.aggregate(server, iter(updates))
+        networks = [
+            Vectors(n).flatten(n)
+            for key, v in sorted(server.tensors.items())
+            if key.startswith("node/")
+            for n in [method.vectors().load(method.network(), v)]
+        ]
+        outcomes.append((networks, server, method.evaluate(server, client_list(clients), world.evaluation())))
+    (plain, server, metrics), (hidden, permuted, also) = outcomes
+    assert len(plain) == 3
+    assert all(torch.equal(a, b) for a, b in zip(plain, hidden, strict=True))
+    assert not torch.equal(server.tensors["node/0"], permuted.tensors["node/0"]), "the server sees another order"
+    assert server.facts["nodes"] == permuted.facts["nodes"]
+    assert metrics.keys() == also.keys()
+    for key in metrics:
+        assert metrics[key] == pytest.approx(also[key], abs=1e-12), key
+
+
+def test_the_better_of_parent_and_child_is_kept(world, client_list):
+    method = world.method("cfl", criterion="schedule", schedule=(2,), gamma_max=0.0, lr=0.05)
+    server = start(method, 2)
+    clients = [replace(world.client(k, 1, every=2), id=k) for k in (0, 1)]
+    for round in (1, 2, 3):
+        now = [replace(c, streams=Streams(0, round, c.id)) for c in clients]
+        updates = [replace(method.client_update(method.broadcast(server, c.id), c), client=c.id) for c in now]
+        server = method.aggregate(server, iter(updates))
+    # Ruin one child: its client must keep the root's model.
+    ruined = Tree.of(server.facts).nodes[0].children[0]
+    server.tensors[f"node/{ruined}"] = torch.zeros_like(server.tensors["node/0"])
+    metrics = method.evaluate(server, client_list(clients), world.evaluation())
+    assert metrics["acc"] < metrics["acc_best"]
+    assert metrics["acc_best"] >= metrics["acc_root"]
+    assert metrics["below_root"] == 0
+
+
+def test_attacks():
+    streams = Streams(0, 1, 5)
+    update = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(corrupt(update, "flip", 10, streams), -update)
+    assert torch.equal(corrupt(update, "scale", 10, streams), update * 10)
+    noise = corrupt(update, "random", 10, streams)
+    torch.testing.assert_close(noise.norm(), update.norm())
+    assert abs(float(noise @ update / update.norm() ** 2)) < 0.15
+    assert torch.equal(noise, corrupt(update, "random", 10, streams))
+    assert [attack_of(c, 5, 3, "mixed") for c in range(5)] == [None, None, "random", "flip", "scale"]
+    assert attack_of(4, 5, 1, "flip") == "flip"
+    assert attack_of(3, 5, 1, "flip") is None
+
+
+def test_wrong_settings_are_named(world):
+    with pytest.raises(MethodError, match=r"method\.schedule"):
+        world.method("cfl", criterion="schedule")
+    with pytest.raises(MethodError, match="client 9"):
+        start(world.method("cfl", joins=((9, 2),)), 3)
+    method, client = world.method("cfl"), world.client()
+    message = method.broadcast(start(method, 1), 0)
+    with pytest.raises(ClientError, match="client 0"):
+        method.client_update(message, replace(client, train=client.train.take(torch.arange(1))))
+
+
+def test_vectors_round_trip_with_buffers(world):
+    method = world.method("fedavg", encoder="tiny-conv")
+    network, other = method.network("a"), method.network("b")
+    for permutation in (None, torch.randperm(Vectors(network).size)):
+        vectors = Vectors(network, permutation)
+        vector = vectors.flatten(network)
+        assert vectors.size < len(vector), "BatchNorm's statistics travel too"
+        vectors.load(other, vector)
+        for key, tensor in network.state_dict().items():
+            assert torch.equal(tensor, other.state_dict()[key]), key
+    with pytest.raises(ValueError, match="does not fit"):
+        Vectors(network).load(other, vector[:-1])

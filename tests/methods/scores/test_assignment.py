@@ -1,0 +1,191 @@
+"""The cluster of every sample, as evaluation judged it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from core.streams import Streams
+from methods.assignment import assign_samples, assignment_of, nearest_centres
+from methods.base import MethodError, Prediction
+from methods.scores.clustering import cluster_balance, cluster_scores
+from methods.scores.evaluation import features_only
+from methods.scores.quality import DRAWN, silhouette, size_shares, stability
+
+
+def quarters(x):
+    """Mean brightness of each quarter (n, 4): where the class was planted."""
+    return F.avg_pool2d(x, 4).flatten(1)
+
+
+def planted(x):
+    soft = (20 * quarters(x)).softmax(1)
+    return Prediction(soft.argmax(1), soft, quarters(x))
+
+
+def test_each_sample_has_its_planted_cluster(world):
+    found = assign_samples(planted, world.evaluation(), None)
+    truth = torch.cat((world.data.train_y, world.data.test_y))
+    assert torch.equal(found.cluster, truth)
+    assert found.clusters == 4
+    assert torch.allclose(found.confidence, planted(torch.cat((world.samples().x(), test_x(world)))).soft.amax(1))
+    assert found.features.shape == (len(truth), 4)
+    assert found.centres is None
+
+
+def test_x(world):
+    return world.data.test_x.float() / 255
+
+
+test_x.__test__ = False
+
+
+def test_features_are_clustered_by_kmeans_with_a_margin(world):
+    found = assign_samples(features_only(quarters), world.evaluation(), 4)
+    truth = torch.cat((world.data.train_y, world.data.test_y))
+    assert cluster_scores(truth.numpy(), found.cluster.numpy())["acc"] == 1
+    means = torch.stack([found.features[found.cluster == k].mean(0) for k in range(4)])
+    assert torch.allclose(found.centres, means, atol=1e-4)
+    own = (found.features - found.centres[found.cluster]).norm(dim=1)
+    assert torch.allclose(found.distance, own, atol=1e-5)
+    others = torch.cdist(found.features, found.centres).sort(1).values[:, 1]
+    assert torch.allclose(found.confidence, (others - own) / others, atol=1e-4)
+    with pytest.raises(MethodError, match=r"model\.clusters"):
+        assign_samples(features_only(quarters), world.evaluation(), None)
+
+
+def test_samples_of_clients_keep_the_cluster_their_client_holds(world):
+    """Numbers are of the training set, of which some samples may be held by nobody."""
+    some = replace(world.evaluation(), train=world.samples().take(torch.tensor([3, 10, 11, 40])))
+    found = assign_samples(planted, some, None, held=(torch.tensor([40, 10]), torch.tensor([2, 3])))
+    y = world.data.train_y
+    assert found.cluster[:4].tolist() == [y[3], 3, y[11], 2]
+    assert torch.equal(found.cluster[4:], world.data.test_y)
+    assert found.confidence[1] < found.confidence[0]  # what the model itself gives that cluster
+
+
+def test_margin():
+    centres = torch.tensor([[0.0, 0.0], [0.0, 10.0], [100.0, 0.0]])
+    points = torch.tensor([[0.0, 0.0], [0.0, 2.5], [0.0, 5.0], [0.0, 8.0]])
+    found = nearest_centres(points, centres)
+    assert found.cluster[[0, 1, 3]].tolist() == [0, 0, 1]
+    assert found.confidence.tolist() == pytest.approx([1, 2 / 3, 0, 0.75])
+    assert found.distance.tolist() == pytest.approx([0, 2.5, 5, 2])
+    scaled = nearest_centres(1000 * points, 1000 * centres)
+    assert scaled.confidence.tolist() == pytest.approx(found.confidence.tolist())
+    # Held in another cluster than the nearest: no confidence, and the distance is to that cluster's centre.
+    held = nearest_centres(points[:1], centres, torch.tensor([1]))
+    assert (held.confidence.item(), held.distance.item()) == (0, 10)
+    assert nearest_centres(points, centres[:1]).confidence.tolist() == [1] * 4
+    assert nearest_centres(points, torch.zeros(2, 2)).confidence.tolist()[0] == 0  # two centres in one place
+
+
+@pytest.mark.parametrize("name", ["fedcc", "kmeans", "kfed", "fedsimclr", "ncc", "uifca", "ifca_flows", "clustergan"])
+def test_it_is_what_evaluation_judged(world, client_list, name):
+    """From the table alone one gets the scores of the evaluation again."""
+    method = world.method(name)
+    count = 1 if method.pooled else 2
+    server, memories = world.start(method, count), [{}] * count
+    while server.round < 2 and not server.finished:
+        updates = []
+        for k in range(count):
+            client = world.client(k, server.round + 1, memories[k], every=count)  # every other sample
+            updates.append(replace(method.client_update(method.broadcast(server, k), client), client=k))
+            memories[k] = memories[k] if updates[k].memory is None else updates[k].memory
+        server = method.aggregate(server, iter(updates))
+    clients = client_list([world.client(k, server.round, memories[k], every=count) for k in range(count)])
+    evaluation = world.evaluation(final=True)
+    scores = method.evaluate(server, clients, evaluation)
+    found = assignment_of(method, server, clients, evaluation)
+    truth = torch.cat((world.data.train_y, world.data.test_y)).numpy()
+    cluster = found.cluster.numpy()
+    if name in ("kfed", "uifca", "ifca_flows", "clustergan"):  # judged on the clients' samples alone
+        truth, cluster = truth[: len(evaluation.train)], cluster[: len(evaluation.train)]
+    assert cluster_scores(truth, cluster)["acc"] == pytest.approx(scores["acc"])
+    assert cluster_scores(truth, cluster)["nmi"] == pytest.approx(scores["nmi"])
+    if "balance" in scores:
+        assert cluster_balance(cluster, found.clusters) == pytest.approx(scores["balance"])
+    assert ((found.confidence >= 0) & (found.confidence <= 1)).all()
+    assert (found.centres is None) == (found.distance is None) == (name not in ("kmeans", "kfed", "fedsimclr"))
+
+
+@pytest.mark.parametrize("name", ["single", "fedavg", "cfl", "ifca", "alone"])
+def test_methods_without_clusters_of_samples_say_so(world, name):
+    method = world.method(name)
+    with pytest.raises(MethodError, match=r"labels|no model"):
+        assignment_of(method, world.start(method, 2), None, world.evaluation())
+
+
+# --- numbers without labels, calibrated on planted answers ------------------------------------------------------------
+
+
+def test_silhouette_of_planted_clusters_is_high_and_of_random_ones_about_zero():
+    rng = np.random.default_rng(0)
+    truth = np.arange(900) % 3
+    x = 10 * np.eye(3, 8)[truth] + rng.normal(0, 0.3, (900, 8))
+    assert silhouette(x, truth, rng) > 0.9
+    assert abs(silhouette(x, rng.integers(0, 3, 900), rng)) < 0.02
+    noise = rng.normal(0, 1, (900, 8))
+    assert silhouette(noise, rng.integers(0, 3, 900), rng) < 0.02
+    merged = np.where(truth == 2, 1, truth)  # two planted groups in one cluster
+    assert 0.3 < silhouette(x, merged, rng) < 0.8
+
+
+def test_silhouette_draws_where_there_are_many():
+    rng = np.random.default_rng(0)
+    truth = np.arange(3 * DRAWN) % 3
+    x = 3 * np.eye(3, 4)[truth] + rng.normal(0, 1, (3 * DRAWN, 4))
+    first, again, other = (silhouette(x, truth, Streams(seed).numpy("q")) for seed in (0, 0, 1))
+    assert first == again
+    assert first != other
+    assert first == pytest.approx(other, abs=0.02)
+
+
+@pytest.mark.parametrize("cluster", [[0, 0, 0], [0, 1, 2]])
+def test_silhouette_is_absent_where_it_is_not_defined(cluster):
+    assert silhouette(np.eye(3), np.array(cluster), np.random.default_rng(0)) is None
+    assert silhouette(np.full((4, 2), np.nan), np.array([0, 0, 1, 1]), np.random.default_rng(0)) is None
+
+
+def test_stability():
+    rng = np.random.default_rng(0)
+    before = rng.integers(0, 4, 2000)
+    assert stability(before, (before + 1) % 4) == 1  # the same groups under other numbers
+    assert abs(stability(before, rng.integers(0, 4, 2000))) < 0.02
+    assert stability(np.zeros(9, int), np.ones(9, int)) is None  # a collapsed model is not stable, but empty of sense
+    half = np.where(rng.random(2000) < 0.5, before, rng.integers(0, 4, 2000))
+    assert 0.1 < stability(before, half) < 0.9
+
+
+def test_sizes():
+    assert size_shares(np.array([0, 0, 1, 3]), 4) == {
+        "smallest_cluster": 0,
+        "largest_cluster": 0.5,
+        "empty_clusters": 1,
+    }
+
+
+@pytest.mark.parametrize("name", ["kfed", "ifca_flows", "uifca"])
+def test_what_a_client_holds_counts_instead_of_what_is_likeliest(world, client_list, name, monkeypatch):
+    """Clients are made to hold every sample in a cluster that the model would not give it."""
+    method = world.method(name)
+    update = method.client_update(method.broadcast(server := world.start(method), 0), world.client())
+    server = method.aggregate(server, iter([replace(update, client=0)]))
+    clients = client_list([world.client(0, 1, update.memory)])
+    likeliest = method.predictor(server)(world.samples().x()).cluster
+    wrong = (likeliest + 1) % 4
+    if name == "kfed":
+        clients = client_list([world.client(0, 1, {"local": torch.arange(96)})])
+        server = replace(server, tensors={**server.tensors, "labels/0": wrong})
+    elif name == "uifca":
+        monkeypatch.setattr(method, "held", lambda *_: SimpleNamespace(cluster=wrong))
+    else:
+        wrong = torch.full((96,), int(wrong[0]))
+        monkeypatch.setattr(method, "choice", lambda *_: int(wrong[0]))
+    found = assignment_of(method, server, clients, world.evaluation())
+    assert torch.equal(found.cluster[:96], wrong)

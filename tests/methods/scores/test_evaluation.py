@@ -1,0 +1,98 @@
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from data.augment import RECIPES
+from data.partition.table import Transformation
+from data.view import Samples
+from methods.base import MethodError, Prediction
+from methods.scores.evaluation import evaluate_features, evaluate_predictor
+
+ALWAYS = {"clusters_used", "balance"}
+SCORES = {"acc", "nmi", "ari", "purity"}
+FINAL = {"uniformity", "effective_rank"}
+LABELLED = {"knn", "probe"}
+
+
+def quarters(x):
+    """Mean brightness of each quarter (n, 4): where the class was planted."""
+    return F.avg_pool2d(x, 4).flatten(1)
+
+
+def planted(x):
+    soft = (20 * quarters(x)).softmax(1)
+    return Prediction(soft.argmax(1), soft, quarters(x))
+
+
+def test_a_planted_clustering_is_perfect(world):
+    metrics = evaluate_predictor(planted, world.evaluation())
+    assert metrics == pytest.approx({"acc": 1, "nmi": 1, "ari": 1, "purity": 1, "clusters_used": 4, "balance": 1})
+
+
+def test_kmeans_finds_it_on_features(world):
+    metrics = evaluate_features(quarters, world.evaluation(), 4)
+    assert metrics.keys() == ALWAYS | SCORES
+    assert metrics["acc"] == 1
+    assert evaluate_features(quarters, world.evaluation(), 7)["clusters_used"] == 7
+
+
+def test_one_cluster_for_all(world):
+    def one(x):
+        return Prediction(torch.zeros(len(x), dtype=torch.int64), torch.full((len(x), 4), 0.25), quarters(x))
+
+    metrics = evaluate_predictor(one, world.evaluation())
+    assert metrics["acc"] == pytest.approx(0.25)
+    assert metrics["clusters_used"] == 1
+    assert metrics["balance"] == 0
+    assert metrics["nmi"] == 0
+
+
+def test_final_metrics(world):
+    metrics = evaluate_predictor(planted, world.evaluation(final=True), RECIPES["none"], probe_epochs=300)
+    assert metrics.keys() == ALWAYS | SCORES | FINAL | LABELLED | {"alignment"}
+    assert metrics["knn"] == metrics["probe"] == 1
+    assert metrics["alignment"] == pytest.approx(0, abs=1e-6)
+    assert 1 < metrics["effective_rank"] <= 4
+    moved = evaluate_predictor(planted, world.evaluation(final=True), RECIPES["grey"])
+    assert moved["alignment"] > 0.01
+
+
+def test_the_batch_size_does_not_matter(world):
+    small = evaluate_predictor(planted, world.evaluation(final=True, batch=7), RECIPES["none"])
+    large = evaluate_predictor(planted, world.evaluation(final=True, batch=500), RECIPES["none"])
+    assert small == pytest.approx(large, abs=1e-6)
+
+
+def test_without_a_test_part_the_training_samples_are_split(make_world):
+    world = make_world(test=False)
+    metrics = evaluate_predictor(planted, world.evaluation(final=True), probe_epochs=300)
+    assert metrics.keys() == ALWAYS | SCORES | FINAL | LABELLED
+    assert metrics["acc"] == metrics["knn"] == metrics["probe"] == 1
+
+
+def test_without_labels_no_score(make_world):
+    world = make_world(labels=False)
+    metrics = evaluate_predictor(planted, world.evaluation(final=True), RECIPES["grey"])
+    assert metrics.keys() == ALWAYS | FINAL | {"alignment"}
+
+
+def test_planted_rotations_and_label_maps_count_for_training_samples(world):
+    """The bright quarter is turned on half of the training samples, and their labels are mapped along."""
+    turned = (torch.arange(96) >= 48).long()
+    # rot90 takes the quarters 0 1 / 2 3 to 1 3 / 0 2.
+    changes = (Transformation(), Transformation("turned", 90, (2, 0, 3, 1)))
+    train = Samples(world.data, torch.arange(96), turned, changes)
+    metrics = evaluate_predictor(planted, replace(world.evaluation(), train=train))
+    assert metrics["acc"] == 1
+    unmapped = replace(train, transformations=(Transformation(), Transformation("turned", 90)))
+    assert evaluate_predictor(planted, replace(world.evaluation(), train=unmapped))["acc"] < 0.8
+
+
+def test_what_kmeans_cannot_do_is_said(world):
+    with pytest.raises(MethodError, match=r"model\.clusters"):
+        evaluate_features(quarters, world.evaluation(), 1000)
+    with pytest.raises(MethodError, match="finite"):
+        evaluate_features(lambda x: quarters(x) * math.nan, world.evaluation(), 4)

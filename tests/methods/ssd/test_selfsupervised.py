@@ -1,0 +1,174 @@
+"""SSD, FedSimCLR, FedBYOL and FedEMA through the contract; fine-tuning."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from core.streams import Streams
+from methods.base import Federation, MethodError
+from methods.scores.finetuning import few_labels, finetune_accuracy
+from methods.ssd.fedema import divergence
+from methods.ssd.losses import subspace_dimensions
+from methods.training.local import weights
+
+NAMES = ["ssd", "fedsimclr", "fedbyol", "fedema"]
+
+
+def start(method, clients):
+    return method.init_server(Federation(method.context.spec, (20,) * clients, Streams(0)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_features_are_judged(world, name, client_list):
+    method = world.method(name, epochs=2, rounds=2, finetune=True, lr=0.05)
+    server, _ = world.run(method, 2)
+    clients = client_list([replace(world.client(k, every=2), id=k) for k in (0, 1)])
+    metrics = method.evaluate(server, clients, world.evaluation())
+    assert {"knn", "uniformity", "uniformity_inter", "uniformity_intra", "alignment"} == metrics.keys()
+    final = method.evaluate(server, clients, world.evaluation(final=True))
+    assert {"probe", "acc", "nmi", "ari", "effective_rank", "finetune_1", "finetune_10"} <= final.keys()
+    assert final["probe"] >= 0.9, "the planted quarters are easily told apart"
+    assert 0 <= final["finetune_1"] <= final["finetune_10"] + 0.5 <= 1.5
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_predictions_are_features_without_clusters(world, name):
+    method = world.method(name, epochs=1)
+    found = method.predictor(start(method, 1))(world.samples().x()[:5])
+    assert found.soft.shape == (5, 0)
+    assert found.cluster.tolist() == [-1] * 5
+    assert found.embedding.shape == (5, 128)
+
+
+def test_subspaces_belong_to_the_client_id(world):
+    """Whoever else takes part, and in whatever round: client 7 of 50 owns the same dimensions."""
+    method = world.method("ssd")
+    server = start(method, 50)
+    own = subspace_dimensions(128, 50, 0)
+    for round in (1, 9):
+        for k in (7, 49):
+            client = replace(world.client(0, round), id=k)
+            extra = method.prepare(method.broadcast(server, k), client)
+            assert sorted(torch.nonzero(extra["inside"]).flatten().tolist()) == sorted(own[k].tolist())
+            assert set(extra["scale"].tolist()) == {1.0, 10.0}
+
+
+def test_align_uniform_is_ssd_without_its_additions(world):
+    plain = world.method("ssd", gamma=0.0, delta=0.0)
+    update = plain.client_update(plain.broadcast(start(plain, 2), 0), world.client())
+    assert {"loss", "loss_align", "loss_uniform"} == update.metrics.keys()
+    assert update.metrics["loss"] == pytest.approx(
+        update.metrics["loss_align"] + update.metrics["loss_uniform"], abs=1e-5
+    )
+    full = world.method("ssd")
+    metrics = full.client_update(full.broadcast(start(full, 2), 0), world.client()).metrics
+    together = metrics["loss_align"] + metrics["loss_uniform"] + metrics["loss_dsr"] + 0.1 * metrics["loss_distill"]
+    assert metrics["loss"] == pytest.approx(together, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"projector": False},
+        {"separation": "hard"},
+        {"form": "poster", "gamma": 0.05},
+        {"direction": "code", "stop": True},
+        {"basis": "axis"},
+        {"projection": 32, "delta": 0.0},
+    ],
+)
+def test_every_variant_trains(world, changes):
+    method = world.method("ssd", epochs=3, rounds=3, lr=0.05, **changes)
+    _, updates = world.run(method, 3)
+    assert updates[-1].metrics["loss"] < updates[0].metrics["loss"]
+
+
+def test_settings_that_cannot_work_are_named(world):
+    with pytest.raises(MethodError, match="each own a dimension"):
+        start(world.method("ssd"), 200)
+    with pytest.raises(MethodError, match=r"method\.delta"):
+        start(world.method("ssd", projection=32), 2)
+    with pytest.raises(MethodError, match=r"method\.separation"):
+        start(world.method("ssd", separation="firm"), 2)
+
+
+def test_fedema_mixes_by_divergence(world):
+    """The first time a client keeps tau of its own; with the same lambda, half as far apart means half as much."""
+    method = world.method("fedema", epochs=1)
+    server = start(method, 1)
+    client = world.client()
+    first = method.client_update(method.broadcast(server, 0), client)
+    assert "divergence" not in first.metrics
+    own = {k[len("own.") :]: t for k, t in first.memory.items() if k.startswith("own.")}
+    assert all(torch.equal(own[k], t) for k, t in first.message.tensors.items())
+    network = method.network()
+    message = method.broadcast(server, 0)
+    client = world.client(round=2)
+    kept = method.begin(network, message, replace(client, memory=first.memory))
+    apart = divergence(message.tensors, own)
+    assert float(kept["lambda"] * apart) == pytest.approx(0.7)
+    name = "encoder.layers.0.weight"
+    mixed = weights(network)[name]
+    torch.testing.assert_close(mixed, 0.7 * own[name] + 0.3 * message.tensors[name])
+    half = {k: (t + own[k]) / 2 if t.is_floating_point() else t for k, t in message.tensors.items()}
+    memory = {**first.memory, "lambda": kept["lambda"]}
+    method.begin(network, replace(message, tensors=half), replace(client, memory=memory))
+    torch.testing.assert_close(weights(network)[name], 0.35 * own[name] + 0.65 * half[name])
+
+
+def test_fedema_restarts_a_client_that_missed_a_round(world):
+    """As its authors do: network and target are the broadcast's then; lambda stays."""
+    method, mixing = (world.method("fedema", epochs=1, stale=stale) for stale in ("restart", "mix"))
+    message = method.broadcast(start(method, 1), 0)
+    memory = method.client_update(message, world.client()).memory
+    memory = method.client_update(message, world.client(0, 2, memory)).memory
+    late = world.client(0, 4, memory)
+    network = method.network()
+    kept = method.begin(network, message, late)
+    assert all(torch.equal(t, message.tensors[name]) for name, t in weights(network).items())
+    assert kept["lambda"] == memory["lambda"]
+    assert not method.keeps_target(late)
+    assert mixing.keeps_target(late)
+    mixing.begin(network, message, late)
+    assert any(not torch.equal(t, message.tensors[name]) for name, t in weights(network).items())
+    update = method.client_update(message, late)
+    assert update.memory["round"] == 4
+    assert "divergence" not in update.metrics
+
+
+def test_fedbyol_keeps_or_restarts_its_target(world):
+    keep, restart = (world.method("fedbyol", epochs=1, target=t) for t in ("keep", "restart"))
+    client = world.client()
+    assert keep.client_update(keep.broadcast(start(keep, 1), 0), client).memory
+    assert restart.client_update(restart.broadcast(start(restart, 1), 0), client).memory is None
+
+
+def test_few_labels_are_balanced():
+    y = torch.tensor([0] * 100 + [1] * 50 + [2] * 3)
+    rows = few_labels(y, 0.1, torch.Generator().manual_seed(0))
+    assert y[rows].bincount().tolist() == [10, 5, 1]
+    assert torch.equal(rows, few_labels(y, 0.1, torch.Generator().manual_seed(0)))
+
+
+def test_fine_tuning_leaves_the_encoder_and_needs_labels(world, make_world):
+    method = world.method("fedsimclr")
+    encoder = method.network().encoder
+    before = {k: t.clone() for k, t in encoder.state_dict().items()}
+    accuracy = finetune_accuracy(encoder, world.evaluation(), 0.25)
+    assert accuracy >= 0.9
+    assert all(torch.equal(t, before[k]) for k, t in encoder.state_dict().items())
+    assert accuracy == finetune_accuracy(encoder, world.evaluation(), 0.25)
+    with pytest.raises(ValueError, match="labels"):
+        finetune_accuracy(encoder, make_world(labels=False).evaluation(), 0.1)
+
+
+def test_networks_built_at_once_by_threads_are_the_same(world):
+    """Initial weights come from one global generator, which threads must not share."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    method = world.method("ssd")
+    first = weights(method.network())
+    with ThreadPoolExecutor(4) as pool:
+        for built in pool.map(lambda _: weights(method.network()), range(24)):
+            assert all(torch.equal(tensor, built[name]) for name, tensor in first.items())

@@ -1,0 +1,360 @@
+"""UIFCA: the batched computation equals the loop, planted clusters are found, odd clusters are handled by rule."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from core.streams import Streams
+from data.partition.table import Transformation
+from data.prepared import Manifest, open_prepared, write_prepared
+from data.view import DeviceData, Samples
+from methods.base import Client, ClientError, Context, Federation, Message, MethodError, ModelSettings, Update
+from methods.registry import METHODS
+from methods.scores.clustering import purity
+from methods.uifca.batched import affine_losses, run_batched
+from methods.uifca.flow_method import flow_input
+from methods.uifca.uifca import UIFCA, UIFCASettings, majority
+
+D, K, CLIENTS, POINTS = 4, 3, 2, 60
+
+
+@pytest.fixture(scope="module")
+def blobs(tmp_path_factory):
+    """Three blobs in four dimensions, 60 points for each of two clients."""
+    rng = np.random.default_rng(0)
+    y = np.arange(CLIENTS * POINTS) % K
+    centres = np.array([[4.0, 0, 0, 0], [0, 4, 0, 0], [0, 0, 4, 4]])
+    x = (centres[y] + rng.standard_normal((len(y), D))).astype(np.float32)
+    folder = tmp_path_factory.mktemp("blobs") / "blobs"
+    manifest = Manifest("blobs", "vector", (D,), K, len(x), 0, "made here", "none")
+    write_prepared(folder, manifest, {"train_x": x, "train_y": y.astype(np.int64)})
+    return DeviceData(open_prepared(folder))
+
+
+def client(data, k, round=1, memory=None):
+    index = torch.arange(k * POINTS, (k + 1) * POINTS)
+    samples = Samples(data, index, torch.zeros_like(index), (Transformation(),))
+    return Client(k, samples, samples.take(torch.arange(0)), memory or {}, (), Streams(0, round, k))
+
+
+def method(data, lr=1e-2, name="uifca", **settings):
+    kind = METHODS[name]
+    local = replace(kind.local_defaults, lr=lr, batch=20)
+    return kind(kind.Settings(**settings), Context(data.spec, ModelSettings(), local, seed=0))
+
+
+def play(data, uifca, rounds):
+    """Rounds of all clients through the contract; returns the last server and the memories."""
+    server = uifca.init_server(Federation(data.spec, (POINTS,) * CLIENTS, Streams(0)))
+    memory = [{} for _ in range(CLIENTS)]
+    for round in range(1, rounds + 1):
+        updates = []
+        for k in range(CLIENTS):
+            update = uifca.client_update(uifca.broadcast(server, k), client(data, k, round, memory[k]))
+            memory[k] = memory[k] if update.memory is None else update.memory
+            updates.append(replace(update, client=k))
+        server = uifca.aggregate(server, iter(updates))
+        if server.finished:
+            break
+    return server, memory
+
+
+def score(data, memory):
+    found = torch.cat([m["assignment"] for m in memory]).numpy()
+    return purity(data.train_y.numpy(), found)
+
+
+def at_once(data, uifca, **settings):
+    """The batched computation of what `play` does with lr 1e-3, 3 communication rounds and 20 steps."""
+    x = data.train_x.view(CLIENTS, POINTS, D)
+    return run_batched(x, uifca.starts(), seed=0, lr=1e-3, batch=20, comm_rounds=3, steps=20, **settings)
+
+
+def test_the_batched_computation_equals_the_loop(blobs):
+    # Newton's iteration for the inverse is exact to second order in the step, so the step is that of the experiments.
+    uifca = method(blobs, lr=1e-3, cluster_rounds=3, comm_rounds=3, steps=20)
+    server, memory = play(blobs, uifca, 9)
+    assert server.facts["cluster_round"] == 3
+    found = at_once(blobs, uifca, cluster_rounds=3)
+    torch.testing.assert_close(found.flows, server.tensors["flows"], rtol=1e-4, atol=1e-5)
+    for k in range(CLIENTS):
+        assert torch.equal(found.assignments[2][k], memory[k]["assignment"]), "made at the third round's start"
+
+
+def test_tries_in_the_batched_computation_equal_those_of_the_loop(blobs):
+    """Three tries of two cluster rounds, whose best goes on to the sixth's end or until it settles."""
+    uifca = method(blobs, lr=1e-3, cluster_rounds=9, comm_rounds=3, steps=20, tries=3, trial=2)
+    server, memory = play(blobs, uifca, 60)
+    found = at_once(blobs, uifca, cluster_rounds=9, tries=3, trial=2)
+    assert server.finished
+    assert found.cluster_rounds == server.facts["cluster_round"]
+    torch.testing.assert_close(found.flows, server.tensors["flows"], rtol=1e-4, atol=1e-5)
+    losses = [loss for loss, _ in server.facts["tried"]]
+    assert len(set(losses)) == 3, "every try began elsewhere"
+    assert server.facts["chosen"] == losses.index(min(losses))
+    assert not any(key.startswith("try/") for kept in (server.tensors, *memory) for key in kept)
+    # What the chosen try began with is its own, not that of the last one.
+    alone = at_once(blobs, uifca, cluster_rounds=2)
+    assert torch.equal(alone.assignments[0], found.assignments[0]) == (server.facts["chosen"] == 0)
+
+
+def test_folds_in_the_batched_computation_equal_those_of_the_loop(blobs):
+    uifca = method(blobs, lr=1e-3, cluster_rounds=30, comm_rounds=3, steps=20, folds=3)
+    server, memory = play(blobs, uifca, 100)
+    found = at_once(blobs, uifca, cluster_rounds=30, folds=3)
+    assert server.finished
+    assert found.cluster_rounds == server.facts["cluster_round"]
+    torch.testing.assert_close(found.flows, server.tensors["flows"], rtol=1e-4, atol=1e-5)
+    assert server.facts["still"] == 3, "each part had its turn, and nothing changed"
+    for k in range(CLIENTS):
+        assert torch.equal(found.assignment[k], memory[k]["assignment"])
+    first = found.assignments[1] != found.assignments[0]
+    for k in range(CLIENTS):
+        moved = set(torch.nonzero(first[k]).squeeze(1).tolist())
+        assert moved <= set(uifca.held_out(client(blobs, k), 0).tolist())
+    with pytest.raises(ValueError, match="without folds"):
+        at_once(blobs, uifca, cluster_rounds=30, folds=3, tries=2)
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+def test_flows_of_a_client_trained_together_equal_those_trained_one_by_one(blobs, optimiser):
+    alone, together = (
+        replace_local(method(blobs, flow="tabular", width=2, steps=5, spread=0.1, together=flag), optimiser)
+        for flag in (False, True)
+    )
+    one = client(blobs, 0)
+    positions = {0: torch.arange(30), 2: torch.arange(25, 60)}
+    expected, found = (m.fit_all(m.starts(), positions, one) for m in (alone, together))
+    assert list(found) == list(expected) == [0, 2]
+    for k, (vector, loss) in expected.items():
+        assert not torch.equal(vector, alone.starts()[k])
+        torch.testing.assert_close(found[k][0], vector, rtol=1e-4, atol=1e-5)
+        assert found[k][1] == pytest.approx(loss, rel=1e-5)
+    # One that diverges takes no other with it.
+    starts = together.starts()
+    starts[0] = float("inf")
+    broken = together.fit_all(starts, positions, one)
+    assert broken[0] is None
+    assert torch.equal(broken[2][0], found[2][0])
+
+
+def replace_local(method, optimiser):
+    method.context = replace(method.context, local=replace(method.context.local, optimiser=optimiser))
+    return method
+
+
+def test_dense_image_flows_train_together_and_convolutions_do_not(world):
+    def of(**settings):
+        s = UIFCASettings(cluster_rounds=1, comm_rounds=1, steps=2, width=4, blocks=1, **settings)
+        return UIFCA(s, Context(world.spec, local=replace(UIFCA.local_defaults, batch=8)))
+
+    server, _ = world.run(of(layers="dense"), 1)
+    at_once, _ = world.run(of(layers="dense", together=True), 1)
+    torch.testing.assert_close(at_once.tensors["flows"], server.tensors["flows"], rtol=1e-4, atol=1e-5)
+    with pytest.raises(MethodError, match="set layers dense"):
+        of(together=True).starts()
+    with pytest.raises(MethodError, match="layers dense is of cycle"):
+        of(layers="dense", flow="standard").starts()
+
+
+def test_who_missed_the_chosen_try_is_assigned_by_its_flows(blobs):
+    uifca = method(blobs, lr=3e-3, cluster_rounds=9, comm_rounds=10, steps=10, tries=2, trial=2)
+    server, memory = play(blobs, uifca, 2 * 21)
+    assert server.facts["chosen"] >= 0
+    missed = {"assignment": torch.zeros(POINTS, dtype=torch.int64), f"try/{1 - server.facts['chosen']}": torch.zeros(1)}
+    update = uifca.client_update(uifca.broadcast(server, 0), client(blobs, 0, 43, missed))
+    likeliest = affine_losses(server.tensors["flows"], blobs.train_x[:POINTS]).argmin(-1)
+    assert torch.equal(update.memory["assignment"], likeliest)
+    assert set(update.memory) == {"assignment"}
+    there = uifca.client_update(uifca.broadcast(server, 0), client(blobs, 0, 43, memory[0]))
+    assert torch.equal(there.memory["assignment"], memory[0][f"try/{server.facts['chosen']}"])
+
+
+def test_tries_that_leave_no_cluster_round_are_refused(blobs):
+    with pytest.raises(MethodError, match=r"method\.tries 3 of 4 cluster rounds"):
+        method(blobs, cluster_rounds=12, tries=3, trial=4)
+    with pytest.raises(MethodError, match="init random and folds 1"):
+        method(blobs, cluster_rounds=20, tries=3, init="kfed")
+
+
+def test_planted_blobs_are_found_exactly(blobs):
+    uifca = method(blobs, lr=3e-3, cluster_rounds=20, comm_rounds=10, steps=10)
+    server, memory = play(blobs, uifca, 200)
+    assert score(blobs, memory) >= 0.98
+    assert server.finished
+    x = blobs.train_x.view(CLIENTS, POINTS, D)
+    again = affine_losses(server.tensors["flows"], x).argmin(-1)
+    settled = server.facts["cluster_round"] < 20
+    if settled:
+        assert torch.equal(again, torch.stack([m["assignment"] for m in memory])), "nothing changed any more"
+
+
+def test_kfed_finds_blobs_and_may_begin_uifca(blobs):
+    kfed = method(blobs, name="kfed")
+    server, memory = play(blobs, kfed, 1)
+    assert server.finished
+    labels = torch.cat([server.tensors[f"labels/{k}"][memory[k]["local"]] for k in range(CLIENTS)])
+    assert purity(blobs.train_y.numpy(), labels.numpy()) >= 0.98
+    both = method(blobs, init="kfed", cluster_rounds=2, comm_rounds=2, steps=2)
+    server, memory = play(blobs, both, 2)
+    assert server.facts["phase"] == "learn"
+    assert score(blobs, memory) >= 0.98
+
+
+def test_assignments_never_travel(blobs):
+    uifca = method(blobs, cluster_rounds=2, comm_rounds=2, steps=2)
+    server = uifca.init_server(Federation(blobs.spec, (POINTS,), Streams(0)))
+    update = uifca.client_update(uifca.broadcast(server, 0), client(blobs, 0))
+    assert set(update.memory) == {"assignment"}
+    assert all(t.is_floating_point() for t in update.message.tensors.values())
+    assert sum(update.message.facts["counts"]) == POINTS
+
+
+def test_flows_are_averaged_by_points_and_empty_ones_begin_anew(blobs):
+    uifca = method(blobs, cluster_rounds=2, comm_rounds=2, steps=2)
+    server = uifca.init_server(Federation(blobs.spec, (POINTS,) * 2, Streams(0)))
+    size = server.tensors["flows"].shape[1]
+
+    def update(k, value, counts, points=None):
+        tensors = {f"flow/{i}": torch.full((size,), value) for i, n in enumerate(counts) if n}
+        facts = {"counts": counts, "changed": 5, "points": points or counts}
+        return Update(Message(tensors, facts), client=k)
+
+    after = uifca.aggregate(server, iter([update(0, 1.0, [30, 0, 0]), update(1, 3.0, [10, 50, 0], [10, 50, 7])]))
+    torch.testing.assert_close(after.tensors["flows"][0], torch.full((size,), 1.5))
+    torch.testing.assert_close(after.tensors["flows"][1], torch.full((size,), 3.0))
+    assert torch.equal(after.tensors["flows"][2], uifca.starts()[2])
+    assert after.facts["diverged"] == [2], "it had points, and nobody's training of it was finite"
+    empty = uifca.aggregate(server, iter([update(0, 1.0, [60, 0, 0])]))
+    assert empty.facts["empty"] == [1, 2]
+
+
+def test_a_diverging_flow_is_left_out_and_all_of_them_are_the_clients_error(blobs):
+    uifca = method(blobs, lr=1e30, cluster_rounds=2, comm_rounds=2, steps=3)
+    server = uifca.init_server(Federation(blobs.spec, (POINTS,), Streams(0)))
+    with pytest.raises(ClientError, match="every flow diverged"):
+        uifca.client_update(uifca.broadcast(server, 0), client(blobs, 0))
+    # One flow that cannot be trained: the others go on.
+    calm = method(blobs, cluster_rounds=2, comm_rounds=2, steps=3, warm_start=True)
+    broken = replace(server, tensors={"flows": server.tensors["flows"].clone()})
+    broken.tensors["flows"][1] = float("inf")
+    update = calm.client_update(calm.broadcast(broken, 0), client(blobs, 0))
+    assert update.message.facts["counts"][1] == 0
+    assert update.message.facts["points"][1] > 0
+    assert set(update.message.tensors) == {"flow/0", "flow/2"}
+
+
+def test_held_out_points_are_not_trained_on_and_choose_the_flow(blobs):
+    uifca = method(blobs, stop="validation", held_out=0.25, cluster_rounds=2, comm_rounds=3, steps=4)
+    server = uifca.init_server(Federation(blobs.spec, (POINTS,), Streams(0)))
+    update = uifca.client_update(uifca.broadcast(server, 0), client(blobs, 0))
+    assert sum(update.message.facts["counts"]) == 45
+    assert sum(update.message.facts["held_count"]) == 15
+    held = torch.tensor([[10.0, 4.0, 0.0], [5, 2, 0]], dtype=torch.float64)
+    first = uifca.best(server, torch.zeros(3, 20), held, True)
+    assert first["best_loss"].tolist() == [2.0, 2.0, float("inf")]
+    state = replace(server, tensors=first)
+    second = uifca.best(state, torch.ones(3, 20), torch.tensor([[5.0, 6.0, 1.0], [5, 2, 1]]).double(), False)
+    assert second["best_loss"].tolist() == [1.0, 2.0, 1.0]
+    assert second["best"][:, 0].tolist() == [1.0, 0.0, 1.0]
+
+
+def test_folds_train_on_the_others_and_assign_the_one_kept_out(blobs):
+    uifca = method(blobs, folds=3, cluster_rounds=6, comm_rounds=1, steps=4)
+    server = uifca.init_server(Federation(blobs.spec, (POINTS,), Streams(0)))
+    parts = [set(uifca.held_out(client(blobs, 0), t).tolist()) for t in range(4)]
+    assert parts[0] | parts[1] | parts[2] == set(range(POINTS))
+    assert not parts[0] & parts[1]
+    assert parts[3] == parts[0]
+    memory = {}
+    for t in range(4):
+        update = uifca.client_update(uifca.broadcast(server, 0), client(blobs, 0, t + 1, memory))
+        assert sum(update.message.facts["counts"]) == 2 * POINTS // 3
+        before, memory = memory.get("assignment"), update.memory
+        if before is not None:
+            moved = set(torch.nonzero(before != memory["assignment"]).squeeze(1).tolist())
+            assert moved <= parts[t - 1], "only who was kept from training moves"
+        server = uifca.aggregate(server, iter([replace(update, client=0)]))
+
+
+def test_folds_find_planted_blobs_and_stop_when_every_part_had_its_turn(blobs):
+    uifca = method(blobs, folds=2, cluster_rounds=30, comm_rounds=4, steps=20)
+    server, memory = play(blobs, uifca, 200)
+    assert score(blobs, memory) >= 0.99
+    assert server.finished
+    assert server.facts["still"] == 2
+
+
+def test_ifca_on_flows_gives_a_client_one_cluster(blobs):
+    ifca = method(blobs, name="ifca_flows", steps=5)
+    server = ifca.init_server(Federation(blobs.spec, (POINTS,) * 2, Streams(0)))
+    flows = server.tensors["flows"].clone()
+    flows[1, -D:] += 50  # far from every point
+    server = replace(server, tensors={"flows": flows})
+    updates = [replace(ifca.client_update(ifca.broadcast(server, k), client(blobs, k)), client=k) for k in range(2)]
+    chosen = [u.message.facts["choice"] for u in updates]
+    assert 1 not in chosen
+    after = ifca.aggregate(server, iter(updates)).tensors["flows"]
+    assert torch.equal(after[1], flows[1]), "a flow that nobody chose stays as it is"
+    mine = [u.message.tensors["flow"] for u in updates if u.message.facts["choice"] == chosen[0]]
+    torch.testing.assert_close(after[chosen[0]], torch.stack(mine).mean(0))
+
+
+def test_images_become_bytes_with_noise(world):
+    samples = world.samples()
+    context = Context(world.spec)
+    generator = torch.Generator().manual_seed(0)
+    x = flow_input(samples, torch.arange(8), context, False, generator)
+    raw = samples.raw(torch.arange(8)).float()
+    assert ((x >= raw) & (x < raw + 1)).all()
+    dark = flow_input(samples, torch.arange(96), context, True, generator)[samples.raw() < 2.56]
+    assert dark.max() > 128, "dark pixels become uniform over the range"
+
+
+def test_image_flows_run_through_the_contract(world):
+    uifca = UIFCA(
+        UIFCASettings(cluster_rounds=1, comm_rounds=1, steps=2, width=4, blocks=1, background=True),
+        Context(world.spec, local=replace(UIFCA.local_defaults, batch=8)),
+    )
+    server, updates = world.run(uifca, 1)
+    assert server.finished
+    found = uifca.predictor(server)(world.samples().x()[:4])
+    assert found.soft.shape == (4, 4)
+    assert torch.isfinite(found.embedding).all()
+    assert updates[0].metrics["trained"] == 4
+
+
+def test_losses_of_images_are_in_bits_per_dimension(world, client_list):
+    s = UIFCASettings(cluster_rounds=1, comm_rounds=1, steps=2, width=2, layers="dense")
+    uifca = UIFCA(s, Context(world.spec, local=replace(UIFCA.local_defaults, batch=8)))
+    server, _ = world.run(uifca, 1)
+    clients = client_list([world.client()])
+    metrics = uifca.evaluate(server, clients, world.evaluation())
+    nats = uifca.held(server, clients).loss
+    dimensions = math.prod(world.spec.shape)
+    assert metrics["loss_all"] == pytest.approx(float(nats.mean()) / dimensions / math.log(2), rel=1e-5)
+    assert 0 < metrics["loss_all"] < 16, "uniform bytes have 8"
+    assert min(metrics["loss_right"], metrics["loss_wrong"]) <= metrics["loss_all"]
+
+
+def test_who_is_right_by_majority():
+    truth = torch.tensor([0, 0, 1, 1, 1, 2])
+    cluster = torch.tensor([5, 5, 5, 6, 6, 6])
+    assert majority(truth, cluster).tolist() == [True, True, False, True, True, False]
+
+
+def test_flows_that_do_not_fit_the_data_are_named(blobs):
+    with pytest.raises(MethodError, match="of images"):
+        method(blobs, flow="cycle").starts()
+
+
+def test_a_client_that_comes_late_begins_at_random(blobs):
+    uifca = method(blobs, cluster_rounds=2, comm_rounds=3, steps=2)
+    server = uifca.init_server(Federation(blobs.spec, (POINTS,), Streams(0)))
+    later = replace(server, facts={**server.facts, "cluster_round": 1, "comm_round": 2})
+    update = uifca.client_update(uifca.broadcast(later, 0), client(blobs, 0, 6))
+    assert len(update.memory["assignment"].unique()) == K
+    assert update.message.facts["changed"] == POINTS

@@ -1,0 +1,139 @@
+"""MLflow as a view of the run folder, on a real SQLite store."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from engine import places
+from review import tracking
+from review.clusters import quality
+from review.tracking import client_losses, metric_names, sync
+from tasks.launch import drive, new_run
+from tests.runs import straight
+
+Make = Callable[..., Any]
+ON = {"mlflow": True, "system": False}
+
+
+@pytest.fixture
+def tracked(home: Path, small: Make) -> Any:
+    run = new_run(small(rounds=2, tracking=ON))
+    drive(run)
+    return run
+
+
+def client_of(home: Path) -> MlflowClient:
+    return MlflowClient(f"sqlite:///{home}/mlflow/mlflow.db")
+
+
+def test_a_run_is_logged_once_with_its_lineage(home: Path, tracked: Any) -> None:
+    client = client_of(home)
+    run_id = tracked.lineage()["mlflow_run"]
+    for _ in range(2):  # the second time changes nothing
+        assert sync(tracked, tracked.settings(), places.mlflow_store()) == run_id
+        drive(tracked)
+    found = client.get_run(run_id)
+    assert found.info.status == "FINISHED"
+    rounds = tracked.table("rounds")
+    history = client.get_metric_history(run_id, "acc")
+    assert [(m.step, m.value) for m in history] == list(zip(rounds["round"], rounds["acc"], strict=True))
+    assert found.data.params["method.mu"] == "0.999"
+    lineage = tracked.lineage()
+    for tag, value in (
+        ("shoal.data_dvc", lineage["data"]["dvc"]),
+        ("shoal.partition_dvc", lineage["partition"]["dvc"]),
+        ("shoal.settings_sha256", tracked.settings().digest()),
+    ):
+        assert found.data.tags[tag] == value
+    assert {d.dataset.digest for d in found.inputs.dataset_inputs} == {
+        lineage["data"]["digest"][:36],
+        lineage["partition"]["digest"][:36],
+    }
+    clients = tracked.table("clients")
+    for k in range(3):
+        losses = clients.loc[clients["client"] == k, "loss"].tolist()
+        assert [m.value for m in client.get_metric_history(run_id, f"client/{k}/loss")] == losses
+    judged = {name: client.get_metric_history(run_id, name) for name in quality(tracked)}
+    assert "largest_cluster" in judged
+    assert {n: [(m.step, m.value) for m in found] for n, found in judged.items()} == {
+        name: [(2, value)] for name, value in quality(tracked).items()
+    }
+    paths = {artifact.path for artifact in client.list_artifacts(run_id)}
+    assert {
+        "settings.yaml",
+        "report.html",
+        "figures",
+        "checkpoints",
+        "model",
+        "clients.parquet",
+        "clusters.parquet",
+    } <= paths
+    assert client.list_artifacts(run_id, "figures/clusters")
+    assert [a.path for a in client.list_artifacts(run_id, "checkpoints")] == ["checkpoints/round-0002"]
+
+
+def test_the_model_loads_in_a_fresh_process(home: Path, tracked: Any) -> None:
+    uri = client_of(home).get_run(tracked.lineage()["mlflow_run"]).info.artifact_uri
+    code = (
+        "import json, sys, numpy as np, mlflow.pyfunc\n"
+        "model = mlflow.pyfunc.load_model(sys.argv[1] + '/model')\n"
+        "found = model.predict(np.zeros((3, 1, 8, 8), dtype=np.uint8))\n"
+        "print(json.dumps([list(found.columns), len(found), sum(found['soft'][0]), len(found['embedding'][0])]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, uri], capture_output=True, text=True, cwd=home, check=False)
+    assert done.returncode == 0, done.stderr
+    columns, count, total, width = json.loads(done.stdout.splitlines()[-1])
+    assert columns == ["cluster", "soft", "embedding"]
+    assert count == 3
+    assert total == pytest.approx(1, abs=1e-5)
+    assert width == 128
+
+
+def test_out_of_reach_mlflow_never_stops_a_run(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    run = new_run(small(rounds=2, tracking={**ON, "model": False}))
+    assert drive(run)["status"] == "finished"
+    told = [e for e in run.events() if e["event"] == "mlflow_unreachable"]
+    assert len(told) == 1
+    assert "127.0.0.1:9" in told[0]["message"]
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    drive(run)
+    history = client_of(home).get_metric_history(run.lineage()["mlflow_run"], "acc")
+    assert [m.step for m in history] == [1, 2]
+
+
+def test_losses_of_many_clients_are_told_by_their_spread(
+    home: Path, small: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = straight(small(rounds=2))
+    losses = run.table("clients").query("round == 2")["loss"]
+    assert client_losses(run, [2]) == {2: {f"client/{k}/loss": loss for k, loss in enumerate(losses)}}
+    monkeypatch.setattr(tracking, "CLIENTS", 2)
+    spread = {"min": losses.min(), "median": losses.median(), "max": losses.max()}
+    assert client_losses(run, [2]) == {2: {f"client/{what}/loss": value for what, value in spread.items()}}
+    pooled = straight(small(method={"name": "kmeans"}))
+    assert client_losses(pooled, [1])[1].keys() == {"client/all/loss"}
+
+
+def test_any_client_name_can_name_a_metric(home: Path) -> None:
+    names = metric_names(["Klinik Süd", "a/b", "a_b", "..", "50 % #1", "a.b"])
+    assert names[0] == "Klinik Süd"
+    assert len(set(names)) == len(names)
+    from mlflow.utils.validation import _validate_metric_name
+
+    for name in names:
+        _validate_metric_name(f"client/{name}/loss")
+
+
+def test_report_and_figures_show_the_numbers(home: Path, tracked: Any) -> None:
+    page = (tracked.path / "report.html").read_text()
+    assert f"{tracked.table('rounds').iloc[-1]['acc']:.4f}" in page
+    assert page.count("data:image/png;base64,") == len(list(tracked.figures.glob("*.png"))) == 3
