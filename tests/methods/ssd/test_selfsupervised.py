@@ -89,8 +89,6 @@ def test_settings_that_cannot_work_are_named(world):
         start(world.method("ssd"), 200)
     with pytest.raises(MethodError, match=r"method\.delta"):
         start(world.method("ssd", projection=32), 2)
-    with pytest.raises(MethodError, match=r"method\.separation"):
-        start(world.method("ssd", separation="firm"), 2)
 
 
 def test_fedema_mixes_by_divergence(world):
