@@ -6,8 +6,8 @@ with the same settings is used again, one that was cut short is resumed.
 
 Two keys name functions beside the file, as `module:name`: `simulate` computes a cell without a federated run (a toy
 problem, a batched simulation), and `derive` adds rows and figures that need all runs at once. Of a study that is
-simulated, `figures` names functions that draw from the metrics of all cells, and `needs` data sets that the function is given, as
-`settings["prepared"]`.
+simulated, `figures` names functions that draw from the metrics of all cells, and `needs` data sets that the function is
+given, as `settings["prepared"]`.
 """
 
 from __future__ import annotations
