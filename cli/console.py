@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from studies.result import StudyResult
 
 # A pipe has no width; tables should not be folded to 80 columns there.
 out = Console() if sys.stdout.isatty() else Console(width=140)
@@ -72,20 +75,20 @@ def results_table(results: list[dict[str, Any]], *, brief: bool = False) -> Tabl
     return table
 
 
-def show_study(result: dict[str, Any]) -> None:
+def show_study(result: StudyResult) -> None:
     """A study's table and claims."""
-    out.print(f"[bold]{result['study']}[/] at scale {result['scale']}: {result['about']}", highlight=False)
+    out.print(f"[bold]{result.study}[/] at scale {result.scale}: {result.about}", highlight=False)
     table = Table("row", "column", "metric", "ours", "seeds", "paper")
-    digits = 1 if result["percent"] else 3
-    for row in result["rows"]:
-        paper = "" if row["paper"] is None else f"{row['paper']:.{digits}f}"
-        ours = f"{row['mean']:.{digits}f} ± {row['std']:.{digits}f}"
-        table.add_row(row["row"], row["column"], row["metric"], ours, str(row["seeds"]), paper)
+    digits = 1 if result.percent else 3
+    for row in result.rows:
+        paper = "" if row.paper is None else f"{row.paper:.{digits}f}"
+        ours = f"{row.mean:.{digits}f} ± {row.std:.{digits}f}"
+        table.add_row(row.row, row.column, row.metric, ours, str(row.seeds), paper)
     out.print(table)
-    for claim in result["claims"]:
-        if claim["value"] is None:
-            out.print(f"[yellow]not measured[/]  {claim['claim']}", highlight=False)
+    for claim in result.claims:
+        if claim.value is None:
+            out.print(f"[yellow]not measured[/]  {claim.claim}", highlight=False)
             continue
-        mark = "[green]holds[/]" if claim["holds"] else "[red]does not hold[/]"
-        out.print(f"{mark}  {claim['claim']} ({claim['value']:+.3f})", highlight=False)
-    out.print(f"tables and figures: {result['folder']}", highlight=False, soft_wrap=True)
+        mark = "[green]holds[/]" if claim.holds else "[red]does not hold[/]"
+        out.print(f"{mark}  {claim.claim} ({claim.value:+.3f})", highlight=False)
+    out.print(f"tables and figures: {result.folder}", highlight=False, soft_wrap=True)

@@ -92,19 +92,22 @@ def study(
     name: Annotated[str, typer.Argument(help="see studies/; `shoal study list` names them")],
     scale: Annotated[str, typer.Option(help="cpu: fits two cores; paper: as in the paper")] = "cpu",
     seeds: Annotated[int | None, typer.Option(min=1, help="runs a cell; by default what the study says")] = None,
-    row: Annotated[list[str] | None, typer.Option(help="compute this row alone; repeatable")] = None,
-    column: Annotated[list[str] | None, typer.Option(help="compute this column alone; repeatable")] = None,
+    row: Annotated[list[str] | None, typer.Option(help="key or caption of the only row to compute; repeatable")] = None,
+    column: Annotated[
+        list[str] | None, typer.Option(help="key or caption of the only column to compute; repeatable")
+    ] = None,
     overrides: Set = None,
     as_json: Json = False,
 ) -> None:
     """Reproduce one table or figure of a paper: ours beside the paper's, and its claims as checks."""
     from engine.settings import nested
     from review.progress import progress
-    from studies.runner import load_study, run_study, study_names
+    from studies.definition import load_study, study_names
+    from studies.runner import run_study
 
     if name == "list":
         for each in study_names():
-            out.print(f"{each}: {load_study(each)['title']}", highlight=False)
+            out.print(f"{each}: {load_study(each).title}", highlight=False)
         return
     with progress(err) as observe:
 
@@ -114,7 +117,7 @@ def study(
 
         result = run_study(name, scale, seeds, nested(overrides or ()), watch, rows=row or (), columns=column or ())
     if as_json:
-        print(json.dumps(result))
+        print(json.dumps(result.plain()))
         return
     show_study(result)
 
@@ -196,7 +199,8 @@ def compare(
 
     if study is not None:
         from engine.codec import read_json
-        from studies.runner import StudyError, study_folder
+        from studies.definition import StudyError
+        from studies.result import study_folder
 
         path = study_folder(study, scale) / "result.json"
         if not path.exists():

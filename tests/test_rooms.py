@@ -73,6 +73,16 @@ def test_no_system_imports_another() -> None:
             assert not others, path
 
 
+def test_no_systems_studies_import_anothers() -> None:
+    for path in files("studies"):
+        own = path.parts[1]
+        others = {name.split(".")[1] for name in imported(path) if name.startswith("studies.")} & SYSTEMS
+        assert others <= ({own} if own in SYSTEMS else set()), path
+        if own in SYSTEMS:
+            known = {name.split(".")[1] for name in imported(path) if name.startswith("methods.")} & SYSTEMS
+            assert known <= {own}, path
+
+
 def test_arrows_between_the_folders_of_methods() -> None:
     arrows = set()
     for path in files("methods"):

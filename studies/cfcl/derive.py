@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,10 +18,9 @@ from engine.run_folder import RunFolder
 from methods.cfcl.memory import NOBODY, at_hand, read_inbox
 from review.delay import delays
 from review.result import run_result
-from studies.cfl.derive import each
-from studies.cfl.derive import row as derived
+from studies.definition import Study
+from studies.rows import Group, StudyRow, each_run, metric_of, of_role, study_row
 
-Groups = dict[tuple[str, str], list[RunFolder]]
 SHOWN = 1500
 """Samples of an embedding figure."""
 
@@ -40,7 +39,7 @@ def exchange_table(run: RunFolder) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["sample", "from", "to", "round"])
 
 
-def convergence(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str, Any]]:
+def convergence(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
     """Figure 3b: probe accuracy over steps and over delay.
 
     `probe_over_steps` is the mean of a run's probes; `steps_to_uniform` and `delay_to_uniform` (seconds) are when a run
@@ -50,44 +49,43 @@ def convergence(study: dict[str, Any], groups: Groups, folder: Path) -> list[dic
     figure = Figure(figsize=(10, 4), layout="constrained")
     over_steps, over_delay = figure.subplots(1, 2, sharey=True)
     goals = {
-        (column, negatives_of(runs[0])): float(np.mean([run_result(run)["metrics"]["probe"] for run in runs]))
-        for (row, column), runs in groups.items()
-        if row.startswith("uniform")
+        (group.column.key, negatives_of(group.runs[0])): float(np.mean([metric_of(run, "probe") for run in group.runs]))
+        for group in of_role(groups, "reference")
     }
     reached = []
-    for (row, column), runs in groups.items():
-        tables = pd.concat([curve(run) for run in runs])
+    for group in groups:
+        tables = pd.concat([curve(run) for run in group.runs])
         mean = tables.groupby("step")[["probe", "delay"]].mean()
         low, high = tables.groupby("step")["probe"].min(), tables.groupby("step")["probe"].max()
-        (line,) = over_steps.plot(mean.index, mean["probe"], marker=".", label=row)
+        (line,) = over_steps.plot(mean.index, mean["probe"], marker=".", label=group.row.caption)
         over_steps.fill_between(mean.index, low, high, alpha=0.12, color=line.get_color())
-        over_delay.plot(mean["delay"], mean["probe"], marker=".", label=row)
-        there = mean[mean["probe"] >= goals.get((column, negatives_of(runs[0])), np.inf)]
+        over_delay.plot(mean["delay"], mean["probe"], marker=".", label=group.row.caption)
+        there = mean[mean["probe"] >= goals.get((group.column.key, negatives_of(group.runs[0])), np.inf)]
         if len(there):
-            reached.append(derived((row, column), "curve_steps_to_uniform", [float(there.index[0])]))
-            reached.append(derived((row, column), "curve_delay_to_uniform", [float(there["delay"].iloc[0])]))
+            reached.append(study_row(study, group, "curve_steps_to_uniform", [float(there.index[0])]))
+            reached.append(study_row(study, group, "curve_delay_to_uniform", [float(there["delay"].iloc[0])]))
     over_steps.set(xlabel="local steps", ylabel="linear probe accuracy")
     over_delay.set(xlabel="simulated delay, s (1 Mbit/s links)")
     for axes in (over_steps, over_delay):
         axes.legend(fontsize="small")
         axes.grid(alpha=0.3)
     figure.savefig(folder / "convergence.png", dpi=120)
-    draw_graph(next(iter(groups.values()))[0], folder / "graph.png")
-    for (row, _), runs in groups.items():
-        if row == "CF-CL":
-            draw_graph(runs[0], folder / "graph.png")
-            exchange_table(runs[0]).to_csv(folder / "exchange.csv", index=False)
+    for group in of_role(groups, "method"):
+        exchange_table(group.runs[0]).to_csv(folder / "exchange.csv", index=False)
+    draw_graph((of_role(groups, "method") or list(groups))[-1].runs[0], folder / "graph.png")
+    column_of = {run.name: group.column.key for group in groups for run in group.runs}
 
-    def until(column: str) -> Any:
+    def until(axis: str) -> Callable[[RunFolder], float | None]:
         def reach(run: RunFolder) -> float | None:
-            goal = goals.get((study_column(groups, run), negatives_of(run)))
+            goal = goals.get((column_of[run.name], negatives_of(run)))
             table = curve(run)
             there = table[table["probe"] >= goal] if goal is not None else table[:0]
-            return float(there[column].iloc[0]) if len(there) else None
+            return float(there[axis].iloc[0]) if len(there) else None
 
         return reach
 
-    return reached + each(
+    return reached + each_run(
+        study,
         groups,
         {
             "probe_over_steps": lambda run: float(curve(run)["probe"].mean()),
@@ -102,42 +100,39 @@ def negatives_of(run: RunFolder) -> str:
     return str(run.settings().plain()["method"]["negatives"])
 
 
-def study_column(groups: Groups, run: RunFolder) -> str:
-    """The column a run belongs to."""
-    return next(column for (_, column), runs in groups.items() if run in runs)
-
-
 def curve(run: RunFolder) -> pd.DataFrame:
     """Columns step, probe, delay of one run, where the probe was measured."""
     table = run.table("rounds").merge(delays(run), on="round")
     return table[["step", "probe", "delay"]].dropna()
 
 
-def traffic(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str, Any]]:
+def traffic(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
     """Megabytes between devices."""
-    return each(groups, {"MB d2d": lambda run: run_result(run)["bytes"]["d2d"] / 1e6})
+    return each_run(study, groups, {"MB d2d": lambda run: run_result(run)["bytes"]["d2d"] / 1e6})
 
 
-def labels_over_rounds(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str, Any]]:
+def labels_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
     """Figure 3c: variance of label counts over steps; and how many of each label every device holds at the end.
 
     `label_variance_mean` is the mean over all rounds, as in the paper's right panel.
     """
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
-    for (row, _), runs in groups.items():
-        tables = pd.concat([run.table("rounds")[["step", "label_variance"]].dropna() for run in runs])
+    for group in groups:
+        tables = pd.concat([run.table("rounds")[["step", "label_variance"]].dropna() for run in group.runs])
         mean = tables.groupby("step")["label_variance"].mean()
-        axes.plot(mean.index, mean, label=row)
+        axes.plot(mean.index, mean, label=group.row.caption)
     axes.set(xlabel="local steps", ylabel="variance of label counts across devices")
     axes.legend()
     axes.grid(alpha=0.3)
     figure.savefig(folder / "label-variance.png", dpi=120)
-    for (row, _), runs in groups.items():
-        draw_labels(runs[0], folder / f"labels-{''.join(c if c.isalnum() else '-' for c in row.lower())}.png")
-    return each(
-        groups, {"label_variance_mean": lambda run: float(run.table("rounds")["label_variance"].dropna().mean())}
-    )
+    for group in groups:
+        draw_labels(group.runs[0], folder / f"labels-{group.row.key}.png")
+
+    def over_rounds(run: RunFolder) -> float:
+        return float(run.table("rounds")["label_variance"].dropna().mean())
+
+    return each_run(study, groups, {"label_variance_mean": over_rounds})
 
 
 def draw_labels(run: RunFolder, path: Path) -> Path:
@@ -159,11 +154,11 @@ def draw_labels(run: RunFolder, path: Path) -> Path:
     return path
 
 
-def embeddings(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str, Any]]:
+def embeddings(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
     """Figure 3a: the test set's embeddings on their first two principal components, coloured by class."""
-    shown = {row: runs[0] for (row, _), runs in groups.items()}
+    shown = {group.row.caption: group.runs[0] for group in groups}
     figure = Figure(figsize=(5 * len(shown), 4.6), layout="constrained")
-    for axes, (row, run) in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown.items(), strict=True):
+    for axes, (caption, run) in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown.items(), strict=True):
         world, checkpoint = World(run), newest_valid(run)
         assert checkpoint is not None
         data = world.data
@@ -172,7 +167,7 @@ def embeddings(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict
         flat = PCA(2, random_state=0).fit_transform(h.cpu().numpy())
         assert data.test_y is not None
         axes.scatter(flat[:, 0], flat[:, 1], c=data.test_y[order].cpu().numpy(), cmap="tab10", s=5)
-        axes.set(title=row, xticks=[], yticks=[])
+        axes.set(title=caption, xticks=[], yticks=[])
     figure.savefig(folder / "embeddings.png", dpi=120)
     return []
 

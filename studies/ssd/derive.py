@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import torch
@@ -23,32 +23,29 @@ from methods.ssd.ssd import SSD
 from methods.training.local import load, views
 from review.figures import save
 from review.result import run_result
-from studies.cfl.derive import each
-from studies.cfl.derive import row as derived
-
-Groups = dict[tuple[str, str], list[RunFolder]]
+from studies.definition import Study
+from studies.rows import Group, StudyRow, each_run, metric_of, reference_of, study_row
 
 
-def figures(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str, Any]]:
+def figures(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
     """Uniformity against alignment of all rows; uniformity within and between clients, and kNN, over rounds."""
-    for column in dict.fromkeys(key[1] for key in groups):
-        members = {row: runs for (row, at), runs in groups.items() if at == column}
-        stem = "".join(c if c.isalnum() else "-" for c in column.lower())
-        scatter(members, folder / f"uniformity-alignment-{stem}.png")
+    for column in dict.fromkeys(group.column.key for group in groups):
+        members = [group for group in groups if group.column.key == column]
+        scatter(members, folder / f"uniformity-alignment-{column}.png")
         for metric in ("uniformity_inter", "uniformity_intra", "knn"):
-            over_rounds(members, metric, folder / f"{metric.replace('_', '-')}-{stem}.png")
+            over_rounds(members, metric, folder / f"{metric.replace('_', '-')}-{column}.png")
     return []
 
 
-def scatter(members: dict[str, list[RunFolder]], path: Path) -> None:
+def scatter(groups: Sequence[Group], path: Path) -> None:
     """Uniformity against alignment, one mark a run: up and to the left is better."""
     figure = Figure(figsize=(6, 4.5), layout="constrained")
     axes = figure.subplots()
-    for row, runs in members.items():
-        found = [run_result(run)["metrics"] for run in runs]
+    for group in groups:
+        found = [run_result(run)["metrics"] for run in group.runs]
         points = [(m["alignment"], m["uniformity"]) for m in found if {"alignment", "uniformity"} <= m.keys()]
         if points:
-            axes.scatter(*zip(*points, strict=True), label=row, alpha=0.8)
+            axes.scatter(*zip(*points, strict=True), label=group.row.caption, alpha=0.8)
     axes.set(
         xlabel="alignment: mean squared distance of two views (lower is better)", ylabel="uniformity (higher is better)"
     )
@@ -57,17 +54,17 @@ def scatter(members: dict[str, list[RunFolder]], path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def over_rounds(members: dict[str, list[RunFolder]], metric: str, path: Path) -> None:
+def over_rounds(groups: Sequence[Group], metric: str, path: Path) -> None:
     """A metric over rounds, mean and range over runs."""
     figure = Figure(figsize=(6.5, 4), layout="constrained")
     axes = figure.subplots()
-    for row, runs in members.items():
-        tables = [run.table("rounds") for run in runs]
+    for group in groups:
+        tables = [run.table("rounds") for run in group.runs]
         tables = [t[["round", metric]].dropna() for t in tables if metric in t]
         if not tables:
             continue
         curve = pd.concat(tables).groupby("round")[metric].agg(["mean", "min", "max"])
-        (line,) = axes.plot(curve.index, curve["mean"], marker=".", label=row)
+        (line,) = axes.plot(curve.index, curve["mean"], marker=".", label=group.row.caption)
         axes.fill_between(curve.index, curve["min"], curve["max"], alpha=0.12, color=line.get_color())
     axes.set(xlabel="communication round", ylabel=metric.replace("_", ", "))
     axes.legend(fontsize="small")
@@ -75,43 +72,32 @@ def over_rounds(members: dict[str, list[RunFolder]], metric: str, path: Path) ->
     save(figure, path)
 
 
-def costs(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str, Any]]:
-    """Megabytes moved and seconds of each row."""
-    return each(
-        groups,
-        {
-            "MB": lambda run: sum(run_result(run)["bytes"].values()) / 1e6,
-            "seconds": lambda run: float(run_result(run)["seconds"]),
-        },
-    )
-
-
-def seeds_above(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str, Any]]:
-    """Each row beside FedAlignUniform on the same seeds: by how much it differs, and on how many it is better.
+def seeds_above(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
+    """Each row beside the reference (FedAlignUniform) on the same seeds: the difference, and on how many it is better.
 
     In the uniformity of features, of the server's projections of test samples (SSD alone), and in alignment.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[StudyRow] = []
     measures: dict[str, tuple[Callable[[RunFolder], float | None], str, str]] = {
-        "uniformity": (lambda run: run_result(run)["metrics"]["uniformity"], "gain", "seeds_more_uniform"),
+        "uniformity": (lambda run: metric_of(run, "uniformity"), "gain", "seeds_more_uniform"),
         "test_z": (lambda run: judged(run.path).get("test_z_uniformity"), "gain", "seeds_more_uniform_z"),
-        "alignment": (lambda run: run_result(run)["metrics"]["alignment"], "change", "seeds_no_worse_aligned"),
+        "alignment": (lambda run: metric_of(run, "alignment"), "change", "seeds_no_worse_aligned"),
     }
-    for (name, column), runs in groups.items():
-        base = groups.get(("FedAlignUniform", column))
-        if base is None or name == "FedAlignUniform":
+    for group in groups:
+        reference = reference_of(groups, group)
+        if reference is None or group.row.role == "reference":
             continue
         for measure, (value, kind, counted) in measures.items():
-            pairs = [(value(run), value(plain)) for run, plain in zip(runs, base, strict=True)]
+            pairs = [(value(run), value(plain)) for run, plain in zip(group.runs, reference.runs, strict=True)]
             changes = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
             if changes:
                 better = [change <= 0 if measure == "alignment" else change > 0 for change in changes]
-                rows.append(derived((name, column), f"{measure}_{kind}", changes))
-                rows.append({**derived((name, column), counted, [float(sum(better))]), "seeds": len(changes)})
+                rows.append(study_row(study, group, f"{measure}_{kind}", changes))
+                rows.append(replace(study_row(study, group, counted, [float(sum(better))]), seeds=len(changes)))
     return rows
 
 
-def projections(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str, Any]]:
+def projections(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
     """Uniformity and alignment of the projections z, where the poster takes them, next to those of the features.
 
     Of `SEEN` training samples, each projected as its own client's loss sees it: `z_uniformity` over all pairs,
@@ -119,7 +105,11 @@ def projections(study: dict[str, Any], groups: Groups, folder: Path) -> list[dic
     `test_z_uniformity` is of the server's projections of `SEEN` test samples, which are no client's.
     """
     names = ("z_uniformity", "z_uniformity_inter", "z_uniformity_intra", "z_alignment", "test_z_uniformity")
-    return each(groups, {name: functools.partial(lambda name, run: judged(run.path).get(name), name) for name in names})
+
+    def one(name: str) -> Callable[[RunFolder], float | None]:
+        return lambda run: judged(run.path).get(name)
+
+    return each_run(study, groups, {name: one(name) for name in names})
 
 
 def judge_projections(path: Path) -> dict[str, float]:
@@ -170,19 +160,32 @@ judged = functools.cache(judge_projections)
 """Each run is judged once, whichever derived rows ask."""
 
 
-def transfer(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str, Any]]:
-    """Linear probe of each run's encoder on another data set, the study's `transfer: {to, limit}`."""
-    wanted = study["transfer"]
+@dataclass(frozen=True)
+class Transfer:
+    """The options of a study of transfer.
+
+    Attributes:
+        to: the data set on which encoders are probed.
+        limit: the number of training samples that the probe learns from; None: all.
+    """
+
+    to: str
+    limit: int | None = None
+
+
+def transfer(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
+    """Linear probe of each run's encoder on another data set, which the study's options name (`Transfer`)."""
+    wanted = Transfer(**study.options)
 
     def probe(run: RunFolder) -> float | None:
         world, checkpoint = World(run), newest_valid(run)
         if checkpoint is None or not isinstance(world.method, SelfSupervised):
             return None
-        other = DeviceData(prepare_set(wanted["to"], world.prepared.folder.parent.parent))
+        other = DeviceData(prepare_set(wanted.to, world.prepared.folder.parent.parent))
         if other.train_y is None or other.test_y is None or other.spec.shape != world.prepared.spec.shape:
-            raise ValueError(f"{wanted['to']} has no labels, or other images than {world.prepared.spec.name}")
+            raise ValueError(f"{wanted.to} has no labels, or other images than {world.prepared.spec.name}")
         embed = world.method.embedder(checkpoint.server)
-        limit = wanted.get("limit") or len(other.train_x)
+        limit = wanted.limit or len(other.train_x)
 
         def features(x: torch.Tensor) -> torch.Tensor:
             return torch.cat([embed(part.float().div(255)) for part in x.split(512)])
@@ -199,4 +202,4 @@ def transfer(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[s
             epochs=epochs,
         )
 
-    return each(groups, {"transfer": probe})
+    return each_run(study, groups, {"transfer": probe})

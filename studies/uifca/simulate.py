@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from methods.scores.clustering import purity
 from methods.training.k_means import kmeans
 from methods.uifca.batched import run_batched
 from review.figures import save
+from studies.rows import Measured
 
 
 def federated_points(settings: dict[str, Any], seed: int) -> tuple[Tensor, np.ndarray]:
@@ -71,19 +73,19 @@ def table1(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float
     return {"purity": purities[-1], "cluster_rounds": float(found.cluster_rounds), **after}
 
 
-def purity_rounds(found: dict[tuple[str, str], list[dict[str, float]]], folder: Path) -> None:
+def purity_rounds(measured: Sequence[Measured], folder: Path) -> None:
     """Figure 3: purity over cluster rounds, a line per column (heterogeneity p) and a panel per row; mean and range."""
-    rows = list(dict.fromkeys(row for row, _ in found))
+    rows = list({cell.row.key: cell.row for cell in measured}.values())
     figure = Figure(figsize=(5.5 * len(rows), 4), layout="constrained")
     for axes, row in zip(figure.subplots(1, len(rows), squeeze=False)[0], rows, strict=True):
-        for (at, column), results in found.items():
-            if at != row:
+        for cell in measured:
+            if cell.row.key != row.key:
                 continue
-            rounds = sum(key.startswith("purity/") for key in results[0])
-            table = np.array([[metrics[f"purity/{t}"] for t in range(rounds)] for metrics in results])
-            (line,) = axes.plot(range(rounds), table.mean(0), marker=".", label=column)
+            rounds = sum(key.startswith("purity/") for key in cell.metrics[0])
+            table = np.array([[metrics[f"purity/{t}"] for t in range(rounds)] for metrics in cell.metrics])
+            (line,) = axes.plot(range(rounds), table.mean(0), marker=".", label=cell.column.caption)
             axes.fill_between(range(rounds), table.min(0), table.max(0), alpha=0.12, color=line.get_color())
-        axes.set(title=row, xlabel="cluster round", ylabel="purity", ylim=(0, 1.02))
+        axes.set(title=row.caption, xlabel="cluster round", ylabel="purity", ylim=(0, 1.02))
         axes.legend(fontsize="small")
         axes.grid(alpha=0.3)
     save(figure, folder / "purity-rounds.png")

@@ -1,3 +1,5 @@
+"""Planning, running and simulating studies, and their claims."""
+
 import json
 from pathlib import Path
 
@@ -6,56 +8,127 @@ import pytest
 from cli.console import show_study
 from data.prepared import open_prepared
 from engine.merge import merge
-from studies import runner as studies
-from studies.runner import StudyError, cells, check, function, load_study, run_study, study_names
+from engine.settings import make_settings
+from studies import runner, simulation
+from studies.cells import cells
+from studies.claims import check
+from studies.definition import Claim, Quantity, StudyError, function, load_study, make_study, study_names
+from studies.result import StudyResult
+from studies.rows import StudyRow
+from studies.runner import run_study
+
+TOY = {
+    "name": "toy",
+    "title": "a toy",
+    "paper": "none",
+    "metrics": ["score"],
+    "percent": False,
+    "rows": {"small": {"caption": "Small", "settings": {"size": 1}}, "large": {"caption": "Large one"}},
+    "columns": {"all": {"caption": "All"}},
+    "scales": {"cpu": {"about": "a toy", "seeds": 3}},
+}
+
+
+def toy(**changes):
+    """A toy study with some of its keys replaced."""
+    return make_study({**TOY, **changes}, "toys", "studies/toys/toy.yaml")
+
+
+@pytest.fixture
+def known(monkeypatch):
+    """Make a study the one that `run_study` loads, and functions those that it names."""
+
+    def use(study, **functions):
+        monkeypatch.setattr(runner, "load_study", lambda name: study)
+        for module in (runner, simulation):
+            monkeypatch.setattr(module, "function", lambda study, path: functions[path.split(":")[1]])
+        monkeypatch.setattr(simulation.os, "cpu_count", lambda: 1)  # in this process, where calls can be counted
+
+    return use
 
 
 def test_every_study_plans_valid_settings_at_every_scale():
     assert study_names()
     for name in study_names():
         study = load_study(name)
-        assert study["name"] == name
-        for scale, chosen in study["scales"].items():
-            assert chosen["about"]
+        for scale in study.scales:
             planned = cells(study, scale, 1)
             assert planned, (name, scale)
-            if "simulate" in study:
-                assert callable(function(study["simulate"]))
-        for path in [*study.get("derive", []), *study.get("figures", [])]:
-            assert callable(function(path))
-
-
-def test_every_claim_names_a_row_and_column_of_its_study():
-    for name in study_names():
-        study = load_study(name)
-        columns = {c for scale in study["scales"].values() for c in scale.get("columns", study["columns"])}
-        for claim in study.get("claims", []):
-            for side in (claim["left"], claim["right"]):
-                if isinstance(side, list) and "derive" not in study:
-                    assert side[0] in study["rows"], claim
-                    assert side[1] in columns, claim
+            if not study.simulate:
+                make_settings(planned[0].settings)
+        for path in (*study.derive, *study.figures, *filter(None, [study.simulate])):
+            assert callable(function(study, path))
 
 
 def test_a_row_can_be_skipped_or_run_in_some_columns_only():
-    study = {
-        "name": "x",
-        "rows": {"a": {"method": "fedcc"}, "b": {"method": "fedpnp"}, "c": {"method": "kmeans"}},
-        "columns": {"one": {"seed": 0}, "two": {"rounds": 2}},
-        "scales": {"cpu": {"rows": {"a": "skip", "b": {"columns": ["two"], "rounds": 3}}}},
-    }
-    planned = [(c.row, c.column) for c in cells(study, "cpu", 1)]
-    assert planned == [("c", "one"), ("b", "two"), ("c", "two")]
-    assert next(c for c in cells(study, "cpu", 1) if c.row == "b").settings.rounds == 3
+    study = toy(
+        rows={
+            "a": {"caption": "A", "settings": {"method": "fedcc"}},
+            "b": {"caption": "B", "settings": {"method": "fedpnp"}},
+            "c": {"caption": "C", "settings": {"method": "kmeans"}},
+        },
+        columns={
+            "one": {"caption": "One", "settings": {"seed": 0}},
+            "two": {"caption": "Two", "settings": {"rounds": 2}},
+        },
+        scales={"cpu": {"about": "", "rows": {"a": "skip", "b": {"columns": ["two"], "settings": {"rounds": 3}}}}},
+    )
+    planned = cells(study, "cpu", 1)
+    assert [(c.row.key, c.column.key) for c in planned] == [("c", "one"), ("b", "two"), ("c", "two")]
+    assert next(c for c in planned if c.row.key == "b").settings["rounds"] == 3
     with pytest.raises(StudyError, match="no scale 'paper'"):
         cells(study, "paper", 1)
 
 
-def test_rows_and_columns_can_be_chosen():
+def test_rows_and_columns_are_chosen_by_key_or_caption():
     study = load_study("uifca-table1")
-    chosen = cells(study, "cpu", 1, ["Gaussian, k-FED", "Subspace, k-FED"], ["p = 1"])
-    assert [(c.row, c.column) for c in chosen] == [("Gaussian, k-FED", "p = 1"), ("Subspace, k-FED", "p = 1")]
+    chosen = cells(study, "cpu", 1, ["Gaussian, k-FED", "subspace_kfed"], ["p = 1"])
+    assert [(c.row.key, c.column.key) for c in chosen] == [("gaussian_kfed", "p_1"), ("subspace_kfed", "p_1")]
     with pytest.raises(StudyError, match="no column 'p = 2'; it has p = 0; p"):
         cells(study, "cpu", 1, columns=["p = 2"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"metrics": None}, "metrics: given None; expected metrics of the last evaluated round"),
+        ({"colums": {}}, "colums: there is no such key; expected one of system, name, title"),
+        ({"rows": {"a": {}}}, "rows.a.caption: is missing; expected the words that tables and figures show"),
+        ({"rows": {"A b": {"caption": "a"}}}, "rows.A b: given 'A b'; expected lower-case letters"),
+        ({"rows": {"a": {"caption": "a", "role": "best"}}}, "rows.a.role: given 'best'; expected method, baseline,"),
+        ({"scales": {"cpu": {}}}, "scales.cpu.about: is missing; expected a sentence"),
+        (
+            {"scales": {"cpu": {"about": "", "rows": {"mid": "skip"}}}},
+            "scales.cpu.rows.mid: given 'mid'; expected one of",
+        ),
+        ({"scales": {"cpu": {"about": "", "columns": {"x": {}}}}}, "scales.cpu.columns.x.caption: is missing"),
+        (
+            {"paper_values": {"small": {"none": {"score": 1}}}},
+            "paper_values.small.none: given 'none'; expected one of all",
+        ),
+        (
+            {"claims": [{"claim": "c", "left": ["Small", "all", "score"], "right": 1}]},
+            "claims.0.left: given 'Small'; expected one of small, large",
+        ),
+        (
+            {"claims": [{"claim": "c", "left": "small", "right": 1}]},
+            "claims.0.left: given 'small'; expected [row, column",
+        ),
+        (
+            {"claims": [{"claim": "c", "left": 1, "right": 1, "op": "="}]},
+            "claims.0.op: given '='; expected >, >=, < or <=",
+        ),
+    ],
+)
+def test_a_wrong_file_is_refused_with_its_key_and_what_was_expected(changes, sentence):
+    with pytest.raises(StudyError) as refused:
+        toy(**changes)
+    assert str(refused.value).startswith(f"studies/toys/toy.yaml: {sentence}")
+
+
+def test_a_function_that_is_not_there_is_named():
+    with pytest.raises(StudyError, match=r"study 'toy' names studies\.toys\.derive:rows"):
+        function(toy(), "derive:rows")
 
 
 def test_changing_a_method_drops_the_settings_of_the_one_before():
@@ -65,20 +138,26 @@ def test_changing_a_method_drops_the_settings_of_the_one_before():
 
 
 def test_a_claim_may_come_out_false_or_unmeasured(capsys):
-    rows = [{"row": "a", "column": "x", "metric": "acc", "mean": 60.0}]
-    claim = {"claim": "a is above 70", "left": ["a", "x", "acc"], "op": ">", "right": 70}
-    assert check(claim, rows) == {"claim": "a is above 70", "holds": False, "value": -10.0}
-    missing = check({**claim, "left": ["b", "x", "acc"]}, rows)
-    assert missing == {"claim": "a is above 70", "holds": None, "value": None}
-    claims = [check(claim, rows), missing]
-    result = {"study": "toy", "scale": "cpu", "about": "", "percent": False, "rows": [], "claims": claims, "folder": ""}
-    show_study(result)
+    rows = [StudyRow("A", "X", "acc", 60.0, 0.0, 1, None, "a", "x")]
+    claim = Claim(claim="a is above 70", left=["a", "x", "acc"], op=">", right=70)
+    found = check(claim, rows)
+    assert (found.holds, found.value) == (False, -10.0)
+    missing = check(claim.model_copy(update={"left": Quantity(row="b", column="x", metric="acc")}), rows)
+    assert (missing.holds, missing.value) == (None, None)
+    show_study(StudyResult("toy", "cpu", "", False, (), (found, missing), (), ""))
     shown = capsys.readouterr().out
     assert "does not hold  a is above 70 (-10.000)" in shown
     assert "not measured  a is above 70\n" in shown
 
 
-def test_a_simulated_cell_is_computed_once(home, monkeypatch):
+def test_a_margin_is_added_to_the_right_side():
+    rows = [StudyRow("A", "X", "acc", 60.0, 0.0, 1, None, "a", "x")]
+    claim = {"claim": "", "left": ["a", "x", "acc"], "right": 55}
+    assert check(Claim(**claim, margin=4), rows).holds
+    assert not check(Claim(**claim, margin=6), rows).holds
+
+
+def test_a_simulated_cell_is_computed_once(home, known):
     calls = []
 
     def compute(settings, seed, folder):
@@ -86,26 +165,25 @@ def test_a_simulated_cell_is_computed_once(home, monkeypatch):
         (folder / "drawn.txt").write_text("a figure")
         return {"score": settings["size"] + seed}
 
-    study = {
-        "name": "toy",
-        "simulate": "toy:compute",
-        "percent": False,
-        "metrics": ["score"],
-        "rows": {"small": {"size": 1}, "large": {"size": 10}},
-        "columns": {"all": {}},
-        "scales": {"cpu": {"about": "a toy", "seeds": 3}},
-        "claims": [{"claim": "large wins", "left": ["large", "all", "score"], "right": ["small", "all", "score"]}],
-        "paper_values": {"large": {"all": {"score": 11}}},
-    }
-    monkeypatch.setattr(studies, "load_study", lambda name: study)
-    monkeypatch.setattr(studies, "function", lambda path: compute)
-    monkeypatch.setattr(studies.os, "cpu_count", lambda: 1)  # in this process, where calls can be counted
+    study = toy(
+        simulate="toy:compute",
+        rows={
+            "small": {"caption": "Small", "settings": {"size": 1}},
+            "large": {"caption": "Large one", "settings": {"size": 10}},
+        },
+        claims=[{"claim": "large wins", "left": ["large", "all", "score"], "right": ["small", "all", "score"]}],
+        paper_values={"large": {"all": {"score": 11}}},
+    )
+    known(study, compute=compute)
     first = run_study("toy", "cpu")
-    assert [(r["row"], r["mean"], r["std"], r["paper"]) for r in first["rows"]] == [
-        ("small", 2.0, 1.0, None),
-        ("large", 11.0, 1.0, 11),
+    assert [(r.row, r.row_key, r.mean, r.std, r.paper) for r in first.rows] == [
+        ("Small", "small", 2.0, 1.0, None),
+        ("Large one", "large", 11.0, 1.0, 11),
     ]
-    assert first["claims"][0]["holds"]
+    assert first.claims[0].holds
+    written = json.loads((Path(first.folder) / "result.json").read_text())
+    assert written == first.plain()
+    assert (written["rows"][1]["row"], written["rows"][1]["row_key"]) == ("Large one", "large")
     assert len(calls) == 6
     assert run_study("toy", "cpu") == first
     assert len(calls) == 6, "kept results are used again"
@@ -113,56 +191,55 @@ def test_a_simulated_cell_is_computed_once(home, monkeypatch):
     assert len(calls) == 9
 
 
-def test_a_simulated_study_is_given_its_data_and_draws_from_all_cells(home, monkeypatch):
+def test_a_simulated_study_is_given_its_data_and_draws_from_all_cells(home, known):
     def compute(settings, seed, folder):
         return {"samples": float(len(open_prepared(Path(settings["prepared"]["digits"])).train_x))}
 
-    def draw(found, folder):
-        (folder / "all.txt").write_text(str(found[("one", "all")][0]["samples"]))
+    def draw(measured, folder):
+        (folder / "all.txt").write_text(str(measured[0].metrics[0]["samples"]))
 
-    study = {
-        "name": "given",
-        "simulate": "given:compute",
-        "needs": ["digits"],
-        "figures": ["given:draw"],
-        "percent": False,
-        "metrics": ["samples"],
-        "rows": {"one": {"size": 1}},
-        "columns": {"all": {}},
-        "scales": {"cpu": {"about": "a toy", "seeds": 1}},
-    }
-    monkeypatch.setattr(studies, "load_study", lambda name: study)
-    monkeypatch.setattr(studies, "function", lambda path: {"compute": compute, "draw": draw}[path.split(":")[1]])
-    monkeypatch.setattr(studies.os, "cpu_count", lambda: 1)
+    study = toy(
+        simulate="given:compute",
+        needs=["digits"],
+        figures=["given:draw"],
+        metrics=["samples"],
+        rows={"one": {"caption": "one", "settings": {"size": 1}}},
+        scales={"cpu": {"about": "a toy", "seeds": 1}},
+    )
+    known(study, compute=compute, draw=draw)
     result = run_study("given", "cpu")
-    assert result["rows"][0]["mean"] == 1437
-    assert (Path(result["folder"]) / "all.txt").read_text() == "1437.0"
+    assert result.rows[0].mean == 1437
+    assert (Path(result.folder) / "all.txt").read_text() == "1437.0"
     (kept,) = (home / "results" / "simulated").glob("*.json")
-    assert json.loads(kept.read_text())["of"] == ["given:compute", {"size": 1}, 0], "where data lies is no identity"
+    assert json.loads(kept.read_text())["of"] == ["toys.given:compute", {"size": 1}, 0], (
+        "where data lies is no identity"
+    )
 
 
-def test_a_study_of_runs_uses_finished_runs_again(home):
+def test_a_study_of_runs_uses_finished_runs_again(home, known):
     changes = {"rounds": 1, "tracking": {"mlflow": False}, "data": {"name": "digits", "limit": 200}}
     small = {**changes, "local": {"epochs": 1}, "partition": {"clients": 2}, "model": {"encoder": "tiny-conv"}}
-    with pytest.MonkeyPatch.context() as patch:
-        study = {
-            "name": "pair",
-            "metrics": ["acc"],
-            "settings": small,
-            "rows": {"floor": {"method": "kmeans"}, "FedCC": {"method": "fedcc"}},
-            "columns": {"IID": {"partition": {"kind": "iid"}}},
-            "scales": {"cpu": {"about": "a test", "seeds": 1}},
-        }
-        patch.setattr(studies, "load_study", lambda name: study)
-        first = run_study("pair", "cpu")
-        assert len(first["runs"]) == 2
-        assert all(0 <= row["mean"] <= 100 for row in first["rows"])
-        assert run_study("pair", "cpu")["runs"] == first["runs"]
+    study = toy(
+        metrics=["acc"],
+        percent=True,
+        settings=small,
+        rows={
+            "floor": {"caption": "floor", "settings": {"method": "kmeans"}},
+            "fedcc": {"caption": "FedCC", "settings": {"method": "fedcc"}},
+        },
+        columns={"iid": {"caption": "IID", "settings": {"partition": {"kind": "iid"}}}},
+        scales={"cpu": {"about": "a test", "seeds": 1}},
+    )
+    known(study)
+    first = run_study("pair", "cpu")
+    assert len(first.runs) == 2
+    assert all(1 < row.mean <= 100 for row in first.rows), "in percent"
+    assert run_study("pair", "cpu").runs == first.runs
 
 
 def test_cells_are_computed_in_several_processes(home):
     result = run_study("cfl-separation-probability", "cpu", 1, overrides={"trials": 3})
-    assert len(result["rows"]) == 20
-    assert all(0 <= row["mean"] <= 1 for row in result["rows"])
+    assert len(result.rows) == 20
+    assert all(0 <= row.mean <= 1 for row in result.rows)
     again = run_study("cfl-separation-probability", "cpu", 1, overrides={"trials": 3})
     assert again == result

@@ -14,27 +14,37 @@ from engine.opened_run import World
 from methods.scores.representation import uniformity
 from methods.training.local import load
 from review.result import run_result
+from studies.definition import Row, load_study
+from studies.rows import Group
 from studies.ssd import derive as ssd
 from tests.runs import straight
+
+STUDY = load_study("ssd-soft-hard")
+
+
+def group(row: Row, *runs: Any) -> Group:
+    """Runs as a group of the study's only column."""
+    return Group(row, STUDY.columns["silo"], runs)
 
 
 def test_projections_are_judged_as_each_client_sees_them(home: Path, small: Callable[..., Any]) -> None:
     """Confined to subspaces of their own, projections of different clients are orthogonal: squared distance 2."""
     methods = {"soft": {"name": "ssd", "delta": 0.0}, "hard": {"name": "ssd", "gamma": 0.0, "separation": "hard"}}
-    runs = {(row, "silo"): [straight(small(method=m, rounds=1))] for row, m in methods.items()}
+    runs = {key: straight(small(method=m, rounds=1)) for key, m in methods.items()}
     other = straight(small(method={"name": "fedsimclr"}, rounds=1))
-    rows = ssd.projections({}, {**runs, ("FedSimCLR", "silo"): [other]}, home)
-    assert {row["row"] for row in rows} == {"soft", "hard"}
-    found = {(row["row"], row["metric"]): row["mean"] for row in rows}
+    groups = [group(STUDY.rows[key], run) for key, run in runs.items()]
+    rows = ssd.projections(STUDY, [*groups, group(Row(key="fedsimclr", caption="FedSimCLR"), other)], home)
+    assert {row.row for row in rows} == {"soft", "hard"}
+    found = {(row.row_key, row.metric): row.mean for row in rows}
     assert found["hard", "z_uniformity_inter"] == pytest.approx(4.0, abs=1e-4)
     assert found["soft", "z_uniformity_inter"] < 3.9
     for row in ("soft", "hard"):
         low, high = sorted((found[row, "z_uniformity_inter"], found[row, "z_uniformity_intra"]))
         assert low <= found[row, "z_uniformity"] <= high
         assert 0 < found[row, "z_alignment"] < 4
-    world = World(runs["soft", "silo"][0])
+    world = World(runs["soft"])
     network = world.method.network()
-    load(network, load_round(runs["soft", "silo"][0], 1).server.tensors)
+    load(network, load_round(runs["soft"], 1).server.tensors)
     x = normalise(world.data.test_x.float() / 255)
     assert len(x) <= ssd.SEEN, "all of them are judged"
     assert found["soft", "test_z_uniformity"] == pytest.approx(uniformity(network.eval()(x).z.detach()), abs=1e-4)
@@ -42,20 +52,28 @@ def test_projections_are_judged_as_each_client_sees_them(home: Path, small: Call
 
 def test_gains_are_counted_against_the_same_seed(home: Path, small: Callable[..., Any]) -> None:
     plain, more = ({"name": "ssd", "gamma": gamma, "delta": 0.0} for gamma in (0.0, 1.0))
-    groups = {
-        (row, "silo"): [straight(small(method=method, rounds=1, seed=seed)) for seed in (0, 1)]
-        for row, method in (("FedAlignUniform", plain), ("soft", more))
-    }
-    found = {row["metric"]: row["mean"] for row in ssd.seeds_above({}, groups, home)}
-    theirs, ours = ([run_result(run)["metrics"]["uniformity"] for run in groups[row, "silo"]] for row, _ in groups)
+    found_runs = [[straight(small(method=m, rounds=1, seed=seed)) for seed in (0, 1)] for m in (plain, more)]
+    reference, soft = found_runs
+    groups = [group(STUDY.rows["fedalignuniform"], *reference), group(STUDY.rows["soft"], *soft)]
+    rows = ssd.seeds_above(STUDY, groups, home)
+    assert {row.row_key for row in rows} == {"soft"}, "the reference is not compared with itself"
+    found = {row.metric: row.mean for row in rows}
+    theirs, ours = ([run_result(run)["metrics"]["uniformity"] for run in runs] for runs in found_runs)
     gains = [a - b for a, b in zip(ours, theirs, strict=True)]
     assert found["uniformity_gain"] == pytest.approx(sum(gains) / 2)
     assert found["seeds_more_uniform"] == sum(gain > 0 for gain in gains)
-    z = [[ssd.judge_projections(run.path)["test_z_uniformity"] for run in groups[row, "silo"]] for row, _ in groups]
+    z = [[ssd.judge_projections(run.path)["test_z_uniformity"] for run in runs] for runs in found_runs]
     gains = [a - b for a, b in zip(z[1], z[0], strict=True)]
     assert found["test_z_gain"] == pytest.approx(sum(gains) / 2)
     assert found["seeds_more_uniform_z"] == sum(gain > 0 for gain in gains)
-    aligned = [
-        run_result(run)["metrics"]["alignment"] for run in groups["soft", "silo"] + groups["FedAlignUniform", "silo"]
-    ]
+    aligned = [run_result(run)["metrics"]["alignment"] for run in (*soft, *reference)]
     assert found["seeds_no_worse_aligned"] == (aligned[0] <= aligned[2]) + (aligned[1] <= aligned[3])
+
+
+def test_an_encoder_is_probed_on_the_data_set_that_the_options_name(home: Path, small: Callable[..., Any]) -> None:
+    run = straight(small(method={"name": "ssd"}, rounds=1))
+    other = straight(small(method={"name": "kmeans"}, rounds=1))
+    study = load_study("ssd-transfer").model_copy(update={"options": {"to": "digits", "limit": 100}})
+    rows = ssd.transfer(study, [group(STUDY.rows["soft"], run), group(STUDY.rows["hard"], other)], home)
+    assert [(row.row_key, row.metric) for row in rows] == [("soft", "transfer")], "K-means has no encoder"
+    assert 0.2 < rows[0].mean <= 1, "digits by chance: 0.1"

@@ -8,6 +8,8 @@ import torch
 from data.prepared import Manifest, write_prepared
 from review.figures import draw_figures
 from review.uifca_figures import draw_confusion
+from studies.definition import Column, Row
+from studies.rows import Measured
 from studies.uifca.masks import correct, masks
 from studies.uifca.overfitting import cluster_round
 from studies.uifca.simulate import purity_rounds, table1
@@ -33,7 +35,8 @@ def test_table1_keeps_purity_after_every_round(tmp_path):
     assert [f"purity/{t}" in found for t in range(8)] == [True] * 7 + [False]
     assert found["purity/6"] == found["purity"]
     assert found["purity/0"] < 0.6, "a random assignment"
-    purity_rounds({("UIFCA", "p = 1"): [found, found]}, tmp_path)
+    cell = Measured(Row(key="uifca", caption="UIFCA"), Column(key="p_1", caption="p = 1"), (found, found))
+    purity_rounds([cell], tmp_path)
     assert (tmp_path / "purity-rounds.png").stat().st_size > 5000
 
 

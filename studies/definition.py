@@ -1,0 +1,295 @@
+"""What a study is: rows, columns, scales, claims and the paper's values, read from a YAML file and checked.
+
+A study is one table or figure of a paper. Its file lies in the folder of its system, beside the Python that derives
+rows and figures from the finished runs. Rows and columns have a key, which claims, scales and functions refer to, and a
+caption, which tables show and which may be worded anew at any time.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from importlib import resources
+from typing import Annotated, Any, Literal, get_args
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from core.errors import ShoalError
+
+Role = Literal["method", "baseline", "reference", "ablation"]
+"""What a row is compared as: the paper's method; what it competes with; what derived rows are measured against (a
+baseline, or the method without the part in question); the method with one part changed."""
+
+
+class StudyError(ShoalError):
+    """A study is unknown, or its file is wrong."""
+
+
+class Part(BaseModel):
+    """A part of a study's file: unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+Key = Annotated[
+    str, Field(pattern=r"^[a-z][a-z0-9_]*$", description="lower-case letters, digits and _, a letter first")
+]
+
+
+class Variant(Part):
+    """A row or a column: a change of the settings that all runs of the study share."""
+
+    key: Key
+    caption: str = Field(description="the words that tables and figures show")
+    settings: dict[str, Any] = Field(default_factory=dict, description="settings laid over those of the study")
+
+
+class Row(Variant):
+    """A row of the table."""
+
+    role: Role = Field("method", description="method, baseline, reference or ablation")
+
+
+class Column(Variant):
+    """A column of the table."""
+
+    value: float | None = Field(None, description="the number that the column stands for on the axis of a figure")
+
+
+class RowAtScale(Part):
+    """What a scale changes of one row."""
+
+    skip: bool = Field(False, description="true: the row is not run at this scale")
+    columns: tuple[str, ...] | None = Field(None, description="keys of the only columns that the row is run in")
+    settings: dict[str, Any] = Field(default_factory=dict, description="settings laid over those of row and column")
+
+
+def _skip(given: Any) -> Any:
+    return {"skip": True} if given == "skip" else given
+
+
+class Scale(Part):
+    """At which size a study is run, and how often."""
+
+    about: str = Field(description="a sentence on data, clients and rounds at this scale")
+    seeds: int = Field(3, ge=1, description="the number of runs a cell, 1 or more")
+    settings: dict[str, Any] = Field(default_factory=dict, description="settings laid over those of the study")
+    columns: dict[str, Column] | None = Field(None, description="columns instead of those of the study, by key")
+    rows: dict[str, Annotated[RowAtScale, BeforeValidator(_skip)]] = Field(
+        default_factory=dict, description="changes of single rows by key, or the word skip"
+    )
+
+
+class Quantity(Part):
+    """A number of the study's table."""
+
+    row: str
+    column: str
+    metric: str
+
+
+def _side(given: Any) -> Any:
+    if isinstance(given, list) and len(given) == 3:
+        return dict(zip(("row", "column", "metric"), given, strict=True))
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        return float(given)
+    raise ValueError("expected [row, column, metric] or a number")
+
+
+Side = Annotated[Quantity | float, BeforeValidator(_side)]
+
+
+class Claim(Part):
+    """A statement of the paper as a check on means over seeds: left op right + margin."""
+
+    claim: str = Field(description="the statement in words")
+    left: Side = Field(description="[row, column, metric] by keys, or a number")
+    op: Literal[">", ">=", "<", "<="] = Field(">", description=">, >=, < or <=")
+    right: Side = Field(description="[row, column, metric] by keys, or a number")
+    margin: float = Field(0.0, description="a number that is added to the right side")
+
+
+class Study(Part):
+    """One table or figure of a paper: ours beside the paper's, and its claims as checks.
+
+    Functions are named as `module:name`, where the module lies in the folder of the study's system, or, with
+    `studies.` before it, is one that systems share.
+    """
+
+    system: str = Field(description="the folder that the file lies in")
+    name: str = Field(description="the name of the file")
+    title: str = Field(description="a line on what the study shows")
+    paper: str = Field(description="the paper, and its table or figure")
+    metrics: tuple[str, ...] = Field(description="metrics of the last evaluated round, one row of the result each")
+    percent: bool = Field(True, description="whether the result shows metrics times 100")
+    curve: str = Field("acc", description="the metric that is drawn over rounds")
+    settings: dict[str, Any] = Field(default_factory=dict, description="settings that all runs share")
+    rows: dict[str, Row] = Field(min_length=1, description="rows by key")
+    columns: dict[str, Column] = Field(min_length=1, description="columns by key")
+    scales: dict[str, Scale] = Field(min_length=1, description="scales by name, for example cpu and paper")
+    derive: tuple[str, ...] = Field((), description="functions that add rows and figures from all runs at once")
+    simulate: str | None = Field(None, description="a function that computes a cell without a federated run")
+    figures: tuple[str, ...] = Field((), description="functions that draw from the metrics of all simulated cells")
+    needs: tuple[str, ...] = Field(
+        (), description="data sets that are prepared first, whose folders functions are given"
+    )
+    options: dict[str, Any] = Field(default_factory=dict, description="what the study's own functions are told besides")
+    paper_values: dict[str, dict[str, dict[str, float]]] = Field(
+        default_factory=dict, description="the paper's numbers by keys of row and column and by metric"
+    )
+    claims: tuple[Claim, ...] = Field((), description="the paper's statements as checks")
+
+    def columns_at(self, scale: str) -> Mapping[str, Column]:
+        """The columns of the table at a scale, by key."""
+        own = self.scales[scale].columns
+        return self.columns if own is None else own
+
+    def published(self, row: str, column: str, metric: str) -> float | None:
+        """The paper's number by keys of row and column; None where it prints none."""
+        return self.paper_values.get(row, {}).get(column, {}).get(metric)
+
+
+def study_names() -> list[str]:
+    """All studies."""
+    return sorted(_files())
+
+
+def _files() -> dict[str, tuple[str, Any]]:
+    """The system and the file of each study, by name."""
+    return {
+        file.name.removesuffix(".yaml"): (folder.name, file)
+        for folder in resources.files("studies").iterdir()
+        if folder.is_dir()
+        for file in folder.iterdir()
+        if file.name.endswith(".yaml")
+    }
+
+
+def load_study(name: str) -> Study:
+    """A study by its name.
+
+    Raises:
+        StudyError: there is none of that name, or its file is wrong: the file, the key and what was expected.
+    """
+    files = _files()
+    if name not in files:
+        raise StudyError(f"no study {name!r}; there are {', '.join(sorted(files))}")
+    system, file = files[name]
+    where = f"studies/{system}/{file.name}"
+    try:
+        raw = yaml.safe_load(file.read_text())
+    except yaml.YAMLError as error:
+        raise StudyError(f"{where} is not YAML: {error}") from None
+    study = make_study(raw, system, where)
+    if study.name != name:
+        raise StudyError(f"{where}: name: given {study.name!r}; expected {name!r}, the name of the file")
+    return study
+
+
+def make_study(raw: Any, system: str, where: str) -> Study:
+    """Check what a study's file holds.
+
+    Args:
+        raw: the file's content.
+        system: the folder that it lies in.
+        where: the file, as errors name it.
+
+    Raises:
+        StudyError: a line for each wrong key: the file, the key and what was expected.
+    """
+    if not isinstance(raw, dict):
+        raise StudyError(f"{where} holds a {type(raw).__name__}; expected the keys of a study")
+    try:
+        study = Study.model_validate({**_with_keys(raw), "system": system})
+    except ValidationError as error:
+        raise StudyError("\n".join(f"{where}: {_sentence(item)}" for item in error.errors())) from None
+    if unknown := list(_unknown_references(study)):
+        raise StudyError("\n".join(f"{where}: {sentence}" for sentence in unknown))
+    return study
+
+
+def _with_keys(part: dict[str, Any]) -> dict[str, Any]:
+    """The same with the key of each row and column, which a file writes once, inside the row or column."""
+    found = dict(part)
+    for name in ("rows", "columns"):
+        if isinstance(part.get(name), dict):
+            found[name] = {k: {"key": k, **v} if isinstance(v, dict) else v for k, v in part[name].items()}
+    if isinstance(part.get("scales"), dict):
+        scales = part["scales"].items()
+        found["scales"] = {
+            name: {**scale, "columns": _with_keys({"columns": scale["columns"]})["columns"]}
+            if isinstance(scale, dict) and scale.get("columns") is not None
+            else scale
+            for name, scale in scales
+        }
+    return found
+
+
+def _sentence(item: Any) -> str:
+    """One of pydantic's errors as key, what was given and what was expected."""
+    path = ".".join(str(step) for step in item["loc"] if step != "key") or "study"
+    model, description = _describe(item["loc"])
+    if item["type"] == "extra_forbidden":
+        return f"{path}: there is no such key; expected one of {', '.join(model.model_fields)}"
+    if item["type"] == "missing":
+        return f"{path}: is missing; expected {description}"
+    return f"{path}: given {item['input']!r}; expected {description}"
+
+
+def _describe(location: tuple[int | str, ...]) -> tuple[type[BaseModel], str]:
+    """The part of a study that a place of its file belongs to, and what is expected at that place."""
+    model: type[BaseModel] = Study
+    description = "the keys of a study"
+    for step in location:
+        field = model.model_fields.get(str(step))
+        if field is not None:
+            description = field.description or description
+            model = _part_in(field.annotation) or model
+    return model, description
+
+
+def _part_in(annotation: Any) -> type[BaseModel] | None:
+    """The part of a study that a type holds: itself, or a value of a mapping or a sequence."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for inner in get_args(annotation) if (found := _part_in(inner))), None)
+
+
+def _unknown_references(study: Study) -> Iterator[str]:
+    """Sentences on keys of rows and columns that scales, claims or paper values name, and that do not exist."""
+    columns = list(dict.fromkeys(key for scale in study.scales for key in study.columns_at(scale)))
+
+    def wrong(path: str, given: str, known: Any) -> Iterator[str]:
+        if given not in known:
+            yield f"{path}: given {given!r}; expected one of {', '.join(known)}"
+
+    for name, scale in study.scales.items():
+        for row, own in scale.rows.items():
+            yield from wrong(f"scales.{name}.rows.{row}", row, study.rows)
+            for column in own.columns or ():
+                yield from wrong(f"scales.{name}.rows.{row}.columns", column, study.columns_at(name))
+    for row, values in study.paper_values.items():
+        yield from wrong(f"paper_values.{row}", row, study.rows)
+        for column in values:
+            yield from wrong(f"paper_values.{row}.{column}", column, columns)
+    for number, claim in enumerate(study.claims):
+        for name, side in (("left", claim.left), ("right", claim.right)):
+            if isinstance(side, Quantity):
+                yield from wrong(f"claims.{number}.{name}", side.row, study.rows)
+                yield from wrong(f"claims.{number}.{name}", side.column, columns)
+
+
+def function(study: Study, path: str) -> Callable[..., Any]:
+    """A function that a study names as `module:name`.
+
+    Raises:
+        StudyError: there is none.
+    """
+    module, _, name = path.partition(":")
+    if not module.startswith("studies."):
+        module = f"studies.{study.system}.{module}"
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise StudyError(f"study {study.name!r} names {module}:{name}, which cannot be imported: {error}") from error

@@ -1,0 +1,127 @@
+"""Rows of a study's result, and what the functions that derive them share."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.run_folder import RunFolder
+from review.result import run_result
+from studies.definition import Column, Role, Row, Study
+
+
+@dataclass(frozen=True)
+class Group:
+    """The finished runs of one row in one column, in the order of their seeds."""
+
+    row: Row
+    column: Column
+    runs: tuple[RunFolder, ...]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The metrics of one row in one column, by name, a dictionary for each seed."""
+
+    row: Row
+    column: Column
+    metrics: tuple[dict[str, float], ...]
+
+
+@dataclass(frozen=True)
+class StudyRow:
+    """One number of a study's result.
+
+    Attributes:
+        row, column: captions.
+        metric: name of the metric.
+        mean, std: over seeds; the deviation of a single seed is 0.
+        seeds: how many there are.
+        paper: the paper's number, where it prints one.
+        row_key, column_key: keys of row and column.
+    """
+
+    row: str
+    column: str
+    metric: str
+    mean: float
+    std: float
+    seeds: int
+    paper: float | None
+    row_key: str
+    column_key: str
+
+
+Derive = Callable[[Study, Sequence[Group], Path], list[StudyRow]]
+"""(study, runs, folder for figures) to further rows of the result."""
+Draw = Callable[[Sequence[Measured], Path], None]
+"""(metrics of all cells, folder for figures): a figure of a study that is simulated."""
+
+
+def study_row(study: Study, cell: Group | Measured, metric: str, values: Sequence[float]) -> StudyRow:
+    """Mean and deviation of a metric over seeds, beside the paper's value."""
+    return StudyRow(
+        cell.row.caption,
+        cell.column.caption,
+        metric,
+        statistics.fmean(values),
+        statistics.stdev(values) if len(values) > 1 else 0.0,
+        len(values),
+        study.published(cell.row.key, cell.column.key, metric),
+        cell.row.key,
+        cell.column.key,
+    )
+
+
+def measured_rows(study: Study, measured: Sequence[Measured]) -> list[StudyRow]:
+    """The study's metrics, row by row and column by column; seeds that lack a metric are left out."""
+    factor = 100.0 if study.percent else 1.0
+    found = []
+    for cell in measured:
+        for metric in study.metrics:
+            values = [metrics[metric] * factor for metrics in cell.metrics if metric in metrics]
+            if values:
+                found.append(study_row(study, cell, metric, values))
+    return found
+
+
+def each_run(
+    study: Study, groups: Sequence[Group], values: dict[str, Callable[[RunFolder], float | None]]
+) -> list[StudyRow]:
+    """Rows of values computed from each run, by metric; runs that have none are left out."""
+    found = []
+    for group in groups:
+        for metric, compute in values.items():
+            own = [value for run in group.runs if (value := compute(run)) is not None]
+            if own:
+                found.append(study_row(study, group, metric, own))
+    return found
+
+
+def of_role(groups: Sequence[Group], *roles: Role) -> list[Group]:
+    """The groups whose row is compared as one of these."""
+    return [group for group in groups if group.row.role in roles]
+
+
+def reference_of(groups: Sequence[Group], group: Group) -> Group | None:
+    """The group that a group is measured against: the row of role `reference` in the same column."""
+    return next((r for r in of_role(groups, "reference") if r.column.key == group.column.key), None)
+
+
+def metric_of(run: RunFolder, name: str) -> float:
+    """A metric of a run's last evaluated round."""
+    return float(run_result(run)["metrics"][name])
+
+
+def bytes_and_seconds(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
+    """Megabytes moved, in all directions, and seconds of each row."""
+    return each_run(
+        study,
+        groups,
+        {
+            "MB": lambda run: sum(run_result(run)["bytes"].values()) / 1e6,
+            "seconds": lambda run: float(run_result(run)["seconds"]),
+        },
+    )
