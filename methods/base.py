@@ -12,20 +12,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from core.errors import ShoalError
-from core.setting import setting
 from core.streams import Streams
-from data.augment import AugmentSettings
 from data.prepared import DataSpec
 from data.view import DeviceData, Samples
-from models.encoders import ENCODERS
+from methods.context import Context, LocalSettings, MethodError, ModelSettings
+
+if TYPE_CHECKING:  # needed by hooks for people alone: training does without
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 Tensors = dict[str, Tensor]
 FACT_BYTES = 8
@@ -34,10 +34,6 @@ FACT_BYTES = 8
 
 class ClientError(ShoalError):
     """A client cannot do its part of the round: it is retried, then left out."""
-
-
-class MethodError(ShoalError):
-    """A method cannot work with these settings or this data."""
 
 
 @dataclass(frozen=True)
@@ -216,76 +212,24 @@ class Assignment:
 
 
 @dataclass(frozen=True)
-class ModelSettings:
-    """Which network the clients train."""
-
-    encoder: str = setting("small-conv", "the network that turns images into features", choices=ENCODERS)
-    clusters: int = setting(0, "number of clusters; 0: as many as the data set has classes", ge=0)
-
-
-@dataclass(frozen=True)
-class LocalSettings:
-    """A client's work in one round."""
-
-    epochs: int = setting(5, "local epochs a round", ge=1)
-    batch: int = setting(128, "samples per step", ge=2)
-    optimiser: Literal["adam", "sgd"] = setting("adam", "of the local steps")
-    lr: float = setting(3e-4, "learning rate", gt=0)
-    lr_decay: float = setting(1.0, "the learning rate is multiplied by this once a round", gt=0, le=1)
-    momentum: float = setting(0.0, "momentum of sgd", ge=0, lt=1)
-    weight_decay: float = setting(0.0, "weight decay", ge=0)
-
-
-@dataclass(frozen=True)
-class Context:
-    """What every step of a method may use beside its arguments.
+class RunHistory:
+    """A run as its method draws it: loaded tables and states, so that a method reads no file.
 
     Attributes:
-        spec: the data set's kind and shape.
-        model, local, augment: the settings of the network, the local work and the views.
-        seed: of the run.
-        rounds: how many rounds the run is set to.
-        fraction: share of the clients that take part in a round.
-        device: where tensors live.
-        precision: fp32 or bf16 (autocast).
-        compile: torch.compile of networks: off, or its mode.
+        rounds: a row a round: `round`, bytes, seconds, and the metrics of `evaluate` where it was evaluated.
+        updates: a row a round and client: `round`, `client`, bytes, seconds, and the metrics of `client_update`.
+        client_names: what the clients are called, in the order of their ids; may be shorter than there are clients.
+        class_names: what the classes are called; empty where the data have no labels.
+        server: the newest state; None before the first checkpoint.
+        clients: all clients with their memories under that state, each loaded when asked for.
     """
 
-    spec: DataSpec
-    model: ModelSettings = field(default_factory=ModelSettings)
-    local: LocalSettings = field(default_factory=LocalSettings)
-    augment: AugmentSettings = field(default_factory=AugmentSettings)
-    seed: int = 0
-    rounds: int = 1
-    fraction: float = 1.0
-    device: torch.device = torch.device("cpu")  # noqa: RUF009 (a device is immutable)
-    precision: str = "fp32"
-    compile: str = "off"
-
-    @property
-    def clusters(self) -> int:
-        """The number of clusters to find.
-
-        Raises:
-            MethodError: neither the settings nor the labels say how many.
-        """
-        if self.known_clusters is None:
-            raise MethodError(
-                f"data set {self.spec.name!r} has no labels to count clusters by: set "
-                "model.clusters to the number of clusters to find"
-            )
-        return self.known_clusters
-
-    @property
-    def known_clusters(self) -> int | None:
-        """The number of clusters, where the settings or the labels say it: for methods that can do without."""
-        return self.model.clusters or self.spec.classes or None
-
-    def autocast(self) -> AbstractContextManager[Any]:
-        """The precision setting as a context for forward passes."""
-        if self.precision == "bf16":
-            return torch.autocast(self.device.type, dtype=torch.bfloat16)
-        return nullcontext()
+    rounds: DataFrame
+    updates: DataFrame
+    client_names: tuple[str, ...]
+    class_names: tuple[str, ...]
+    server: Server | None
+    clients: Clients
 
 
 class Method(ABC):
@@ -297,6 +241,8 @@ class Method(ABC):
         pooled: all data is given to one client (centralised references).
         local_defaults, model_defaults: what `local` and `model` are where the settings do not say.
         kinds: the kinds of data it works on.
+        exchange_metric: the metric of `client_update` that is above 0 where a client trained nothing and only chose
+            samples for its peers, so that simulated delays count its seconds and bytes as such; empty: it never does.
         needs_validation: every client must hold out validation samples.
     """
 
@@ -306,6 +252,7 @@ class Method(ABC):
     local_defaults: ClassVar[LocalSettings] = LocalSettings()
     model_defaults: ClassVar[ModelSettings] = ModelSettings()
     kinds: ClassVar[tuple[str, ...]] = ("image",)
+    exchange_metric: ClassVar[str] = ""
     needs_validation: ClassVar[bool] = False
 
     def __init__(self, settings: Any, context: Context) -> None:
@@ -395,3 +342,11 @@ class Method(ABC):
                 clusters there are, or the method learns from labels.
         """
         return None
+
+    def figures(self, history: RunHistory) -> dict[str, Figure]:
+        """Figures that only runs of this method have, by file name without suffix; none here."""
+        return {}
+
+    def tables(self, history: RunHistory) -> dict[str, DataFrame]:
+        """Tables that only runs of this method have, by file name without suffix; none here."""
+        return {}

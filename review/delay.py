@@ -1,7 +1,8 @@
 """How long a run would have taken on given links: simulated delay from the bytes that the engine counted.
 
 A round lasts as long as its slowest device: broadcast down, messages up, messages to its neighbours one after another,
-and the measured time of choosing what to send them. The same model serves every method's runs.
+and the measured time of choosing what to send them. The same model serves every method's runs; which rounds of a client
+are such an exchange, the method says by its `exchange_metric`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import pandas as pd
 
 from core.errors import ShoalError
 from engine.run_folder import RunFolder
+from methods.registry import METHODS
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,8 @@ class LinkRates:
         between: rates of single device-to-device links by (i, j), i < j, instead of `d2d`.
         parameter_bits: of one number of a message; the engine counts 32.
         pixel_bits: of one value of a raw sample; the engine counts 8 for images.
-        selecting: multiplies the measured seconds in which devices only choose samples for others; 0 leaves them out.
+        exchanging: multiplies the measured seconds of rounds in which a device trains nothing and only chooses samples
+            for others; 0 leaves them out.
         computing: multiplies the measured seconds of all other work; by default left out.
     """
 
@@ -34,7 +37,7 @@ class LinkRates:
     between: Mapping[tuple[int, int], float] = field(default_factory=dict)
     parameter_bits: int = 32
     pixel_bits: int = 8
-    selecting: float = 1.0
+    exchanging: float = 1.0
     computing: float = 0.0
 
     def __post_init__(self) -> None:
@@ -49,8 +52,8 @@ class LinkRates:
         for link, rate in self.between.items():
             if not rate > 0 or link[0] >= link[1]:
                 raise ShoalError(f"link {link} at {rate} bit/s: expected (i, j) with i < j and a rate above 0")
-        if min(self.computing, self.selecting) < 0 or min(self.parameter_bits, self.pixel_bits) < 1:
-            raise ShoalError("computing and selecting must not be negative, nor anything have less than one bit")
+        if min(self.computing, self.exchanging) < 0 or min(self.parameter_bits, self.pixel_bits) < 1:
+            raise ShoalError("computing and exchanging must not be negative, nor anything have less than one bit")
 
 
 def delays(run: RunFolder, links: LinkRates | None = None) -> pd.DataFrame:
@@ -58,7 +61,7 @@ def delays(run: RunFolder, links: LinkRates | None = None) -> pd.DataFrame:
 
     Args:
         run: with at least one round.
-        links: rates; by default 1 Mbit/s everywhere, with the time of selection and without that of training.
+        links: rates; by default 1 Mbit/s everywhere, with the time of exchanges and without that of training.
 
     Returns:
         Columns round, seconds (of the round), delay (from the start).
@@ -66,11 +69,12 @@ def delays(run: RunFolder, links: LinkRates | None = None) -> pd.DataFrame:
     links = links or LinkRates()
     clients = run.table("clients")
     factor = links.parameter_bits / 32
-    selecting = clients["selecting"].fillna(0) > 0 if "selecting" in clients else pd.Series(False, clients.index)
-    working = clients["seconds"].where(selecting, 0) * links.selecting
-    working += clients["seconds"].where(~selecting, 0) * links.computing
-    # What devices that only select send each other are raw samples; anything else is parameters.
-    scale = selecting.map({True: links.pixel_bits / 8, False: factor})
+    exchange = METHODS[run.settings().method.name].exchange_metric
+    exchanging = clients[exchange].fillna(0) > 0 if exchange in clients else pd.Series(False, clients.index)
+    working = clients["seconds"].where(exchanging, 0) * links.exchanging
+    working += clients["seconds"].where(~exchanging, 0) * links.computing
+    # What devices that only exchange send each other are raw samples; anything else is parameters.
+    scale = exchanging.map({True: links.pixel_bits / 8, False: factor})
     seconds = (
         8 * factor * (clients["bytes_down"] / links.down + clients["bytes_up"] / links.up)
         + scale * sending(run, clients, links)

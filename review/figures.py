@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 
 import pandas as pd
@@ -12,16 +11,15 @@ from matplotlib.ticker import MaxNLocator
 
 from engine.client_names import client_names, named
 from engine.run_folder import RunFolder
+from review.method_views import draw_method_views
 
 SCORES = ("acc", "nmi", "ari")
 LEGEND = 20
 """Lines of a figure that are named, at most."""
-OF_METHOD = {"cfl": ("review.cfl_figures", "draw_cfl"), "uifca": ("review.uifca_figures", "draw_uifca")}
-"""Figures that only runs of one method have: module and function, imported for such runs alone."""
 
 
 def draw_figures(run: RunFolder) -> list[Path]:
-    """Scores over rounds, losses of clients over rounds, bytes over rounds: PNG files in the run's figures folder."""
+    """Scores, losses of clients and bytes over rounds, and what the method adds: files in the run's figures folder."""
     rounds, clients = run.table("rounds"), run.table("clients")
     drawn = []
     shown = [name for name in SCORES if name in rounds]
@@ -55,10 +53,7 @@ def draw_figures(run: RunFolder) -> list[Path]:
         axes.legend()
         axes.grid(alpha=0.3)
         drawn.append(save(figure, run.figures / "bytes.png"))
-    if special := OF_METHOD.get(run.settings().method.name):
-        module, function = special
-        drawn += getattr(import_module(module), function)(run)
-    return drawn
+    return drawn + draw_method_views(run)
 
 
 def compare_curves(tables: Mapping[str, pd.DataFrame], metric: str, path: Path) -> Path:

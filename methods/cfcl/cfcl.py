@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ from methods.base import (
     MethodError,
     ModelSettings,
     Prediction,
+    RunHistory,
     Server,
     Tensors,
     Update,
@@ -48,6 +49,9 @@ from methods.training.local import as_input, build_optimiser, run_steps, seeded,
 from methods.training.optimiser_state import optimiser_tensors, restore_optimiser
 from methods.training.vectors import Vectors, mean_vector
 from models.encoders import build_encoder
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 PROBED = 5000
 """Between the ends the probe learns from, and is judged on, at most so many samples."""
@@ -100,6 +104,7 @@ class CFCL(Method):
     """CF-CL as a method. Server facts: `step`, `next` (push, pull, train), graph; tensors: the last average."""
 
     name = "cfcl"
+    exchange_metric = "selecting"
     Settings = CFCLSettings
     settings: CFCLSettings
     local_defaults = LocalSettings(epochs=1, batch=64, optimiser="adam", lr=1e-3)
@@ -223,7 +228,7 @@ class CFCL(Method):
             sent = self.share(client, memory, "reserve", reserve(x, s.reserve, rng, s.reserve_kind), rng)
             if len(sent.samples["reserve"]):
                 peers[near] = sent
-        return Update(Message(facts={"n": len(client.train)}), peers, memory, {"selecting": 1.0})
+        return Update(Message(facts={"n": len(client.train)}), peers, memory, {self.exchange_metric: 1.0})
 
     def pull(self, message: Message, client: Client, memory: Tensors) -> Update:
         """What each neighbour is sent (eq. 7 to 12)."""
@@ -251,7 +256,7 @@ class CFCL(Method):
             sent = self.share(client, memory, "pulled", positions[chosen], rng)
             if len(sent.samples["pulled"]):
                 peers[near] = sent
-        return Update(Message(facts={"n": len(client.train)}), peers, memory, {"selecting": 1.0})
+        return Update(Message(facts={"n": len(client.train)}), peers, memory, {self.exchange_metric: 1.0})
 
     def embeddings(
         self, client: Client, memory: Tensors, candidates: Samples, held: dict[int, Samples]
@@ -386,3 +391,9 @@ class CFCL(Method):
         if averaged and server.facts["step"] and data.test_y is not None and len(data.test_x):
             metrics["probe"] = quick_probe(embed, evaluation, PROBED)
         return metrics
+
+    def tables(self, history: RunHistory) -> dict[str, DataFrame]:
+        """`exchange`: who was sent whose samples."""
+        from methods.cfcl.exchange import exchange_table  # here: training does without pandas
+
+        return {"exchange": exchange_table(history.clients)}

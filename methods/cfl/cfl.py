@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from methods.base import (
     Federation,
     Message,
     MethodError,
+    RunHistory,
     Server,
     Update,
 )
@@ -37,6 +38,9 @@ from methods.cfl.tree import Tree, branch_similarities, nearest_child
 from methods.scores.clustering import ari
 from methods.training.steps import Steps
 from methods.training.vectors import Vectors, mean_vector
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -362,3 +366,10 @@ class CFL(Supervised):
             mixed = [leaf for leaf in tree.leaves() if 0 < sum(c in honest for c in leaf.clients) < len(leaf.clients)]
             metrics["adversaries_apart"] = float(not mixed)
         return metrics
+
+    def figures(self, history: RunHistory) -> dict[str, Figure]:
+        """The tree, the similarity matrix of each split, and clusters and norms over rounds."""
+        from methods.cfl.figures import figures  # here: training does without matplotlib
+
+        s = self.settings
+        return figures(history, (s.eps1, s.eps2) if s.criterion == "absolute" else None)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ from methods.base import (
     Federation,
     Message,
     MethodError,
+    RunHistory,
     Server,
     Tensors,
     Update,
@@ -37,6 +38,9 @@ from methods.training.averaging import WeightedMean
 from methods.uifca.flow_method import FlowMethod, FlowSettings, fold
 from methods.uifca.kfed import gather_centres, local_centres
 from models.normalising_flows import bits_per_dimension
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -326,6 +330,26 @@ class UIFCA(FlowMethod):
             raise MethodError("UIFCA has assigned no point before its first cluster round")
         held = (torch.cat([client.train.index for client in clients]), self.held(server, clients).cluster)
         return assign_samples(self.predictor(server), evaluation, None, held=held)
+
+    def figures(self, history: RunHistory) -> dict[str, Figure]:
+        """Purity and losses over rounds; clusters against classes and images drawn from each flow of the last state."""
+        from methods.uifca.figures import (  # training needs no matplotlib
+            confusion_figure,
+            rounds_figure,
+            samples_figure,
+        )
+
+        drawn = {"purity": rounds_figure(history.rounds)} if "purity" in history.rounds else {}
+        server = history.server
+        if server is None or not server.round or server.facts["phase"] == "centres":
+            return drawn
+        held = self.held(server, history.clients)
+        if held.truth is not None:
+            truth, cluster = held.truth.numpy(), held.cluster.numpy()
+            drawn["confusion"] = confusion_figure(truth, cluster, self.context.clusters, history.class_names)
+        if self.context.spec.kind == "image":
+            drawn["samples"] = samples_figure(self.flow(), server.tensors["flows"], self.context.seed)
+        return drawn
 
     def held(self, server: Server, clients: Clients) -> Held:
         """What all clients' points would be given to by the flows of now, clients one after another."""

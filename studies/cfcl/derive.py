@@ -15,8 +15,9 @@ from core.streams import SERVER, Streams
 from engine.checkpoint import newest_valid
 from engine.opened_run import OpenedClients, OpenedRun
 from engine.run_folder import RunFolder
-from methods.cfcl.memory import NOBODY, at_hand, read_inbox
+from methods.cfcl.memory import NOBODY, at_hand
 from review.delay import delays
+from review.method_views import method_tables
 from review.result import run_result
 from studies.definition import Study
 from studies.rows import Group, StudyRow, each_run, metric_of, of_role, study_row
@@ -27,16 +28,7 @@ SHOWN = 1500
 
 def exchange_table(run: RunFolder) -> pd.DataFrame:
     """Who got whose samples: columns sample, from, to, round; of all pulls up to the newest checkpoint."""
-    checkpoint = newest_valid(run)
-    rows = []
-    if checkpoint is not None:
-        clients = OpenedClients(OpenedRun(run), checkpoint.server.round, checkpoint.memory_index)
-        for client in clients:
-            memory = dict(client.memory)
-            read_inbox(client, memory)
-            for sample, sender, round in memory.get("received", torch.zeros(0, 3)).tolist():
-                rows.append((int(sample), int(sender), client.id, int(round)))
-    return pd.DataFrame(rows, columns=["sample", "from", "to", "round"])
+    return method_tables(run)["exchange"]
 
 
 def convergence(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:

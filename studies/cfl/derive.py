@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from engine.run_folder import RunFolder
-from review.cfl_figures import draw_clusters
+from methods.cfl.figures import clusters_figure
 from review.figures import save
 from studies.definition import Study
 from studies.rows import Group, StudyRow, each_run, metric_of, of_role, reference_of, study_row
@@ -140,4 +140,5 @@ def perplexities(study: Study, groups: Sequence[Group], folder: Path) -> list[St
 def clusters_over_rounds(groups: Sequence[Group], metric: str, folder: Path) -> None:
     """A metric of every cluster over rounds, of each group's first run, with marks where clusters were split."""
     for group in groups:
-        draw_clusters(group.runs[0], metric, folder / f"clusters-{group.row.key}-{group.column.key}.png")
+        figure = clusters_figure(group.runs[0].table("rounds"), metric)
+        save(figure, folder / f"clusters-{group.row.key}-{group.column.key}.png")

@@ -2,12 +2,18 @@ import pandas as pd
 import pytest
 
 from core.errors import ShoalError
+from engine.settings import make_settings
 from review.delay import LinkRates, delays
 
 
 class Run:
-    def __init__(self, **columns):
-        self.columns = columns
+    """A run of a method that says which of a client's rounds are exchanges."""
+
+    def __init__(self, method="cfcl", **columns):
+        self.method, self.columns = method, columns
+
+    def settings(self):
+        return make_settings({"method": self.method})
 
     def table(self, name):
         if name == "links":
@@ -42,8 +48,10 @@ def test_computing_and_narrow_parameters():
 def test_choosing_samples_takes_its_time():
     run = Run(selecting=[None, 1.0, None])
     assert delays(run)["seconds"][0] == pytest.approx(0.00627 + 0.1, abs=1e-4)
-    assert delays(run, LinkRates(selecting=0))["seconds"][0] == pytest.approx(0.008)
-    assert delays(run, LinkRates(selecting=0, pixel_bits=16))["seconds"][0] == pytest.approx(0.012544)
+    assert delays(run, LinkRates(exchanging=0))["seconds"][0] == pytest.approx(0.008)
+    other = Run("fedcc", selecting=[None, 1.0, None])
+    assert delays(other)["seconds"][0] == pytest.approx(0.008), "a metric of that name is no exchange elsewhere"
+    assert delays(run, LinkRates(exchanging=0, pixel_bits=16))["seconds"][0] == pytest.approx(0.012544)
 
 
 def test_single_links_have_their_own_rates():

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from data.prepared import Manifest, write_prepared
+from methods.uifca.figures import confusion_figure
 from review.figures import draw_figures
-from review.uifca_figures import draw_confusion
 from studies.definition import Column, Row
 from studies.rows import Measured
 from studies.uifca.masks import correct, masks
@@ -116,6 +116,9 @@ def test_a_run_of_images_draws_confusion_and_samples(home, small):
     assert all((run.figures / name).stat().st_size > 3000 for name in ("confusion.png", "samples.png"))
 
 
-def test_confusion_keeps_empty_clusters(tmp_path):
-    path = draw_confusion(np.array([0, 0, 1]), np.array([2, 2, 0]), 4, ("a", "b"), tmp_path / "confusion.png")
-    assert path.exists()
+def test_confusion_keeps_empty_clusters():
+    figure = confusion_figure(np.array([0, 0, 1]), np.array([2, 2, 0]), 4, ("a", "b"))
+    (axes,) = figure.axes
+    counts = [int(text.get_text()) for text in axes.texts]
+    assert counts == [0, 0, 2, 0, 1, 0, 0, 0], "a row a class, a column a cluster"
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]

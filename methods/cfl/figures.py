@@ -4,44 +4,44 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from pandas import DataFrame
 
-from engine.checkpoint import newest_valid
-from engine.client_names import client_names, named
-from engine.run_folder import RunFolder
+from methods.base import RunHistory
 from methods.cfl.tree import Node, Tree
 
 NAMED = 8
 """Clients of a leaf that are named, at most."""
 
 
-def draw_cfl(run: RunFolder) -> list[Path]:
-    """All figures of a CFL run, into its figures folder."""
-    checkpoint = newest_valid(run)
-    if checkpoint is None or not checkpoint.server.round:
-        return []
-    server = checkpoint.server
-    tree, truth = Tree.of(server.facts), server.facts["truth"]
-    names = client_names(run)
-    metric = "perplexity" if "perplexity" in run.table("rounds") else "acc"
-    drawn = [
-        draw_tree(tree, truth, run.figures / "tree.png", names),
-        draw_clusters(run, metric, run.figures / "clusters.png"),
-        draw_norms(run, run.figures / "norms.png"),
-    ]
+def figures(history: RunHistory, eps: tuple[float, float] | None) -> dict[str, Figure]:
+    """All figures of a CFL run by name.
+
+    Args:
+        history: of the run.
+        eps: eps1 and eps2, where clusters are split by these.
+    """
+    server = history.server
+    if server is None or not server.round:
+        return {}
+    tree, truth, names = Tree.of(server.facts), server.facts["truth"], history.client_names
+    metric = "perplexity" if "perplexity" in history.rounds else "acc"
+    drawn = {
+        "tree": tree_figure(tree, truth, names),
+        "clusters": clusters_figure(history.rounds, metric),
+        "norms": norms_figure(history.rounds, eps),
+    }
     for node in tree.nodes:
         if node.children:
             alpha = server.tensors[f"similarity/{node.id}"].cpu().numpy()
-            path = run.figures / f"similarity-{node.id}.png"
-            drawn.append(draw_similarity(tree, node, alpha, truth, path, names))
+            drawn[f"similarity-{node.id}"] = similarity_figure(tree, node, alpha, truth, names)
     return drawn
 
 
-def draw_tree(tree: Tree, truth: list[int], path: Path, names: Sequence[str] = ()) -> Path:
+def tree_figure(tree: Tree, truth: list[int], names: Sequence[str] = ()) -> Figure:
     """The tree of clusters: rounds of splits, the clients of its leaves, and the planted groups inside each."""
     places: dict[int, tuple[float, float]] = {}
 
@@ -70,7 +70,7 @@ def draw_tree(tree: Tree, truth: list[int], path: Path, names: Sequence[str] = (
             counts = np.bincount([truth[c] for c in node.clients])
             text += "\ngroups " + ", ".join(f"{g} ({n})" for g, n in enumerate(counts) if n)
         if node.clients and not node.children and names:
-            listed = [named(names, client) for client in node.clients[:NAMED]]
+            listed = [_named(names, client) for client in node.clients[:NAMED]]
             rest = len(node.clients) - len(listed)
             listed += [f"and {rest} more"] * bool(rest)
             text += "\n" + textwrap.fill(", ".join(listed), 26)
@@ -80,13 +80,11 @@ def draw_tree(tree: Tree, truth: list[int], path: Path, names: Sequence[str] = (
         axes.text(x, y, text, ha="center", va="center", fontsize="small", bbox=box, zorder=2)
     axes.set(xlim=(-0.2, width + 0.2), ylim=(-depth - 0.5, 0.5))
     axes.axis("off")
-    return _save(figure, path)
+    return figure
 
 
-def draw_similarity(
-    tree: Tree, node: Node, alpha: np.ndarray, truth: list[int], path: Path, names: Sequence[str] = ()
-) -> Path:
-    """The similarity matrix on which a cluster was split, ordered by the two groups, planted groups named."""
+def similarity_figure(tree: Tree, node: Node, alpha: np.ndarray, truth: list[int], names: Sequence[str] = ()) -> Figure:
+    """The similarity matrix (n, n) on which a cluster was split, ordered by the two groups, planted groups named."""
     founders = [client for child in node.children for client in tree.nodes[child].founders]
     inside = sorted(founders)
     # Rows of the stored matrix are in order of client id.
@@ -96,7 +94,7 @@ def draw_similarity(
     figure = Figure(figsize=(5, 4.2), layout="constrained")
     axes = figure.subplots()
     image = axes.imshow(alpha[np.ix_(order, order)], vmin=-1, vmax=1, cmap="RdBu_r")
-    ticks = [named(names, inside[i]) + (f" ({truth[inside[i]]})" if truth else "") for i in order]
+    ticks = [_named(names, inside[i]) + (f" ({truth[inside[i]]})" if truth else "") for i in order]
     if len(ticks) <= 50:
         axes.set_xticks(range(len(ticks)), ticks, rotation=90, fontsize="x-small")
         axes.set_yticks(range(len(ticks)), ticks, fontsize="x-small")
@@ -108,55 +106,51 @@ def draw_similarity(
         fontsize="small",
     )
     figure.colorbar(image, ax=axes, label="cosine of updates")
-    return _save(figure, path)
+    return figure
+
+
+def _named(names: Sequence[str], client: int) -> str:
+    """The name of a client; its number where the list does not reach that far."""
+    return names[client] if client < len(names) else str(client)
 
 
 def _side(tree: Tree, node: Node, client: int) -> int:
     return int(client in tree.nodes[node.children[1]].founders)
 
 
-def draw_clusters(run: RunFolder, metric: str, path: Path) -> Path:
+def clusters_figure(rounds: DataFrame, metric: str) -> Figure:
     """A metric of every cluster of one run over rounds, with marks where clusters were split."""
-    table = run.table("rounds")
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
-    for name in [str(c) for c in table if str(c).startswith(f"{metric}/")]:
-        points = table[["round", name]].dropna()
+    for name in [str(c) for c in rounds if str(c).startswith(f"{metric}/")]:
+        points = rounds[["round", name]].dropna()
         axes.plot(points["round"], points[name], marker=".", label=f"cluster {name.split('/')[1]}")
-    counts = table[["round", "clusters"]].dropna()
+    counts = rounds[["round", "clusters"]].dropna()
     for round in counts["round"][counts["clusters"].diff() > 0]:
         axes.axvline(round, color="grey", linestyle=":", linewidth=1)
     axes.set(xlabel="communication round", ylabel=f"{metric}, over the cluster's clients")
-    return _finish(figure, path)
+    return _finish(figure)
 
 
-def draw_norms(run: RunFolder, path: Path) -> Path:
-    """Norms of each cluster's mean update and largest client update over rounds; eps1 and eps2 where they count."""
-    table = run.table("rounds")
+def norms_figure(rounds: DataFrame, eps: tuple[float, float] | None) -> Figure:
+    """Norms of each cluster's mean update and largest client update over rounds; eps1 and eps2 where given."""
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
-    for name in [str(c) for c in table if str(c).startswith("mean_norm/")]:
+    for name in [str(c) for c in rounds if str(c).startswith("mean_norm/")]:
         cluster = name.split("/")[1]
-        points = table[["round", name, f"max_norm/{cluster}"]].dropna()
+        points = rounds[["round", name, f"max_norm/{cluster}"]].dropna()
         (line,) = axes.plot(points["round"], points[f"max_norm/{cluster}"], label=f"cluster {cluster}, largest client")
         axes.plot(points["round"], points[name], "--", color=line.get_color(), label=f"cluster {cluster}, mean")
-    method = run.settings().method
-    if method.criterion == "absolute":
-        axes.axhline(method.eps1, color="black", linestyle="--", linewidth=0.8, label="eps1")
-        axes.axhline(method.eps2, color="black", linewidth=0.8, label="eps2")
+    if eps is not None:
+        axes.axhline(eps[0], color="black", linestyle="--", linewidth=0.8, label="eps1")
+        axes.axhline(eps[1], color="black", linewidth=0.8, label="eps2")
     axes.set(xlabel="communication round", ylabel="norm of the update", yscale="log")
-    return _finish(figure, path)
+    return _finish(figure)
 
 
-def _finish(figure: Figure, path: Path) -> Path:
+def _finish(figure: Figure) -> Figure:
     (axes,) = figure.axes
     axes.legend(fontsize="x-small", ncols=2)
     axes.grid(alpha=0.3)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    return _save(figure, path)
-
-
-def _save(figure: Figure, path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    return path
+    return figure

@@ -1,0 +1,67 @@
+"""What only runs of one method have: the figures and tables that the method itself makes of a finished run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pandas import DataFrame
+
+from core.errors import ShoalError
+from engine.checkpoint import MemoryIndex, newest_valid
+from engine.client_names import client_names
+from engine.opened_run import OpenedClients, OpenedRun
+from engine.run_folder import RunFolder
+from methods.base import Method, RunHistory
+from methods.registry import METHODS
+
+
+def method_and_history(run: RunFolder) -> tuple[Method, RunHistory]:
+    """A run's method, and the run as its method draws it.
+
+    Raises:
+        ShoalError: the run's data or partition are not on this machine, or are others now.
+    """
+    opened, checkpoint = OpenedRun(run), newest_valid(run)
+    round, memory = (checkpoint.server.round, checkpoint.memory_index) if checkpoint is not None else (0, MemoryIndex())
+    history = RunHistory(
+        run.table("rounds"),
+        run.table("clients"),
+        tuple(client_names(run)),
+        tuple(opened.prepared.manifest.class_names),
+        checkpoint.server if checkpoint is not None else None,
+        OpenedClients(opened, round, memory),
+    )
+    return opened.method, history
+
+
+def method_tables(run: RunFolder) -> dict[str, DataFrame]:
+    """The tables that the run's method makes of it, by name.
+
+    Raises:
+        ShoalError: as `method_and_history`.
+    """
+    method, history = method_and_history(run)
+    return method.tables(history)
+
+
+def draw_method_views(run: RunFolder) -> list[Path]:
+    """Write the method's own figures (PNG) and tables (CSV) into the run's figures folder.
+
+    A run whose data or partition are not on this machine any more keeps those that were drawn where they were.
+    """
+    kind = METHODS[run.settings().method.name]
+    if kind.figures is Method.figures and kind.tables is Method.tables:
+        return []  # nothing to open the run for
+    try:
+        method, history = method_and_history(run)
+    except ShoalError:
+        return []
+    run.figures.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, figure in method.figures(history).items():
+        written.append(run.figures / f"{name}.png")
+        figure.savefig(written[-1], dpi=120)
+    for name, table in method.tables(history).items():
+        written.append(run.figures / f"{name}.csv")
+        table.to_csv(written[-1], index=False)
+    return written
