@@ -21,7 +21,7 @@ import torch
 from data.prepare import store_folder
 from data.prepared import Manifest, write_prepared
 from engine import places
-from engine.worker_processes import Slots
+from engine.worker_processes import WorkerProcesses
 from tests.conftest import SMALL
 from tests.runs import straight
 
@@ -128,7 +128,7 @@ def write_colour_set() -> None:
     write_prepared(store_folder(places.store(), "colour"), manifest, arrays)
 
 
-def found(name: str, slots: Slots | None = None) -> dict[str, Any]:
+def found(name: str, slots: WorkerProcesses | None = None) -> dict[str, Any]:
     """What a case comes to: the digest of the weights, and the metrics of all rounds by column."""
     run = straight(case_settings(name), slots.call if slots else None, slots=slots.count if slots else 1)
     rounds = run.table("rounds")
@@ -153,13 +153,13 @@ def arithmetic() -> str:
 
 
 @pytest.fixture(scope="module")
-def two_slots() -> Iterator[Slots]:
-    with Slots(2) as slots:
+def two_slots() -> Iterator[WorkerProcesses]:
+    with WorkerProcesses(2) as slots:
         yield slots
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_numbers_are_those_recorded(home: Path, two_slots: Slots, name: str) -> None:
+def test_the_numbers_are_those_recorded(home: Path, two_slots: WorkerProcesses, name: str) -> None:
     recorded = json.loads(RECORDING.read_text())
     write_colour_set()
     one, two = found(name), found(name, two_slots)
