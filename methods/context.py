@@ -1,4 +1,4 @@
-"""What every step of a method may use beside its arguments: the settings of a run that are not the method's own."""
+"""What every step of a method may use beside its arguments: settings of network, local work and views, seed, device."""
 
 from __future__ import annotations
 
