@@ -244,6 +244,18 @@ class Method(ABC):
         exchange_metric: the metric of `client_update` that is above 0 where a client trained nothing and only chose
             samples for its peers, so that simulated delays count its seconds and bytes as such; empty: it never does.
         needs_validation: every client must hold out validation samples.
+
+    What a method can do, said by the method and read by the tests that hold for every method:
+        trains: a client's work is gradient steps, and its metrics have their mean `loss`.
+        loss_falls: the loss is the same function in every round, so that training lowers it. Not so where its
+            parts are weighed anew from round to round, or where networks play against each other.
+        learns_from_labels: the labels of the training samples are what is learnt.
+        finds_clusters: every evaluation judges the cluster of each sample: `clusters_used`, and with labels `acc`,
+            `nmi`, `ari` and `purity`.
+        judges_features: the last evaluation judges what the model makes of samples: `effective_rank`, `uniformity`,
+            and with labels `knn` and `probe`; of a method that trains also `alignment`.
+        averages: the next state is the mean of the clients' tensors, weighted by the fact `n` of their messages.
+    A method whose server holds one model overrides `predictor`.
     """
 
     name: ClassVar[str]
@@ -254,6 +266,12 @@ class Method(ABC):
     kinds: ClassVar[tuple[str, ...]] = ("image",)
     exchange_metric: ClassVar[str] = ""
     needs_validation: ClassVar[bool] = False
+    trains: ClassVar[bool] = True
+    loss_falls: ClassVar[bool] = True
+    learns_from_labels: ClassVar[bool] = False
+    finds_clusters: ClassVar[bool] = True
+    judges_features: ClassVar[bool] = False
+    averages: ClassVar[bool] = False
 
     def __init__(self, settings: Any, context: Context) -> None:
         if context.spec.kind not in self.kinds:

