@@ -57,12 +57,14 @@ def show_result(result: dict[str, Any]) -> None:
 
 def results_table(results: list[dict[str, Any]], *, brief: bool = False) -> Table:
     """Runs side by side: method, scores, bytes, seconds; unless `brief` also the run, its data and state."""
+    from methods.scores.metrics import shown_in
+
     table = Table(*(() if brief else ("run", "data", "state")), "method", "rounds")
-    known: tuple[str, ...] = ("acc", "purity", "perplexity", "nmi", "ari", "knn", "probe")
     numbers = [{**r["metrics"], **r.get("quality", {})} for r in results]
-    if not any("acc" in found for found in numbers):  # without labels, what needs none; beside them there is no room
-        known = (*known, "silhouette", "stability")
-    metrics = [m for m in known if any(m in found for found in numbers)]
+    known = [metric for metric in shown_in("comparison") if any(metric.name in found for found in numbers)]
+    # Where no run has labels, what needs none; beside the others there is no room.
+    judged = any(metric.labels for metric in known)
+    metrics = [metric.name for metric in known if metric.labels or not judged]
     delayed = any("delay" in r for r in results)
     for name in (*metrics, "MB up", "MB down", "MB d2d", "seconds", *(["delay, s"] if delayed else [])):
         table.add_column(name, justify="right")

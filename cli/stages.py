@@ -26,7 +26,7 @@ Params = Annotated[Path, typer.Option(help="the settings file")]
 PARTITION = Path("data/store/partitions/pipeline")
 RESULTS = Path("results")
 FEDERATION = RESULTS / "federation"
-CURVES = ("acc", "nmi", "ari", "purity", "balance", "bytes_up", "bytes_down", "bytes_d2d")
+BYTES = ("bytes_up", "bytes_down", "bytes_d2d")
 
 
 @app.callback()
@@ -109,6 +109,7 @@ def federate(params: Params = Path("params.yaml")) -> None:
 def evaluate() -> None:
     """Judge the final state again; write metrics.json and the curves."""
     from engine.evaluate import evaluate_state
+    from methods.scores.metrics import shown_in
     from review.clusters import quality
 
     with kept_run() as run:
@@ -116,7 +117,8 @@ def evaluate() -> None:
         (RESULTS / "metrics.json").write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
         rounds = run.table("rounds")
     # A score that the method or a set without labels does not have is an empty column: plots ask for columns by name.
-    rounds.reindex(columns=["round", *CURVES]).to_csv(RESULTS / "curves.csv", index=False)
+    curves = [metric.name for metric in shown_in("curves")]
+    rounds.reindex(columns=["round", *curves, *BYTES]).to_csv(RESULTS / "curves.csv", index=False)
 
 
 @app.command()

@@ -6,11 +6,24 @@ command line and Prefect's form build their schema from the same fields.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 BOUNDS = ("gt", "ge", "lt", "le")
+
+
+@dataclass(frozen=True)
+class FileFormat:
+    """A text file that a setting can be given as.
+
+    Attributes:
+        name: what such a file is called, in words.
+        parse: the setting's value from the file's text; raises a `ShoalError` that names what is wrong in it.
+    """
+
+    name: str
+    parse: Callable[[str], Any]
 
 
 def setting(
@@ -22,15 +35,17 @@ def setting(
     lt: float | None = None,
     le: float | None = None,
     choices: Iterable[str] = (),
+    file: FileFormat | None = None,
 ) -> Any:
     """A dataclass field with a one-line meaning and what it may be: numeric bounds, or a choice of names.
 
-    `choices` is for names that a registry knows; where the names are few and fixed, a `Literal` type says as much.
+    `choices` is for names that a registry knows; where the names are few and fixed, a `Literal` type says as much. With
+    `file` the name of a file stands for its content: whoever reads settings opens it, the dataclass holds the content.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
     ... class Example:
-    ...     beta: float = setting(0.5, "concentration of the Dirichlet draw", gt=0)
+    ...     beta: float = setting(0.5, "concentration parameter of the Dirichlet distribution", gt=0)
     >>> Example().beta
     0.5
     """
@@ -38,6 +53,8 @@ def setting(
     metadata = {"doc": doc, **{name: bound for name, bound in bounds.items() if bound is not None}}
     if choices:
         metadata["choices"] = tuple(choices)
+    if file is not None:
+        metadata["file"] = file
     if isinstance(default, list | dict):
         return field(default_factory=lambda: type(default)(default), metadata=metadata)
     return field(default=default, metadata=metadata)

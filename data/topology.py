@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from core.errors import DataError
+from core.setting import FileFormat
 
 Edges = tuple[tuple[int, int], ...]
 _REDRAWS = 1000
@@ -97,6 +98,10 @@ def read_edges(text: str) -> Edges:
             raise DataError(f"line {number} of the edge list is {line!r}: expected two device numbers")
         edges.append((int(words[0]), int(words[1])))
     return tuple(edges)
+
+
+EDGE_LIST = FileFormat("edge list", read_edges)
+"""How a setting can be given as a file of links."""
 
 
 def neighbours(nodes: int, edges: Iterable[Sequence[int]]) -> list[list[int]]:

@@ -17,10 +17,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator, model_validator
 
 from core.errors import ShoalError
-from core.setting import BOUNDS
+from core.setting import BOUNDS, FileFormat
 from data.augment import AugmentSettings
 from data.partition.schemes import SCHEMES, Auto, settle
-from data.topology import read_edges
 from engine.wrong_settings import Tagged, explain
 from methods.base import LocalSettings, ModelSettings
 from methods.registry import METHODS
@@ -70,6 +69,9 @@ METHOD_SECTIONS = {name: section(method.Settings, ("name", name)) for name, meth
 PARTITIONS: dict[str, type] = {Auto.kind: Auto, **SCHEMES}
 PARTITION_SECTIONS = {kind: section(scheme, ("kind", kind)) for kind, scheme in PARTITIONS.items()}
 TAGGED = {"method": Tagged("name", "fedpnp", METHOD_SECTIONS), "partition": Tagged("kind", "auto", PARTITION_SECTIONS)}
+
+SOURCES: dict[str, type] = {"model": ModelSettings, "local": LocalSettings, "augment": AugmentSettings}
+"""The dataclass of each section that is the same for every method and scheme."""
 
 
 class DataSection(Section):
@@ -252,13 +254,12 @@ class Settings(Section):
     def dataclass(self, key: str) -> Any:
         """A section as the frozen dataclass that the lower rooms work with (method, partition, model, local, ...)."""
         values = getattr(self, key).model_dump()
-        sources: dict[str, type] = {"model": ModelSettings, "local": LocalSettings, "augment": AugmentSettings}
         if key == "method":
             source = METHODS[values.pop("name")].Settings
         elif key == "partition":
             source = PARTITIONS[values.pop("kind")]
         else:
-            source = sources[key]
+            source = SOURCES[key]
         return source(**values)
 
 
@@ -310,19 +311,36 @@ def load_settings(path: Path | None = None, overrides: Sequence[str] = ()) -> Se
             raise SettingsError(f"settings file {path} holds a {type(raw).__name__}, expected keys and values")
     for override in overrides:
         _apply(raw, override)
-    _read_graph(raw)
+    _read_files(raw)
     return make_settings(raw)
 
 
-def _read_graph(raw: dict[str, Any]) -> None:
-    """A file name in `method.edges` stands for the edge list in it."""
-    method = raw.get("method")
-    if isinstance(method, dict) and isinstance(method.get("edges"), str):
-        path = Path(method["edges"])
-        try:
-            method["edges"] = [list(edge) for edge in read_edges(path.read_text())]
-        except OSError as error:
-            raise SettingsError(f"method.edges: edge list {path} cannot be read: {error.strerror}") from None
+def _read_files(raw: dict[str, Any]) -> None:
+    """Put a file's content where its name is given for a setting that declares such a file."""
+    for key in (*TAGGED, *SOURCES):
+        given = raw.get(key)
+        if not isinstance(given, dict) or (source := _source(key, given)) is None:
+            continue
+        for item in dataclasses.fields(source):
+            file: FileFormat | None = item.metadata.get("file")
+            if file is not None and isinstance(given.get(item.name), str):
+                path = Path(given[item.name])
+                try:
+                    given[item.name] = file.parse(path.read_text())
+                except OSError as error:
+                    raise SettingsError(
+                        f"{key}.{item.name}: {file.name} {path} cannot be read: {error.strerror}"
+                    ) from None
+
+
+def _source(key: str, given: dict[str, Any]) -> type | None:
+    """The dataclass of a section of unchecked settings; None where its tag names none."""
+    if key not in TAGGED:
+        return SOURCES[key]
+    name = str(given.get(TAGGED[key].tag, TAGGED[key].default))
+    if key == "method":
+        return METHODS[name].Settings if name in METHODS else None
+    return PARTITIONS.get(name)
 
 
 def nested(overrides: Sequence[str]) -> dict[str, Any]:

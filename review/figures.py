@@ -11,9 +11,9 @@ from matplotlib.ticker import MaxNLocator
 
 from engine.client_names import client_names, named
 from engine.run_folder import RunFolder
+from methods.scores.metrics import DESCRIBED, shown_in
 from review.method_views import draw_method_views
 
-SCORES = ("acc", "nmi", "ari")
 LEGEND = 20
 """Lines of a figure that are named, at most."""
 
@@ -22,7 +22,7 @@ def draw_figures(run: RunFolder) -> list[Path]:
     """Scores, losses of clients and bytes over rounds, and what the method adds: files in the run's figures folder."""
     rounds, clients = run.table("rounds"), run.table("clients")
     drawn = []
-    shown = [name for name in SCORES if name in rounds]
+    shown = [metric.name for metric in shown_in("figure") if metric.name in rounds]
     if shown:
         figure = Figure(figsize=(6, 4), layout="constrained")
         axes = figure.subplots()
@@ -74,7 +74,9 @@ def compare_curves(tables: Mapping[str, pd.DataFrame], metric: str, path: Path) 
             axes.axhline(float(points[metric].iloc[0]), linestyle="--", color="grey", label=label)
         else:
             axes.plot(points["round"], points[metric], marker="o", markersize=3, label=label)
-    axes.set(xlabel="communication round", ylabel=metric.upper(), ylim=(0, 1), xlim=(0.5, last + 0.5))
+    axes.set(xlabel="communication round", ylabel=metric.upper(), xlim=(0.5, last + 0.5))
+    if metric in DESCRIBED and DESCRIBED[metric].unit in ("share", "index"):
+        axes.set_ylim(0, 1)
     axes.legend()
     axes.grid(alpha=0.3)
     return save(figure, path)

@@ -13,6 +13,7 @@ from data.prepared import Prepared
 from engine import places
 from engine.represent import PREFIX, prepare_set
 from engine.rounds import Observer
+from methods.scores.metrics import shown_in
 
 COLUMNS = (
     TextColumn("{task.description}"),
@@ -21,6 +22,8 @@ COLUMNS = (
     TimeElapsedColumn(),
     TimeRemainingColumn(),
 )
+SHOWN = {metric.name for metric in shown_in("progress")}
+"""Metrics of a round that stand beside its bar."""
 WARNINGS = (
     "client_failed",
     "client_left_out",
@@ -71,7 +74,7 @@ def progress(console: Console, label: str = "") -> Iterator[Observer]:
             elif kind == "client_finished":
                 bars.advance(clients)
             elif kind == "round_finished":
-                shown = {k: v for k, v in event["metrics"].items() if k in ("acc", "nmi", "ari", "loss")}
+                shown = {k: v for k, v in event["metrics"].items() if k in SHOWN}
                 bars.update(rounds, completed=event["round"], note=" ".join(f"{k} {v:.3f}" for k, v in shown.items()))
             if kind in WARNINGS:
                 console.print(f"[yellow]warning[/] {event.get('message', kind)}", highlight=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.run_folder import RunFolder
+from methods.scores.metrics import METRICS
 from review.clusters import quality
 
 
@@ -33,11 +34,11 @@ def run_result(run: RunFolder) -> dict[str, Any]:
 
 
 def shown_metrics(result: dict[str, Any]) -> dict[str, float]:
-    """The numbers of a result in the order in which tables show them: metrics, quality without labels, `balance`.
-
-    `balance` is last since it is no measure of quality: equally full clusters are right only where classes are equally
-    frequent, and a random assignment has a balance of 1.
+    """The numbers of a result in the order in which tables show them: metrics, quality without labels, and last what
+    is no measure of quality: equally full clusters are right only where classes are equally frequent, and a random
+    assignment has a `balance` of 1.
     """
     metrics = dict(result["metrics"])
-    last = {"balance": metrics.pop("balance")} if "balance" in metrics else {}
+    neither = [metric.name for metric in METRICS if metric.better == "neither"]
+    last = {name: metrics.pop(name) for name in neither if name in metrics}
     return {**metrics, **result.get("quality", {}), **last}

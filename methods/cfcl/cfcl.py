@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from core.setting import setting
 from core.streams import Streams
 from data.augment import Recipe, augment
+from data.topology import EDGE_LIST
 from data.view import Samples
 from methods.base import (
     Client,
@@ -95,7 +96,7 @@ class CFCLSettings:
     buffer: Literal["purge", "unlimited"] = setting("purge", "samples pulled earlier: dropped at a pull, or kept")
     degree: float = setting(4.0, "average degree of the random geometric graph", gt=0)
     edges: tuple[tuple[int, int], ...] = setting(
-        (), "links to use instead of a random graph; a file name is read as an edge list"
+        (), "links to use instead of a random graph; a file name is read as an edge list", file=EDGE_LIST
     )
     failed: tuple[tuple[int, ...], ...] = setting(
         (), "links that carry nothing: (i, j), (i, j, from local step), or (i, j, from, to) without the last"

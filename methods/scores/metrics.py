@@ -1,0 +1,93 @@
+"""What the metrics that methods share are called in words, which way is better, and where people see them.
+
+A method may return metrics that are not described here: they are kept, logged and listed with a run like all others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Place = Literal["comparison", "figure", "curves", "progress"]
+"""Tables of runs side by side; the figure of scores over rounds; the curves that DVC plots; the line of progress."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric.
+
+    Attributes:
+        name: as `Method.evaluate`, or the label-free quality of a run, calls it.
+        words: what it is.
+        better: which way is better; `neither` where it is no measure of quality by itself.
+        unit: share (of samples, in [0, 1]), index (without unit, at most 1), or what it counts.
+        labels: whether it is judged with labels.
+        shown: where people see it, beside the list of all metrics of a run.
+    """
+
+    name: str
+    words: str
+    better: Literal["higher", "lower", "neither"]
+    unit: str
+    labels: bool = True
+    shown: tuple[Place, ...] = ()
+
+
+METRICS = (
+    Metric(
+        "acc",
+        "accuracy: samples given their class; of clusters, under the best one-to-one matching to classes",
+        "higher",
+        "share",
+        shown=("comparison", "figure", "curves", "progress"),
+    ),
+    Metric(
+        "purity",
+        "samples of the most frequent class of their cluster",
+        "higher",
+        "share",
+        shown=("comparison", "curves"),
+    ),
+    Metric("perplexity", "exponential of the mean loss of the next word", "lower", "words", shown=("comparison",)),
+    Metric(
+        "nmi",
+        "normalised mutual information of clusters and classes",
+        "higher",
+        "index",
+        shown=("comparison", "figure", "curves", "progress"),
+    ),
+    Metric(
+        "ari",
+        "Rand index of clusters and classes, adjusted for chance",
+        "higher",
+        "index",
+        shown=("comparison", "figure", "curves", "progress"),
+    ),
+    Metric("knn", "accuracy of k nearest neighbours among the features", "higher", "share", shown=("comparison",)),
+    Metric("probe", "accuracy of a linear probe on the features", "higher", "share", shown=("comparison",)),
+    Metric("silhouette", "mean silhouette of the features", "higher", "index", labels=False, shown=("comparison",)),
+    Metric(
+        "stability",
+        "Rand index, adjusted for chance, of the clusters after the last two kept rounds",
+        "higher",
+        "index",
+        labels=False,
+        shown=("comparison",),
+    ),
+    Metric(
+        "balance",
+        "entropy of cluster sizes over its maximum: right at 1 only where classes are equally frequent",
+        "neither",
+        "share",
+        labels=False,
+        shown=("curves",),
+    ),
+    Metric("loss", "mean loss of the local steps", "lower", "loss", labels=False, shown=("progress",)),
+)
+"""In the order in which tables show them."""
+DESCRIBED = {metric.name: metric for metric in METRICS}
+
+
+def shown_in(place: Place) -> tuple[Metric, ...]:
+    """The metrics that people see in a place, in order."""
+    return tuple(metric for metric in METRICS if place in metric.shown)

@@ -1,0 +1,45 @@
+"""Descriptions of metrics: names that evaluations give, and what tables of runs show of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cli.console import results_table
+from methods.scores.clustering import cluster_balance, cluster_scores
+from methods.scores.metrics import DESCRIBED, METRICS, shown_in
+
+
+def test_names_are_those_that_evaluations_give() -> None:
+    given = cluster_scores(np.array([0, 0, 1]), np.array([1, 1, 0]))
+    assert given.keys() <= DESCRIBED.keys()
+    assert len(DESCRIBED) == len(METRICS)
+    assert cluster_balance(np.array([0, 1, 0, 1]), 2) == 1
+    assert DESCRIBED["balance"].better == "neither"
+
+
+@pytest.mark.parametrize(
+    ("metrics", "shown"),
+    [
+        ({"ari": 0.1, "acc": 0.5, "odd": 1.0}, ["acc", "ari"]),
+        ({"odd": 1.0}, ["silhouette", "stability"]),
+        ({"perplexity": 40.0}, ["perplexity"]),
+    ],
+)
+def test_runs_without_labels_are_compared_by_what_needs_none(metrics: dict[str, float], shown: list[str]) -> None:
+    run: dict[str, Any] = {
+        "method": "fedcc",
+        "rounds": 1,
+        "metrics": metrics,
+        "quality": {"silhouette": 0.2, "stability": 0.9},
+        "bytes": {"up": 1, "down": 1, "d2d": 0},
+        "seconds": 1.0,
+    }
+    headers = [str(column.header) for column in results_table([run], brief=True).columns]
+    assert headers[2:-4] == shown
+
+
+def test_what_is_seen_while_a_run_goes_on() -> None:
+    assert [metric.name for metric in shown_in("progress")] == ["acc", "nmi", "ari", "loss"]
