@@ -196,7 +196,7 @@ def add(
     client_column: Annotated[str, typer.Option(help="table: says whose a row is")] = "client",
     label_column: Annotated[str | None, typer.Option(help="table: the label of a row (default: no labels)")] = None,
     test: Annotated[float, typer.Option(help="part of each client's samples that becomes the test part")] = 0.0,
-    seed: Annotated[int, typer.Option(help="seed of the choice of the test part")] = 0,
+    seed: Annotated[int, typer.Option(help="seed for drawing the test split")] = 0,
     licence: Annotated[str, typer.Option(help="kept with the set")] = "not stated",
     append: Annotated[
         bool, typer.Option("--append", help="add what is new to the data set of this name; what it has stays as it is")

@@ -63,12 +63,16 @@ class AugmentSettings:
     """How views of an image are drawn."""
 
     recipe: str = setting(
-        "auto", "what is drawn for a view; auto: by image size, data set and method", choices=("auto", *RECIPES)
+        "auto",
+        "recipe of random augmentations for a view; auto: chosen by image size, data set and method",
+        choices=("auto", *RECIPES),
     )
-    crop_min: float | None = setting(None, "smallest share of the area a crop keeps", gt=0, le=1)
-    flip: float | None = setting(None, "probability of a horizontal flip", ge=0, le=1)
-    rotate: float | None = setting(None, "largest rotation, degrees", ge=0, le=180)
-    blur: float | None = setting(None, "probability of a Gaussian blur", ge=0, le=1)
+    crop_min: float | None = setting(
+        None, "smallest share of the image's area that a random crop keeps; none: as in the recipe", gt=0, le=1
+    )
+    flip: float | None = setting(None, "probability of a horizontal flip; none: as in the recipe", ge=0, le=1)
+    rotate: float | None = setting(None, "largest random rotation in degrees; none: as in the recipe", ge=0, le=180)
+    blur: float | None = setting(None, "probability of a Gaussian blur; none: as in the recipe", ge=0, le=1)
 
 
 SMALL = 16

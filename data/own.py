@@ -61,8 +61,8 @@ def add_folder(
         on_bad: refuse the folder, or skip files, where a file is unreadable, truncated, not finite, or of no client.
         on_odd: refuse, skip or resize images of another size.
         labels: CSV with the columns file (relative to `folder`) and label, one row per image.
-        test: part of each client's images that becomes the test part.
-        seed: of the choice of the test part.
+        test: share of each client's images that becomes the test split.
+        seed: seed for drawing the test split.
         licence: kept in the manifest.
         force: replace a set of this name.
         append: add what is new to the set of this name. Its samples keep their order, numbers and part; images that it
@@ -206,8 +206,8 @@ def add_table(
         store: the store.
         client_column: says whose a row is.
         label_column: the label of a row; None without labels.
-        test: part of each client's rows that becomes the test part.
-        seed: of the choice of the test part.
+        test: share of each client's rows that becomes the test split.
+        seed: seed for drawing the test split.
         licence: kept in the manifest.
         force: replace a set of this name.
         append: add the rows to the set of this name. Its rows keep their order, numbers and part.

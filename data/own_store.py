@@ -52,8 +52,8 @@ def store_batch(name: str, store: Path, batch: Batch, test: float, seed: int, on
         name: of the set.
         store: the store.
         batch: the samples; `sample_files` of `onto` has none of its files.
-        test: part of each client's samples in the batch that becomes the test part.
-        seed: of the choice of the test part.
+        test: share of each client's samples in the batch that becomes the test split.
+        seed: seed for drawing the test split.
         onto: the set to append to. Its samples come first in each part, in their order.
 
     Raises:

@@ -77,64 +77,87 @@ SOURCES: dict[str, type] = {"model": ModelSettings, "local": LocalSettings, "aug
 class DataSection(Section):
     """Which data set, and how much of it."""
 
-    name: str = Field("digits", description="a built-in set (shoal data list) or one added with shoal data add")
-    limit: int | None = Field(None, ge=2, description="training samples to keep: a seeded draw; none: all")
-    options: dict[str, Any] = Field(default_factory=dict, description="of synthetic sets: clusters, samples, ...")
+    name: str = Field(
+        "digits", description="name of a built-in data set (shoal data list), or of one added with shoal data add"
+    )
+    limit: int | None = Field(
+        None, ge=2, description="number of training samples to keep, drawn at random by the seed; none: all of them"
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="options of a synthetic data set, such as clusters and samples"
+    )
 
 
 class ParticipationSection(Section):
     """Who takes part in a round, and how many must come through."""
 
-    fraction: float = Field(1.0, gt=0, le=1, description="share of the clients that takes part in a round")
-    minimum: float = Field(0.5, ge=0, le=1, description="share of those that must succeed for the round to count")
-    retries: int = Field(1, ge=0, description="how often a failed client is tried again before it is left out")
+    fraction: float = Field(1.0, gt=0, le=1, description="share of the clients that take part in each round")
+    minimum: float = Field(
+        0.5, ge=0, le=1, description="share of the participating clients that must succeed for a round to count"
+    )
+    retries: int = Field(
+        1, ge=0, description="number of times that a failed client is tried again before the round goes on without it"
+    )
 
 
 class EvaluateSection(Section):
     """When the server state is judged."""
 
-    every: int = Field(1, ge=1, description="evaluate after every so many rounds; the last one always is")
-    batch: int = Field(512, ge=1, description="samples per forward pass")
+    every: int = Field(
+        1, ge=1, description="number of rounds between two evaluations; the last round is always evaluated"
+    )
+    batch: int = Field(512, ge=1, description="batch size of a forward pass in evaluation")
 
 
 class CheckpointSection(Section):
     """What a run folder keeps."""
 
-    keep: int = Field(2, ge=1, description="how many rounds keep their server state; metrics of all rounds stay")
+    keep: int = Field(2, ge=1, description="number of rounds whose server state is kept; the metrics of all rounds are")
 
 
 class WorkersSection(Section):
     """Where clients are trained."""
 
     runner: Literal["local", "dask", "ray"] = Field(
-        "local", description="local: processes on this machine; dask, ray: a cluster, or one started here for the run"
+        "local",
+        description="where clients are trained: local: processes on this machine; dask, ray: a running cluster, or one "
+        "started for the run",
     )
-    address: str | None = Field(None, description="dask, ray: of a cluster that is there, such as tcp://host:8786")
+    address: str | None = Field(None, description="dask, ray: address of a running cluster, such as tcp://host:8786")
     slots: int | Literal["auto"] = Field(
-        "auto", description="worker slots; auto: one per CPU core, or `per_gpu` per GPU, or all that the cluster has"
+        "auto",
+        description="number of worker processes; auto: one for each CPU core, `per_gpu` for each GPU, or all workers "
+        "of the cluster",
     )
-    per_gpu: int = Field(1, ge=1, description="cohorts at once on a GPU")
+    per_gpu: int = Field(1, ge=1, description="number of worker processes that share one GPU")
     batched: int = Field(
         1,
         ge=1,
-        description="so many clients are trained in one computation, where the method can: for small networks on a GPU",
+        description="number of clients trained in one batched computation, where the method can: for small networks on "
+        "a GPU",
     )
-    compile: Literal["off", "default"] = Field("off", description="torch.compile of the networks, by its mode")
+    compile: Literal["off", "default"] = Field(
+        "off", description="mode of torch.compile for the networks; off: networks are not compiled"
+    )
     resources: dict[str, float] = Field(
-        {}, description="dask, ray: what a cohort takes of resources that workers declare"
+        {}, description="dask, ray: amount of each resource declared by the workers that one cohort of clients takes"
     )
     depot: str | None = Field(
         None,
-        description="dask, ray: any fsspec URL, such as s3://bucket/shoal, by which files reach workers that share "
+        description="dask, ray: fsspec URL, such as s3://bucket/shoal, through which files reach workers that share "
         "no file system with this machine",
     )
     reissue: float = Field(
         0.0,
         ge=0,
-        description="start a cohort again on a free slot where it takes so many times longer than expected; 0: never",
+        description="factor over its expected time after which a cohort is started again on a free worker; 0: never",
     )
-    precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="auto: bf16 on GPUs that have it, else fp32")
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: a GPU where there is one")
+    precision: Literal["auto", "fp32", "bf16"] = Field(
+        "auto", description="floating-point precision; auto: bf16 on GPUs that have it, else fp32"
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="device of the workers; auto: a GPU where there is one"
+    )
 
     @model_validator(mode="after")
     def _hosts(self) -> WorkersSection:
@@ -148,19 +171,25 @@ class WorkersSection(Section):
 class TrackingSection(Section):
     """Where results can be seen besides the run folder."""
 
-    mlflow: bool = Field(True, description="log to MLflow")
-    uri: str | None = Field(None, description="tracking server; none: MLFLOW_TRACKING_URI, else the embedded store")
-    experiment: str = Field("shoal", description="MLflow experiment")
-    checkpoints: Literal["final", "all", "none"] = Field("final", description="server states logged as artifacts")
-    model: bool = Field(True, description="log the final model as a pyfunc")
+    mlflow: bool = Field(True, description="log the run to MLflow")
+    uri: str | None = Field(
+        None, description="MLflow tracking server; none: MLFLOW_TRACKING_URI, else the embedded store"
+    )
+    experiment: str = Field("shoal", description="name of the MLflow experiment")
+    checkpoints: Literal["final", "all", "none"] = Field(
+        "final", description="server states that are logged as artifacts"
+    )
+    model: bool = Field(True, description="log the final model as an MLflow pyfunc")
     register_as: str = Field(
         "auto",
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
         description="name of the final model in MLflow's registry; auto: shoal-METHOD-DATA; none: not registered",
     )
-    champion: bool = Field(False, description="the alias champion moves to this run's model; else it stays, once given")
-    system: bool = Field(True, description="log system metrics")
-    prefect: Literal["auto", "on", "off"] = Field("auto", description="auto: where a Prefect server answers")
+    champion: bool = Field(False, description="move the alias champion to this run's model; else it stays where it is")
+    system: bool = Field(True, description="log system metrics of this machine to MLflow")
+    prefect: Literal["auto", "on", "off"] = Field(
+        "auto", description="run as a Prefect flow; auto: where a Prefect server answers"
+    )
 
     @field_validator("prefect", mode="before")
     @classmethod
@@ -191,7 +220,7 @@ class Settings(Section):
     data: DataSection = DataSection()
     partition: PartitionUnion = Field(default_factory=PARTITION_SECTIONS["auto"])
     model: ModelSection = ModelSection()
-    rounds: int = Field(10, ge=1, description="communication rounds")
+    rounds: int = Field(10, ge=1, description="number of communication rounds")
     local: LocalSection = LocalSection()
     augment: AugmentSection = AugmentSection()
     participation: ParticipationSection = ParticipationSection()
@@ -199,7 +228,7 @@ class Settings(Section):
     checkpoint: CheckpointSection = CheckpointSection()
     workers: WorkersSection = WorkersSection()
     tracking: TrackingSection = TrackingSection()
-    seed: int = Field(0, ge=0, description="seed of every random draw")
+    seed: int = Field(0, ge=0, description="seed from which every random draw of the run follows")
 
     @model_validator(mode="before")
     @classmethod

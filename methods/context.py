@@ -23,21 +23,21 @@ class MethodError(ShoalError):
 class ModelSettings:
     """Which network the clients train."""
 
-    encoder: str = setting("small-conv", "the network that turns images into features", choices=ENCODERS)
-    clusters: int = setting(0, "number of clusters; 0: as many as the data set has classes", ge=0)
+    encoder: str = setting("small-conv", "encoder network that maps a sample to its features", choices=ENCODERS)
+    clusters: int = setting(0, "number of clusters to find; 0: as many as the data set has classes", ge=0)
 
 
 @dataclass(frozen=True)
 class LocalSettings:
     """A client's work in one round."""
 
-    epochs: int = setting(5, "local epochs a round", ge=1)
-    batch: int = setting(128, "samples per step", ge=2)
-    optimiser: Literal["adam", "sgd"] = setting("adam", "of the local steps")
-    lr: float = setting(3e-4, "learning rate", gt=0)
-    lr_decay: float = setting(1.0, "the learning rate is multiplied by this once a round", gt=0, le=1)
-    momentum: float = setting(0.0, "momentum of sgd", ge=0, lt=1)
-    weight_decay: float = setting(0.0, "weight decay", ge=0)
+    epochs: int = setting(5, "number of local epochs in each round", ge=1)
+    batch: int = setting(128, "mini-batch size of a local gradient step", ge=2)
+    optimiser: Literal["adam", "sgd"] = setting("adam", "optimiser of the local gradient steps")
+    lr: float = setting(3e-4, "learning rate of the local optimiser", gt=0)
+    lr_decay: float = setting(1.0, "factor by which the learning rate is multiplied after each round", gt=0, le=1)
+    momentum: float = setting(0.0, "momentum of SGD; Adam ignores it", ge=0, lt=1)
+    weight_decay: float = setting(0.0, "weight decay (L2 penalty) of the local optimiser", ge=0)
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,19 @@ class PartitionSettings:
     kind: ClassVar[str] = ""
 
     clients: int = setting(5, "number of clients", ge=1)
-    validation: float = setting(0.0, "part of each client's samples held out as its validation split", ge=0, lt=1)
-    stratified: bool = setting(False, "hold out the same part of every label of a client, as near as counts allow")
-    transform: TransformName = setting("none", "transformation planted on groups of clients or samples")
-    groups: int = setting(2, "number of planted groups; without a transformation of no effect", ge=1)
-    per_sample: bool = setting(False, "give each sample its own group, instead of client k group k*groups//clients")
+    validation: float = setting(
+        0.0, "share of each client's samples that is held out as its validation split", ge=0, lt=1
+    )
+    stratified: bool = setting(
+        False, "stratify each client's validation split by label, as closely as its counts allow"
+    )
+    transform: TransformName = setting(
+        "none", "transformation planted on groups of clients, or of samples, as ground truth for clustering clients"
+    )
+    groups: int = setting(2, "number of planted groups; has no effect without a transformation", ge=1)
+    per_sample: bool = setting(
+        False, "assign each sample to a group at random, instead of assigning client k to group k * groups // clients"
+    )
 
 
 @dataclass(frozen=True)
@@ -44,9 +52,15 @@ class Dirichlet(PartitionSettings):
 
     kind: ClassVar[str] = "dirichlet"
 
-    beta: float = setting(0.5, "concentration: small is heterogeneous, large is even", gt=0)
-    minimum: int = setting(10, "draw again until each client has so many samples", ge=2)
-    attempts: int = setting(1000, "draws before giving up", ge=1, le=100_000)
+    beta: float = setting(
+        0.5,
+        "concentration of the Dirichlet distribution: small values give heterogeneous clients, large values even ones",
+        gt=0,
+    )
+    minimum: int = setting(
+        10, "minimum number of samples of each client: proportions are drawn again until every client has them", ge=2
+    )
+    attempts: int = setting(1000, "maximum number of draws before the partition is refused", ge=1, le=100_000)
 
 
 @dataclass(frozen=True)
@@ -55,7 +69,7 @@ class LabelsPerClient(PartitionSettings):
 
     kind: ClassVar[str] = "labels_per_client"
 
-    labels: int = setting(2, "labels that each client holds", ge=1)
+    labels: int = setting(2, "number of different labels that each client holds", ge=1)
 
 
 @dataclass(frozen=True)
@@ -68,7 +82,7 @@ class Majority(PartitionSettings):
 
     kind: ClassVar[str] = "majority"
 
-    p: float = setting(0.5, "part of a client's samples that comes from its own cluster", ge=0, le=1)
+    p: float = setting(0.5, "heterogeneity p: share of a client's samples that come from its own cluster", ge=0, le=1)
 
 
 @dataclass(frozen=True)
@@ -77,8 +91,8 @@ class ByColumn(PartitionSettings):
 
     kind: ClassVar[str] = "by_column"
 
-    clients: int = setting(0, "number of clients, drawn at random; 0: all that the column has", ge=0)
-    column: str = setting("client", "the column that says whose a sample is")
+    clients: int = setting(0, "number of clients, drawn at random from those in the column; 0: all of them", ge=0)
+    column: str = setting("client", "column of the prepared data set that names the client of each sample")
 
 
 SCHEMES: dict[str, type[PartitionSettings]] = {
@@ -95,12 +109,22 @@ class Auto:
 
     kind: ClassVar[str] = "auto"
 
-    clients: int | None = setting(None, "number of clients; none: all that the data have, else 5", ge=1)
-    validation: float = setting(0.0, "part of each client's samples held out as its validation split", ge=0, lt=1)
-    stratified: bool = setting(False, "hold out the same part of every label of a client, as near as counts allow")
-    transform: TransformName = setting("none", "transformation planted on groups of clients or samples")
-    groups: int = setting(2, "number of planted groups; without a transformation of no effect", ge=1)
-    per_sample: bool = setting(False, "give each sample its own group, instead of client k group k*groups//clients")
+    clients: int | None = setting(
+        None, "number of clients; none: all clients that the data set names, or 5 where it names none", ge=1
+    )
+    validation: float = setting(
+        0.0, "share of each client's samples that is held out as its validation split", ge=0, lt=1
+    )
+    stratified: bool = setting(
+        False, "stratify each client's validation split by label, as closely as its counts allow"
+    )
+    transform: TransformName = setting(
+        "none", "transformation planted on groups of clients, or of samples, as ground truth for clustering clients"
+    )
+    groups: int = setting(2, "number of planted groups; has no effect without a transformation", ge=1)
+    per_sample: bool = setting(
+        False, "assign each sample to a group at random, instead of assigning client k to group k * groups // clients"
+    )
 
 
 def settle(auto: Auto, own_clients: bool) -> PartitionSettings:

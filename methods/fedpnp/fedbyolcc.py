@@ -31,12 +31,14 @@ TARGET = "target."
 class FedBYOLCCSettings:
     """Hyper-parameters of FedBYOLCC. The paper gives the cluster loss's temperature; the rest is ours."""
 
-    momentum: float = setting(0.99, "share of itself that the target keeps in each step", ge=0, le=1)
-    target: TargetStart = setting(
-        "restart", "at the start of a round, restart the target from the broadcast weights, or keep the client's own"
+    momentum: float = setting(
+        0.99, "momentum of the target network: the share of its weights that it keeps in each step", ge=0, le=1
     )
-    tau_cluster: float = setting(1.0, "temperature of the cluster loss", gt=0)
-    alpha: float = setting(1.0, "weight of the cluster loss", ge=0)
+    target: TargetStart = setting(
+        "restart", "target network at the start of a round: restarted from the broadcast weights, or kept by the client"
+    )
+    tau_cluster: float = setting(1.0, "temperature of the cluster-level contrastive loss", gt=0)
+    alpha: float = setting(1.0, "weight of the cluster-level loss", ge=0)
 
 
 class FedBYOLCC(ClusterMethod):

@@ -21,9 +21,9 @@ from methods.training.local import batches, build_optimiser, load, run_steps, vi
 class FedCCSettings:
     """Hyper-parameters of FedCC."""
 
-    tau_instance: float = setting(0.5, "temperature of the instance loss", gt=0)
-    tau_cluster: float = setting(1.0, "temperature of the cluster loss", gt=0)
-    alpha: float = setting(1.0, "weight of the cluster loss", ge=0)
+    tau_instance: float = setting(0.5, "temperature of the instance-level contrastive loss", gt=0)
+    tau_cluster: float = setting(1.0, "temperature of the cluster-level contrastive loss", gt=0)
+    alpha: float = setting(1.0, "weight of the cluster-level loss", ge=0)
 
 
 class FedCC(ClusterMethod):

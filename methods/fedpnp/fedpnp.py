@@ -30,13 +30,23 @@ Similarity = Literal["gaussian", "dot", "literal"]
 class FedPNPSettings:
     """Hyper-parameters of FedPNP; defaults are the paper's."""
 
-    mu: float = setting(0.999, "samples whose past soft labels are at least this similar are no negatives", gt=0)
-    similarity: Similarity = setting("gaussian", "gaussian exp(cos - 1), dot u.v, or literal exp(u.v) as printed")
-    decoupled: bool = setting(False, "leave the positive out of the denominator, as printed")
-    tau_instance: float = setting(0.5, "temperature of the instance loss", gt=0)
-    tau_cluster: float = setting(1.0, "temperature of the cluster loss", gt=0)
-    alpha_first: float = setting(2.0, "weight of the cluster loss in round 1", ge=0)
-    alpha: float = setting(0.1, "weight of the cluster loss from round 2", ge=0)
+    mu: float = setting(
+        0.999,
+        "threshold of the past negatives pool: samples whose past soft labels are at least this similar are no "
+        "negatives of each other",
+        gt=0,
+    )
+    similarity: Similarity = setting(
+        "gaussian",
+        "similarity of past soft labels u and v: gaussian exp(cos(u, v) - 1), dot u.v, or literal exp(u.v) as printed",
+    )
+    decoupled: bool = setting(
+        False, "leave the positive pair out of the denominator of the instance-level loss, as the paper prints it"
+    )
+    tau_instance: float = setting(0.5, "temperature of the instance-level contrastive loss", gt=0)
+    tau_cluster: float = setting(1.0, "temperature of the cluster-level contrastive loss", gt=0)
+    alpha_first: float = setting(2.0, "weight of the cluster-level loss in round 1", ge=0)
+    alpha: float = setting(0.1, "weight of the cluster-level loss from round 2 on", ge=0)
 
 
 def similarity(u: Tensor, v: Tensor, kind: Similarity) -> Tensor:

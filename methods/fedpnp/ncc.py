@@ -55,18 +55,29 @@ NETWORK, TARGET = "network.", "target."
 class NCCSettings:
     """Hyper-parameters of NCC."""
 
-    sigma: float = setting(0.001, "standard deviation of the noise on the online embedding (C)", ge=0)
-    momentum: float = setting(0.996, "share of itself that the target keeps in each step (C)", ge=0, le=1)
-    tau: float = setting(0.5, "temperature of the prototypes' contrast (C)", gt=0)
-    weight: float = setting(0.1, "weight of the prototypes' contrast (C)", ge=0)
-    warmup: float = setting(
-        0.05, "share of all epochs that trains BYOL alone while the learning rate rises (C: 50 of 1,000)", ge=0, lt=1
+    sigma: float = setting(
+        0.001, "standard deviation of the Gaussian noise that is added to the online embedding (C)", ge=0
     )
-    cosine: bool = setting(True, "after the warm-up the learning rate falls to 0 along a cosine (C)")
-    predictor_lr: float = setting(10.0, "learning rate of the predictor, as a multiple (C)", gt=0)
-    projection: int = setting(256, "width of the embedding that is clustered (C)", ge=1)
-    expansion: int = setting(8, "hidden width of both heads, in widths of the encoder (C: 4,096 at 512)", ge=1)
-    starts: int = setting(3, "runs of K-means after each epoch; the best one counts (C: 1, R: 3)", ge=1)
+    momentum: float = setting(
+        0.996, "momentum of the target network: the share of its weights that it keeps in each step (C)", ge=0, le=1
+    )
+    tau: float = setting(0.5, "temperature of the prototype-level contrastive loss (C)", gt=0)
+    weight: float = setting(0.1, "weight of the prototype-level contrastive loss (C)", ge=0)
+    warmup: float = setting(
+        0.05,
+        "share of all epochs that trains with BYOL's loss alone while the learning rate warms up (C: 50 of 1,000)",
+        ge=0,
+        lt=1,
+    )
+    cosine: bool = setting(True, "decay the learning rate to 0 along a cosine after the warm-up (C)")
+    predictor_lr: float = setting(10.0, "learning rate of the predictor as a multiple of that of the encoder (C)", gt=0)
+    projection: int = setting(256, "dimension of the embedding that is clustered (C)", ge=1)
+    expansion: int = setting(
+        8, "hidden dimension of projector and predictor as a multiple of the encoder's output (C: 4,096 at 512)", ge=1
+    )
+    starts: int = setting(
+        3, "number of K-means restarts after each epoch, of which the best one counts (C: 1, R: 3)", ge=1
+    )
 
 
 def prototype_loss(online: Tensor, target: Tensor, labels: Tensor, clusters: int, tau: float) -> Tensor:

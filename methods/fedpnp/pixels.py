@@ -33,7 +33,7 @@ from methods.training.k_means import kmeans
 class KMeansSettings:
     """Hyper-parameters of K-means."""
 
-    starts: int = setting(10, "runs from k-means++ starts; the best one counts", ge=1)
+    starts: int = setting(10, "number of K-means restarts from k-means++ centres, of which the best one counts", ge=1)
 
 
 class KMeansPixels(Method):

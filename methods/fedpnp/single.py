@@ -33,7 +33,7 @@ NETWORK = "network."
 class SingleSettings:
     """Hyper-parameters of Single-training."""
 
-    tau: float = setting(0.5, "temperature of the contrastive loss", gt=0)
+    tau: float = setting(0.5, "temperature of the contrastive loss (NT-Xent)", gt=0)
 
 
 class Single(Method):

@@ -26,8 +26,12 @@ TARGET = "target."
 class FedBYOLSettings(SelfSupervisedSettings):
     """Hyper-parameters of FedBYOL."""
 
-    momentum: float = setting(0.99, "share of itself that the target keeps in each step", ge=0, le=1)
-    target: Literal["restart", "keep"] = setting("keep", "between rounds: restart from the broadcast, or keep")
+    momentum: float = setting(
+        0.99, "momentum of the target network: the share of its weights that it keeps in each step", ge=0, le=1
+    )
+    target: Literal["restart", "keep"] = setting(
+        "keep", "target network at the start of a round: restarted from the broadcast weights, or kept by the client"
+    )
 
 
 class FedBYOL(SelfSupervised):

@@ -24,10 +24,16 @@ OWN = "own."
 class FedEMASettings(FedBYOLSettings):
     """Hyper-parameters of FedEMA."""
 
-    tau: float = setting(0.7, "autoscaling: the share of its own that a client keeps the first time", gt=0, le=1)
+    tau: float = setting(
+        0.7,
+        "autoscaling: share of its own weights that a client keeps when it first mixes them with the global model",
+        gt=0,
+        le=1,
+    )
     stale: Literal["restart", "mix"] = setting(
         "restart",
-        "a client that missed the round before: restart from the broadcast (the authors), or mix all the same",
+        "what a client does that missed the previous round: restart from the broadcast weights, as in the authors' "
+        "code, or mix them with its own",
     )
 
 

@@ -17,7 +17,7 @@ from models.heads import Projected
 class FedSimCLRSettings(SelfSupervisedSettings):
     """Hyper-parameters of FedSimCLR."""
 
-    tau: float = setting(0.5, "temperature", gt=0)
+    tau: float = setting(0.5, "temperature of the contrastive loss (NT-Xent)", gt=0)
 
 
 class FedSimCLR(OneNetwork):

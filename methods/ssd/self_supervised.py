@@ -41,10 +41,12 @@ SEEN = 2000
 class SelfSupervisedSettings:
     """What every self-supervised method may be told."""
 
-    projection: int = setting(0, "width of the projection; 0: that of the features", ge=0)
-    hidden: int = setting(0, "width inside the projector; 0: four times the features", ge=0)
-    probe_epochs: int = setting(50, "epochs of the final linear probe (the papers: 200)", ge=1)
-    finetune: bool = setting(False, "at the end also fine-tune with 1 % and 10 % of the labels")
+    projection: int = setting(0, "output dimension of the projector; 0: that of the features", ge=0)
+    hidden: int = setting(0, "hidden dimension of the projector; 0: four times that of the features", ge=0)
+    probe_epochs: int = setting(
+        50, "number of epochs of the linear probe in the last evaluation (the papers: 200)", ge=1
+    )
+    finetune: bool = setting(False, "fine-tune the encoder with 1 % and 10 % of the labels in the last evaluation")
 
 
 class SelfSupervised(Method):

@@ -39,17 +39,27 @@ from models.heads import Projected, ProjectionNet
 class SSDSettings(SelfSupervisedSettings):
     """Hyper-parameters of SSD; gamma 0 and delta 0 are FedAlignUniform."""
 
-    beta: float = setting(1.0, "weight of uniformity", ge=0)
-    gamma: float = setting(1.0, "weight of dimension-scaled regularisation (about 0.05 in the form poster)", ge=0)
-    delta: float = setting(0.1, "weight of projector distillation", ge=0)
-    alpha: float = setting(10.0, "factor on a client's own dimensions", ge=1)
-    form: Form = setting("code", "of the regularisation: code |Z - T| / n, or poster mean |z - t|^2")
-    basis: Basis = setting("random", "subspaces of a random orthonormal basis, or of the axes")
-    temperature: float = setting(0.5, "of distillation", gt=0)
-    direction: Direction = setting("poster", "of distillation: poster KL(h || z), code KL(z || h)")
-    stop: bool = setting(False, "no gradient of distillation into the projections")
-    projector: bool = setting(True, "with a projector; without, losses are of the features themselves")
-    separation: Literal["soft", "hard"] = setting("soft", "soft, or hard: each client confined to its own subspace")
+    beta: float = setting(1.0, "weight of the uniformity loss", ge=0)
+    gamma: float = setting(
+        1.0, "weight of the dimension-scaled regularisation (DSR); with the form poster, about 0.05", ge=0
+    )
+    delta: float = setting(0.1, "weight of the projector distillation loss", ge=0)
+    alpha: float = setting(10.0, "factor by which DSR scales the dimensions of a client's own subspace", ge=1)
+    form: Form = setting(
+        "code", "form of the DSR: |Z - T| / n as in the authors' code, or the mean of |z - t|^2 as on the poster"
+    )
+    basis: Basis = setting(
+        "random", "basis that spans the clients' subspaces: a random orthonormal one, or the axes of the projection"
+    )
+    temperature: float = setting(0.5, "temperature of the projector distillation", gt=0)
+    direction: Direction = setting(
+        "poster", "direction of the distillation: KL(h || z) as on the poster, or KL(z || h) as in the authors' code"
+    )
+    stop: bool = setting(False, "stop the gradient of the distillation loss at the projections")
+    projector: bool = setting(True, "train with a projector; without it, losses are computed on the features")
+    separation: Literal["soft", "hard"] = setting(
+        "soft", "separation of clients: soft by DSR, or hard, where each client is confined to its own subspace"
+    )
 
 
 class NoProjector(ProjectionNet):
