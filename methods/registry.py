@@ -48,3 +48,5 @@ METHODS: dict[str, type[Method]] = {
     )
 }
 """Every method that `method.name` may say. A new one is added to this tuple."""
+DEFAULT = FedPNP.name
+"""The method of settings that name none."""

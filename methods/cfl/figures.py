@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from pandas import DataFrame
 
 from methods.base import RunHistory
+from methods.cfl.state import CFLState
 from methods.cfl.tree import Node, Tree
 
 NAMED = 8
@@ -27,7 +28,8 @@ def figures(history: RunHistory, eps: tuple[float, float] | None) -> dict[str, F
     server = history.server
     if server is None or not server.round:
         return {}
-    tree, truth, names = Tree.of(server.facts), server.facts["truth"], history.client_names
+    state, names = CFLState.of(server), history.client_names
+    tree, truth = state.tree, state.truth
     metric = "perplexity" if "perplexity" in history.rounds else "acc"
     drawn = {
         "tree": tree_figure(tree, truth, names),
@@ -41,7 +43,7 @@ def figures(history: RunHistory, eps: tuple[float, float] | None) -> dict[str, F
     return drawn
 
 
-def tree_figure(tree: Tree, truth: list[int], names: Sequence[str] = ()) -> Figure:
+def tree_figure(tree: Tree, truth: Sequence[int], names: Sequence[str] = ()) -> Figure:
     """The tree of clusters: rounds of splits, the clients of its leaves, and the planted groups inside each."""
     places: dict[int, tuple[float, float]] = {}
 
@@ -83,7 +85,9 @@ def tree_figure(tree: Tree, truth: list[int], names: Sequence[str] = ()) -> Figu
     return figure
 
 
-def similarity_figure(tree: Tree, node: Node, alpha: np.ndarray, truth: list[int], names: Sequence[str] = ()) -> Figure:
+def similarity_figure(
+    tree: Tree, node: Node, alpha: np.ndarray, truth: Sequence[int], names: Sequence[str] = ()
+) -> Figure:
     """The similarity matrix (n, n) on which a cluster was split, ordered by the two groups, planted groups named."""
     founders = [client for child in node.children for client in tree.nodes[child].founders]
     inside = sorted(founders)

@@ -1,0 +1,170 @@
+"""Sections of the settings: those that are the same for every run, and how a settings dataclass becomes one."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal, Union, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator, model_validator
+
+from core.setting import BOUNDS
+
+
+class Section(BaseModel):
+    """A part of the settings: unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def section(source: type, tag: tuple[str, str] | None = None, *, optional: bool = False) -> type[Section]:
+    """The pydantic model of a settings dataclass.
+
+    Args:
+        source: a dataclass whose fields were made with `core.setting.setting`.
+        tag: (key, value) that names this member of a tagged union.
+        optional: every field may be left out (None), to be filled from defaults that are known later.
+    """
+    fields: dict[str, Any] = {}
+    if tag is not None:
+        fields[tag[0]] = (Literal[tag[1]], Field(default=tag[1]))
+    hints = get_type_hints(source, include_extras=True)
+    for item in dataclasses.fields(source):
+        bounds = {name: item.metadata[name] for name in BOUNDS if name in item.metadata}
+        default: dict[str, Any]
+        if optional:
+            default = {"default": None}
+        elif item.default_factory is not dataclasses.MISSING:
+            default = {"default_factory": item.default_factory}
+        else:
+            default = {"default": item.default}
+        choices = item.metadata.get("choices")
+        hint = Literal[choices] if choices else hints[item.name]
+        fields[item.name] = (
+            Union[hint, None] if optional else hint,  # noqa: UP007 (the hint is a value)
+            Field(description=item.metadata.get("doc"), **bounds, **default),
+        )
+    return create_model(source.__name__, __base__=Section, __doc__=source.__doc__, **fields)
+
+
+class DataSection(Section):
+    """Which data set, and how much of it."""
+
+    name: str = Field(
+        "digits", description="name of a built-in data set (shoal data list), or of one added with shoal data add"
+    )
+    limit: int | None = Field(
+        None, ge=2, description="number of training samples to keep, drawn at random by the seed; none: all of them"
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="options of a synthetic data set, such as clusters and samples"
+    )
+
+
+class ParticipationSection(Section):
+    """Who takes part in a round, and how many must come through."""
+
+    fraction: float = Field(1.0, gt=0, le=1, description="share of the clients that take part in each round")
+    minimum: float = Field(
+        0.5, ge=0, le=1, description="share of the participating clients that must succeed for a round to count"
+    )
+    retries: int = Field(
+        1, ge=0, description="number of times that a failed client is tried again before the round goes on without it"
+    )
+
+
+class EvaluateSection(Section):
+    """When the server state is judged."""
+
+    every: int = Field(
+        1, ge=1, description="number of rounds between two evaluations; the last round is always evaluated"
+    )
+    batch: int = Field(512, ge=1, description="batch size of a forward pass in evaluation")
+
+
+class CheckpointSection(Section):
+    """What a run folder keeps."""
+
+    keep: int = Field(2, ge=1, description="number of rounds whose server state is kept; the metrics of all rounds are")
+
+
+class WorkersSection(Section):
+    """Where clients are trained."""
+
+    runner: Literal["local", "dask", "ray"] = Field(
+        "local",
+        description="where clients are trained: local: processes on this machine; dask, ray: a running cluster, or one "
+        "started for the run",
+    )
+    address: str | None = Field(None, description="dask, ray: address of a running cluster, such as tcp://host:8786")
+    slots: int | Literal["auto"] = Field(
+        "auto",
+        description="number of worker processes; auto: one for each CPU core, `per_gpu` for each GPU, or all workers "
+        "of the cluster",
+    )
+    per_gpu: int = Field(1, ge=1, description="number of worker processes that share one GPU")
+    batched: int = Field(
+        1,
+        ge=1,
+        description="number of clients trained in one batched computation, where the method can: for small networks on "
+        "a GPU",
+    )
+    compile: Literal["off", "default"] = Field(
+        "off", description="mode of torch.compile for the networks; off: networks are not compiled"
+    )
+    resources: dict[str, float] = Field(
+        {}, description="dask, ray: amount of each resource declared by the workers that one cohort of clients takes"
+    )
+    depot: str | None = Field(
+        None,
+        description="dask, ray: fsspec URL, such as s3://bucket/shoal, through which files reach workers that share "
+        "no file system with this machine",
+    )
+    reissue: float = Field(
+        0.0,
+        ge=0,
+        description="factor over its expected time after which a cohort is started again on a free worker; 0: never",
+    )
+    precision: Literal["auto", "fp32", "bf16"] = Field(
+        "auto", description="floating-point precision; auto: bf16 on GPUs that have it, else fp32"
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="device of the workers; auto: a GPU where there is one"
+    )
+
+    @model_validator(mode="after")
+    def _hosts(self) -> WorkersSection:
+        if self.depot and self.runner == "local":
+            raise ValueError("workers.depot is for workers on other hosts: set workers.runner to dask or ray")
+        if self.compile != "off" and self.batched > 1:
+            raise ValueError("workers.compile and workers.batched do not go together: set one of them")
+        return self
+
+
+class TrackingSection(Section):
+    """Where results can be seen besides the run folder."""
+
+    mlflow: bool = Field(True, description="log the run to MLflow")
+    uri: str | None = Field(
+        None, description="MLflow tracking server; none: MLFLOW_TRACKING_URI, else the embedded store"
+    )
+    experiment: str = Field("shoal", description="name of the MLflow experiment")
+    checkpoints: Literal["final", "all", "none"] = Field(
+        "final", description="server states that are logged as artifacts"
+    )
+    model: bool = Field(True, description="log the final model as an MLflow pyfunc")
+    register_as: str = Field(
+        "auto",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        description="name of the final model in MLflow's registry; auto: shoal-METHOD-DATA; none: not registered",
+    )
+    champion: bool = Field(False, description="move the alias champion to this run's model; else it stays where it is")
+    system: bool = Field(True, description="log system metrics of this machine to MLflow")
+    prefect: Literal["auto", "on", "off"] = Field(
+        "auto", description="run as a Prefect flow; auto: where a Prefect server answers"
+    )
+
+    @field_validator("prefect", mode="before")
+    @classmethod
+    def _words(cls, value: Any) -> Any:
+        # YAML reads a bare on or off as true or false.
+        return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
