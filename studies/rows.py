@@ -112,7 +112,7 @@ def reference_of(groups: Sequence[Group], group: Group) -> Group | None:
 
 def metric_of(run: RunFolder, name: str) -> float:
     """A metric of a run's last evaluated round."""
-    return float(run_result(run)["metrics"][name])
+    return float(run_result(run).metrics[name])
 
 
 def bytes_and_seconds(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
@@ -121,7 +121,7 @@ def bytes_and_seconds(study: Study, groups: Sequence[Group], folder: Path) -> li
         study,
         groups,
         {
-            "MB": lambda run: sum(run_result(run)["bytes"].values()) / 1e6,
-            "seconds": lambda run: float(run_result(run)["seconds"]),
+            "MB": lambda run: sum(run_result(run).bytes.values()) / 1e6,
+            "seconds": lambda run: float(run_result(run).seconds),
         },
     )

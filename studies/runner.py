@@ -26,7 +26,8 @@ from studies.definition import Study, function, load_study
 from studies.result import StudyResult, study_folder, write_result
 from studies.rows import Derive, Group, Measured, measured_rows
 from studies.simulation import simulate_cells
-from tasks.launch import drive, find_like, new_run
+from tasks.driving import drive
+from tasks.starting import find_like, new_run
 
 Watch = Callable[[str, RunFolder | None], Observer | None]
 """Given a label and a run, or None of a cell that is simulated: an observer of that run, where one is wanted."""
@@ -93,7 +94,7 @@ def carry_out(planned: Sequence[Cell], overrides: dict[str, Any], watch: Watch |
 def report_study(study: Study, scale: str, groups: Sequence[Group]) -> StudyResult:
     """The table, claims and figures of a study from its runs; also written to results/studies/."""
     measured = [
-        Measured(group.row, group.column, tuple(run_result(run)["metrics"] for run in group.runs)) for group in groups
+        Measured(group.row, group.column, tuple(run_result(run).metrics for run in group.runs)) for group in groups
     ]
     rows = measured_rows(study, measured)
     folder = study_folder(study.name, scale)

@@ -18,7 +18,7 @@ from typing import Any
 from engine import places
 from engine.codec import write_atomic
 from engine.merge import merge
-from engine.rounds import one_thread
+from engine.one_thread import one_thread
 from studies.cells import Cell
 from studies.definition import Study, function
 from studies.result import study_folder

@@ -100,7 +100,7 @@ def curve(run: RunFolder) -> pd.DataFrame:
 
 def traffic(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
     """Megabytes between devices."""
-    return each_run(study, groups, {"MB d2d": lambda run: run_result(run)["bytes"]["d2d"] / 1e6})
+    return each_run(study, groups, {"MB d2d": lambda run: run_result(run).bytes["d2d"] / 1e6})
 
 
 def labels_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:

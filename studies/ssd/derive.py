@@ -42,7 +42,7 @@ def scatter(groups: Sequence[Group], path: Path) -> None:
     figure = Figure(figsize=(6, 4.5), layout="constrained")
     axes = figure.subplots()
     for group in groups:
-        found = [run_result(run)["metrics"] for run in group.runs]
+        found = [run_result(run).metrics for run in group.runs]
         points = [(m["alignment"], m["uniformity"]) for m in found if {"alignment", "uniformity"} <= m.keys()]
         if points:
             axes.scatter(*zip(*points, strict=True), label=group.row.caption, alpha=0.8)

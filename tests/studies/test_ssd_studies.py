@@ -58,7 +58,7 @@ def test_gains_are_counted_against_the_same_seed(home: Path, small: Callable[...
     rows = ssd.seeds_above(STUDY, groups, home)
     assert {row.row_key for row in rows} == {"soft"}, "the reference is not compared with itself"
     found = {row.metric: row.mean for row in rows}
-    theirs, ours = ([run_result(run)["metrics"]["uniformity"] for run in runs] for runs in found_runs)
+    theirs, ours = ([run_result(run).metrics["uniformity"] for run in runs] for runs in found_runs)
     gains = [a - b for a, b in zip(ours, theirs, strict=True)]
     assert found["uniformity_gain"] == pytest.approx(sum(gains) / 2)
     assert found["seeds_more_uniform"] == sum(gain > 0 for gain in gains)
@@ -66,7 +66,7 @@ def test_gains_are_counted_against_the_same_seed(home: Path, small: Callable[...
     gains = [a - b for a, b in zip(z[1], z[0], strict=True)]
     assert found["test_z_gain"] == pytest.approx(sum(gains) / 2)
     assert found["seeds_more_uniform_z"] == sum(gain > 0 for gain in gains)
-    aligned = [run_result(run)["metrics"]["alignment"] for run in (*soft, *reference)]
+    aligned = [run_result(run).metrics["alignment"] for run in (*soft, *reference)]
     assert found["seeds_no_worse_aligned"] == (aligned[0] <= aligned[2]) + (aligned[1] <= aligned[3])
 
 
