@@ -15,20 +15,22 @@ HISTORY = {"results.md"}
 ROOMS = sorted({name.split(".")[0] for name in packages()} | {"tests", "docs"})
 PATH = re.compile(rf"(?<![\w/.-])(?:{'|'.join(ROOMS)})/[\w./-]*\.(?:py|md|yaml|j2|sh|png|json)\b")
 FOLDER = re.compile(rf"`((?:{'|'.join(ROOMS)})/[\w./-]*/|(?:{'|'.join(ROOMS)})/)`")
-NEW = re.compile(r"`([\w./-]+)`, complete:")
-"""A file that the page gives for the reader to write."""
+NEW = re.compile(r"`([\w./-]+)`(?:, complete)?:\n\n```")
+"""A file that the page gives, in the block that follows, for the reader to write."""
+PLACEHOLDER = re.compile(r"/[A-Z_]+\b")
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 
 
 def named(text: str) -> set[str]:
     """Every path of ours that a page names."""
-    return (set(PATH.findall(text)) | set(FOLDER.findall(text))) - set(NEW.findall(text))
+    found = (set(PATH.findall(text)) | set(FOLDER.findall(text))) - set(NEW.findall(text))
+    return {path for path in found if not PLACEHOLDER.search(path)}
 
 
 def test_paths_are_seen() -> None:
     text = (
-        "`methods/x/y.py`, see docs/a.md and `studies/`; not `runs/z.py`, https://e.org/data/x.py "
-        "or `methods/n.py`, complete:"
+        "`methods/x/y.py`, see docs/a.md and `studies/`; not `runs/z.py`, `studies/SYSTEM/`, https://e.org/data/x.py "
+        "or `methods/n.py`, complete:\n\n```python"
     )
     assert named(text) == {"methods/x/y.py", "docs/a.md", "studies/"}
 
