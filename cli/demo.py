@@ -21,7 +21,7 @@ from engine.hardware import resolve_device, resolve_slots
 from engine.merge import merge
 from engine.run_folder import RunFolder
 from engine.settings import Settings, make_settings
-from engine.worker_processes import Slots
+from engine.worker_processes import WorkerProcesses
 from review.certain_images import certain_images, draw_rows
 from review.progress import progress
 from tasks.launch import drive, new_run
@@ -96,7 +96,7 @@ def run_planned(plan: Mapping[tuple[str, str], Settings], err: Console) -> list[
     workers = next(iter(plan.values())).workers
     device = resolve_device(workers.device)
     found = []
-    with Slots(resolve_slots(workers.slots, device), device) as slots:
+    with WorkerProcesses(resolve_slots(workers.slots, device), device) as slots:
         for (clients, way), settings in plan.items():
             method = settings.method.name
             run = new_run(settings)

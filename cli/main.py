@@ -209,9 +209,9 @@ def compare(
     found = [RunFolder.find(name, places.runs()) for name in names]
     results = [{"method": f.settings().method.name, "data": f.settings().data.name, **run_result(f)} for f in found]
     if rate is not None:
-        from review.delay import Links, delays
+        from review.delay import LinkRates, delays
 
-        links = Links(up=rate, down=rate, d2d=rate)
+        links = LinkRates(up=rate, down=rate, d2d=rate)
         for f, result in zip(found, results, strict=True):
             result["delay"] = float(delays(f, links)["delay"].iloc[-1]) if result["rounds"] else 0.0
     if as_json:

@@ -101,7 +101,7 @@ def federate(params: Params = Path("params.yaml")) -> None:
     checkpoint = newest_valid(run)
     if checkpoint is None:
         raise StoreError(f"run {run.name} left no readable checkpoint")
-    keep(run, checkpoint.server.round, checkpoint.links.files(), FEDERATION)
+    keep(run, checkpoint.server.round, checkpoint.memory_index.files(), FEDERATION)
     write_json(FEDERATION / "result.json", {**result, "run": run.name})
 
 

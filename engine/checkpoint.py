@@ -37,7 +37,7 @@ MANIFEST, SERVER, LINKS = "manifest.json", "server.safetensors", "links.json"
 
 
 @dataclass
-class Links:
+class MemoryIndex:
     """Which files hold the clients' memories and pending peer messages; paths relative to the run folder."""
 
     memory: dict[int, str] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Links:
         return {"memory": self.memory, "inbox": self.inbox}
 
     @classmethod
-    def of(cls, plain: dict[str, Any]) -> Links:
+    def of(cls, plain: dict[str, Any]) -> MemoryIndex:
         """From JSON, whose keys are text."""
         return cls(
             {int(k): v for k, v in plain["memory"].items()}, {int(k): list(v) for k, v in plain["inbox"].items()}
@@ -64,7 +64,7 @@ class Checkpoint:
     """A valid round read back."""
 
     server: Server
-    links: Links
+    memory_index: MemoryIndex
     manifest: dict[str, Any]
 
 
@@ -86,18 +86,18 @@ def open_round(run: RunFolder, server: Server) -> Path:
 
 
 def close_round(
-    run: RunFolder, scratch: Path, server: Server, links: Links, manifest: dict[str, Any], keep: int
+    run: RunFolder, scratch: Path, server: Server, memory_index: MemoryIndex, manifest: dict[str, Any], keep: int
 ) -> None:
     """Finish the checkpoint: memories are in place first, the rename makes it valid, old server states go last.
 
     Raises:
         StoreError: the disk is full; the round before stays valid.
     """
-    write_json(scratch / LINKS, links.plain())
+    write_json(scratch / LINKS, memory_index.plain())
     write_json(scratch / MANIFEST, {**manifest, "round": server.round, "server_sha256": server_digest(server)})
     try:
         # Older files were synced with their own round: only this round's can be new.
-        for folder in {(run.path / path).parent for path in links.files() if round_of(path) == server.round}:
+        for folder in {(run.path / path).parent for path in memory_index.files() if round_of(path) == server.round}:
             sync_folder(folder)
         sync_folder(scratch)
         final = round_folder(run, server.round)
@@ -157,10 +157,10 @@ def load_round(run: RunFolder, round: int) -> Checkpoint:
     server = load_server(folder / SERVER)
     if server_digest(server) != manifest["server_sha256"]:
         raise StoreError(f"{folder / SERVER} is not the state its manifest describes")
-    links = Links.of(read_json(folder / LINKS))
-    for path in links.files():
+    memory_index = MemoryIndex.of(read_json(folder / LINKS))
+    for path in memory_index.files():
         load_tensors(run.path / path)
-    return Checkpoint(server, links, manifest)
+    return Checkpoint(server, memory_index, manifest)
 
 
 def newest_valid(run: RunFolder) -> Checkpoint | None:
@@ -195,7 +195,7 @@ def prune(run: RunFolder, keep: int) -> None:
         (round_folder(run, old) / LINKS).unlink(missing_ok=True)
     named: set[str] = set()
     for kept in full[-keep:]:
-        named |= Links.of(read_json(round_folder(run, kept) / LINKS)).files()
+        named |= MemoryIndex.of(read_json(round_folder(run, kept) / LINKS)).files()
     for path in run.memory.rglob("*.safetensors"):
         if str(path.relative_to(run.path)) not in named:
             path.unlink(missing_ok=True)

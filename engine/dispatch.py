@@ -14,7 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from engine.worker_processes import SlotLost
+from engine.worker_processes import WorkerLost
 
 POLL = 0.5
 """Seconds between looks at whether a cohort is overdue."""
@@ -91,7 +91,7 @@ class Dispatch:
     _futures: dict[Future[Any], Cohort] = field(init=False, default_factory=dict)
     _rates: list[float] = field(init=False, default_factory=list)
 
-    def run(self, cohorts: list[Cohort]) -> Iterator[tuple[Cohort, dict[str, Any] | SlotLost]]:
+    def run(self, cohorts: list[Cohort]) -> Iterator[tuple[Cohort, dict[str, Any] | WorkerLost]]:
         """Each cohort with its answer, or with why there is none, as they end."""
         for cohort in cohorts:
             self._begin(cohort)
@@ -104,8 +104,8 @@ class Dispatch:
                 if cohort.settled:
                     continue
                 try:
-                    answer: dict[str, Any] | SlotLost = future.result()
-                except SlotLost as lost:
+                    answer: dict[str, Any] | WorkerLost = future.result()
+                except WorkerLost as lost:
                     if cohort.copies:
                         continue  # its other copy is still at work
                     answer = lost

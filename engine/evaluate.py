@@ -22,7 +22,7 @@ def evaluate_state(folder: RunFolder) -> dict[str, float]:
         "run": str(folder.path),
         "round": round,
         "server": str(round_folder(folder, round) / SERVER),
-        "links": checkpoint.links.plain(),
+        "links": checkpoint.memory_index.plain(),
         "final": True,
     }
     answer = Worker().handle(request)

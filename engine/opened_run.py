@@ -13,7 +13,7 @@ from core.streams import SERVER, Streams
 from data.partition.table import Partition, load_partition
 from data.prepared import Prepared, open_prepared
 from data.view import DeviceData, Samples, all_samples, client_samples
-from engine.checkpoint import Links
+from engine.checkpoint import MemoryIndex
 from engine.codec import load_message, load_tensors
 from engine.run_folder import RunError, RunFolder
 from engine.settings import Settings
@@ -21,7 +21,7 @@ from methods.base import Client, Clients, Context, Evaluation, Federation, Metho
 from methods.registry import METHODS
 
 
-class World:
+class OpenedRun:
     """One run as its steps see it.
 
     Args:
@@ -91,16 +91,16 @@ class World:
         tensors: Tensors = {}
         if memory is not None:
             tensors, _ = load_tensors(self.run.path / memory, self.device)
-        letters = []
+        messages = []
         for path in inbox:
             sender = int(Path(path).stem.split("-")[1])
-            letters.append((sender, load_message(self.run.path / path, self.device)))
+            messages.append((sender, load_message(self.run.path / path, self.device)))
         return Client(
             client,
             self.samples(client),
             self.samples(client, validation=True),
             tensors,
-            tuple(letters),
+            tuple(messages),
             Streams(self.settings.seed, round, client),
         )
 
@@ -113,15 +113,17 @@ class World:
 
 
 @dataclass(frozen=True)
-class WorldClients(Clients):
+class OpenedClients(Clients):
     """The clients of a run after a round, each loaded when asked for."""
 
-    world: World
+    opened: OpenedRun
     round: int
-    links: Links
+    memory_index: MemoryIndex
 
     def __len__(self) -> int:
-        return self.world.partition.clients
+        return self.opened.partition.clients
 
     def __getitem__(self, client: int) -> Client:
-        return self.world.client(client, self.round, self.links.memory.get(client), self.links.inbox.get(client, []))
+        return self.opened.client(
+            client, self.round, self.memory_index.memory.get(client), self.memory_index.inbox.get(client, [])
+        )

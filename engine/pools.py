@@ -20,11 +20,11 @@ import torch
 
 from core.errors import ShoalError
 from engine.hardware import keep_freed_memory, resolve_slots
-from engine.remote_files import DepotPool, with_depot
+from engine.remote_files import RemoteFilesPool, with_remote_files
 from engine.settings import SettingsError, WorkersSection
 from engine.without_main import without_main
 from engine.worker import Worker
-from engine.worker_processes import SlotLost, Slots
+from engine.worker_processes import WorkerLost, WorkerProcesses
 
 QUIET = {"RAY_DEDUP_LOGS": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
@@ -38,7 +38,7 @@ class Pool(Protocol):
         """Have a free slot do a request; wait for one if all are busy.
 
         Raises:
-            SlotLost: the process that worked on it ended.
+            WorkerLost: the process that worked on it ended.
         """
         ...
 
@@ -60,9 +60,9 @@ def open_pool(workers: WorkersSection, device: str) -> Iterator[Pool]:
         elif workers.runner == "ray":
             pool = stack.enter_context(ray_pool(workers, device))
         else:
-            pool = stack.enter_context(Slots(resolve_slots(workers.slots, device, workers.per_gpu), device))
+            pool = stack.enter_context(WorkerProcesses(resolve_slots(workers.slots, device, workers.per_gpu), device))
         if workers.depot:
-            pool = stack.enter_context(contextlib.closing(DepotPool(pool, workers.depot)))
+            pool = stack.enter_context(contextlib.closing(RemoteFilesPool(pool, workers.depot)))
         yield pool
 
 
@@ -79,7 +79,7 @@ def work(request: dict[str, Any], device: str) -> dict[str, Any]:
         workers[device] = Worker(device)
     if "depot" in request:
         try:
-            return with_depot(request, workers[device].handle)
+            return with_remote_files(request, workers[device].handle)
         except ShoalError as error:
             return {"error": f"worker {os.uname().nodename}: {error}", "kind": type(error).__name__}
     if not Path(request["run"]).is_dir():
@@ -114,9 +114,9 @@ class DaskPool:
         try:
             return future.result()
         except KilledWorker as killed:
-            raise SlotLost(f"a Dask worker ended in the middle of its work ({killed.last_worker})") from None
+            raise WorkerLost(f"a Dask worker ended in the middle of its work ({killed.last_worker})") from None
         except (FutureCancelledError, OSError) as error:
-            raise SlotLost(f"the Dask cluster dropped the work ({type(error).__name__})") from None
+            raise WorkerLost(f"the Dask cluster dropped the work ({type(error).__name__})") from None
 
 
 @contextlib.contextmanager
@@ -183,7 +183,7 @@ class RayPool:
         try:
             return ray.get(self._remote.remote(request, self._device))
         except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError) as lost:
-            raise SlotLost(f"a Ray worker ended in the middle of its work ({type(lost).__name__})") from None
+            raise WorkerLost(f"a Ray worker ended in the middle of its work ({type(lost).__name__})") from None
 
 
 @contextlib.contextmanager

@@ -1,9 +1,9 @@
-"""Files for workers that share no file system with this machine: a depot, which is any fsspec URL that all reach.
+"""Files for workers that share no file system with this machine, by way of any fsspec URL that all of them reach.
 
 Before a request is sent, what it reads is put there: settings, data and partition once, then each server state, memory
-and letter that is new. The worker takes what it lacks into a cache of its own, works as it would on a shared disk, and
-puts its clients' files back. They are fetched, and compared with their digests, before the engine hears of them: the
-run's folder stays the one record, and the depot holds copies only.
+and message to a peer that is new. The worker takes what it lacks into a cache of its own, works as it would on a shared
+disk, and puts its clients' files back. They are fetched, and compared with their digests, before the engine hears of
+them: the run's folder stays the one record, and the store behind the URL (setting `workers.depot`) holds copies only.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Calls(Protocol):
         ...
 
 
-class Depot:
+class RemoteFiles:
     """Files under an fsspec URL, by relative path.
 
     Args:
@@ -130,7 +130,7 @@ class Depot:
 def older(path: str, other: str) -> bool:
     """Whether `other` is an earlier version of `path`: of the server state, or of a client's memory.
 
-    Letters have no versions: a client that sits out some rounds reads those of all of them at once.
+    Messages have no versions: a client that sits out some rounds reads those of all of them at once.
     """
     versions = [re.fullmatch(r"(rounds/|memory/\d+/)(\d+)\b.*", p) for p in (path, other)]
     mine, its = versions
@@ -140,7 +140,7 @@ def older(path: str, other: str) -> bool:
 # --- this machine -----------------------------------------------------------------------------------------------------
 
 
-class DepotPool:
+class RemoteFilesPool:
     """Worker slots that get their files from a depot.
 
     Args:
@@ -150,7 +150,7 @@ class DepotPool:
 
     def __init__(self, pool: Calls, url: str) -> None:
         self.count = pool.count
-        self._pool, self._depot = pool, Depot(url)
+        self._pool, self._remote = pool, RemoteFiles(url)
         self._lock = threading.Lock()
         self._sent: dict[str, set[str]] = {}
         """By key of a run: which of its files are in the depot."""
@@ -173,7 +173,7 @@ class DepotPool:
             back = f"runs/{key}/back/{next(self._calls)}"
         lineage = run.lineage()
         parcel = {
-            "url": self._depot.url,
+            "url": self._remote.url,
             "run": key,
             "files": sorted(needed),
             "back": back,
@@ -183,19 +183,19 @@ class DepotPool:
         for client, done in answer.get("clients", {}).items():
             if "error" not in done:
                 answer["clients"][client] = self._fetch(run, back, request["round"], done)
-        self._depot.drop(back)
+        self._remote.drop(back)
         return answer
 
     def close(self) -> None:
         """Remove the copies of runs; data and partitions stay for other runs."""
         for key in self._sent:
-            self._depot.drop(f"runs/{key}")
+            self._remote.drop(f"runs/{key}")
 
     def _open(self, run: RunFolder) -> str:
         """Put there what a run needs once."""
         lineage = run.lineage()
         for what in ("data", "partition"):
-            self._depot.put_folder(Path(lineage[what]["folder"]), f"{what}/{lineage[what]['digest']}")
+            self._remote.put_folder(Path(lineage[what]["folder"]), f"{what}/{lineage[what]['digest']}")
         key = f"{run.name}-{hashlib.sha256(str(run.path).encode()).hexdigest()[:8]}"
         self._sent[key] = set()
         for name in ("settings.yaml", "lineage.json"):
@@ -207,17 +207,17 @@ class DepotPool:
         sent = self._sent[key]
         if path in sent:
             return
-        self._depot.put(source, f"runs/{key}/{path}")
+        self._remote.put(source, f"runs/{key}/{path}")
         for other in [p for p in sent if older(path, p)]:
             sent.discard(other)
-            self._depot.drop(f"runs/{key}/{other}")
+            self._remote.drop(f"runs/{key}/{other}")
         sent.add(path)
 
     def _fetch(self, run: RunFolder, back: str, round: int, done: dict[str, Any]) -> dict[str, Any]:
         """A client's files, into the run's folder; the done-file last, as a worker of this machine would write it."""
         folder = run.work / f"{round:04d}"
         for name, digest in done["sha256"].items():
-            self._depot.get(f"{back}/{name}", folder / name)
+            self._remote.get(f"{back}/{name}", folder / name)
             if file_digest(folder / name) != digest:
                 return {"error": f"{name} of client {done['client']} came back from the depot with other bytes"}
         write_json(folder / f"done-{done['client']}.json", done, sync=False)
@@ -234,7 +234,7 @@ def wanted(run: RunFolder, request: dict[str, Any]) -> dict[str, Path]:
         # The state's checkpoint is not closed yet; the next round asks for it under its lasting name.
         found = {f"rounds/{request['round']:04d}/{SERVER}": Path(request["server"])}
         links = request["links"]
-        paths = [*links["memory"].values(), *(p for letters in links["inbox"].values() for p in letters)]
+        paths = [*links["memory"].values(), *(p for messages in links["inbox"].values() for p in messages)]
     return found | {path: run.path / path for path in paths}
 
 
@@ -255,23 +255,23 @@ _opening = threading.Lock()
 """A worker may have several threads, and files are written under a scratch name of the process."""
 
 
-def with_depot(request: dict[str, Any], handle: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+def with_remote_files(request: dict[str, Any], handle: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
     """Do a request on a host that does not see the run's folder.
 
     Args:
-        request: as `DepotPool` sends it.
+        request: as `RemoteFilesPool` sends it.
         handle: `Worker.handle` of this process.
 
     Raises:
         StoreError: the depot cannot be read or written.
     """
     parcel = request["depot"]
-    depot, place = Depot(parcel["url"]), cache() / "runs" / parcel["run"]
+    remote, place = RemoteFiles(parcel["url"]), cache() / "runs" / parcel["run"]
     with _opening:
-        open_here(depot, place, parcel)
+        open_here(remote, place, parcel)
     for path in parcel["files"]:
         if not (place / path).exists():
-            depot.get(f"runs/{parcel['run']}/{path}", place / path)
+            remote.get(f"runs/{parcel['run']}/{path}", place / path)
             drop_older(place, path)
     local = {**request, "run": str(place)}
     if request["do"] != "train":
@@ -280,7 +280,7 @@ def with_depot(request: dict[str, Any], handle: Callable[[dict[str, Any]], dict[
     work = place / "work" / f"{request['round']:04d}"
     for done in answer.get("clients", {}).values():
         for name in done.get("files", {}).values():
-            depot.put(work / name, f"{parcel['back']}/{name}")
+            remote.put(work / name, f"{parcel['back']}/{name}")
     # Of this round another copy of the cohort may still be in use.
     for folder in work.parent.glob("*"):
         if folder.name < work.name:
@@ -288,7 +288,7 @@ def with_depot(request: dict[str, Any], handle: Callable[[dict[str, Any]], dict[
     return answer
 
 
-def open_here(depot: Depot, place: Path, parcel: dict[str, Any]) -> None:
+def open_here(remote: RemoteFiles, place: Path, parcel: dict[str, Any]) -> None:
     """Data, partition and settings of a run, as if it had been started on this host."""
     folders = {what: cache() / what / parcel[what] for what in ("data", "partition")}
     if (place / "lineage.json").exists() and all(folder.is_dir() for folder in folders.values()):
@@ -297,9 +297,9 @@ def open_here(depot: Depot, place: Path, parcel: dict[str, Any]) -> None:
         return
     forget_unused(cache())
     for what, folder in folders.items():
-        depot.get_folder(f"{what}/{parcel[what]}", folder)
-    depot.get(f"runs/{parcel['run']}/settings.yaml", place / "settings.yaml")
-    depot.get(f"runs/{parcel['run']}/lineage.json", place / "sent.json")
+        remote.get_folder(f"{what}/{parcel[what]}", folder)
+    remote.get(f"runs/{parcel['run']}/settings.yaml", place / "settings.yaml")
+    remote.get(f"runs/{parcel['run']}/lineage.json", place / "sent.json")
     lineage = read_json(place / "sent.json")
     write_json(
         place / "lineage.json",

@@ -21,7 +21,7 @@ from core.errors import DataError
 from core.streams import Streams, stream_seed
 from data.prepare import is_built_in, prepare, prepared_folder, store_folder
 from data.prepared import Manifest, Prepared, open_prepared, write_prepared
-from engine.rounds import one_thread
+from engine.one_thread import one_thread
 from methods.training.local import seeded_build
 from models.rotnet import RotNet
 

@@ -16,12 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from core.errors import ShoalError
 from engine.checkpoint import (
     SERVER,
-    Links,
+    MemoryIndex,
     adopt,
     close_round,
     drop_after,
@@ -31,10 +29,11 @@ from engine.checkpoint import (
 )
 from engine.codec import server_digest
 from engine.dispatch import Cohort, Dispatch, Runner, even_cohorts
-from engine.opened_run import World
+from engine.one_thread import one_thread
+from engine.opened_run import OpenedRun
 from engine.run_folder import FAILED, FINISHED, INTERRUPTED, RUNNING, RunError, RunFolder, now
 from engine.worker import finished_work, load_update
-from engine.worker_processes import SlotLost
+from engine.worker_processes import WorkerLost
 from methods.base import Server, Update
 
 Call = Callable[[dict[str, Any]], dict[str, Any]]
@@ -66,7 +65,7 @@ class Engine:
 
     Args:
         run: its folder.
-        call: has a worker slot do a request (`engine.worker_processes.Slots.call`).
+        call: has a worker slot do a request (`engine.worker_processes.WorkerProcesses.call`).
         runner: carries out units of work.
         slots: how many requests can be worked on at once.
         observers: called with every event (a dictionary with at least `event`).
@@ -77,8 +76,8 @@ class Engine:
     runner: Runner
     slots: int = 1
     observers: Sequence[Observer] = ()
-    world: World = field(init=False)
-    links: Links = field(init=False, default_factory=Links)
+    opened: OpenedRun = field(init=False)
+    memory_index: MemoryIndex = field(init=False, default_factory=MemoryIndex)
     round_rows: list[dict[str, Any]] = field(init=False, default_factory=list)
     client_rows: list[dict[str, Any]] = field(init=False, default_factory=list)
     link_rows: list[dict[str, Any]] = field(init=False, default_factory=list)
@@ -97,7 +96,7 @@ class Engine:
         with self.run.locked():
             round = 0
             try:
-                self.world = World(self.run)
+                self.opened = OpenedRun(self.run)
                 server = self.start()
                 round = server.round
                 while not self.ended(server):
@@ -118,7 +117,7 @@ class Engine:
 
     def ended(self, server: Server) -> bool:
         """Whether no round is left to do."""
-        return server.finished or server.round >= self.world.settings.rounds
+        return server.finished or server.round >= self.opened.settings.rounds
 
     def start(self) -> Server:
         """The newest valid checkpoint, or the initial state written as round 0."""
@@ -126,38 +125,38 @@ class Engine:
         drop_after(self.run, checkpoint.server.round if checkpoint else -1)
         self.round_rows, self.client_rows, self.link_rows = [], [], []
         if checkpoint is not None:
-            server, self.links = checkpoint.server, checkpoint.links
+            server, self.memory_index = checkpoint.server, checkpoint.memory_index
             for manifest in manifests(self.run, server.round):
                 self.keep_rows(manifest)
             self.write_tables()
         else:
             with one_thread():
-                server = self.world.method.init_server(self.world.federation)
-            self.links = Links()
+                server = self.opened.method.init_server(self.opened.federation)
+            self.memory_index = MemoryIndex()
             scratch = open_round(self.run, server)
-            close_round(self.run, scratch, server, self.links, {"finished_at": now()}, self.keep)
-        self.run.set_status(RUNNING, server.round, rounds=self.world.settings.rounds)
-        self.tell("resumed" if server.round else "started", round=server.round, rounds=self.world.settings.rounds)
+            close_round(self.run, scratch, server, self.memory_index, {"finished_at": now()}, self.keep)
+        self.run.set_status(RUNNING, server.round, rounds=self.opened.settings.rounds)
+        self.tell("resumed" if server.round else "started", round=server.round, rounds=self.opened.settings.rounds)
         return server
 
     @property
     def keep(self) -> int:
         """How many server states are kept."""
-        return self.world.settings.checkpoint.keep
+        return self.opened.settings.checkpoint.keep
 
     def round(self, server: Server) -> Server:
         """One round after `server`: train, aggregate, evaluate, checkpoint."""
         began = time.perf_counter()
         round = server.round + 1
-        chosen = self.world.method.sample_clients(server, self.world.federation)
+        chosen = self.opened.method.sample_clients(server, self.opened.federation)
         self.tell("round_started", round=round, clients=len(chosen))
         done = self.train(round, chosen)
         trained = time.perf_counter()
-        following, scratch, links = self.do(
+        following, scratch, memory_index = self.do(
             "aggregate", f"round {round}, aggregate", lambda: self.follow(server, round, done)
         )
         aggregated = time.perf_counter()
-        metrics = self.evaluate(following, str(scratch / SERVER), links)
+        metrics = self.evaluate(following, str(scratch / SERVER), memory_index)
         evaluated = time.perf_counter()
         manifest: dict[str, Any] = {
             "metrics": metrics,
@@ -177,19 +176,19 @@ class Engine:
             },
         }
         # No unit of work of its own: that would cost more than the few milliseconds this takes.
-        close_round(self.run, scratch, following, links, manifest, self.keep)
-        self.links = links
+        close_round(self.run, scratch, following, memory_index, manifest, self.keep)
+        self.memory_index = memory_index
         shutil.rmtree(self.run.work / f"{round:04d}", ignore_errors=True)
         self.keep_rows({**manifest, "round": round})
         self.write_tables()
-        self.run.set_status(RUNNING, round, rounds=self.world.settings.rounds)
+        self.run.set_status(RUNNING, round, rounds=self.opened.settings.rounds)
         self.tell("round_finished", round=round, metrics=metrics, seconds=manifest["seconds"]["round"])
         return following
 
-    def follow(self, server: Server, round: int, done: dict[int, dict[str, Any]]) -> tuple[Server, Path, Links]:
+    def follow(self, server: Server, round: int, done: dict[int, dict[str, Any]]) -> tuple[Server, Path, MemoryIndex]:
         """The next server state, written under a temporary name, and the versions of memory and inbox after it."""
         following = self.aggregate(server, round, done)
-        return following, open_round(self.run, following), self.next_links(round, done)
+        return following, open_round(self.run, following), self.next_memory_index(round, done)
 
     def do(self, kind: str, name: str, work: Callable[[], Any]) -> Any:
         """One unit of work, waited for."""
@@ -207,7 +206,7 @@ class Engine:
         failures: dict[int, str] = {}
         # A group is trained as a whole: the same bits, wherever a round was cut short.
         waiting = [group for group in self.groups(chosen) if not done.keys() >= set(group)]
-        for attempt in range(self.world.settings.participation.retries + 1):
+        for attempt in range(self.opened.settings.participation.retries + 1):
             failures = {}
             for client, result in self.train_cohorts(round, self.cohorts(waiting)):
                 if "error" in result:
@@ -219,7 +218,7 @@ class Engine:
             waiting = [group for group in waiting if failures.keys() & set(group)]
             if not waiting:
                 break
-        needed = max(1, math.ceil(self.world.settings.participation.minimum * len(chosen)))
+        needed = max(1, math.ceil(self.opened.settings.participation.minimum * len(chosen)))
         if len(done) < needed:
             raise RoundFailed(
                 f"round {round}: {len(done)} of {len(chosen)} clients came through, {needed} are needed "
@@ -231,7 +230,7 @@ class Engine:
 
     def groups(self, chosen: list[int]) -> list[list[int]]:
         """The clients of a round in groups that are trained in one computation; by default each alone."""
-        size = self.world.settings.workers.batched
+        size = self.opened.settings.workers.batched
         return [chosen[start : start + size] for start in range(0, len(chosen), size)]
 
     def cohorts(self, groups: list[list[int]]) -> list[list[list[int]]]:
@@ -244,7 +243,7 @@ class Engine:
 
     def expected_seconds(self) -> list[float]:
         """How long each client's update takes: as it last did, else by its number of samples."""
-        sizes = self.world.federation.sizes
+        sizes = self.opened.federation.sizes
         rate = sum(self.seconds.values()) / max(1, sum(sizes[c] for c in self.seconds)) if self.seconds else 1.0
         return [self.seconds.get(client, rate * size) for client, size in enumerate(sizes)]
 
@@ -255,7 +254,8 @@ class Engine:
         for groups in cohorts:
             clients = [c for group in groups for c in group]
             entries = [
-                {"client": c, "memory": self.links.memory.get(c), "inbox": self.links.inbox.get(c, [])} for c in clients
+                {"client": c, "memory": self.memory_index.memory.get(c), "inbox": self.memory_index.inbox.get(c, [])}
+                for c in clients
             ]
             request = {"do": "train", "run": str(self.run.path), "round": round, "clients": entries, "groups": groups}
             name = f"round {round}, clients {', '.join(map(str, clients))}"
@@ -264,11 +264,11 @@ class Engine:
             self.call,
             self.runner,
             self.slots,
-            self.world.settings.workers.reissue,
+            self.opened.settings.workers.reissue,
             lambda cohort: self.tell("cohort_reissued", round=round, message=f"{cohort.name}: begun again"),
         )
         for cohort, answer in dispatch.run(wanted):
-            if isinstance(answer, SlotLost):
+            if isinstance(answer, WorkerLost):
                 self.tell("slot_lost", round=round, message=str(answer))
                 # What the slot finished before it was lost is in its done-files.
                 answer = {
@@ -282,22 +282,22 @@ class Engine:
         """The method's aggregation over the updates in order of client id, read one at a time."""
         updates: Iterator[Update] = (load_update(self.run, round, done[client]) for client in sorted(done))
         with one_thread():
-            following = self.world.method.aggregate(server, updates)
+            following = self.opened.method.aggregate(server, updates)
         if following.round != round:
-            raise RunError(f"method {self.world.method.name!r} aggregated round {round} into {following.round}")
+            raise RunError(f"method {self.opened.method.name!r} aggregated round {round} into {following.round}")
         return following
 
-    def evaluate(self, server: Server, path: str, links: Links) -> dict[str, float]:
+    def evaluate(self, server: Server, path: str, memory_index: MemoryIndex) -> dict[str, float]:
         """Metrics of the new state, by a worker slot; empty between evaluations."""
         final = self.ended(server)
-        if not final and server.round % self.world.settings.evaluate.every:
+        if not final and server.round % self.opened.settings.evaluate.every:
             return {}
         request = {
             "do": "evaluate",
             "run": str(self.run.path),
             "round": server.round,
             "server": path,
-            "links": links.plain(),
+            "links": memory_index.plain(),
             "final": final,
         }
         name = f"round {server.round}, evaluate"
@@ -305,7 +305,7 @@ class Engine:
             try:
                 answer = self.do("evaluate", name, lambda: self.call(request))
                 break
-            except SlotLost as lost:
+            except WorkerLost as lost:
                 self.tell("slot_lost", round=server.round, message=str(lost))
                 if attempt == 2:
                     raise
@@ -315,23 +315,25 @@ class Engine:
 
     # --- records --------------------------------------------------------------------------------------------------
 
-    def next_links(self, round: int, done: dict[int, dict[str, Any]]) -> Links:
+    def next_memory_index(self, round: int, done: dict[int, dict[str, Any]]) -> MemoryIndex:
         """Memory and inbox versions after the round; the files get their lasting names here."""
         work = self.run.work / f"{round:04d}"
-        links = Links(dict(self.links.memory), {c: list(paths) for c, paths in self.links.inbox.items()})
+        memory_index = MemoryIndex(
+            dict(self.memory_index.memory), {c: list(paths) for c, paths in self.memory_index.inbox.items()}
+        )
         for client in done:
-            links.inbox.pop(client, None)  # read in this round
+            memory_index.inbox.pop(client, None)  # read in this round
         for client in sorted(done):
             files = done[client]["files"]
             if "memory" in files:
                 target = f"memory/{client}/{round:04d}.safetensors"
                 adopt(self.run, work / files["memory"], target)
-                links.memory[client] = target
+                memory_index.memory[client] = target
             for peer in sorted(map(int, done[client]["peers"])):
                 target = f"memory/{peer}/inbox/{round:04d}-{client}.safetensors"
                 adopt(self.run, work / files[f"peer-{peer}"], target)
-                links.inbox.setdefault(peer, []).append(target)
-        return links
+                memory_index.inbox.setdefault(peer, []).append(target)
+        return memory_index
 
     def keep_rows(self, manifest: dict[str, Any]) -> None:
         """Add a round's manifest to the tables."""
@@ -386,14 +388,3 @@ def client_row(round: int, done: dict[str, Any]) -> dict[str, Any]:
 def in_order(row: dict[str, Any]) -> dict[str, Any]:
     """The columns of a client row in one order, whether it comes from memory or from a file with sorted keys."""
     return {key: row[key] for key in ROW} | {key: row[key] for key in sorted(row.keys() - set(ROW))}
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Server-side sums on one thread: the same bits on machines with other core counts."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

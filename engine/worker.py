@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from core.errors import ShoalError
-from engine.checkpoint import SERVER, Links, round_folder
+from engine.checkpoint import SERVER, MemoryIndex, round_folder
 from engine.codec import StoreError, file_digest, load_message, load_server, read_json, save_message, write_json
-from engine.opened_run import World, WorldClients
+from engine.opened_run import OpenedClients, OpenedRun
 from engine.run_folder import RunFolder
 from methods.assignment import assignment_of
 from methods.base import Client, ClientError, Message, Server, Update
@@ -33,7 +33,7 @@ class Worker:
 
     def __init__(self, device: str = "cpu") -> None:
         self.device = device
-        self._world: World | None = None
+        self._opened: OpenedRun | None = None
         self._server: tuple[Path, Server] | None = None
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -53,11 +53,11 @@ class Worker:
                 "traceback": traceback.format_exc(),
             }
 
-    def world(self, path: str) -> World:
+    def opened(self, path: str) -> OpenedRun:
         """The run at `path`, opened on first use; only the last run used stays open."""
-        if self._world is None or str(self._world.run.path) != path:
-            self._world = World(RunFolder(Path(path)), self.device, working=True)
-        return self._world
+        if self._opened is None or str(self._opened.run.path) != path:
+            self._opened = OpenedRun(RunFolder(Path(path)), self.device, working=True)
+        return self._opened
 
     def server(self, path: Path) -> Server:
         """A server state, read once per round."""
@@ -67,17 +67,17 @@ class Worker:
 
     def train(self, request: dict[str, Any]) -> dict[str, Any]:
         """Train the clients of a cohort; each ends in files under work/ or in an error of its own."""
-        world = self.world(request["run"])
+        opened = self.opened(request["run"])
         round = request["round"]
-        server = self.server(round_folder(world.run, round - 1) / SERVER)
+        server = self.server(round_folder(opened.run, round - 1) / SERVER)
         results: dict[int, dict[str, Any]] = {}
         entries = {entry["client"]: entry for entry in request["clients"]}
         for group in request["groups"]:
-            results |= self.train_group(world, server, round, [entries[c] for c in group if c in entries])
+            results |= self.train_group(opened, server, round, [entries[c] for c in group if c in entries])
         return {"clients": results}
 
     def train_group(
-        self, world: World, server: Server, round: int, entries: list[dict[str, Any]]
+        self, opened: OpenedRun, server: Server, round: int, entries: list[dict[str, Any]]
     ) -> dict[int, dict[str, Any]]:
         """The exchanges of some clients, their local work in one computation where there are several."""
         started = time.perf_counter()
@@ -85,17 +85,17 @@ class Worker:
         begun: list[tuple[Message, Client]] = []
         for entry in entries:
             try:
-                client = world.client(entry["client"], round, entry["memory"], entry["inbox"])
-                begun.append((world.method.broadcast(server, client.id), client))
+                client = opened.client(entry["client"], round, entry["memory"], entry["inbox"])
+                begun.append((opened.method.broadcast(server, client.id), client))
             except StoreError:
                 raise
             except Exception as error:
                 results[entry["client"]] = failure(error)
         try:
             if len(begun) > 1:
-                updates: list[Update | Exception] = world.method.cohort_update(begun)
+                updates: list[Update | Exception] = opened.method.cohort_update(begun)
             else:
-                updates = [world.method.client_update(*exchange) for exchange in begun]
+                updates = [opened.method.client_update(*exchange) for exchange in begun]
         except Exception as error:
             return results | {client.id: failure(error) for _, client in begun}
         trained = time.perf_counter() - started
@@ -105,7 +105,7 @@ class Worker:
                 if isinstance(update, Exception):
                     raise update
                 began = written - trained / len(begun)  # of the local work each has its share
-                results[client.id] = self.write(world, round, down, client, update, began)
+                results[client.id] = self.write(opened, round, down, client, update, began)
             except StoreError:
                 raise  # a full disk is no client's fault
             except Exception as error:
@@ -113,13 +113,13 @@ class Worker:
         return results
 
     def write(
-        self, world: World, round: int, down: Message, client: Client, update: Update, began: float
+        self, opened: OpenedRun, round: int, down: Message, client: Client, update: Update, began: float
     ) -> dict[str, Any]:
         """A client's answers, written to work/; `began` is when it would have begun had it worked alone."""
         number = client.id
         check_finite(update, number, round)
-        sample_bytes = world.prepared.spec.sample_bytes
-        folder = world.run.work / f"{round:04d}"
+        sample_bytes = opened.prepared.spec.sample_bytes
+        folder = opened.run.work / f"{round:04d}"
         folder.mkdir(parents=True, exist_ok=True)
         files = {"update": f"update-{number}.safetensors"}
         save_message(folder / files["update"], update.message)
@@ -147,20 +147,20 @@ class Worker:
     def evaluate(self, request: dict[str, Any]) -> dict[str, Any]:
         """Metrics of the server state of a round, whose file is named in the request."""
         started = time.perf_counter()
-        world = self.world(request["run"])
+        opened = self.opened(request["run"])
         server = self.server(Path(request["server"]))
-        clients = WorldClients(world, request["round"], Links.of(request["links"]))
-        evaluation = world.evaluation(request["round"], final=request["final"])
-        metrics = world.method.evaluate(server, clients, evaluation)
+        clients = OpenedClients(opened, request["round"], MemoryIndex.of(request["links"]))
+        evaluation = opened.evaluation(request["round"], final=request["final"])
+        metrics = opened.method.evaluate(server, clients, evaluation)
         return {"metrics": {k: float(v) for k, v in metrics.items()}, "seconds": time.perf_counter() - started}
 
     def assign(self, request: dict[str, Any]) -> dict[str, Any]:
         """The cluster of every sample under a server state, as arrays; on request how well clusters are separated."""
-        world = self.world(request["run"])
+        opened = self.opened(request["run"])
         server = self.server(Path(request["server"]))
-        clients = WorldClients(world, request["round"], Links.of(request["links"]))
-        evaluation = world.evaluation(request["round"], final=True)
-        found = assignment_of(world.method, server, clients, evaluation)
+        clients = OpenedClients(opened, request["round"], MemoryIndex.of(request["links"]))
+        evaluation = opened.evaluation(request["round"], final=True)
+        found = assignment_of(opened.method, server, clients, evaluation)
         cluster = found.cluster.cpu().numpy()
         answer = {"clusters": found.clusters, "cluster": cluster, "confidence": found.confidence.cpu().numpy()}
         for name in ("centres", "distance"):

@@ -58,12 +58,12 @@ def cool() -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-class SlotLost(ShoalError):
+class WorkerLost(ShoalError):
     """A worker process ended in the middle of its work."""
 
 
 @dataclass
-class Slot:
+class WorkerProcess:
     """One worker process; started when it is needed, and again after it was lost."""
 
     number: int
@@ -76,7 +76,7 @@ class Slot:
         """Send a request and wait for the answer.
 
         Raises:
-            SlotLost: the process ended without an answer.
+            WorkerLost: the process ended without an answer.
         """
         pipe = self.ready()
         try:
@@ -86,7 +86,7 @@ class Slot:
             self.process.join(5)
             code = self.process.exitcode
             self.close()
-            raise SlotLost(f"worker slot {self.number} ended in the middle of its work (exit code {code})") from None
+            raise WorkerLost(f"worker slot {self.number} ended in the middle of its work (exit code {code})") from None
 
     def ready(self) -> Connection:
         """Start the process where none is running."""
@@ -138,7 +138,7 @@ def serve(pipe: Connection, device: str) -> None:
             return
 
 
-class Slots:
+class WorkerProcesses:
     """The slots of this machine; `call` may be used from many threads at once.
 
     Args:
@@ -148,9 +148,9 @@ class Slots:
 
     def __init__(self, count: int, device: str = "cpu") -> None:
         self.count = count
-        self.slots = [Slot(i, device if device == "cpu" else _gpu(i)) for i in range(count)]
-        self._idle: queue.LifoQueue[Slot] = queue.LifoQueue()
-        for slot in reversed(self.slots):
+        self.processes = [WorkerProcess(i, device if device == "cpu" else _gpu(i)) for i in range(count)]
+        self._idle: queue.LifoQueue[WorkerProcess] = queue.LifoQueue()
+        for slot in reversed(self.processes):
             self._idle.put(slot)
         self._closed = threading.Event()
         # While the caller prepares its run, the workers start.
@@ -158,7 +158,7 @@ class Slots:
         self._starting.start()
 
     def _start(self) -> None:
-        for slot in self.slots:
+        for slot in self.processes:
             if self._closed.is_set():
                 return
             with contextlib.suppress(OSError, EOFError):  # it is tried again when the slot is needed
@@ -168,12 +168,12 @@ class Slots:
         """Have an idle slot do the request; wait for one if all are busy.
 
         Raises:
-            SlotLost: its process ended, or the slots were closed.
+            WorkerLost: its process ended, or the slots were closed.
         """
         slot = self._idle.get()
         try:
             if self._closed.is_set():
-                raise SlotLost("the worker slots are closed")
+                raise WorkerLost("the worker slots are closed")
             return slot.call(request)
         finally:
             self._idle.put(slot)
@@ -182,10 +182,10 @@ class Slots:
         """End all processes."""
         self._closed.set()
         self._starting.join()
-        for slot in self.slots:
+        for slot in self.processes:
             slot.close()
 
-    def __enter__(self) -> Slots:
+    def __enter__(self) -> WorkerProcesses:
         return self
 
     def __exit__(self, *_: object) -> None:

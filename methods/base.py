@@ -12,20 +12,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from core.errors import ShoalError
-from core.setting import setting
 from core.streams import Streams
-from data.augment import AugmentSettings
 from data.prepared import DataSpec
 from data.view import DeviceData, Samples
-from models.encoders import ENCODERS
+from methods.context import Context, LocalSettings, MethodError, ModelSettings
 
 Tensors = dict[str, Tensor]
 FACT_BYTES = 8
@@ -34,10 +30,6 @@ FACT_BYTES = 8
 
 class ClientError(ShoalError):
     """A client cannot do its part of the round: it is retried, then left out."""
-
-
-class MethodError(ShoalError):
-    """A method cannot work with these settings or this data."""
 
 
 @dataclass(frozen=True)
@@ -215,79 +207,6 @@ class Assignment:
     distance: Tensor | None = None
 
 
-@dataclass(frozen=True)
-class ModelSettings:
-    """Which network the clients train."""
-
-    encoder: str = setting("small-conv", "the network that turns images into features", choices=ENCODERS)
-    clusters: int = setting(0, "number of clusters; 0: as many as the data set has classes", ge=0)
-
-
-@dataclass(frozen=True)
-class LocalSettings:
-    """A client's work in one round."""
-
-    epochs: int = setting(5, "local epochs a round", ge=1)
-    batch: int = setting(128, "samples per step", ge=2)
-    optimiser: Literal["adam", "sgd"] = setting("adam", "of the local steps")
-    lr: float = setting(3e-4, "learning rate", gt=0)
-    lr_decay: float = setting(1.0, "the learning rate is multiplied by this once a round", gt=0, le=1)
-    momentum: float = setting(0.0, "momentum of sgd", ge=0, lt=1)
-    weight_decay: float = setting(0.0, "weight decay", ge=0)
-
-
-@dataclass(frozen=True)
-class Context:
-    """What every step of a method may use beside its arguments.
-
-    Attributes:
-        spec: the data set's kind and shape.
-        model, local, augment: the settings of the network, the local work and the views.
-        seed: of the run.
-        rounds: how many rounds the run is set to.
-        fraction: share of the clients that take part in a round.
-        device: where tensors live.
-        precision: fp32 or bf16 (autocast).
-        compile: torch.compile of networks: off, or its mode.
-    """
-
-    spec: DataSpec
-    model: ModelSettings = field(default_factory=ModelSettings)
-    local: LocalSettings = field(default_factory=LocalSettings)
-    augment: AugmentSettings = field(default_factory=AugmentSettings)
-    seed: int = 0
-    rounds: int = 1
-    fraction: float = 1.0
-    device: torch.device = torch.device("cpu")  # noqa: RUF009 (a device is immutable)
-    precision: str = "fp32"
-    compile: str = "off"
-
-    @property
-    def clusters(self) -> int:
-        """The number of clusters to find.
-
-        Raises:
-            MethodError: neither the settings nor the labels say how many.
-        """
-        if self.known_clusters is None:
-            raise MethodError(
-                f"data set {self.spec.name!r} has no labels to count clusters by: set "
-                "model.clusters to the number of clusters to find"
-            )
-        return self.known_clusters
-
-    @property
-    def known_clusters(self) -> int | None:
-        """The number of clusters, where the settings or the labels say it: for methods that can do without."""
-        return self.model.clusters or self.spec.classes or None
-
-    def autocast(self) -> AbstractContextManager[Any]:
-        """The precision setting as a context for forward passes."""
-        if self.precision == "bf16":
-            return torch.autocast(self.device.type, dtype=torch.bfloat16)
-        return nullcontext()
-
-
 class Method(ABC):
     """A federated system. A subclass with its settings dataclass is all that the engine needs.
 
@@ -298,6 +217,18 @@ class Method(ABC):
         local_defaults, model_defaults: what `local` and `model` are where the settings do not say.
         kinds: the kinds of data it works on.
         needs_validation: every client must hold out validation samples.
+
+    What a method can do, said by the method and read by the tests that hold for every method:
+        trains: a client's work is gradient steps, and its metrics have their mean `loss`.
+        loss_falls: the loss is the same function in every round, so that training lowers it. Not so where its
+            parts are weighed anew from round to round, or where networks play against each other.
+        learns_from_labels: the labels of the training samples are what is learnt.
+        finds_clusters: every evaluation judges the cluster of each sample: `clusters_used`, and with labels `acc`,
+            `nmi`, `ari` and `purity`.
+        judges_features: the last evaluation judges what the model makes of samples: `effective_rank`, `uniformity`,
+            and with labels `knn` and `probe`; of a method that trains also `alignment`.
+        averages: the next state is the mean of the clients' tensors, weighted by the fact `n` of their messages.
+    A method whose server holds one model overrides `predictor`.
     """
 
     name: ClassVar[str]
@@ -307,6 +238,12 @@ class Method(ABC):
     model_defaults: ClassVar[ModelSettings] = ModelSettings()
     kinds: ClassVar[tuple[str, ...]] = ("image",)
     needs_validation: ClassVar[bool] = False
+    trains: ClassVar[bool] = True
+    loss_falls: ClassVar[bool] = True
+    learns_from_labels: ClassVar[bool] = False
+    finds_clusters: ClassVar[bool] = True
+    judges_features: ClassVar[bool] = False
+    averages: ClassVar[bool] = False
 
     def __init__(self, settings: Any, context: Context) -> None:
         if context.spec.kind not in self.kinds:

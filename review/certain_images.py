@@ -9,7 +9,7 @@ import torch
 from matplotlib.axes import Axes
 
 from engine.checkpoint import newest_valid
-from engine.opened_run import World
+from engine.opened_run import OpenedRun
 from engine.run_folder import RunError, RunFolder
 
 BATCH = 512
@@ -35,13 +35,13 @@ def certain_images(run: RunFolder, count: int) -> list[CertainImages]:
         RunError: no round is finished, or the data are not images.
         MethodError: the method's server holds no model.
     """
-    world, checkpoint = World(run), newest_valid(run)
+    opened, checkpoint = OpenedRun(run), newest_valid(run)
     if checkpoint is None:
         raise RunError(f"run {run.name} has no finished round to take clusters from")
-    if world.prepared.manifest.kind != "image":
-        raise RunError(f"run {run.name} is on {world.prepared.manifest.kind}s: only images can be drawn")
-    predict = world.method.predictor(checkpoint.server)
-    images = world.prepared.train_x
+    if opened.prepared.manifest.kind != "image":
+        raise RunError(f"run {run.name} is on {opened.prepared.manifest.kind}s: only images can be drawn")
+    predict = opened.method.predictor(checkpoint.server)
+    images = opened.prepared.train_x
     parts = [
         predict(torch.from_numpy(np.array(images[start : start + BATCH])).float() / 255).soft
         for start in range(0, len(images), BATCH)

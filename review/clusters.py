@@ -25,7 +25,7 @@ from data.sample_files import sample_files
 from engine.checkpoint import LINKS, SERVER, round_folder, rounds_done
 from engine.codec import read_json, save_tensors, write_atomic, write_json
 from engine.run_folder import FINISHED, RunFolder
-from engine.worker_processes import SlotLost
+from engine.worker_processes import WorkerLost
 from methods.base import MethodError
 from methods.scores.quality import size_shares, stability
 
@@ -41,7 +41,7 @@ def keep_clusters(run: RunFolder, call: Call) -> bool:
 
     Args:
         run: the run's folder.
-        call: has a worker slot do a request (`engine.worker_processes.Slots.call`).
+        call: has a worker slot do a request (`engine.worker_processes.WorkerProcesses.call`).
 
     Returns:
         Whether the run has a table now.
@@ -70,7 +70,7 @@ def assigned(run: RunFolder, round: int, call: Call, *, judge: bool) -> dict[str
     """The clusters of all samples under the state of a round, by a worker slot (`engine.worker.Worker.assign`).
 
     Raises:
-        MethodError: what went wrong there. SlotLost: the worker was lost twice.
+        MethodError: what went wrong there. WorkerLost: the worker was lost twice.
     """
     folder = round_folder(run, round)
     links = read_json(folder / LINKS)
@@ -78,7 +78,7 @@ def assigned(run: RunFolder, round: int, call: Call, *, judge: bool) -> dict[str
     wanted = {**about, "server": str(folder / SERVER), "judge": judge}
     try:
         answer = call(wanted)
-    except SlotLost:
+    except WorkerLost:
         answer = call(wanted)
     if "error" in answer:
         raise MethodError(answer["error"])

@@ -16,7 +16,7 @@ from engine.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
-class Links:
+class LinkRates:
     """Rates of a device's links, bits per second, and how parameters and computing count.
 
     Attributes:
@@ -53,7 +53,7 @@ class Links:
             raise ShoalError("computing and selecting must not be negative, nor anything have less than one bit")
 
 
-def delays(run: RunFolder, links: Links | None = None) -> pd.DataFrame:
+def delays(run: RunFolder, links: LinkRates | None = None) -> pd.DataFrame:
     """Simulated delay after each round.
 
     Args:
@@ -63,7 +63,7 @@ def delays(run: RunFolder, links: Links | None = None) -> pd.DataFrame:
     Returns:
         Columns round, seconds (of the round), delay (from the start).
     """
-    links = links or Links()
+    links = links or LinkRates()
     clients = run.table("clients")
     factor = links.parameter_bits / 32
     selecting = clients["selecting"].fillna(0) > 0 if "selecting" in clients else pd.Series(False, clients.index)
@@ -82,7 +82,7 @@ def delays(run: RunFolder, links: Links | None = None) -> pd.DataFrame:
     )
 
 
-def sending(run: RunFolder, clients: pd.DataFrame, links: Links) -> pd.Series:
+def sending(run: RunFolder, clients: pd.DataFrame, links: LinkRates) -> pd.Series:
     """Seconds each client of each round sends to its neighbours, in the order of the clients table."""
     if not links.between:
         return 8 * clients["bytes_d2d"] / links.d2d

@@ -13,7 +13,7 @@ from data.prepared import Prepared
 from data.view import DeviceData, client_samples
 from engine.checkpoint import newest_valid
 from engine.codec import save_tensors
-from engine.opened_run import World
+from engine.opened_run import OpenedRun
 from engine.represent import prepare_set
 from engine.run_folder import RunError, RunFolder
 from methods.base import Client
@@ -39,7 +39,7 @@ def new_client(
         RunError: the samples have another kind or shape than the run's.
         DataError: no such set or partition.
     """
-    world = World(run)
+    opened = OpenedRun(run)
     folder, colon, number = source.rpartition(":")
     if colon and number.isdigit() and Path(folder).is_dir():
         partition, client = load_partition(Path(folder)), int(number)
@@ -49,28 +49,28 @@ def new_client(
     else:
         prepared, client = prepare_set(source, store, mirror=mirror), 0
         partition = make_partition(
-            IID(clients=1, validation=validation), prepared, limit=limit, seed=world.settings.seed
+            IID(clients=1, validation=validation), prepared, limit=limit, seed=opened.settings.seed
         )
-    check_alike(prepared, world)
+    check_alike(prepared, opened)
     data = DeviceData(prepared)
     # A number that no client of the run has, so that no random draw is shared.
     return Client(
-        world.partition.clients,
+        opened.partition.clients,
         client_samples(data, partition, client),
         client_samples(data, partition, client, validation=True),
         {},
         (),
-        Streams(world.settings.seed, run.status()["round"] + 1, world.partition.clients),
+        Streams(opened.settings.seed, run.status()["round"] + 1, opened.partition.clients),
     )
 
 
-def check_alike(prepared: Prepared, world: World) -> None:
+def check_alike(prepared: Prepared, opened: OpenedRun) -> None:
     """Refuse data that the run's model cannot read.
 
     Raises:
         RunError: says what was expected.
     """
-    wanted, given = world.prepared.spec, prepared.spec
+    wanted, given = opened.prepared.spec, prepared.spec
     if (wanted.kind, wanted.shape, wanted.vocabulary) != (given.kind, given.shape, given.vocabulary):
         raise RunError(
             f"the new client has {given.kind} data of shape {given.shape}, the run's model takes {wanted.kind} data of "
@@ -94,8 +94,8 @@ def enroll(run: RunFolder, client: Client, give: str = "leaf", out: Path | None 
     Raises:
         RunError: the run is of another method, has no round yet, or `give` names no node of the path.
     """
-    world, checkpoint = World(run), newest_valid(run)
-    method = world.method
+    opened, checkpoint = OpenedRun(run), newest_valid(run)
+    method = opened.method
     if not isinstance(method, CFL):
         raise RunError(f"run {run.name} is of method {method.name!r}; only runs of cfl have a tree to enroll in")
     if checkpoint is None or not checkpoint.server.round:

@@ -21,7 +21,7 @@ from mlflow.pyfunc import PythonModel
 from data.prepared import DataSpec
 from engine.checkpoint import SERVER, newest_valid, round_folder
 from engine.codec import load_server
-from engine.opened_run import World
+from engine.opened_run import OpenedRun
 from engine.run_folder import RunFolder
 from engine.settings import make_settings
 from methods.base import Context, MethodError, Prediction
@@ -105,17 +105,17 @@ def log_final_model(run: RunFolder, client: Any, run_id: str, uri: str) -> bool:
     from mlflow.pyfunc import save_model
 
     checkpoint = newest_valid(run)
-    world = World(run)
+    opened = OpenedRun(run)
     if checkpoint is None:
         return False
     try:
-        world.method.predictor(checkpoint.server)
+        opened.method.predictor(checkpoint.server)
     except MethodError as error:
         run.event("model_skipped", message=str(error))
         return False
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        spec = world.prepared.spec
+        spec = opened.prepared.spec
         about = {"settings": run.settings().plain(), "spec": asdict(spec)}
         (folder / "model.json").write_text(json.dumps(about))
         server = round_folder(run, checkpoint.server.round) / SERVER

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from core.streams import SERVER, Streams
 from engine.checkpoint import newest_valid
-from engine.opened_run import World, WorldClients
+from engine.opened_run import OpenedClients, OpenedRun
 from engine.run_folder import RunFolder
 from methods.training.vectors import Vectors
 from methods.uifca.uifca import UIFCA
@@ -26,16 +26,16 @@ def draw_uifca(run: RunFolder) -> list[Path]:
     checkpoint = newest_valid(run)
     if checkpoint is None or not checkpoint.server.round or checkpoint.server.facts["phase"] == "centres":
         return drawn
-    world = World(run)
-    method = world.method
+    opened = OpenedRun(run)
+    method = opened.method
     assert isinstance(method, UIFCA)
-    clients = WorldClients(world, checkpoint.server.round, checkpoint.links)
+    clients = OpenedClients(opened, checkpoint.server.round, checkpoint.memory_index)
     held = method.held(checkpoint.server, clients)
     if held.truth is not None:
-        names = world.prepared.manifest.class_names
+        names = opened.prepared.manifest.class_names
         path = run.figures / "confusion.png"
         drawn.append(draw_confusion(held.truth.numpy(), held.cluster.numpy(), method.context.clusters, names, path))
-    if world.prepared.spec.kind == "image":
+    if opened.prepared.spec.kind == "image":
         drawn.append(draw_samples(method, checkpoint.server.tensors["flows"], run.figures / "samples.png"))
     return drawn
 

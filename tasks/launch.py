@@ -15,11 +15,12 @@ from data.prepared import Prepared
 from engine import places
 from engine.hardware import resolve, resolve_slots
 from engine.lineage import lineage
-from engine.opened_run import World
+from engine.one_thread import one_thread
+from engine.opened_run import OpenedRun
 from engine.pools import Pool, open_pool
 from engine.preflight import check_method, check_validation
 from engine.represent import has_clients
-from engine.rounds import Engine, Observer, Runner, ThreadRunner, one_thread
+from engine.rounds import Engine, Observer, Runner, ThreadRunner
 from engine.run_folder import FINISHED, RunFolder
 from engine.settings import Settings
 from review.progress import prepare_shown
@@ -80,9 +81,9 @@ def new_run(settings: Settings, partition: Path | None = None) -> RunFolder:
             raise PartitionError(f"the partition in {partition} is of another version of {prepared.manifest.name!r}")
     run = RunFolder.create(places.runs(), settings, lineage(settings, prepared, folder, table, resolved))
     try:
-        world = World(run)
+        opened = OpenedRun(run)
         with one_thread():
-            world.method.init_server(world.federation)  # the method may refuse the data, or so many clients of it
+            opened.method.init_server(opened.federation)  # the method may refuse the data, or so many clients of it
     except BaseException:
         discard(run)
         raise

@@ -104,6 +104,8 @@ class CFCL(Method):
     settings: CFCLSettings
     local_defaults = LocalSettings(epochs=1, batch=64, optimiser="adam", lr=1e-3)
     model_defaults = ModelSettings("pooled-conv")
+    finds_clusters = False
+    judges_features = True
 
     def __init__(self, settings: CFCLSettings, context: Any) -> None:
         super().__init__(settings, context)

@@ -34,15 +34,15 @@ def read_inbox(client: Client, memory: Tensors) -> None:
 
     `pulled` is (m, 2): sample and planted transformation; `received` (m, 3): sample, sender, round of the pull.
     """
-    for sender, letter in client.inbox:
-        if "reserve" in letter.samples:
-            memory[f"reserve/{sender}"] = unpack(letter, "reserve")
-        if "model" in letter.tensors:
-            memory[f"model/{sender}"] = letter.tensors["model"]
-        if "pulled" in letter.samples:
-            new = unpack(letter, "pulled")
+    for sender, message in client.inbox:
+        if "reserve" in message.samples:
+            memory[f"reserve/{sender}"] = unpack(message, "reserve")
+        if "model" in message.tensors:
+            memory[f"model/{sender}"] = message.tensors["model"]
+        if "pulled" in message.samples:
+            new = unpack(message, "pulled")
             memory["pulled"] = torch.cat((memory.get("pulled", NOBODY), new))
-            row = torch.full((len(new),), sender), torch.full((len(new),), int(letter.facts["round"]))
+            row = torch.full((len(new),), sender), torch.full((len(new),), int(message.facts["round"]))
             before = memory.get("received", torch.zeros(0, 3, dtype=torch.int64))
             memory["received"] = torch.cat((before, torch.stack((new[:, 0], *row), 1)))
 

@@ -33,6 +33,7 @@ class FedAvg(Supervised):
     name = "fedavg"
     Settings = FedAvgSettings
     settings: FedAvgSettings
+    averages = True
 
     def init_server(self, federation: Federation) -> Server:
         """The initial weights."""

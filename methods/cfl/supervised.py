@@ -73,6 +73,8 @@ class Supervised(StepMethod):
     needs_validation = True
     local_defaults = LocalSettings(epochs=3, batch=100, optimiser="sgd", lr=0.05, momentum=0.9)
     model_defaults = ModelSettings("plain-conv")
+    learns_from_labels = True
+    finds_clusters = False
 
     def __init__(self, settings: Any, context: Context) -> None:
         super().__init__(settings, context)

@@ -20,6 +20,9 @@ from models.heads import ClusterNet
 class ClusterMethod(Method):
     """A method whose server state is the weights of one `ClusterNet` and whose clusters are its cluster head's."""
 
+    judges_features = True
+    averages = True
+
     def network(self) -> ClusterNet:
         """A fresh network with the run's initial weights."""
         c = self.context

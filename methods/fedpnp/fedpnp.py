@@ -75,6 +75,7 @@ class FedPNP(ClusterMethod):
     name = "fedpnp"
     Settings = FedPNPSettings
     settings: FedPNPSettings
+    loss_falls = False  # alpha and the pools are others from round to round
 
     def __init__(self, settings: FedPNPSettings, context: Any) -> None:
         super().__init__(settings, context)

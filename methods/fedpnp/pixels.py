@@ -44,6 +44,8 @@ class KMeansPixels(Method):
     settings: KMeansSettings
     pooled = True
     kinds = ("image", "vector")
+    trains = False
+    judges_features = True
 
     def init_server(self, federation: Federation) -> Server:
         """No centres yet."""

@@ -42,6 +42,7 @@ class Single(Method):
     name = "single"
     Settings = SingleSettings
     settings: SingleSettings
+    judges_features = True
 
     def network(self) -> ProjectionNet:
         """A fresh network with the run's initial weights."""

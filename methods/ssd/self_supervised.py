@@ -52,6 +52,9 @@ class SelfSupervised(Method):
 
     Settings = SelfSupervisedSettings
     local_defaults = LocalSettings(epochs=5, batch=128, optimiser="sgd", lr=0.1, momentum=0.9, weight_decay=1e-4)
+    finds_clusters = False
+    judges_features = True
+    averages = True
     settings: Any
 
     @property
@@ -100,7 +103,7 @@ class SelfSupervised(Method):
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """kNN, alignment and uniformity of some samples; finally the probe, K-means scores and fine-tuning of all."""
         embed, recipe = self.embedder(server), self.recipe()
-        metrics = self.look(embed, recipe, clients, evaluation)
+        metrics = self.evaluate_between_rounds(embed, recipe, clients, evaluation)
         if not evaluation.final:
             return metrics
         metrics |= evaluate_features(
@@ -113,7 +116,7 @@ class SelfSupervised(Method):
                 metrics[f"finetune_{percent}"] = finetune_accuracy(network.encoder, evaluation, percent / 100)
         return metrics
 
-    def look(
+    def evaluate_between_rounds(
         self, embed: Callable[[Tensor], Tensor], recipe: Recipe, clients: Clients, evaluation: Evaluation
     ) -> dict[str, float]:
         """What is cheap enough for every round.

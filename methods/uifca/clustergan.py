@@ -61,6 +61,8 @@ class ClusterGAN(Method):
     Settings = ClusterGANSettings
     settings: ClusterGANSettings
     local_defaults = LocalSettings(epochs=1, batch=64, optimiser="sgd", lr=5e-3)
+    averages = True
+    loss_falls = False  # a game
 
     def network(self) -> ClusterGANNetwork:
         """The networks with their initial weights."""

@@ -74,6 +74,7 @@ class KFed(Method):
     name = "kfed"
     Settings = KFedSettings
     kinds = ("vector", "image")
+    trains = False
     settings: KFedSettings
 
     def init_server(self, federation: Federation) -> Server:

@@ -13,7 +13,7 @@ from sklearn.decomposition import PCA
 
 from core.streams import SERVER, Streams
 from engine.checkpoint import newest_valid
-from engine.opened_run import World, WorldClients
+from engine.opened_run import OpenedClients, OpenedRun
 from engine.run_folder import RunFolder
 from methods.cfcl.memory import NOBODY, at_hand, read_inbox
 from review.delay import delays
@@ -31,7 +31,7 @@ def exchange_table(run: RunFolder) -> pd.DataFrame:
     checkpoint = newest_valid(run)
     rows = []
     if checkpoint is not None:
-        clients = WorldClients(World(run), checkpoint.server.round, checkpoint.links)
+        clients = OpenedClients(OpenedRun(run), checkpoint.server.round, checkpoint.memory_index)
         for client in clients:
             memory = dict(client.memory)
             read_inbox(client, memory)
@@ -144,10 +144,10 @@ def draw_labels(run: RunFolder, path: Path) -> Path:
     """How many samples of each label every device trains on after the last pull."""
     checkpoint = newest_valid(run)
     assert checkpoint is not None
-    world = World(run)
-    classes = world.prepared.spec.classes or 0
+    opened = OpenedRun(run)
+    classes = opened.prepared.spec.classes or 0
     counts = []
-    for client in WorldClients(world, checkpoint.server.round, checkpoint.links):
+    for client in OpenedClients(opened, checkpoint.server.round, checkpoint.memory_index):
         labels = at_hand(client.train, client.memory.get("pulled", NOBODY)).y()
         counts.append(torch.bincount(labels, minlength=classes).numpy())
     figure = Figure(figsize=(6, 4), layout="constrained")
@@ -164,11 +164,11 @@ def embeddings(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict
     shown = {row: runs[0] for (row, _), runs in groups.items()}
     figure = Figure(figsize=(5 * len(shown), 4.6), layout="constrained")
     for axes, (row, run) in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown.items(), strict=True):
-        world, checkpoint = World(run), newest_valid(run)
+        opened, checkpoint = OpenedRun(run), newest_valid(run)
         assert checkpoint is not None
-        data = world.data
+        data = opened.data
         order = torch.randperm(len(data.test_x), generator=Streams(0, 0, SERVER).torch("shown"))[:SHOWN]
-        h = world.method.predictor(checkpoint.server)(data.test_x[order].float().div(255)).embedding
+        h = opened.method.predictor(checkpoint.server)(data.test_x[order].float().div(255)).embedding
         flat = PCA(2, random_state=0).fit_transform(h.cpu().numpy())
         assert data.test_y is not None
         axes.scatter(flat[:, 0], flat[:, 1], c=data.test_y[order].cpu().numpy(), cmap="tab10", s=5)

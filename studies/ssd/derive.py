@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from data.augment import normalise
 from data.view import DeviceData
 from engine.checkpoint import newest_valid
-from engine.opened_run import World, WorldClients
+from engine.opened_run import OpenedClients, OpenedRun
 from engine.represent import prepare_set
 from engine.run_folder import RunFolder
 from methods.scores.representation import alignment, probe_accuracy, split_uniformity, uniformity
@@ -125,8 +125,8 @@ def projections(study: dict[str, Any], groups: Groups, folder: Path) -> list[dic
 def judge_projections(path: Path) -> dict[str, float]:
     """The metrics of `projections` of one run of SSD; of other methods none."""
     run = RunFolder(path)
-    world, checkpoint = World(run), newest_valid(run)
-    method = world.method
+    opened, checkpoint = OpenedRun(run), newest_valid(run)
+    method = opened.method
     if checkpoint is None or not isinstance(method, SSD):
         return {}
     server = checkpoint.server
@@ -136,12 +136,12 @@ def judge_projections(path: Path) -> dict[str, float]:
     recipe = method.recipe()
     parts, owners, aligned = [], [], []
     with torch.no_grad():
-        for client in WorldClients(world, server.round, checkpoint.links):
-            streams = world.evaluation(server.round, final=True).streams
+        for client in OpenedClients(opened, server.round, checkpoint.memory_index):
+            streams = opened.evaluation(server.round, final=True).streams
             order = torch.randperm(len(client.train), generator=streams.torch(f"look {client.id}"))
-            mine = client.train.take(order[: max(1, SEEN // world.partition.clients)].to(client.train.index.device))
+            mine = client.train.take(order[: max(1, SEEN // opened.partition.clients)].to(client.train.index.device))
             extra = method.prepare(method.broadcast(server, client.id), client)
-            generator = streams.torch(f"views {client.id}", world.data.device)
+            generator = streams.torch(f"views {client.id}", opened.data.device)
             both = torch.cat((normalise(mine.x()), views(mine, torch.arange(len(mine)), recipe, generator)))
             z = method.seen(network(both.contiguous(memory_format=torch.channels_last)).z, extra)
             plain, a, b = z.split(len(mine))
@@ -156,9 +156,9 @@ def judge_projections(path: Path) -> dict[str, float]:
         "z_uniformity_intra": intra,
         "z_alignment": sum(aligned) / len(z),
     }
-    test = world.data.test_x
+    test = opened.data.test_x
     if len(test) > 1:
-        streams = world.evaluation(server.round, final=True).streams
+        streams = opened.evaluation(server.round, final=True).streams
         order = torch.randperm(len(test), generator=streams.torch("look test"))[:SEEN].to(test.device)
         with torch.no_grad():
             x = normalise(test[order].float().div_(255)).contiguous(memory_format=torch.channels_last)
@@ -175,21 +175,21 @@ def transfer(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[s
     wanted = study["transfer"]
 
     def probe(run: RunFolder) -> float | None:
-        world, checkpoint = World(run), newest_valid(run)
-        if checkpoint is None or not isinstance(world.method, SelfSupervised):
+        opened, checkpoint = OpenedRun(run), newest_valid(run)
+        if checkpoint is None or not isinstance(opened.method, SelfSupervised):
             return None
-        other = DeviceData(prepare_set(wanted["to"], world.prepared.folder.parent.parent))
-        if other.train_y is None or other.test_y is None or other.spec.shape != world.prepared.spec.shape:
-            raise ValueError(f"{wanted['to']} has no labels, or other images than {world.prepared.spec.name}")
-        embed = world.method.embedder(checkpoint.server)
+        other = DeviceData(prepare_set(wanted["to"], opened.prepared.folder.parent.parent))
+        if other.train_y is None or other.test_y is None or other.spec.shape != opened.prepared.spec.shape:
+            raise ValueError(f"{wanted['to']} has no labels, or other images than {opened.prepared.spec.name}")
+        embed = opened.method.embedder(checkpoint.server)
         limit = wanted.get("limit") or len(other.train_x)
 
         def features(x: torch.Tensor) -> torch.Tensor:
             return torch.cat([embed(part.float().div(255)) for part in x.split(512)])
 
-        generator = world.evaluation(checkpoint.server.round, final=True).streams.torch("transfer")
+        generator = opened.evaluation(checkpoint.server.round, final=True).streams.torch("transfer")
         order = torch.randperm(len(other.train_x), generator=generator)[:limit]
-        epochs = world.method.settings.probe_epochs
+        epochs = opened.method.settings.probe_epochs
         return probe_accuracy(
             features(other.train_x[order]),
             other.train_y[order],

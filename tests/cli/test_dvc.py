@@ -18,7 +18,7 @@ from PIL import Image
 from data.own import add_folder
 from data.prepared import open_prepared
 from data.sample_files import sample_files
-from engine.opened_run import World
+from engine.opened_run import OpenedRun
 from engine.run_folder import RunFolder
 from tests.conftest import SMALL
 
@@ -160,7 +160,7 @@ def test_a_set_of_ones_own_survives_and_travels(clone: Clone, tmp_path: Path) ->
     # The first clone's run stays readable when the pipeline's partition is another one.
     (run,) = (clone.path / "runs").iterdir()
     shutil.rmtree(clone.path / "data/store/partitions")
-    assert World(RunFolder(run)).partition.client_names == SITES
+    assert OpenedRun(RunFolder(run)).partition.client_names == SITES
 
     # Judged and reported again from what was pulled: their runs/ is empty, and the first clone is gone.
     clone.path.rename(tmp_path / "gone")

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from engine.checkpoint import load_round
-from engine.worker_processes import Slots
+from engine.worker_processes import WorkerProcesses
 from methods.base import ClientError
 from methods.cfl.fedavg import FedAvg
 from tasks.launch import new_run
@@ -37,7 +37,7 @@ def test_pairs_are_near_the_loop_and_a_run_of_their_own(home: Path, small: Calla
 
 def test_pairs_give_the_same_bits_on_two_slots_and_after_a_kill(home: Path, small: Callable[..., Any]) -> None:
     whole = straight(small(**PAIRS))
-    with Slots(2) as slots:
+    with WorkerProcesses(2) as slots:
         assert numbers(straight(small(**PAIRS), slots.call, slots=2)) == numbers(whole)
 
     def stop(event: dict[str, Any]) -> None:

@@ -14,9 +14,9 @@ from torch import nn
 
 from engine.checkpoint import load_round
 from engine.hardware import resolve
-from engine.opened_run import World
+from engine.opened_run import OpenedRun
 from engine.settings import SettingsError
-from engine.worker_processes import Slots
+from engine.worker_processes import WorkerProcesses
 from methods.training.local import compiled
 from tasks.launch import new_run
 from tests.runs import numbers, straight
@@ -56,8 +56,8 @@ def test_without_a_compiler_it_is_refused_at_once(
 @compiler
 def test_only_worker_slots_compile(home: Path, small: Callable[..., Any]) -> None:
     run = new_run(small(**COMPILED))
-    assert World(run).context.compile == "off"
-    assert World(run, working=True).context.compile == "default"
+    assert OpenedRun(run).context.compile == "off"
+    assert OpenedRun(run, working=True).context.compile == "default"
 
 
 @compiler
@@ -92,5 +92,5 @@ def test_a_compiled_run_is_near_the_other_and_the_same_on_two_slots(
             assert float((tensor - other).norm()) <= 0.02 * float((tensor - start[name]).norm()) + 1e-6, name
         else:
             assert torch.equal(tensor, other), name
-    with Slots(2) as slots:
+    with WorkerProcesses(2) as slots:
         assert numbers(straight(small(**COMPILED), slots.call, slots=2)) == numbers(run)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine import dispatch as module
 from engine.dispatch import Cohort, Dispatch, even_cohorts
 from engine.rounds import ThreadRunner
-from engine.worker_processes import SlotLost
+from engine.worker_processes import WorkerLost
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def cohorts(count: int) -> list[Cohort]:
     return [Cohort(f"cohort {k}", [k], {"number": k}, 1.0) for k in range(count)]
 
 
-class Slots:
+class FakeWorkers:
     """Answers with the request's number; the first copy of a request in `stuck` waits until it is released."""
 
     def __init__(self, stuck: tuple[int, ...] = (), lost: tuple[int, ...] = ()) -> None:
@@ -41,14 +41,14 @@ class Slots:
             self.stuck.discard(number)
             self.lost.discard(number)
         if lose:
-            raise SlotLost("gone")
+            raise WorkerLost("gone")
         if hang:
             assert self.release.wait(30)
-            raise SlotLost("the hanging copy ends last, without an answer")
+            raise WorkerLost("the hanging copy ends last, without an answer")
         return {"of": number}
 
 
-def answers(slots: Slots, many: int, **settings: Any) -> tuple[dict[int, Any], list[str]]:
+def answers(slots: FakeWorkers, many: int, **settings: Any) -> tuple[dict[int, Any], list[str]]:
     runner = ThreadRunner(3)
     told: list[str] = []
     try:
@@ -60,13 +60,13 @@ def answers(slots: Slots, many: int, **settings: Any) -> tuple[dict[int, Any], l
 
 
 def test_every_cohort_is_answered_once() -> None:
-    found, told = answers(Slots(), 7)
+    found, told = answers(FakeWorkers(), 7)
     assert found == {k: {"of": k} for k in range(7)}
     assert not told
 
 
 def test_a_hanging_cohort_is_begun_again_on_a_free_slot_and_the_copy_counts() -> None:
-    slots = Slots(stuck=(1,))
+    slots = FakeWorkers(stuck=(1,))
     found, told = answers(slots, 5, reissue=3.0)
     assert found == {k: {"of": k} for k in range(5)}
     assert told == ["cohort 1"]
@@ -74,14 +74,14 @@ def test_a_hanging_cohort_is_begun_again_on_a_free_slot_and_the_copy_counts() ->
 
 
 def test_a_lost_slot_is_reported_for_its_cohort_alone() -> None:
-    found, _ = answers(Slots(lost=(2,)), 4, reissue=3.0)
-    assert isinstance(found.pop(2), SlotLost)
+    found, _ = answers(FakeWorkers(lost=(2,)), 4, reissue=3.0)
+    assert isinstance(found.pop(2), WorkerLost)
     assert found == {k: {"of": k} for k in (0, 1, 3)}
 
 
 def test_a_lost_copy_does_not_count_while_the_other_is_at_work() -> None:
     """The first copy hangs; the second one is lost; then the first one answers."""
-    slots = Slots(stuck=(1,))
+    slots = FakeWorkers(stuck=(1,))
     slots_call = slots.__call__
     copies = 0
 
@@ -92,7 +92,7 @@ def test_a_lost_copy_does_not_count_while_the_other_is_at_work() -> None:
         copies += 1
         if copies == 2:
             slots.release.set()
-            raise SlotLost("the copy is gone")
+            raise WorkerLost("the copy is gone")
         assert slots.release.wait(30)
         return {"of": 1}
 

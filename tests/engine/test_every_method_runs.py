@@ -12,7 +12,7 @@ import pytest
 from data.prepare import store_folder
 from data.prepared import Manifest, write_prepared
 from engine import places
-from engine.worker_processes import Slots
+from engine.worker_processes import WorkerProcesses
 from review.result import run_result
 from tests.runs import go_on, numbers, straight
 
@@ -66,7 +66,7 @@ def test_resumed_and_on_two_slots_the_same_bits(home: Path, small: Callable[...,
     halted = new_run(settings)
     with pytest.raises(KeyboardInterrupt):
         go_on(halted, observers=[stop])
-    with Slots(2) as slots:
+    with WorkerProcesses(2) as slots:
         go_on(halted, slots.call)
     assert numbers(halted) == numbers(run)
 

@@ -40,9 +40,9 @@ class Ring(Method):
         held = float(client.memory["held"]) if client.memory else float(client.id)
         arrived = sum(float(m.tensors["value"]) for _, m in client.inbox)
         peer = (client.id + 1) % message.facts["clients"]
-        letter = Message({"value": torch.tensor(held)}, samples={"gift": torch.arange(3)})
+        gift = Message({"value": torch.tensor(held)}, samples={"gift": torch.arange(3)})
         memory = {"held": torch.tensor(held + arrived)}
-        return Update(Message({"arrived": torch.tensor([arrived])}), {peer: letter}, memory)
+        return Update(Message({"arrived": torch.tensor([arrived])}), {peer: gift}, memory)
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         total = sum((u.message.tensors["arrived"] for u in updates), server.tensors["sum"])
@@ -73,7 +73,7 @@ def test_a_ring_of_letters(home: Path, small: Callable[..., Any], monkeypatch: p
     # Letters carry what was held before the round's own arrivals: 0, 1 and 2 in rounds 1 and 2, read a round later.
     assert list(rounds["sum"]) == [0.0, 3.0, 6.0]
     assert list(rounds["held"]) == [3.0, 6.0, 9.0]
-    # A letter is one float32 and three 8x8 images of one byte a pixel.
+    # A gift is one float32 and three 8x8 images of one byte a pixel.
     assert list(rounds["bytes_d2d"]) == [3 * (4 + 3 * 64)] * 3
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from engine.codec import StoreError, read_json
 from engine.pools import open_pool, work
-from engine.remote_files import UNUSED_DAYS, Depot, DepotPool, older
+from engine.remote_files import UNUSED_DAYS, RemoteFiles, RemoteFilesPool, older
 from engine.settings import SettingsError
 from engine.worker import Worker
 from methods.base import Clients, Evaluation, Server
@@ -55,25 +55,25 @@ def test_the_same_bits_where_the_runs_folder_is_not_seen(
     settings = small(**CASES.get(name, {}))
     whole = straight(settings)
     there = Elsewhere()
-    pool = DepotPool(there, url)
+    pool = RemoteFilesPool(there, url)
     run = straight(settings, pool.call)
     assert numbers(run) == numbers(whole)
     assert there.seen == {"train", "evaluate"}
     (opened,) = (tmp_path / "cache").glob("runs/*/lineage.json")
     for what in ("data", "partition"):
         assert Path(read_json(opened)[what]["folder"]).is_relative_to(tmp_path / "cache")
-    depot = Depot(url)
-    states = depot.fs.glob(f"{depot.root}/runs/*/rounds/*/server.safetensors")
+    remote = RemoteFiles(url)
+    states = remote.fs.glob(f"{remote.root}/runs/*/rounds/*/server.safetensors")
     assert len(states) == 1, "earlier server states are of no more use"
-    assert not depot.fs.glob(f"{depot.root}/runs/*/back/*")
+    assert not remote.fs.glob(f"{remote.root}/runs/*/back/*")
     assert len(list((tmp_path / "cache").glob("runs/*/rounds/*/server.safetensors"))) == 1
     assert keep_clusters(run, pool.call)  # for which the state of the round before is sent again
     assert "assign" in there.seen
     assert keep_clusters(whole, Worker().handle)
     assert cluster_facts(run) == cluster_facts(whole)
     pool.close()
-    assert not depot.fs.glob(f"{depot.root}/runs/*")
-    assert depot.fs.glob(f"{depot.root}/data/*/complete")
+    assert not remote.fs.glob(f"{remote.root}/runs/*")
+    assert remote.fs.glob(f"{remote.root}/data/*/complete")
 
 
 def test_letters_of_several_rounds_wait_for_a_client_that_sits_out(
@@ -94,9 +94,9 @@ def test_letters_of_several_rounds_wait_for_a_client_that_sits_out(
         inboxes.extend(entry["inbox"] for entry in request.get("clients", []))
         return pool.call(request)
 
-    pool = DepotPool(Elsewhere(), url)
+    pool = RemoteFilesPool(Elsewhere(), url)
     run = straight(settings, watch)
-    assert max(map(len, inboxes)) > 1, "nobody sat out while letters came"
+    assert max(map(len, inboxes)) > 1, "nobody sat out while messages came"
     assert numbers(run) == numbers(straight(settings))
 
 
@@ -125,7 +125,7 @@ def test_an_answer_damaged_on_its_way_is_the_clients_failure(home: Path, small: 
                 spoilt[0].write_bytes(b"x")
             return answer
 
-    run = straight(small(rounds=1), DepotPool(Damaging(), url).call)
+    run = straight(small(rounds=1), RemoteFilesPool(Damaging(), url).call)
     failed = [e for e in run.events() if e["event"] == "client_failed"]
     assert len(failed) == 1
     assert "came back from the depot with other bytes" in failed[0]["message"]
@@ -134,11 +134,11 @@ def test_an_answer_damaged_on_its_way_is_the_clients_failure(home: Path, small: 
 
 def test_a_depot_that_cannot_be_is_named(small: Make, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"workers\.depot: 'nowhere://x' cannot be used"):
-        Depot("nowhere://x")
+        RemoteFiles("nowhere://x")
     with pytest.raises(SettingsError, match=r"workers\.depot is for workers on other hosts"):
         small(workers={"depot": "memory://x"})
     with pytest.raises(StoreError, match=r"the depot file:.* failed at a/b"):
-        Depot((tmp_path / "none").as_uri()).get("a/b", tmp_path / "b")
+        RemoteFiles((tmp_path / "none").as_uri()).get("a/b", tmp_path / "b")
 
 
 def test_versions_of_the_same_thing() -> None:
@@ -154,16 +154,16 @@ def test_versions_of_the_same_thing() -> None:
 def test_a_worker_forgets_what_nobody_asked_for(tmp_path: Path, home: Path, small: Make, url: str) -> None:
     """A run of long ago goes when a new one comes; data that both use stay, and so does a run in use."""
     there = Elsewhere()
-    old, used, new = (straight(small(seed=seed), DepotPool(there, url).call) for seed in (1, 2, 3))
+    old, used, new = (straight(small(seed=seed), RemoteFilesPool(there, url).call) for seed in (1, 2, 3))
     cached = {run: next((tmp_path / "cache" / "runs").glob(f"{run.name}-*")) for run in (old, used, new)}
     (data,) = (tmp_path / "cache" / "data").iterdir()
     long_ago = time.time() - (UNUSED_DAYS + 1) * 24 * 3600
     for folder in (cached[old], cached[used], data):
         os.utime(folder, (long_ago, long_ago))
     # A request is enough to count as use, and brings the data back to life.
-    again = DepotPool(there, url)
+    again = RemoteFilesPool(there, url)
     again.call({"do": "train", "run": str(used.path), "round": used.settings().rounds, "clients": [], "groups": []})
-    straight(small(seed=4), DepotPool(there, url).call)
+    straight(small(seed=4), RemoteFilesPool(there, url).call)
     assert not cached[old].exists()
     assert cached[used].exists()
     assert cached[new].exists()

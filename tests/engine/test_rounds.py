@@ -21,7 +21,7 @@ from engine.codec import StoreError
 from engine.rounds import RoundFailed
 from engine.run_folder import FAILED, FINISHED, RunError, RunFolder
 from engine.worker import Worker
-from engine.worker_processes import Slots
+from engine.worker_processes import WorkerProcesses
 from review.result import run_result
 from tasks.launch import drive, new_run
 from tests.runs import go_on, numbers, straight
@@ -59,7 +59,7 @@ def codec_facts(facts: dict[str, Any]) -> int:
 
 def test_one_slot_equals_two_processes(home: Path, small: Make) -> None:
     here = straight(small())
-    with Slots(2) as slots:
+    with WorkerProcesses(2) as slots:
         there = straight(small(), slots.call)
     assert numbers(here) == numbers(there)
 
@@ -90,7 +90,7 @@ def test_killed_process_tree_resumes_to_the_same_bits(home: Path, small: Make, d
     whole = straight(settings)
     run = new_run(settings)
     code = (
-        "from engine.run_folder import RunFolder; from engine.worker_processes import Slots;"
+        "from engine.run_folder import RunFolder; from engine.worker_processes import WorkerProcesses;"
         "from tasks.launch import drive;"
         "from pathlib import Path; import sys; drive(RunFolder(Path(sys.argv[1])))"
     )
@@ -207,12 +207,12 @@ def test_too_few_clients_stop_the_run_resumable(home: Path, small: Make) -> None
 
 def test_a_killed_worker_loses_nothing(home: Path, small: Make) -> None:
     whole = straight(small())
-    with Slots(2) as slots:
+    with WorkerProcesses(2) as slots:
         killed = []
 
         def watch(event: dict[str, Any]) -> None:
             if event["event"] == "client_finished" and not killed:
-                victim = next(s for s in slots.slots if s.process is not None and s.process.is_alive())
+                victim = next(s for s in slots.processes if s.process is not None and s.process.is_alive())
                 os.kill(victim.process.pid, signal.SIGKILL)
                 killed.append(victim.number)
 

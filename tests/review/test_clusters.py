@@ -20,7 +20,7 @@ from data.own import add_folder, add_table
 from engine import places
 from engine.run_folder import RunError, RunFolder
 from engine.worker import Worker
-from engine.worker_processes import SlotLost
+from engine.worker_processes import WorkerLost
 from methods.scores.clustering import ari, cluster_balance, cluster_scores
 from review import report
 from review.cluster_sheets import CERTAIN, UNSURE, by_certainty, draw_cluster_sheets, thumbnail
@@ -182,7 +182,7 @@ def test_a_lost_worker_is_asked_again_and_a_finished_run_stays_finished(home: Pa
     def call(request: dict[str, Any]) -> dict[str, Any]:
         lost[0] -= 1
         if lost[0] >= 0:
-            raise SlotLost("worker slot 0 ended")
+            raise WorkerLost("worker slot 0 ended")
         return worker.handle(request)
 
     assert not keep_clusters(run, call)

@@ -2,7 +2,7 @@ import pandas as pd
 import pytest
 
 from core.errors import ShoalError
-from review.delay import Links, delays
+from review.delay import LinkRates, delays
 
 
 class Run:
@@ -30,30 +30,30 @@ def test_a_round_lasts_as_long_as_its_slowest_device():
     # 1,000 bytes are 8 ms at 1 Mbit/s, one 28x28 image 6.27 ms; a megabit each way is two seconds.
     assert found["seconds"].tolist() == pytest.approx([0.008, 2.0])
     assert found["delay"].tolist() == pytest.approx([0.008, 2.008])
-    slow = delays(Run(), Links(d2d=1e5))
+    slow = delays(Run(), LinkRates(d2d=1e5))
     assert slow["seconds"][0] == pytest.approx(0.06272)
 
 
 def test_computing_and_narrow_parameters():
-    assert delays(Run(), Links(computing=1.0))["seconds"].tolist() == pytest.approx([0.508, 4.0])
-    assert delays(Run(), Links(parameter_bits=16))["seconds"][1] == pytest.approx(1.0)
+    assert delays(Run(), LinkRates(computing=1.0))["seconds"].tolist() == pytest.approx([0.508, 4.0])
+    assert delays(Run(), LinkRates(parameter_bits=16))["seconds"][1] == pytest.approx(1.0)
 
 
 def test_choosing_samples_takes_its_time():
     run = Run(selecting=[None, 1.0, None])
     assert delays(run)["seconds"][0] == pytest.approx(0.00627 + 0.1, abs=1e-4)
-    assert delays(run, Links(selecting=0))["seconds"][0] == pytest.approx(0.008)
-    assert delays(run, Links(selecting=0, pixel_bits=16))["seconds"][0] == pytest.approx(0.012544)
+    assert delays(run, LinkRates(selecting=0))["seconds"][0] == pytest.approx(0.008)
+    assert delays(run, LinkRates(selecting=0, pixel_bits=16))["seconds"][0] == pytest.approx(0.012544)
 
 
 def test_single_links_have_their_own_rates():
-    found = delays(Run(), Links(between={(0, 1): 1e4}))
+    found = delays(Run(), LinkRates(between={(0, 1): 1e4}))
     # 500 bytes at 10 kbit/s, then 284 at 1 Mbit/s.
     assert found["seconds"][0] == pytest.approx(0.4 + 0.002272)
 
 
 def test_impossible_links_are_named():
     with pytest.raises(ShoalError, match=r"link \(1, 0\)"):
-        Links(between={(1, 0): 1e6})
+        LinkRates(between={(1, 0): 1e6})
     with pytest.raises(ShoalError, match="up link"):
-        Links(up=0)
+        LinkRates(up=0)

@@ -10,7 +10,7 @@ from data.partition.schemes import IID
 from data.partition.store import ensure_partition, partition_folder
 from data.prepare import prepare
 from engine.checkpoint import newest_valid
-from engine.opened_run import World
+from engine.opened_run import OpenedRun
 from engine.run_folder import RunError
 from methods.cfl.supervised import judge
 from methods.cfl.tree import Tree
@@ -74,7 +74,7 @@ def test_the_groups_are_found_and_new_clients_enrolled(made, monkeypatch):
 def test_the_model_is_the_nodes_model(made, tmp_path):
     home, run, folder = made
     client = new_client(run, f"{folder}:3", home / "data" / "store", None)
-    method = World(run).method
+    method = OpenedRun(run).method
     for give in ("leaf", "root", "best", "0"):
         found = enroll(run, client, give, tmp_path / "model.safetensors")
         network = method.network()

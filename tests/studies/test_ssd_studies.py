@@ -10,7 +10,7 @@ import pytest
 
 from data.augment import normalise
 from engine.checkpoint import load_round
-from engine.opened_run import World
+from engine.opened_run import OpenedRun
 from methods.scores.representation import uniformity
 from methods.training.local import load
 from review.result import run_result
@@ -32,10 +32,10 @@ def test_projections_are_judged_as_each_client_sees_them(home: Path, small: Call
         low, high = sorted((found[row, "z_uniformity_inter"], found[row, "z_uniformity_intra"]))
         assert low <= found[row, "z_uniformity"] <= high
         assert 0 < found[row, "z_alignment"] < 4
-    world = World(runs["soft", "silo"][0])
-    network = world.method.network()
+    opened = OpenedRun(runs["soft", "silo"][0])
+    network = opened.method.network()
     load(network, load_round(runs["soft", "silo"][0], 1).server.tensors)
-    x = normalise(world.data.test_x.float() / 255)
+    x = normalise(opened.data.test_x.float() / 255)
     assert len(x) <= ssd.SEEN, "all of them are judged"
     assert found["soft", "test_z_uniformity"] == pytest.approx(uniformity(network.eval()(x).z.detach()), abs=1e-4)
 

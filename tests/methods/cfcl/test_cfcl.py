@@ -44,14 +44,14 @@ class Net:
 
     def round(self):
         self.kinds.append(self.server.facts["next"])
-        updates, letters = [], [[] for _ in range(DEVICES)]
+        updates, messages = [], [[] for _ in range(DEVICES)]
         for k in range(DEVICES):
             update = self.method.client_update(self.method.broadcast(self.server, k), self.client(k))
             self.memory[k] = update.memory
             for peer, message in update.peers.items():
-                letters[peer].append((k, message))
+                messages[peer].append((k, message))
             updates.append(replace(update, client=k))
-        self.inbox = letters
+        self.inbox = messages
         self.server = self.method.aggregate(self.server, iter(updates))
         return updates
 
@@ -144,10 +144,10 @@ def test_what_was_pulled_is_dropped_at_a_pull_also_where_nothing_comes(world):
 def test_planted_transformations_travel_with_the_sample(world):
     turns = (Transformation(), Transformation(degrees=90))
     own = replace(world.samples(torch.arange(8)), transformations=turns, transformation=torch.arange(8) % 2)
-    letter = package(own, "pulled", torch.tensor([1, 4]), 3)
-    assert letter.size(64) == 2 * 64 + 2 * 2 + 8
+    message = package(own, "pulled", torch.tensor([1, 4]), 3)
+    assert message.size(64) == 2 * 64 + 2 * 2 + 8
     memory = {}
-    read_inbox(replace(world.client(0), inbox=((5, letter),)), memory)
+    read_inbox(replace(world.client(0), inbox=((5, message),)), memory)
     assert memory["received"].tolist() == [[1, 5, 3], [4, 5, 3]]
     got = only(own, memory["pulled"])
     assert torch.equal(got.raw(), own.raw(torch.tensor([1, 4])))

@@ -8,7 +8,6 @@ import torch
 from core.streams import Streams
 from methods.base import Federation, MethodError
 from methods.scores.finetuning import few_labels, finetune_accuracy
-from methods.ssd.fedema import divergence
 from methods.ssd.losses import subspace_dimensions
 from methods.training.local import weights
 
@@ -29,16 +28,7 @@ def test_features_are_judged(world, name, client_list):
     final = method.evaluate(server, clients, world.evaluation(final=True))
     assert {"probe", "acc", "nmi", "ari", "effective_rank", "finetune_1", "finetune_10"} <= final.keys()
     assert final["probe"] >= 0.9, "the planted quarters are easily told apart"
-    assert 0 <= final["finetune_1"] <= final["finetune_10"] + 0.5 <= 1.5
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_predictions_are_features_without_clusters(world, name):
-    method = world.method(name, epochs=1)
-    found = method.predictor(start(method, 1))(world.samples().x()[:5])
-    assert found.soft.shape == (5, 0)
-    assert found.cluster.tolist() == [-1] * 5
-    assert found.embedding.shape == (5, 128)
+    assert final["finetune_10"] > 0.5, "a tenth of the labels tells the planted quarters"
 
 
 def test_subspaces_belong_to_the_client_id(world):
@@ -89,50 +79,6 @@ def test_settings_that_cannot_work_are_named(world):
         start(world.method("ssd"), 200)
     with pytest.raises(MethodError, match=r"method\.delta"):
         start(world.method("ssd", projection=32), 2)
-
-
-def test_fedema_mixes_by_divergence(world):
-    """The first time a client keeps tau of its own; with the same lambda, half as far apart means half as much."""
-    method = world.method("fedema", epochs=1)
-    server = start(method, 1)
-    client = world.client()
-    first = method.client_update(method.broadcast(server, 0), client)
-    assert "divergence" not in first.metrics
-    own = {k[len("own.") :]: t for k, t in first.memory.items() if k.startswith("own.")}
-    assert all(torch.equal(own[k], t) for k, t in first.message.tensors.items())
-    network = method.network()
-    message = method.broadcast(server, 0)
-    client = world.client(round=2)
-    kept = method.begin(network, message, replace(client, memory=first.memory))
-    apart = divergence(message.tensors, own)
-    assert float(kept["lambda"] * apart) == pytest.approx(0.7)
-    name = "encoder.layers.0.weight"
-    mixed = weights(network)[name]
-    torch.testing.assert_close(mixed, 0.7 * own[name] + 0.3 * message.tensors[name])
-    half = {k: (t + own[k]) / 2 if t.is_floating_point() else t for k, t in message.tensors.items()}
-    memory = {**first.memory, "lambda": kept["lambda"]}
-    method.begin(network, replace(message, tensors=half), replace(client, memory=memory))
-    torch.testing.assert_close(weights(network)[name], 0.35 * own[name] + 0.65 * half[name])
-
-
-def test_fedema_restarts_a_client_that_missed_a_round(world):
-    """As its authors do: network and target are the broadcast's then; lambda stays."""
-    method, mixing = (world.method("fedema", epochs=1, stale=stale) for stale in ("restart", "mix"))
-    message = method.broadcast(start(method, 1), 0)
-    memory = method.client_update(message, world.client()).memory
-    memory = method.client_update(message, world.client(0, 2, memory)).memory
-    late = world.client(0, 4, memory)
-    network = method.network()
-    kept = method.begin(network, message, late)
-    assert all(torch.equal(t, message.tensors[name]) for name, t in weights(network).items())
-    assert kept["lambda"] == memory["lambda"]
-    assert not method.keeps_target(late)
-    assert mixing.keeps_target(late)
-    mixing.begin(network, message, late)
-    assert any(not torch.equal(t, message.tensors[name]) for name, t in weights(network).items())
-    update = method.client_update(message, late)
-    assert update.memory["round"] == 4
-    assert "divergence" not in update.metrics
 
 
 def test_fedbyol_keeps_or_restarts_its_target(world):

@@ -47,6 +47,13 @@ def test_cycle_loss_is_zero_where_the_encoder_undoes_the_generator(world):
     assert gan.cycle(Shifted(), z, z, cluster).item() == pytest.approx(10 * 4, rel=1e-5)
 
 
+def test_training_lowers_the_generators_loss(world):
+    """By Adam: a game, whose loss wanders for longer by SGD."""
+    gan = world.method("clustergan", optimiser="adam", lr=1e-3)
+    losses = [update.metrics["loss"] for update in world.run(gan, 4)[1]]
+    assert losses[-1] < losses[0] - 0.02, losses
+
+
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 14, 14), (1, 28, 28), (3, 32, 32)])
 def test_images_have_the_datas_shape_and_range(shape, dense):

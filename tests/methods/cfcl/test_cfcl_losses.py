@@ -1,0 +1,67 @@
+"""One local step of each of CF-CL's losses, against the same step done again from the equations."""
+
+import pytest
+import torch
+from torch.nn.utils import vector_to_parameters
+
+from data.augment import Recipe, augment, normalise
+from tests.methods.one_step import (
+    LR,
+    client_of_one_batch,
+    cluster_loss,
+    mean_over_pairs,
+    method_of_one_step,
+    nt_xent,
+    order,
+    stepped,
+)
+
+RECIPE = Recipe(crop=(0.5, 1.0), flip=0.5, blur=0.5)
+
+
+def triplet(network, views):
+    """Eq. 1 with margin 0.7: the negative of an anchor is the sample before it in the batch."""
+    anchor, positive = network(views).chunk(2)
+    terms = [
+        torch.relu((anchor[i] - positive[i]).pow(2).sum() - (anchor[i] - anchor[i - 1]).pow(2).sum() + 0.7)
+        for i in range(len(anchor))
+    ]
+    return sum(terms) / len(terms)
+
+
+def simclr(network, views):
+    return nt_xent(*network(views).chunk(2), 0.4)
+
+
+def ssd(network, views):
+    a, b = network(views).chunk(2)
+    return (a - b).pow(2).sum(1).mean() + (mean_over_pairs(a) + mean_over_pairs(b)) / 2
+
+
+def fedcc(network, views):
+    found = network(views)
+    return nt_xent(*found.z.chunk(2), 0.4) + cluster_loss(*found.y.chunk(2))
+
+
+@pytest.mark.parametrize("loss", [triplet, simclr, ssd, fedcc])
+def test_one_step(world, loss):
+    method = method_of_one_step(world, "cfcl", loss=loss.__name__, steps=1, margin=0.7, tau=0.4)
+    client = client_of_one_batch(world)
+    message = method.broadcast(world.start(method), 0)
+    assert message.facts["next"] == "train"
+    assert message.facts["steps"] == 1
+    update = method.client_update(message, client)
+    network = method.network()
+    parameters = list(network.parameters())
+    count = sum(p.numel() for p in parameters)
+    vector_to_parameters(message.tensors["weights"][:count], parameters)
+    network.train()
+    x, generator = client.train.x(order(client)), client.streams.torch("views")
+    first = x if loss is triplet else augment(x, RECIPE, generator)
+    value = loss(network, normalise(torch.cat((first, augment(x, RECIPE, generator)))))
+    assert update.metrics["loss"] == pytest.approx(value.item(), rel=1e-4)
+    trained = torch.cat([t.reshape(-1) for t in stepped(network, value).values()])
+    found = update.message.tensors["weights"][:count]
+    torch.testing.assert_close(found, trained, rtol=1e-4, atol=2e-6)
+    moved = (found - message.tensors["weights"][:count]).norm() / LR
+    assert moved > 1e-3, "the step is seen"

@@ -1,0 +1,166 @@
+"""One local step of FedPNP and of its baselines, against the same step done again from the equations."""
+
+import pytest
+import torch
+
+from methods.fedpnp.fedpnp import past_negatives
+from tests.methods.one_step import (
+    assert_trained,
+    byol,
+    cluster_loss,
+    cosine_fall,
+    method_of_one_step,
+    network_of,
+    nt_xent,
+    one_step,
+    perturbed,
+    stepped,
+    target_of,
+    unit,
+    views,
+)
+
+
+def pools_by_definition(y_a, y_b, mu):
+    """Eq. 3: j is a negative of anchor i where both past soft labels of j are unlike that of i."""
+
+    def unlike(u, v):
+        return torch.exp(torch.cosine_similarity(u, v, dim=0) - 1) < mu
+
+    n = len(y_a)
+    return tuple(
+        torch.tensor(
+            [[i != j and bool(unlike(y[i], y_a[j]) and unlike(y[i], y_b[j])) for j in range(n)] for i in range(n)]
+        )
+        for y in (y_a, y_b)
+    )
+
+
+@pytest.mark.parametrize("mu", [0.6, 0.8, 0.9])
+def test_the_pools_of_both_views_are_by_definition(mu):
+    g = torch.Generator().manual_seed(3)
+    y_a, y_b = (torch.randn(9, 4, generator=g).mul(1.5).softmax(1) for _ in range(2))
+    expected = pools_by_definition(y_a, y_b, mu)
+    found = past_negatives(y_a, y_b, mu, "gaussian")
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert not torch.equal(*expected), "the views are told apart"
+
+
+@pytest.mark.parametrize("decoupled", [False, True])
+@pytest.mark.parametrize("round", [1, 2])
+def test_fedpnp(world, round, decoupled):
+    """The past model says who is a negative, in evaluation mode; in round 1 the current labels do."""
+    mu, alpha = 0.9, {1: 2.0, 2: 0.1}[round]
+    method = method_of_one_step(world, "fedpnp", mu=mu, decoupled=decoupled)
+    initial = world.start(method).tensors
+    own, mean = perturbed(initial, 4.0), perturbed(initial, 4.0, seed=6)  # sure of some samples
+    memory = {name: t for name, t in own.items() if not name.startswith("instance.")} if round > 1 else {}
+    done = one_step(method, world, round, memory, mean)
+    x = views(method, done.client)
+    network = network_of(method, done.message.tensors)
+    now = network(x)
+    labels = now.y.detach() if round == 1 else network_of(method, own).eval()(x).y.detach()
+    pools = pools_by_definition(*labels.chunk(2), mu)
+    n = len(done.client.train)
+    share = float(pools[0].sum() + pools[1].sum()) / (2 * n * (n - 1))
+    instance = nt_xent(*now.z.chunk(2), 0.5, pools, decoupled)
+    cluster = cluster_loss(*now.y.chunk(2))
+    assert 0.1 < share < 0.9, "some samples are negatives, and some are not"
+    found = done.update.metrics
+    assert found["loss_instance"] == pytest.approx(instance.item(), rel=1e-4, abs=1e-5)
+    assert found["loss_cluster"] == pytest.approx(cluster.item(), rel=1e-4)
+    assert found["loss"] == pytest.approx((instance + alpha * cluster).item(), rel=1e-4)
+    assert found["pool_dropped"] == pytest.approx(1 - share, abs=1e-6)
+    assert found["confidence"] == pytest.approx(float(labels.max(1).values.mean()), rel=1e-5)
+    assert_trained(done.update.message.tensors, stepped(network, instance + alpha * cluster))
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.25])
+def test_fedcc(world, alpha):
+    method = method_of_one_step(world, "fedcc", alpha=alpha, tau_instance=0.4, tau_cluster=0.9)
+    done = one_step(method, world)
+    network = network_of(method, done.message.tensors)
+    now = network(views(method, done.client))
+    instance, cluster = nt_xent(*now.z.chunk(2), 0.4), cluster_loss(*now.y.chunk(2), 0.9)
+    found = done.update.metrics
+    assert found["loss_instance"] == pytest.approx(instance.item(), rel=1e-4)
+    assert found["loss_cluster"] == pytest.approx(cluster.item(), rel=1e-4)
+    assert found["loss"] == pytest.approx((instance + alpha * cluster).item(), rel=1e-4)
+    assert_trained(done.update.message.tensors, stepped(network, instance + alpha * cluster))
+
+
+def test_fedbyolcc(world):
+    """The target starts from the broadcast, and follows by a quarter of the way."""
+    method = method_of_one_step(world, "fedbyolcc", momentum=0.75, target="keep", alpha=0.5)
+    done = one_step(method, world)
+    x = views(method, done.client)
+    network = network_of(method, done.message.tensors)
+    h = network.encoder(x)
+    prediction, y = network.predictor(network.instance(h)), network.cluster(h).softmax(1)
+    instance, cluster = byol(prediction, target_of(network)(x)), cluster_loss(*y.chunk(2))
+    assert done.update.metrics["loss_instance"] == pytest.approx(instance.item(), rel=1e-4)
+    assert done.update.metrics["loss"] == pytest.approx((instance + 0.5 * cluster).item(), rel=1e-4)
+    trained = done.update.message.tensors
+    assert_trained(trained, stepped(network, instance + 0.5 * cluster))
+    slow = {
+        name: 0.75 * done.message.tensors[name] + 0.25 * trained[name]
+        for name, _ in network.named_parameters()
+        if name.startswith(("encoder.", "instance."))
+    }
+    assert_trained(done.update.memory, slow, "target.")
+
+
+def test_single_goes_on_from_its_own_weights(world):
+    method = method_of_one_step(world, "single", tau=0.3)
+    first = one_step(method, world)
+    done = one_step(method, world, 2, first.update.memory)
+    for each, start in ((first, method.network().state_dict()), (done, first.update.memory)):
+        network = network_of(method, {name.removeprefix("network."): t for name, t in start.items()})
+        loss = nt_xent(*network(views(method, each.client)).z.chunk(2), 0.3)
+        assert each.update.metrics["loss"] == pytest.approx(loss.item(), rel=1e-4)
+        assert_trained(each.update.memory, stepped(network, loss), "network.")
+
+
+def prototypes(z, labels):
+    """The mean unit embedding of each pseudo label that occurs, of unit length."""
+    return unit(torch.stack([unit(z)[labels == k].mean(0) for k in labels.unique()]))
+
+
+def prototype_contrast(online, target, labels, tau):
+    """-log of e(q_k, t_k) over itself and every other e(q_k, q_l), mean over clusters that occur."""
+    q, t = prototypes(online, labels), prototypes(target, labels)
+    terms = []
+    for k in range(len(q)):
+        positive = (q[k] @ t[k] / tau).exp()
+        rest = sum((q[k] @ q[other] / tau).exp() for other in range(len(q)) if other != k)
+        terms.append(-torch.log(positive / (positive + rest)))
+    return sum(terms) / len(terms)
+
+
+def test_ncc_in_its_second_round(world):
+    """Noise before the predictor, prototypes of the pseudo labels that it remembers, its own rates."""
+    own = {"sigma": 0.1, "tau": 0.4, "weight": 0.3, "warmup": 0.0, "predictor_lr": 3.0, "momentum": 0.6, "rounds": 4}
+    method = method_of_one_step(world, "ncc", **own)
+    start = perturbed(method.network().state_dict())
+    slow = perturbed(method.network().state_dict(), 0.5)
+    labels = torch.arange(12) % 3  # of four clusters one does not occur
+    memory = {f"network.{name}": t for name, t in start.items()} | {"labels": labels}
+    memory |= {f"target.{name}": t for name, t in slow.items() if not name.startswith("predictor.")}
+    done = one_step(method, world, 2, memory)
+    network, x = network_of(method, start), views(method, done.client)
+    projection = target_of(network_of(method, slow))(x)
+    z = network(x).z
+    noise = torch.randn(z.shape, generator=done.client.streams.torch("noise"))
+    instance = byol(network.predictor(z + 0.1 * noise), projection) / 2
+    mine = labels[torch.randperm(12, generator=done.client.streams.torch("batches"))]
+    (z_a, z_b), (t_a, t_b) = z.chunk(2), projection.chunk(2)
+    contrast = (prototype_contrast(z_a, t_b, mine, 0.4) + prototype_contrast(z_b, t_a, mine, 0.4)) / 2
+    found = done.update.metrics
+    assert found["loss_instance"] == pytest.approx(instance.item(), rel=1e-4)
+    assert found["loss_prototypes"] == pytest.approx(contrast.item(), rel=1e-4)
+    assert found["loss"] == pytest.approx((instance + 0.3 * contrast).item(), rel=1e-4)
+    rate = cosine_fall(2 / 4)  # the second of four steps
+    expected = stepped(network, instance + 0.3 * contrast, {"encoder": rate, "instance": rate, "predictor": 3 * rate})
+    assert_trained(done.update.memory, expected, "network.")
+    followed = {name: 0.6 * slow[name] + 0.4 * t for name, t in expected.items() if not name.startswith("predictor.")}
+    assert_trained(done.update.memory, followed, "target.")
