@@ -34,13 +34,15 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("cfcl", {"loss": "fedcc"}),
 ]
 """Further settings, beside those by default of every method."""
+TRAINING = {"cfcl": {"selection": "none"}}
+"""Settings with which clients take steps in the first round already."""
 
 
 def method_of(world: Any, name: str, changes: dict[str, Any]) -> Any:
     """A method on a small encoder, or on the one of its own defaults, by SGD unless `changes` say otherwise."""
     own = METHODS[name].model_defaults.encoder
     encoder = {} if own == ModelSettings().encoder else {"encoder": own}
-    return world.method(name, **{"lr": 0.02, "optimiser": "sgd", **encoder, **changes})
+    return world.method(name, **{"lr": 0.02, "optimiser": "sgd", **encoder, **TRAINING.get(name, {}), **changes})
 
 
 def cohort(world: Any, method: Any, sizes: tuple[int, ...] = SIZES) -> list[tuple[Message, Client]]:
