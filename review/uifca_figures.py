@@ -14,6 +14,7 @@ from engine.checkpoint import newest_valid
 from engine.opened_run import OpenedClients, OpenedRun
 from engine.run_folder import RunFolder
 from methods.training.vectors import Vectors
+from methods.uifca.state import UIFCAState
 from methods.uifca.uifca import UIFCA
 
 IMAGES = 10
@@ -24,13 +25,13 @@ def draw_uifca(run: RunFolder) -> list[Path]:
     """All figures of a UIFCA run, into its figures folder."""
     drawn = draw_rounds(run, run.figures / "purity.png")
     checkpoint = newest_valid(run)
-    if checkpoint is None or not checkpoint.server.round or checkpoint.server.facts["phase"] == "centres":
+    if checkpoint is None or not checkpoint.server.round or not UIFCAState.of(checkpoint.server).assigned:
         return drawn
     opened = OpenedRun(run)
     method = opened.method
     assert isinstance(method, UIFCA)
     clients = OpenedClients(opened, checkpoint.server.round, checkpoint.memory_index)
-    held = method.held(checkpoint.server, clients)
+    held = method.current_assignment(checkpoint.server, clients)
     if held.truth is not None:
         names = opened.prepared.manifest.class_names
         path = run.figures / "confusion.png"

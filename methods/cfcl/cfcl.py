@@ -4,8 +4,9 @@ Devices on a graph train an embedding by local steps, averaged by the server now
 neighbours a small reserve of its data; after that, a neighbour chooses by the reserve what would help the receiver
 most, and sends it.
 
-A round of the engine is a push, a pull, or a stretch of local steps with or without averaging: the server's facts say
-which is next. Where this departs from the paper: docs/methods.md.
+The order is that of algorithm 1: push, pull, train, average; the server's state says which is next. Apart from the
+equations: the plan (state.py), links that fail (links.py), consent (consent.py), a device's buffers (memory.py).
+Where this departs from the paper: docs/methods.md.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from torch import Tensor, nn
 from core.setting import setting
 from core.streams import Streams
 from data.augment import Recipe, augment
-from data.topology import check_edges, neighbours, random_geometric_graph
 from data.view import Samples
 from methods.base import (
     Client,
@@ -39,10 +39,13 @@ from methods.base import (
     Update,
 )
 from methods.cfcl.batches import batch_inputs, batch_positions
-from methods.cfcl.links import check_failed, live_links
+from methods.cfcl.consent import consented
+from methods.cfcl.embeddings import Embed, Embedded, embed_by_each_model, embed_by_one_model
+from methods.cfcl.links import build_graph, check_failed, live_links, live_neighbours
 from methods.cfcl.losses import local_loss
-from methods.cfcl.memory import NOBODY, at_hand, consented, label_counts, memory_now, only, package
-from methods.cfcl.selection import Macro, draw, importance, reserve
+from methods.cfcl.memory import NOBODY, at_hand, label_counts, memory_now, package, purge, reserves
+from methods.cfcl.selection import Macro, draw, draw_uniformly, importance, reserve
+from methods.cfcl.state import CFCLState, Instruction, Plan
 from methods.scores.evaluation import embed_with, evaluate_features, features_only, quick_probe
 from methods.training.local import as_input, seeded, view_recipe
 from methods.training.model_stack import Batch, LocalModel, StepResult
@@ -52,54 +55,56 @@ from methods.training.vectors import Vectors, mean_vector
 from models.encoders import build_encoder
 
 PROBED = 5000
-"""Between the ends the probe learns from, and is judged on, at most so many samples."""
+"""Before the end of a run the linear probe is trained on, and tested on, at most this many samples each."""
 
 
 @dataclass(frozen=True)
 class CFCLSettings:
     """Hyper-parameters of CF-CL."""
 
-    selection: Literal["cfcl", "uniform", "none"] = setting("cfcl", "what is pulled: by importance, uniformly, nothing")
-    steps: int = setting(2000, "local steps in all", ge=1)
-    tau_a: int = setting(25, "steps between two averagings", ge=1)
-    tau_p: int = setting(25, "steps between two pulls", ge=1)
+    selection: Literal["cfcl", "uniform", "none"] = setting(
+        "cfcl", "pulled samples: by importance, uniformly, or no exchange"
+    )
+    steps: int = setting(2000, "total number of local steps", ge=1)
+    tau_a: int = setting(25, "local steps between two averagings", ge=1)
+    tau_p: int = setting(25, "local steps between two pulls", ge=1)
     loss: Literal["triplet", "simclr", "ssd", "fedcc"] = setting(
         "triplet", "local loss: triplet; FedSimCLR's NT-Xent; SSD's alignment and uniformity; FedCC's with both heads"
     )
-    margin: float = setting(1.0, "of the triplet loss, also where samples are selected", ge=0)
+    margin: float = setting(1.0, "margin of the triplet loss, in training and in selection", ge=0)
     negatives: Literal["batch", "pulled"] = setting(
-        "batch", "of triplets: the next sample of the batch, or one that was pulled, where two were"
+        "batch",
+        "negatives of triplets: the next sample of the batch, or a pulled one where two or more were pulled",
     )
-    tau: float = setting(0.5, "temperature of simclr, and of fedcc's instance loss", gt=0)
-    reserve: int = setting(20, "samples of a reserve", ge=0)
-    reserve_kind: Literal["kmeans", "random"] = setting("kmeans", "how a reserve is chosen")
-    candidates: int = setting(200, "samples a transmitter considers", ge=1)
-    budget: int = setting(20, "samples pulled over a link", ge=0)
-    clusters: int = setting(4, "clusters of macro importance", ge=1)
-    macro: Macro = setting("share", "of a cluster: n_tx / (n_tx + n_res), n_tx times that, or n_tx / n_res as printed")
-    heat_first: float = setting(1.0, "lambda of micro importance at the start", ge=0)
-    heat_last: float = setting(5.0, "lambda at the end; linear in between", ge=0)
-    model: Literal["global", "local"] = setting("global", "whose model selects: the last average, or the receiver's")
-    buffer: Literal["purge", "unlimited"] = setting("purge", "what was pulled before: dropped at a pull, or kept")
+    tau: float = setting(0.5, "temperature of the simclr loss, and of the instance loss of fedcc", gt=0)
+    reserve: int = setting(20, "number of samples in a reserve", ge=0)
+    reserve_kind: Literal["kmeans", "random"] = setting("kmeans", "how the samples of a reserve are chosen")
+    candidates: int = setting(200, "number of samples that a transmitter considers for a pull", ge=1)
+    budget: int = setting(20, "number of samples pulled over each link", ge=0)
+    clusters: int = setting(4, "number of clusters for macro importance", ge=1)
+    macro: Macro = setting(
+        "share", "macro importance of a cluster: n_tx / (n_tx + n_res), n_tx times that, or n_tx / n_res as printed"
+    )
+    heat_first: float = setting(1.0, "selection temperature lambda of micro importance at the first step", ge=0)
+    heat_last: float = setting(5.0, "selection temperature lambda at the last step; linear in between", ge=0)
+    model: Literal["global", "local"] = setting(
+        "global", "model that selects: the last global average, or the receiver's local model"
+    )
+    buffer: Literal["purge", "unlimited"] = setting("purge", "samples pulled earlier: dropped at a pull, or kept")
     degree: float = setting(4.0, "average degree of the random geometric graph", gt=0)
     edges: tuple[tuple[int, int], ...] = setting(
-        (), "links instead of a random graph; a file name is read as edge list"
+        (), "links to use instead of a random graph; a file name is read as an edge list"
     )
     failed: tuple[tuple[int, ...], ...] = setting(
         (), "links that carry nothing: (i, j), (i, j, from local step), or (i, j, from, to) without the last"
     )
-    consent: tuple[tuple[int, int], ...] = setting((), "(device, n): shares at most n samples in all, 0 none")
-
-
-def plan(step: int, steps: int, tau_p: int, pulled: bool, exchanging: bool) -> str:
-    """What comes next at a step: push, pull, train or end."""
-    if step >= steps:
-        return "end"
-    return "pull" if exchanging and step % tau_p == 0 and not pulled else "train"
+    consent: tuple[tuple[int, int], ...] = setting(
+        (), "(device, n): the device shares at most n samples in the whole run; 0: none"
+    )
 
 
 class CFCL(GradientMethod):
-    """CF-CL as a method. Server facts: `step`, `next` (push, pull, train), graph; tensors: the last average."""
+    """CF-CL as a method: server state is the last average, `weights` (p,), and `CFCLState`."""
 
     name = "cfcl"
     Settings = CFCLSettings
@@ -115,10 +120,11 @@ class CFCL(GradientMethod):
         if settings.negatives == "pulled" and settings.loss != "triplet":
             raise MethodError(f"method.negatives: pulled is for the triplet loss, and method.loss is {settings.loss}")
         check_failed(settings.failed)
+        self.plan = Plan(settings.selection, settings.steps, settings.tau_a, settings.tau_p)
 
     @property
     def needs_clusters(self) -> bool:
-        """Only FedCC's loss has a head for clusters."""
+        """Whether the loss has a head for clusters: only FedCC's has."""
         return self.settings.loss == "fedcc"
 
     def network(self) -> nn.Module:
@@ -140,152 +146,70 @@ class CFCL(GradientMethod):
         s, count = self.settings, federation.clients
         if self.context.fraction < 1:
             raise MethodError("cfcl needs every device in every round: set participation.fraction=1")
-        if s.edges:
-            edges = check_edges(count, s.edges)
-        elif count == 1:
-            edges = ()
-        else:
-            edges = random_geometric_graph(count, min(s.degree, count - 1), federation.streams.numpy("graph"))
+        edges = build_graph(count, s.edges, s.degree, federation.streams.numpy("graph"))
         vectors = Vectors(network := self.network())
-        facts = {
-            "step": 0,
-            "next": self.first(bool(edges)),
-            "behind": list(range(count)),
-            "averagings": 0,
-            "clients": count,
-            "edges": [list(edge) for edge in edges],
-        }
-        return Server({"weights": vectors.flatten(network)}, facts)
-
-    def first(self, linked: bool) -> str:
-        """What a run begins with: reserves are of use to importance alone, a uniform pull needs none."""
-        if not linked or self.settings.selection == "none":
-            return "train"
-        return "push" if self.settings.selection == "cfcl" else "pull"
+        state = CFCLState(0, self.plan.first(bool(edges)), tuple(range(count)), 0, count, edges)
+        return Server({"weights": vectors.flatten(network)}, state.facts())
 
     def broadcast(self, server: Server, client: int) -> Message:
-        """What to do; the average, to whom has not had it yet."""
-        f = server.facts
-        facts: dict[str, Any] = {k: f[k] for k in ("step", "next", "averagings")}
-        facts["near"] = neighbours(f["clients"], live_links(f["edges"], self.settings.failed, f["step"]))[client]
-        if f["next"] == "train":
-            facts["steps"] = self.stretch(f["step"])
-        return Message({"weights": server.tensors["weights"]} if client in f["behind"] else {}, facts)
-
-    def stretch(self, step: int) -> int:
-        """Local steps until the next averaging, pull or end."""
-        s = self.settings
-        until = [s.tau_a - step % s.tau_a, s.steps - step]
-        if s.selection != "none":
-            until.append(s.tau_p - step % s.tau_p)
-        return min(until)
+        """What to do, and with which neighbours; the last average, to a device that has not had it yet."""
+        state = CFCLState.of(server)
+        near = live_neighbours(state, self.settings.failed, client)
+        steps = self.plan.stretch(state.step) if state.next == "train" else None
+        told = Instruction(state.step, state.next, state.averagings, near, steps)
+        return Message({"weights": server.tensors["weights"]} if client in state.behind else {}, told.facts())
 
     # --- devices --------------------------------------------------------------------------------------------------
 
     def client_update(self, message: Message, client: Client) -> Update:
-        """Push reserves, answer with pulled samples, or train."""
-        if message.facts["next"] == "train":
+        """Push reserves, send what neighbours pull, or train: one step of algorithm 1."""
+        following = Instruction.of(message).next
+        if following == "train":
             return super().client_update(message, client)
-        act = {"push": self.push, "pull": self.pull}[message.facts["next"]]
+        act = {"push": self.push, "pull": self.pull}[following]
         return act(message, client, memory_now(message, client))
 
     def cohort_update(self, cohort: Sequence[tuple[Message, Client]]) -> list[Update | Exception]:
         """Several clients' steps in one computation; pushes and pulls client after client."""
-        if all(message.facts["next"] == "train" for message, _ in cohort):
+        if all(Instruction.of(message).next == "train" for message, _ in cohort):
             return super().cohort_update(cohort)
         return Method.cohort_update(self, cohort)
 
-    def share(self, client: Client, memory: Tensors, kind: str, positions: Tensor, rng: np.random.Generator) -> Message:
-        """Samples on their way to a neighbour, cut to what the device consents to."""
-        limit = dict(self.settings.consent).get(client.id)
-        return package(client.train, kind, consented(positions, limit, memory, rng), client.streams.round)
-
-    def embedding_of(self, vector: Tensor) -> Callable[[Samples, torch.Generator | None], Tensor]:
-        """A function from samples to embeddings (n, e) on the CPU, of augmented samples where given a generator."""
-        network = self.network()
-        Vectors(network).load(network, vector)
-        network.eval()
-        recipe = self.recipe()
-
-        @torch.no_grad()
-        def embed(samples: Samples, generator: torch.Generator | None = None) -> Tensor:
-            parts = []
-            for positions in torch.arange(len(samples), device=samples.index.device).split(512):
-                x = samples.x(positions)
-                x = as_input(x if generator is None else augment(x, recipe, generator))
-                with self.context.autocast():
-                    parts.append(self.loss.embed(network, x).float().cpu())
-            return torch.cat(parts)
-
-        return embed
-
     def push(self, message: Message, client: Client, memory: Tensors) -> Update:
-        """A reserve for each neighbour (eq. 6), once."""
+        """A reserve for each neighbour (eq. 6), once; algorithm 1, lines 3 to 5."""
         s = self.settings
         x = self.embedding_of(memory["global"])(client.train, None)
         peers = {}
-        for near in message.facts["near"]:
+        for near in Instruction.of(message).near:
             rng = Streams(self.context.seed, client.streams.round, client.id).numpy(f"reserve {near}")
-            sent = self.share(client, memory, "reserve", reserve(x, s.reserve, rng, s.reserve_kind), rng)
+            chosen = reserve(x, s.reserve, rng, s.reserve_kind)
+            sent = self.share(client, memory, "reserve", chosen, rng)
             if len(sent.samples["reserve"]):
                 peers[near] = sent
         return Update(Message(facts={"n": len(client.train)}), peers, memory, {"selecting": 1.0})
 
     def pull(self, message: Message, client: Client, memory: Tensors) -> Update:
-        """What each neighbour is sent (eq. 7 to 12)."""
-        s, facts = self.settings, message.facts
-        # Drawn once per averaging, and the same until the next.
-        fresh = Streams(self.context.seed, facts["averagings"], client.id).numpy("candidates")
-        count = min(s.candidates, len(client.train))
-        positions = torch.from_numpy(np.sort(fresh.choice(len(client.train), count, replace=False)))
-        candidates = client.train.take(positions.to(client.train.index.device))
-        heat = s.heat_first + (s.heat_last - s.heat_first) * facts["step"] / s.steps
+        """What the device, as transmitter, sends each neighbour that pulls (algorithm 2), within its consent."""
+        s, instruction = self.settings, Instruction.of(message)
         if s.buffer == "purge":
-            memory["pulled"] = NOBODY.clone()
-        held = {near: only(client.train, memory.get(f"reserve/{near}", NOBODY)) for near in facts["near"]}
-        mine: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+            purge(memory)
+        positions = self.candidates(client, instruction.averagings)
+        embedded: dict[int, Embedded] = {}
         if s.selection == "cfcl":
-            mine = self.embeddings(client, memory, candidates, held)
+            embedded = self.embed(client, memory, positions, instruction.near)
+        heat = s.heat_first + (s.heat_last - s.heat_first) * instruction.step / s.steps
         peers = {}
-        for near in facts["near"]:
+        for near in instruction.near:
             rng = Streams(self.context.seed, client.streams.round, client.id).numpy(f"pull {near}")
             if s.selection == "uniform":
-                chosen = torch.from_numpy(np.sort(rng.choice(count, min(s.budget, count), replace=False)))
+                chosen = draw_uniformly(len(positions), s.budget, rng)
             else:
-                p = importance(*mine[near], clusters=s.clusters, heat=heat, margin=s.margin, kind=s.macro, rng=rng)
+                p = importance(*embedded[near], clusters=s.clusters, heat=heat, margin=s.margin, kind=s.macro, rng=rng)
                 chosen = draw(p, s.budget, rng)
             sent = self.share(client, memory, "pulled", positions[chosen], rng)
             if len(sent.samples["pulled"]):
                 peers[near] = sent
         return Update(Message(facts={"n": len(client.train)}), peers, memory, {"selecting": 1.0})
-
-    def embeddings(
-        self, client: Client, memory: Tensors, candidates: Samples, held: dict[int, Samples]
-    ) -> dict[int, tuple[Tensor, Tensor, Tensor]]:
-        """For each neighbour: embeddings of the candidates, of its reserve, and of augmentations of its reserve.
-
-        By one model for all neighbours, in one pass; or by the model that each of them sent.
-        """
-        generator = client.streams.torch("anchors", self.context.device)
-        if self.settings.model == "local":
-            found = {}
-            for near, others in held.items():
-                embed = self.embedding_of(memory.get(f"model/{near}", memory["global"]))
-                x = embed(candidates, None)
-                found[near] = (x, embed(others, None), embed(others, generator)) if len(others) else (x, x[:0], x[:0])
-            return found
-        embed = self.embedding_of(memory["global"])
-        x = embed(candidates, None)
-        if not any(map(len, held.values())):
-            return dict.fromkeys(held, (x, x[:0], x[:0]))
-        every = replace(
-            candidates,
-            index=torch.cat([others.index for others in held.values()]),
-            transformation=torch.cat([others.transformation for others in held.values()]),
-        )
-        sizes = [len(others) for others in held.values()]
-        anchors, positives = embed(every, None).split(sizes), embed(every, generator).split(sizes)
-        return {near: (x, a, b) for near, a, b in zip(held, anchors, positives, strict=True)}
 
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
         """Local steps on own and pulled samples (eq. 4), from where weights and optimiser were."""
@@ -334,28 +258,69 @@ class CFCL(GradientMethod):
             peers = {near: Message({"model": memory["weights"]}) for near in facts["near"]}
         return Update(Message(tensors, up), peers, memory, {**metrics, "pulled": float(len(pulled))})
 
+    # --- what push and pull are made of ----------------------------------------------------------------------------
+
+    def candidates(self, client: Client, averagings: int) -> Tensor:
+        """Positions of the samples that a pull considers (eq. 7), int64, ascending; drawn anew after each average."""
+        rng = Streams(self.context.seed, averagings, client.id).numpy("candidates")
+        count = min(self.settings.candidates, len(client.train))
+        return torch.from_numpy(np.sort(rng.choice(len(client.train), count, replace=False)))
+
+    def embed(self, client: Client, memory: Tensors, positions: Tensor, near: Iterable[int]) -> dict[int, Embedded]:
+        """For each neighbour the embeddings that importance needs, by the global or by the neighbour's own model."""
+        candidates = client.train.take(positions.to(client.train.index.device))
+        held = reserves(client.train, memory, near)
+        generator = client.streams.torch("anchors", self.context.device)
+        if self.settings.model == "global":
+            return embed_by_one_model(self.embedding_of(memory["global"]), candidates, held, generator)
+
+        def model_of(near: int) -> Embed:
+            return self.embedding_of(memory.get(f"model/{near}", memory["global"]))
+
+        return embed_by_each_model(model_of, candidates, held, generator)
+
+    def embedding_of(self, vector: Tensor) -> Embed:
+        """A function from samples to embeddings (n, e) on the CPU, of augmented samples where given a generator."""
+        network = self.network()
+        Vectors(network).load(network, vector)
+        network.eval()
+        recipe = self.recipe()
+
+        @torch.no_grad()
+        def embed(samples: Samples, generator: torch.Generator | None = None) -> Tensor:
+            parts = []
+            for positions in torch.arange(len(samples), device=samples.index.device).split(512):
+                x = samples.x(positions)
+                x = as_input(x if generator is None else augment(x, recipe, generator))
+                with self.context.autocast():
+                    parts.append(self.loss.embed(network, x).float().cpu())
+            return torch.cat(parts)
+
+        return embed
+
+    def share(self, client: Client, memory: Tensors, kind: str, positions: Tensor, rng: np.random.Generator) -> Message:
+        """Samples on their way to a neighbour, cut to what the device consents to."""
+        limit = dict(self.settings.consent).get(client.id)
+        return package(client.train, kind, consented(positions, limit, memory, rng), client.streams.round)
+
     # --- server ---------------------------------------------------------------------------------------------------
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
-        """Average after tau_a steps (eq. 5), weighted by the mean number of points held; say what is next."""
-        s, facts = self.settings, dict(server.facts)
+        """Average after tau_a steps (eq. 5), weighted by the mean number of points held; then say what is next."""
+        state, tensors = CFCLState.of(server), dict(server.tensors)
         vectors, points, here = [], [], set()
         for update in updates:
             here.add(update.client)
             if "weights" in update.message.tensors:
                 vectors.append(update.message.tensors["weights"])
                 points.append(float(update.message.facts["points"]))
-        tensors = dict(server.tensors)
-        # Who was left out of a round gets the average in the next one.
-        facts["behind"] = list(range(facts["clients"])) if vectors else [c for c in facts["behind"] if c not in here]
         if vectors:
             tensors["weights"] = mean_vector(vectors, [p / sum(points) for p in points])
-            facts["averagings"] += 1
-        if facts["next"] == "train":
-            facts["step"] += self.stretch(facts["step"])
-        exchanging = s.selection != "none" and bool(live_links(facts["edges"], s.failed, facts["step"]))
-        facts["next"] = plan(facts["step"], s.steps, s.tau_p, facts["next"] == "pull", exchanging)
-        return server.next(tensors, facts, finished=facts["next"] == "end")
+        state = state.averaged() if vectors else state.told(here)
+        step = state.step + (self.plan.stretch(state.step) if state.next == "train" else 0)
+        linked = bool(live_links(state.edges, self.settings.failed, step))
+        state = replace(state, step=step, next=self.plan.following(step, state.next, linked))
+        return server.next(tensors, state.facts(), finished=state.next == "end")
 
     def embedder(self, server: Server) -> Callable[[Tensor], Tensor]:
         """Samples x to unit embeddings (n, e)."""
@@ -369,14 +334,15 @@ class CFCL(GradientMethod):
         return features_only(self.embedder(server))
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
-        """After an averaging: a linear probe. Always: steps, and how evenly labels are spread.
+        """After an averaging a linear probe; after every round the local steps, and how evenly labels are spread.
 
-        `label_variance` is the variance over devices of how many points of a label a device has, mean over labels;
-        `label_share_variance` the same of shares of its points. What was pulled in this round counts.
-        `probe` learns from, and is judged on, `PROBED` samples, the same way after every averaging; at the end
-        `probe_full` is the probe of all samples.
+        `label_variance` is the variance over devices of the number of points of a label that a device has, averaged
+        over labels; `label_share_variance` is the same for shares of its points. Points pulled in this round count.
+        `probe` is trained and tested on at most `PROBED` samples each, the same ones after every averaging;
+        `probe_full`, at the end of the run, uses all samples.
         """
-        metrics = {"step": float(server.facts["step"])}
+        state = CFCLState.of(server)
+        metrics = {"step": float(state.step)}
         data = evaluation.data
         if data.train_y is not None:
             table = label_counts(clients, data.spec.classes or 0)
@@ -387,7 +353,6 @@ class CFCL(GradientMethod):
             metrics |= evaluate_features(embed, evaluation, self.context.known_clusters, self.recipe())
             if "probe" in metrics:
                 metrics["probe_full"] = metrics.pop("probe")
-        averaged = len(server.facts["behind"]) == server.facts["clients"]
-        if averaged and server.facts["step"] and data.test_y is not None and len(data.test_x):
+        if state.just_averaged and state.step and data.test_y is not None and len(data.test_x):
             metrics["probe"] = quick_probe(embed, evaluation, PROBED)
         return metrics

@@ -1,10 +1,10 @@
-"""What a CF-CL device remembers of the exchange: reserves, pulled samples, what it has shared."""
+"""A CF-CL device's buffers: the reserves and models that neighbours sent it, and the samples it has pulled."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,6 +12,7 @@ from data.view import Samples
 from methods.base import Client, ClientError, Clients, Message, Tensors
 
 NOBODY = torch.zeros(0, 2, dtype=torch.int64)
+"""No sample of anybody: an empty buffer."""
 
 
 def package(samples: Samples, kind: str, positions: Tensor, round: int) -> Message:
@@ -85,26 +86,20 @@ def drawn_negatives(positions: Tensor, own: int, pulled: int, generator: torch.G
     return own + torch.where(itself, (which + 1) % pulled, which)
 
 
+def purge(memory: Tensors) -> None:
+    """Drop what was pulled before (the paper's buffer of limited size)."""
+    memory["pulled"] = NOBODY.clone()
+
+
+def reserves(own: Samples, memory: Tensors, near: Iterable[int]) -> dict[int, Samples]:
+    """The reserve of each neighbour, empty where it pushed none."""
+    return {neighbour: only(own, memory.get(f"reserve/{neighbour}", NOBODY)) for neighbour in near}
+
+
 def only(own: Samples, others: Tensor) -> Samples:
     """The samples that somebody else sent, (m, 2) as `read_inbox` keeps them."""
     others = others.to(own.index.device)
     return replace(own, index=others[:, 0], transformation=others[:, 1])
-
-
-def consented(positions: Tensor, limit: int | None, memory: Tensors, rng: np.random.Generator) -> Tensor:
-    """The positions a device shares, counted: a random choice of them where it consents to fewer.
-
-    Args:
-        positions: int64 (m,), what was asked for.
-        limit: how many it shares in all; None: any number.
-        memory: `shared` counts.
-        rng: of the choice.
-    """
-    done = int(memory.get("shared", torch.tensor(0)))
-    if limit is not None and len(positions) > (left := max(0, limit - done)):
-        positions = positions[torch.from_numpy(np.sort(rng.choice(len(positions), left, replace=False)))]
-    memory["shared"] = torch.tensor(done + len(positions))
-    return positions
 
 
 def label_counts(clients: Clients, classes: int) -> Tensor:

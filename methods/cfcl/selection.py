@@ -40,10 +40,13 @@ def plus_plus(x: Tensor, clusters: int, rng: np.random.Generator) -> Tensor:
     return torch.tensor(chosen)
 
 
-def lloyd(x: Tensor, clusters: int, rng: np.random.Generator, *, iterations: int = 10) -> tuple[Tensor, Tensor]:
+def one_start_kmeans(
+    x: Tensor, clusters: int, rng: np.random.Generator, *, iterations: int = 10
+) -> tuple[Tensor, Tensor]:
     """K-means from one K-means++ start: the cluster of each row (n,) and the centres (k, e).
 
-    A few iterations on a few hundred rows: selection must cost little.
+    Not `methods.training.k_means.kmeans`, the best of ten starts run to convergence: every device clusters for every
+    neighbour at every pull, so one start and a few iterations on a few hundred rows must do.
     """
     centres = x[plus_plus(x, clusters, rng)].clone()
     cluster = torch.cdist(x, centres).argmin(1)
@@ -74,7 +77,7 @@ def reserve(x: Tensor, size: int, rng: np.random.Generator, kind: Literal["kmean
         return torch.arange(len(x))
     if kind == "random":
         return torch.from_numpy(np.sort(rng.choice(len(x), size, replace=False)))
-    _, centres = lloyd(x, size, rng)
+    _, centres = one_start_kmeans(x, size, rng)
     chosen: list[int] = []
     distance = torch.cdist(centres, x)
     for row in distance:
@@ -141,12 +144,17 @@ def importance(
     """
     if not len(anchors):
         return torch.full((len(candidates),), 1 / len(candidates), dtype=torch.float64)
-    cluster, _ = lloyd(torch.cat((candidates, anchors)), clusters, rng)
+    cluster, _ = one_start_kmeans(torch.cat((candidates, anchors)), clusters, rng)
     of_tx, of_res = cluster[: len(candidates)], cluster[len(candidates) :]
     macro = macro_probability(of_tx, of_res, clusters, kind)
     losses = negative_losses(candidates, anchors, positives, margin)
     joint = macro[of_tx] * micro_probability(losses, of_tx, clusters, heat)
     return joint / joint.sum()
+
+
+def draw_uniformly(count: int, budget: int, rng: np.random.Generator) -> Tensor:
+    """Positions of a uniform pull among `count` candidates: int64, ascending, at most as many as there are."""
+    return torch.from_numpy(np.sort(rng.choice(count, min(budget, count), replace=False)))
 
 
 def draw(probability: Tensor, budget: int, rng: np.random.Generator) -> Tensor:

@@ -22,9 +22,9 @@ from methods.training.vectors import Vectors
 class FedAvgSettings:
     """Hyper-parameters of FedAvg, and planted adversaries."""
 
-    adversaries: int = setting(0, "so many clients, the last ones, send false updates", ge=0)
-    attack: Attack = setting("mixed", "what they send: random, flip, scale, or mixed")
-    attack_scale: float = setting(10.0, "factor of the attack scale", gt=0)
+    adversaries: int = setting(0, "number of adversaries: that many clients, the last ones, send false updates", ge=0)
+    attack: Attack = setting("mixed", "what adversaries send: random, flip, scale, or mixed")
+    attack_scale: float = setting(10.0, "factor by which the attack scale multiplies updates", gt=0)
 
 
 class FedAvg(Supervised):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -22,13 +23,38 @@ class IFCASettings:
     """Hyper-parameters of IFCA, and planted adversaries."""
 
     models: int = setting(4, "number of models K", ge=1)
-    adversaries: int = setting(0, "so many clients, the last ones, send false updates", ge=0)
-    attack: Attack = setting("mixed", "what they send: random, flip, scale, or mixed")
-    attack_scale: float = setting(10.0, "factor of the attack scale", gt=0)
+    adversaries: int = setting(0, "number of adversaries: that many clients, the last ones, send false updates", ge=0)
+    attack: Attack = setting("mixed", "what adversaries send: random, flip, scale, or mixed")
+    attack_scale: float = setting(10.0, "factor by which the attack scale multiplies updates", gt=0)
+
+
+@dataclass(frozen=True)
+class IFCAState:
+    """The server's facts between rounds, JSON values on disk.
+
+    Attributes:
+        clients: how many there are.
+        truth: the planted group of each; empty where none is planted.
+        chosen: (client, model) of the last round.
+    """
+
+    clients: int
+    truth: tuple[int, ...] = ()
+    chosen: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def of(cls, server: Server) -> IFCAState:
+        """The state in a server's facts."""
+        f = server.facts
+        return cls(f["clients"], tuple(f["truth"]), tuple((client, model) for client, model in f["chosen"]))
+
+    def facts(self) -> dict[str, Any]:
+        """The state as JSON values."""
+        return {"clients": self.clients, "truth": list(self.truth), "chosen": [list(pair) for pair in self.chosen]}
 
 
 class IFCA(Supervised):
-    """IFCA as a method: server state is K vectors (K, p); a model that nobody chose stays as it is."""
+    """IFCA as a method: server state is K vectors (K, p) and `IFCAState`; a model that nobody chose stays as it is."""
 
     name = "ifca"
     Settings = IFCASettings
@@ -40,12 +66,12 @@ class IFCA(Supervised):
         for k in range(self.settings.models):
             network = self.network(f"init {k}")
             models.append(Vectors(network).flatten(network))
-        facts = {"clients": federation.clients, "truth": list(federation.truth), "chosen": []}
-        return Server({"models": torch.stack(models)}, facts)
+        state = IFCAState(federation.clients, tuple(federation.truth))
+        return Server({"models": torch.stack(models)}, state.facts())
 
     def broadcast(self, server: Server, client: int) -> Message:
         """All K models."""
-        return Message(server.tensors, {"clients": server.facts["clients"]})
+        return Message(server.tensors, {"clients": IFCAState.of(server).clients})
 
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
         """Choose the model with the lowest loss on the training samples, and train it."""
@@ -69,16 +95,17 @@ class IFCA(Supervised):
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """The mean of each model over those who chose it, by number of samples."""
         means = [WeightedMean() for _ in range(self.settings.models)]
-        chosen = []
+        chosen: list[tuple[int, int]] = []
         for update in updates:
             choice = update.message.facts["choice"]
             means[choice].add(update.message.tensors, float(update.message.facts["n"]))
-            chosen.append([update.client, choice])
+            chosen.append((update.client, choice))
         models = [
             mean.mean()["weights"] if mean.weight else old
             for mean, old in zip(means, server.tensors["models"], strict=True)
         ]
-        return server.next({"models": torch.stack(models)}, {**server.facts, "chosen": chosen})
+        state = replace(IFCAState.of(server), chosen=tuple(chosen))
+        return server.next({"models": torch.stack(models)}, state.facts())
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """Each honest client's accuracy with the model it would choose; models in use; ARI with the planted groups."""
@@ -95,6 +122,6 @@ class IFCA(Supervised):
             vectors.load(network, server.tensors["models"][choices[-1]])
             scores[k] = judge(network, client.validation, self.context)
         metrics = {**self.clients_metrics(scores), "clusters": float(len(set(choices)))}
-        if truth := server.facts["truth"]:
+        if truth := IFCAState.of(server).truth:
             metrics["groups_ari"] = ari(torch.tensor(truth[: len(choices)]).numpy(), torch.tensor(choices).numpy())
         return metrics

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from core.streams import Streams
-from methods.uifca.flow_method import fold, minibatches
+from methods.uifca.flow_method import minibatches
+from methods.uifca.held_out import fold
 
 
 @dataclass(frozen=True)

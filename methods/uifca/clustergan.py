@@ -43,15 +43,15 @@ BATCH = 1000
 class ClusterGANSettings:
     """Hyper-parameters of ClusterGAN."""
 
-    latent: int = setting(30, "width of the continuous latent vector", ge=1)
-    sigma: float = setting(0.75, "its standard deviation", gt=0)
-    beta_n: float = setting(10.0, "weight of recovering the continuous part", ge=0)
-    beta_c: float = setting(10.0, "weight of recovering the one-hot part", ge=0)
+    latent: int = setting(30, "width of the continuous part of the latent vector", ge=1)
+    sigma: float = setting(0.75, "standard deviation of the continuous part of the latent vector", gt=0)
+    beta_n: float = setting(10.0, "weight of the loss of recovering the continuous part", ge=0)
+    beta_c: float = setting(10.0, "weight of the loss of recovering the one-hot part", ge=0)
     penalty: float = setting(10.0, "weight of the critic's gradient penalty", ge=0)
-    critic_steps: int = setting(5, "critic's steps for each step of generator and encoder", ge=1)
-    steps: int = setting(100, "generator's steps of a communication round", ge=1)
-    layers: Literal["conv", "dense"] = setting("conv", "of the networks: convolutions, or linear layers alone")
-    width: int = setting(32, "filters of the networks, or units of a linear layer", ge=1)
+    critic_steps: int = setting(5, "number of critic steps for each step of generator and encoder", ge=1)
+    steps: int = setting(100, "number of generator steps in each communication round", ge=1)
+    layers: Literal["conv", "dense"] = setting("conv", "layers of the networks: convolutions, or only linear layers")
+    width: int = setting(32, "number of filters in the networks, or of units in a linear layer", ge=1)
 
 
 class ClusterGAN(Method):
@@ -127,7 +127,7 @@ class ClusterGAN(Method):
         return z, torch.randint(self.context.clusters, (n,), generator=generator, device=device)
 
     def cycle(self, network: ClusterGANNetwork, fake: Tensor, z: Tensor, cluster: Tensor) -> Tensor:
-        """How far the encoder is from what the images were generated of."""
+        """The cycle loss: how far the encoder is from recovering the latent vectors behind generated images."""
         found, logits = network.encode(fake)
         return self.settings.beta_n * F.mse_loss(found, z) + self.settings.beta_c * F.cross_entropy(logits, cluster)
 

@@ -1,4 +1,4 @@
-"""What methods share whose server holds K flows: their starts, local fits, and the losses of points under each."""
+"""What UIFCA and IFCA on flows share: K initial flows, local training, and the losses of points under each flow."""
 
 from __future__ import annotations
 
@@ -23,27 +23,32 @@ BATCH = 1000
 
 @dataclass(frozen=True)
 class FlowSettings:
-    """What flows are made of and how long they are trained."""
+    """The architecture of the normalising flows, and how long they are trained."""
 
-    steps: int = setting(100, "local steps M of a communication round", ge=1)
+    steps: int = setting(100, "number of local steps M in each communication round", ge=1)
     flow: Literal["auto", "affine", "tabular", "cycle", "standard"] = setting(
-        "auto", "auto: affine of vectors, cycle of images"
+        "auto", "kind of normalising flow; auto: affine for vectors, cycle for images"
     )
     layers: Literal["conv", "dense"] = setting(
-        "conv", "networks of the cycle flow: convolutions, or linear layers alone, for small images on a CPU"
+        "conv", "networks of the cycle flow: convolutions, or only linear layers, which suit small images on a CPU"
     )
-    width: int = setting(32, "filters of a flow's networks; tabular and dense: a quarter of the hidden width", ge=1)
-    blocks: int = setting(2, "residual blocks of a flow's networks of convolutions", ge=1)
+    width: int = setting(
+        32, "number of filters in a flow's networks; for tabular and dense flows a quarter of the hidden width", ge=1
+    )
+    blocks: int = setting(2, "number of residual blocks in a flow's convolutional networks", ge=1)
     together: bool = setting(
-        False, "train all flows of a client in one computation; equal up to rounding, and not of convolutions"
+        False,
+        "train all flows of a client in one computation; equal up to rounding, and not available for convolutions",
     )
-    margin: float = setting(0.05, "images: logits are of values squeezed into [margin, 1 - margin]", gt=0, lt=0.5)
-    spread: float = setting(0.01, "deviation of the K starts around their common one", ge=0)
-    background: bool = setting(False, "images: pixels below 0.01 become uniform noise")
+    margin: float = setting(
+        0.05, "for images: the logit is taken of values squeezed into [margin, 1 - margin]", gt=0, lt=0.5
+    )
+    spread: float = setting(0.01, "standard deviation of the K initial flows around their common start", ge=0)
+    background: bool = setting(False, "for images: replace pixels below 0.01 of the range by uniform noise")
 
 
 class FlowMethod(Method):
-    """What methods share whose server holds K flows as rows of one tensor (K, p)."""
+    """Base of methods whose server holds K normalising flows as rows of one tensor (K, p)."""
 
     kinds = ("vector", "image")
     local_defaults = LocalSettings(epochs=1, batch=100, optimiser="sgd", lr=1e-3)
@@ -183,12 +188,6 @@ class _Density(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.flow.log_prob(x)
-
-
-def fold(seed: int, client: int, count: int, folds: int, cluster_round: int) -> Tensor:
-    """Positions among `count` points of a client that a cluster round (0-based) keeps from training, ascending."""
-    order = torch.randperm(count, generator=Streams(seed, 0, client).torch("folds"))
-    return torch.nonzero(order % folds == cluster_round % folds).squeeze(1)
 
 
 def minibatches(streams: Streams, k: int, count: int, steps: int, batch: int) -> Tensor:

@@ -40,7 +40,7 @@ from methods.training.k_means import kmeans
 class KFedSettings:
     """Hyper-parameters of k-FED."""
 
-    starts: int = setting(10, "starts of K-means, on clients and server; the best counts", ge=1)
+    starts: int = setting(10, "number of starts of K-means on clients and on the server; the best one counts", ge=1)
 
 
 def local_centres(client: Client, clusters: int, starts: int) -> tuple[Tensor, Tensor]:

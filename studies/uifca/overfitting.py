@@ -15,7 +15,7 @@ from core.streams import Streams, stream_seed
 from data import synthetic
 from methods.scores.clustering import purity
 from methods.training.local import seeded_build
-from methods.uifca.uifca import majority
+from methods.uifca.quality import majority
 from models.normalising_flows import Flow, build_flow
 from review.figures import save
 

@@ -61,7 +61,7 @@ def test_pairs_are_near_the_loop_and_a_run_of_their_own(home: Path, small: Calla
 
 def test_companions_in_pairs_give_the_same_bits_on_two_slots(home: Path, small: Callable[..., Any]) -> None:
     settings = small(**FAMILIES["fedpnp"], workers={"batched": 2})
-    with Slots(2) as slots:
+    with WorkerProcesses(2) as slots:
         assert numbers(straight(settings, slots.call, slots=2)) == numbers(straight(settings))
 
 

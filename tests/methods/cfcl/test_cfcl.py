@@ -10,8 +10,9 @@ from torch import nn
 from core.streams import Streams
 from data.partition.table import Transformation
 from methods.base import Federation, Message, MethodError, Update
+from methods.cfcl.consent import consented
 from methods.cfcl.losses import Triplet
-from methods.cfcl.memory import at_hand, consented, drawn_negatives, only, package, read_inbox
+from methods.cfcl.memory import at_hand, drawn_negatives, only, package, read_inbox
 
 DEVICES = 4
 
@@ -192,6 +193,40 @@ def test_selecting_by_the_receivers_model_costs_its_model(world):
     sent = [[set(m.tensors) for m in u.peers.values()] for kind, updates in kinds if kind == "train" for u in updates]
     assert {"model"} in sent[0]
     assert sent[-1] == [], "no pull follows the last steps"
+
+
+def pulled_classes(world, step, held, **settings):
+    """Labels that a device with classes 0 and 2 sends a neighbour whose reserve holds the samples `held`."""
+    s = {"steps": 10, "tau_a": 1, "tau_p": 1, "candidates": 48, "budget": 12, "clusters": 2, "edges": ((0, 1),)}
+    method = world.method("cfcl", encoder="pooled-conv", selection="cfcl", **{**s, **settings})
+    server = method.init_server(Federation(world.spec, (48, 48), Streams(0)))
+    server = replace(server, facts={**server.facts, "next": "pull", "step": step})
+    reserved = torch.stack((held, torch.zeros_like(held)), 1)
+    update = method.client_update(method.broadcast(server, 0), world.client(0, 2, {"reserve/1": reserved}, every=2))
+    return world.data.train_y[update.peers[1].samples["pulled"]].tolist()
+
+
+def test_a_pull_brings_what_the_receiver_lacks(world):
+    """24 candidates of either class, and a reserve of 20 of one: n_tx / n_res is about 1.2 and 24."""
+    y, lacking = world.data.train_y, 0
+    for lacks, has in ((2, 0), (0, 2)):
+        held = torch.nonzero(y == has).squeeze(1)[:20]
+        lacking += pulled_classes(world, 0, held, macro="ratio", heat_first=0.0, heat_last=0.0).count(lacks)
+    assert lacking >= 18, "of 24 in the two pulls; a uniform draw gives about 12"
+
+
+def test_the_selection_temperature_grows_with_the_steps(world, monkeypatch):
+    """lambda_t = first + (last - first) t / T."""
+    heats = []
+
+    def importance(candidates, anchors, positives, *, heat, **rest):
+        heats.append(heat)
+        return torch.full((len(candidates),), 1 / len(candidates), dtype=torch.float64)
+
+    monkeypatch.setattr("methods.cfcl.cfcl.importance", importance)
+    for step in (0, 5, 9):
+        pulled_classes(world, step, torch.arange(4), heat_first=1.0, heat_last=5.0)
+    assert heats == pytest.approx([1.0, 3.0, 4.6])
 
 
 def test_averages_by_points_held(world):

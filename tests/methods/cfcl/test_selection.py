@@ -9,10 +9,10 @@ import torch
 from methods.cfcl.selection import (
     draw,
     importance,
-    lloyd,
     macro_probability,
     micro_probability,
     negative_losses,
+    one_start_kmeans,
     plus_plus,
     reserve,
     triplet_loss,
@@ -80,6 +80,15 @@ def test_importance_prefers_what_the_receiver_lacks():
     assert blind.tolist() == pytest.approx([1 / 60] * 60)
 
 
+def test_importance_within_a_cluster_follows_the_loss_as_a_negative():
+    """One cluster: probabilities are exp(heat * loss), normalised; the candidate nearest the anchors has most."""
+    candidates = torch.tensor([[0.0, 0.0], [0.5, 0.0], [1.0, 0.0]])
+    anchors = torch.zeros(2, 2)
+    p = importance(candidates, anchors, anchors, clusters=1, heat=2.0, margin=1.0, kind="share", rng=rng())
+    weights = [math.exp(2 * loss) for loss in (1.0, 0.75, 0.0)]  # max(0, 0 - distance squared + 1)
+    assert p.tolist() == pytest.approx([w / sum(weights) for w in weights])
+
+
 def test_drawing_follows_its_probabilities():
     p = torch.tensor([0.5, 0.3, 0.2, 0.0], dtype=torch.float64)
     source = rng(1)
@@ -104,10 +113,10 @@ def test_reserves_cover_planted_clusters():
     assert len(same.unique()) == len(same) == 8, "duplicates still give different samples"
 
 
-def test_plus_plus_takes_different_rows_and_lloyd_finds_blobs():
+def test_plus_plus_takes_different_rows_and_kmeans_finds_blobs():
     x = torch.cat((torch.zeros(10, 2), torch.ones(10, 2)))
     assert sorted((plus_plus(x, 2, rng()) // 10).tolist()) == [0, 1]
-    cluster, centres = lloyd(x, 2, rng())
+    cluster, centres = one_start_kmeans(x, 2, rng())
     assert len(cluster[:10].unique()) == 1
     assert int(cluster[0]) != int(cluster[10])
     assert sorted(centres[:, 0].tolist()) == [0, 1]

@@ -8,7 +8,12 @@ import torch
 
 from core.streams import Streams
 from methods.base import ClientError, Federation, Message, MethodError, Update
+from methods.cfl import criteria
 from methods.cfl.adversary import attack_of, corrupt
+from methods.cfl.measure import ClusterMeasure
+from methods.cfl.scores import enrolled_right, path_metrics
+from methods.cfl.state import CFLState
+from methods.cfl.supervised import Score
 from methods.cfl.tree import Tree, branch_similarities, nearest_child
 from methods.training.vectors import Vectors, mean_vector
 
@@ -176,7 +181,7 @@ def test_new_clients_walk_down_and_others_leave(world):
     assert torch.equal(method.broadcast(server, 6).tensors["weights"], root), "a new client begins at the root"
     server = a_round(method, server, rows[[*order[1:], 3, 7]], range(1, 8))
     assert leaves(server) == [(1, 2, 6), (3, 4, 5, 7)]
-    assert method.fits(Tree.of(server.facts), 6, list(federation.truth))
+    assert enrolled_right(Tree.of(server.facts), 6, federation.truth)
 
 
 def test_branches_by_hand():
@@ -232,9 +237,53 @@ def test_the_better_of_parent_and_child_is_kept(world, client_list):
     ruined = Tree.of(server.facts).nodes[0].children[0]
     server.tensors[f"node/{ruined}"] = torch.zeros_like(server.tensors["node/0"])
     metrics = method.evaluate(server, client_list(clients), world.evaluation())
-    assert metrics["acc"] < metrics["acc_best"]
-    assert metrics["acc_best"] >= metrics["acc_root"]
-    assert metrics["below_root"] == 0
+    tree = Tree.of(server.facts)
+    scores = method.path_scores(tree, server.tensors, [0, 1], client_list(clients))
+    (client,) = tree.nodes[ruined].clients
+    assert scores[client].keys() == {0, ruined}
+    assert scores[client][ruined].accuracy < scores[client][0].accuracy
+    other = scores[1 - client]
+    assert metrics["acc_best"] == (scores[client][0].accuracy + max(s.accuracy for s in other.values())) / 2
+    assert metrics["acc"] == (scores[client][ruined].accuracy + other[tree.place(1 - client).id].accuracy) / 2
+
+
+def test_the_best_model_of_a_path_by_hand():
+    """Client 0 does best with the root's model, client 1 with its cluster's."""
+    scores = {0: {0: Score(1.0, 8, 10), 1: Score(1.0, 2, 10)}, 1: {0: Score(1.0, 5, 10), 2: Score(1.0, 9, 10)}}
+    metrics = path_metrics(scores)
+    assert metrics["acc_best"] == pytest.approx(0.85)
+    assert metrics["acc_root"] == pytest.approx(0.65)
+
+
+def test_what_is_measured_is_logged_by_its_names(world):
+    method = world.method("cfl", criterion="schedule", schedule=(9,), outliers=4.0)
+    server = a_round(method, start(method, 4, (0, 0, 1, 1)), torch.tensor([[3.0, 0], [3, 0], [0, 4], [0, 4]]))
+    (entry,) = server.facts["log"]
+    assert entry == {
+        "node": 0,
+        "mean_norm": pytest.approx(2.5),
+        "max_norm": pytest.approx(4.0),
+        "median_norm": pytest.approx(3.0),
+        "outliers": [],
+        "cross": pytest.approx(0.0),
+        "gap": pytest.approx(1.0),
+    }
+    again = CFLState.of(server)
+    assert again.facts() == server.facts
+    assert again.log[0].gap == entry["gap"]
+
+
+def test_criteria_by_hand():
+    measure = ClusterMeasure(0, mean_norm=0.3, max_norm=2.0, median_norm=1.0)
+    assert criteria.absolute(measure, eps1=0.4, eps2=1.6)
+    assert not criteria.absolute(measure, eps1=0.3, eps2=1.6)
+    assert not criteria.absolute(measure, eps1=0.4, eps2=2.0)
+    assert criteria.relative(measure, ratio=0.2, floor=0.5, peak=3.9)
+    assert not criteria.relative(measure, ratio=0.15, floor=0.5, peak=3.9)
+    assert not criteria.relative(measure, ratio=0.2, floor=0.5, peak=4.0)
+    assert criteria.settled(12, born=2, first_split=10, settle=10)
+    assert not criteria.settled(11, born=2, first_split=10, settle=10)
+    assert not criteria.settled(9, born=-9, first_split=10, settle=10)
 
 
 def test_attacks():

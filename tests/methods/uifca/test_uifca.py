@@ -16,7 +16,9 @@ from methods.registry import METHODS
 from methods.scores.clustering import purity
 from methods.uifca.batched import affine_losses, run_batched
 from methods.uifca.flow_method import flow_input
-from methods.uifca.uifca import UIFCA, UIFCASettings, majority
+from methods.uifca.quality import majority
+from methods.uifca.stopping import keep_best
+from methods.uifca.uifca import UIFCA, UIFCASettings
 
 D, K, CLIENTS, POINTS = 4, 3, 2, 60
 
@@ -114,7 +116,7 @@ def test_folds_in_the_batched_computation_equal_those_of_the_loop(blobs):
     first = found.assignments[1] != found.assignments[0]
     for k in range(CLIENTS):
         moved = set(torch.nonzero(first[k]).squeeze(1).tolist())
-        assert moved <= set(uifca.held_out(client(blobs, k), 0).tolist())
+        assert moved <= set(uifca.held_out.positions(client(blobs, k), 0).tolist())
     with pytest.raises(ValueError, match="without folds"):
         at_once(blobs, uifca, cluster_rounds=30, folds=3, tries=2)
 
@@ -185,11 +187,24 @@ def test_planted_blobs_are_found_exactly(blobs):
     server, memory = play(blobs, uifca, 200)
     assert score(blobs, memory) >= 0.98
     assert server.finished
+    assert server.facts["cluster_round"] < 20, "it ended because no assignment changed"
     x = blobs.train_x.view(CLIENTS, POINTS, D)
     again = affine_losses(server.tensors["flows"], x).argmin(-1)
-    settled = server.facts["cluster_round"] < 20
-    if settled:
-        assert torch.equal(again, torch.stack([m["assignment"] for m in memory])), "nothing changed any more"
+    assert torch.equal(again, torch.stack([m["assignment"] for m in memory])), "nothing changes any more"
+
+
+def test_every_point_goes_to_the_flow_under_which_it_is_likeliest(blobs):
+    """Three unit Gaussians around the planted centres: their assignment is the planted one, by hand."""
+    uifca = method(blobs, warm_start=True, cluster_rounds=2, comm_rounds=2, steps=2)
+    centres = torch.tensor([[4.0, 0, 0, 0], [0, 4, 0, 0], [0, 0, 4, 4]])
+    flows = torch.cat((torch.eye(D).flatten().repeat(K, 1), centres), 1)
+    server = uifca.init_server(Federation(blobs.spec, (POINTS,), Streams(0)))
+    server = replace(server, tensors={"flows": flows}, facts={**server.facts, "cluster_round": 1})
+    nearest = torch.cdist(blobs.train_x[:POINTS], centres).argmin(1)
+    memory = {"assignment": (nearest + 1) % K}
+    update = uifca.client_update(uifca.broadcast(server, 0), client(blobs, 0, 3, memory))
+    assert torch.equal(update.memory["assignment"], nearest)
+    assert update.message.facts["changed"] == POINTS
 
 
 def test_kfed_finds_blobs_and_may_begin_uifca(blobs):
@@ -254,10 +269,10 @@ def test_held_out_points_are_not_trained_on_and_choose_the_flow(blobs):
     assert sum(update.message.facts["counts"]) == 45
     assert sum(update.message.facts["held_count"]) == 15
     held = torch.tensor([[10.0, 4.0, 0.0], [5, 2, 0]], dtype=torch.float64)
-    first = uifca.best(server, torch.zeros(3, 20), held, True)
+    first = keep_best(server.tensors, torch.zeros(3, 20), held, first=True)
     assert first["best_loss"].tolist() == [2.0, 2.0, float("inf")]
-    state = replace(server, tensors=first)
-    second = uifca.best(state, torch.ones(3, 20), torch.tensor([[5.0, 6.0, 1.0], [5, 2, 1]]).double(), False)
+    held = torch.tensor([[5.0, 6.0, 1.0], [5, 2, 1]]).double()
+    second = keep_best(first, torch.ones(3, 20), held, first=False)
     assert second["best_loss"].tolist() == [1.0, 2.0, 1.0]
     assert second["best"][:, 0].tolist() == [1.0, 0.0, 1.0]
 
@@ -265,7 +280,7 @@ def test_held_out_points_are_not_trained_on_and_choose_the_flow(blobs):
 def test_folds_train_on_the_others_and_assign_the_one_kept_out(blobs):
     uifca = method(blobs, folds=3, cluster_rounds=6, comm_rounds=1, steps=4)
     server = uifca.init_server(Federation(blobs.spec, (POINTS,), Streams(0)))
-    parts = [set(uifca.held_out(client(blobs, 0), t).tolist()) for t in range(4)]
+    parts = [set(uifca.held_out.positions(client(blobs, 0), t).tolist()) for t in range(4)]
     assert parts[0] | parts[1] | parts[2] == set(range(POINTS))
     assert not parts[0] & parts[1]
     assert parts[3] == parts[0]
@@ -333,11 +348,15 @@ def test_losses_of_images_are_in_bits_per_dimension(world, client_list):
     server, _ = world.run(uifca, 1)
     clients = client_list([world.client()])
     metrics = uifca.evaluate(server, clients, world.evaluation())
-    nats = uifca.held(server, clients).loss
+    nats = uifca.current_assignment(server, clients).loss
     dimensions = math.prod(world.spec.shape)
     assert metrics["loss_all"] == pytest.approx(float(nats.mean()) / dimensions / math.log(2), rel=1e-5)
     assert 0 < metrics["loss_all"] < 16, "uniform bytes have 8"
-    assert min(metrics["loss_right"], metrics["loss_wrong"]) <= metrics["loss_all"]
+    found = uifca.current_assignment(server, clients)
+    right = majority(found.truth, found.cluster)
+    assert 0 < int(right.sum()) < len(right)
+    for name, rows in (("loss_right", right), ("loss_wrong", ~right)):
+        assert metrics[name] == pytest.approx(float(nats[rows].mean()) / dimensions / math.log(2), rel=1e-5)
 
 
 def test_who_is_right_by_majority():

@@ -1,0 +1,44 @@
+"""`init: kfed`: UIFCA begins with the assignment that k-FED finds, in one round before the first cluster round.
+
+A client keeps the local cluster of each point in its memory (`local`); the server tells each client which of its own
+clusters each local one belongs to (`labels/I`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from torch import Tensor
+
+from core.streams import Streams
+from methods.base import Client, Message, Server, Update
+from methods.uifca.kfed import gather_centres, local_centres
+from methods.uifca.state import UIFCAState
+
+STARTS = 10
+"""Starts of K-means, on clients and server; the best counts."""
+
+
+def send_centres(client: Client, clusters: int) -> Update:
+    """A client's local centres go up; the local cluster of each point stays with it.
+
+    Raises:
+        ClientError: no point, or values that are not finite.
+    """
+    centres, local = local_centres(client, clusters, STARTS)
+    return Update(Message({"centres": centres}), memory={"local": local})
+
+
+def cluster_centres(server: Server, updates: Iterable[Update], clusters: int, seed: int) -> Server:
+    """The server clusters all local centres; the next round learns from the assignment that follows."""
+    labels = gather_centres(updates, clusters, STARTS, Streams(seed).numpy("kfed server"))
+    del labels["centres"]
+    return server.next({**server.tensors, **labels}, replace(UIFCAState.of(server), phase="learn").facts())
+
+
+def kfed_assignment(message: Message, client: Client) -> Tensor | None:
+    """The cluster of each point by k-FED, int64 (n,); None where the client had no part in it."""
+    if "labels" in message.tensors and "local" in client.memory:
+        return message.tensors["labels"][client.memory["local"]]
+    return None
