@@ -42,7 +42,8 @@ def one(clients: int, samples: int, chosen: int, rounds: int) -> dict[str, Any]:
     from engine import places
     from engine.run_folder import RunFolder
     from engine.settings import make_settings
-    from tasks.launch import drive, new_run
+    from tasks.driving import drive
+    from tasks.starting import new_run
 
     rng = np.random.default_rng(0)
     x = rng.integers(0, 256, (clients * samples, 1, 8, 8), dtype=np.uint8)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+
+if TYPE_CHECKING:  # pandas takes a while to import, and most commands show no result
+    from review.result import RunResult
 
 # A pipe has no width; tables should not be folded to 80 columns there.
 out = Console() if sys.stdout.isatty() else Console(width=140)
 err = Console(stderr=True)
 
 
-def carry_out(folder: Any) -> dict[str, Any]:
+def carry_out(folder: Any) -> RunResult:
     """Drive a run with progress on standard error, as a Prefect flow where one is wanted."""
     from review.progress import progress
-    from tasks.launch import drive
+    from tasks.driving import drive
 
     wanted = folder.settings().tracking.prefect
     with progress(err) as observe:
@@ -26,7 +29,7 @@ def carry_out(folder: Any) -> dict[str, Any]:
                 from tasks.prefect_environment import server_answers
 
                 if wanted == "on" or server_answers():
-                    from flows.pipeline import run_with_prefect
+                    from flows.federate import run_with_prefect
 
                     return run_with_prefect(folder, observers=[observe])
             return drive(folder, observers=[observe])
@@ -35,21 +38,21 @@ def carry_out(folder: Any) -> dict[str, Any]:
             raise
 
 
-def show_result(result: dict[str, Any]) -> None:
+def show_result(result: RunResult) -> None:
     """A run's result as a table."""
     from review.result import shown_metrics
 
-    table = Table("metric", "value", title=f"{result['status']} after {result['rounds']} rounds")
+    table = Table("metric", "value", title=f"{result.status} after {result.rounds} rounds")
     for name, value in shown_metrics(result).items():
         table.add_row(name, f"{value:.4f}")
-    for way, count in result["bytes"].items():
+    for way, count in result.bytes.items():
         table.add_row(f"bytes {way}", f"{count:,}")
-    table.add_row("seconds", f"{result['seconds']:.1f}")
+    table.add_row("seconds", f"{result.seconds:.1f}")
     out.print(table)
-    out.print(f"run: {result['run']}", highlight=False, soft_wrap=True)
-    out.print(f"report: {result['run']}/report.html", highlight=False, soft_wrap=True)
-    if result["quality"]:
-        out.print(f"clusters: {result['run']}/clusters.parquet", highlight=False, soft_wrap=True)
+    out.print(f"run: {result.run}", highlight=False, soft_wrap=True)
+    out.print(f"report: {result.run}/report.html", highlight=False, soft_wrap=True)
+    if result.quality:
+        out.print(f"clusters: {result.run}/clusters.parquet", highlight=False, soft_wrap=True)
 
 
 def results_table(results: list[dict[str, Any]], *, brief: bool = False) -> Table:

@@ -24,7 +24,9 @@ from engine.settings import Settings, make_settings
 from engine.worker_processes import WorkerProcesses
 from review.certain_images import certain_images, draw_rows
 from review.progress import progress
-from tasks.launch import drive, new_run
+from review.result import RunResult
+from tasks.driving import drive
+from tasks.starting import new_run
 
 COMMON: dict[str, Any] = {
     "data": {"name": "digits"},
@@ -68,13 +70,12 @@ class Found:
     clients: str
     way: str
     method: str
-    result: dict[str, Any]
+    result: RunResult
 
     @property
     def scores(self) -> dict[str, float]:
         """The final metrics."""
-        scores: dict[str, float] = self.result["metrics"]
-        return scores
+        return self.result.metrics
 
 
 def planned(seed: int = 0, changes: Mapping[str, Any] | None = None) -> dict[tuple[str, str], Settings]:
@@ -138,9 +139,9 @@ def demo_table(found: list[Found]) -> Table:
         table.add_column(name, justify="right")
     for each in found:
         scores = [f"{each.scores[name]:.3f}" for name in ("acc", "nmi", "ari")]
-        sent = sum(each.result["bytes"].values()) / 1e6
+        sent = sum(each.result.bytes.values()) / 1e6
         moved = "all data" if each.way == "floor" else f"{sent:.1f}"
-        table.add_row(SAID[each.clients], LABELS[each.method], *scores, moved, f"{each.result['seconds']:.0f}")
+        table.add_row(SAID[each.clients], LABELS[each.method], *scores, moved, f"{each.result.seconds:.0f}")
         if each.way == "together" and each is not found[-1]:
             table.add_section()
     return table
@@ -152,7 +153,7 @@ def closing(found: list[Found], figure: Path) -> list[str]:
     lines = ["ACC, NMI, ARI: agreement with labels that no method saw; 'alone' is the mean over the five clients."]
     for each in found:
         if each.way == "together":
-            lines.append(f"report of {each.method}: {each.result['run']}/report.html")
+            lines.append(f"report of {each.method}: {each.result.run}/report.html")
     return [
         *lines,
         f"figure, with images of the clusters found: {figure}",
@@ -206,7 +207,7 @@ def draw(found: list[Found], path: Path) -> Path:
     left.set_xlabel("ACC, all 1,797 digits (line: worst to best client)", fontsize=9)
     left.spines[["top", "right"]].set_visible(False)
     shown = next(each for each in found if each.clients == "alike" and each.way == "together")
-    draw_rows(right, certain_images(RunFolder(Path(shown.result["run"])), SHOWN), SHOWN)
+    draw_rows(right, certain_images(RunFolder(Path(shown.result.run)), SHOWN), SHOWN)
     right.set_title(f"clusters of {LABELS[shown.method].removeprefix('together: ')}, their most certain images")
     figure.savefig(path, dpi=120)
     return path

@@ -76,13 +76,13 @@ def run(
     # After the settings, which may be wrong: the rest takes as long again to import.
     from engine import places
     from engine.run_folder import RunFolder
-    from tasks.launch import new_run
+    from tasks.starting import new_run
 
     folder = new_run(wanted, partition) if wanted is not None else RunFolder.find(resume or "", places.runs())
     err.print(f"run [bold]{folder.path}[/]", highlight=False)
     result = carry_out(folder)
     if as_json:
-        print(json.dumps(result))
+        print(json.dumps(result.plain()))
         return
     show_result(result)
 
@@ -207,7 +207,9 @@ def compare(
     if not names:
         raise ShoalError("nothing to compare: name runs, or --study NAME")
     found = [RunFolder.find(name, places.runs()) for name in names]
-    results = [{"method": f.settings().method.name, "data": f.settings().data.name, **run_result(f)} for f in found]
+    results = [
+        {"method": f.settings().method.name, "data": f.settings().data.name, **run_result(f).plain()} for f in found
+    ]
     if rate is not None:
         from review.delay import LinkRates, delays
 

@@ -86,7 +86,7 @@ def federate(params: Params = Path("params.yaml")) -> None:
     from engine.checkpoint import newest_valid
     from engine.codec import StoreError, write_json
     from engine.run_folder import FINISHED
-    from tasks.launch import find_like, new_run
+    from tasks.starting import find_like, new_run
 
     settings = _settings(params)
     unfinished = find_like(settings)
@@ -102,7 +102,7 @@ def federate(params: Params = Path("params.yaml")) -> None:
     if checkpoint is None:
         raise StoreError(f"run {run.name} left no readable checkpoint")
     keep(run, checkpoint.server.round, checkpoint.memory_index.files(), FEDERATION)
-    write_json(FEDERATION / "result.json", {**result, "run": run.name})
+    write_json(FEDERATION / "result.json", {**result.plain(), "run": run.name})
 
 
 @app.command()
@@ -134,7 +134,7 @@ def report() -> None:
 
 def _settings(params: Path) -> Settings:
     from engine.settings import load_settings
-    from tasks.launch import settled
+    from tasks.preparing import settled
 
     return settled(load_settings(params))
 
@@ -159,15 +159,15 @@ def keep(run: RunFolder, round: int, memories: set[str], folder: Path) -> None:
         memories: files of clients that the checkpoint names, relative to the run.
         folder: an older copy there is replaced.
     """
-    from engine.checkpoint import round_folder
     from engine.codec import write_json
+    from engine.round_paths import RoundPaths
 
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for path in run.path.iterdir():
         if path.is_file() and path.name not in ("lock", "report.html"):
             shutil.copy(path, folder)
-    shutil.copytree(round_folder(run, round), folder / "rounds" / f"{round:04d}")
+    shutil.copytree(RoundPaths(run.path, round).checkpoint, folder / "rounds" / f"{round:04d}")
     for name in memories:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(run.path / name, folder / name)

@@ -15,9 +15,8 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from engine.codec import (
     StoreError,
@@ -30,33 +29,11 @@ from engine.codec import (
     sync_folder,
     write_json,
 )
-from engine.run_folder import RunFolder
+from engine.manifest import Manifest, RoundRecord
+from engine.memory_index import MemoryIndex
+from engine.round_paths import LINKS, MANIFEST, SERVER, RoundPaths, round_of
+from engine.run_folder import RunFolder, now
 from methods.base import Server
-
-MANIFEST, SERVER, LINKS = "manifest.json", "server.safetensors", "links.json"
-
-
-@dataclass
-class MemoryIndex:
-    """Which files hold the clients' memories and pending peer messages; paths relative to the run folder."""
-
-    memory: dict[int, str] = field(default_factory=dict)
-    inbox: dict[int, list[str]] = field(default_factory=dict)
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON."""
-        return {"memory": self.memory, "inbox": self.inbox}
-
-    @classmethod
-    def of(cls, plain: dict[str, Any]) -> MemoryIndex:
-        """From JSON, whose keys are text."""
-        return cls(
-            {int(k): v for k, v in plain["memory"].items()}, {int(k): list(v) for k, v in plain["inbox"].items()}
-        )
-
-    def files(self) -> set[str]:
-        """Every file named."""
-        return {*self.memory.values(), *(path for paths in self.inbox.values() for path in paths)}
 
 
 @dataclass(frozen=True)
@@ -65,49 +42,57 @@ class Checkpoint:
 
     server: Server
     memory_index: MemoryIndex
-    manifest: dict[str, Any]
+    manifest: Manifest
 
 
-def round_folder(run: RunFolder, round: int) -> Path:
-    """Where the checkpoint of a round is."""
-    return run.rounds / f"{round:04d}"
+def open_round(run: RunFolder, server: Server, memory_index: MemoryIndex) -> RoundPaths:
+    """Begin the checkpoint of a round: its folder under a temporary name, with server state and memory index in it.
 
-
-def open_round(run: RunFolder, server: Server) -> Path:
-    """Begin the checkpoint of a round: its folder under a temporary name, with the server state in it."""
-    scratch = run.rounds / f".{server.round:04d}.tmp"
+    Raises:
+        StoreError: the disk is full.
+    """
+    paths = RoundPaths(run.path, server.round)
     try:
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir(parents=True)
+        shutil.rmtree(paths.scratch, ignore_errors=True)
+        paths.scratch.mkdir(parents=True)
     except OSError as error:
-        raise disk_error(scratch, error) from error
-    save_server(scratch / SERVER, server)
-    return scratch
+        raise disk_error(paths.scratch, error) from error
+    save_server(paths.scratch / SERVER, server)
+    write_json(paths.scratch / LINKS, memory_index.plain())
+    return paths
 
 
 def close_round(
-    run: RunFolder, scratch: Path, server: Server, memory_index: MemoryIndex, manifest: dict[str, Any], keep: int
-) -> None:
+    run: RunFolder, server: Server, memory_index: MemoryIndex, record: RoundRecord | None, keep: int
+) -> Manifest:
     """Finish the checkpoint: memories are in place first, the rename makes it valid, old server states go last.
+
+    Args:
+        run: the run's folder.
+        server: the state with which the checkpoint was begun.
+        memory_index: likewise.
+        record: what the clients of the round did; None for round 0.
+        keep: how many server states are kept.
 
     Raises:
         StoreError: the disk is full; the round before stays valid.
     """
-    write_json(scratch / LINKS, memory_index.plain())
-    write_json(scratch / MANIFEST, {**manifest, "round": server.round, "server_sha256": server_digest(server)})
+    paths = RoundPaths(run.path, server.round)
+    manifest = Manifest(server.round, now(), server_digest(server), record)
+    write_json(paths.scratch / MANIFEST, manifest.plain())
     try:
         # Older files were synced with their own round: only this round's can be new.
         for folder in {(run.path / path).parent for path in memory_index.files() if round_of(path) == server.round}:
             sync_folder(folder)
-        sync_folder(scratch)
-        final = round_folder(run, server.round)
-        if final.exists():
-            shutil.rmtree(final)
-        scratch.rename(final)
+        sync_folder(paths.scratch)
+        if paths.checkpoint.exists():
+            shutil.rmtree(paths.checkpoint)
+        paths.scratch.rename(paths.checkpoint)
         sync_folder(run.rounds)
     except OSError as error:
-        raise disk_error(scratch, error) from error
+        raise disk_error(paths.scratch, error) from error
     prune(run, keep)
+    return manifest
 
 
 def adopt(run: RunFolder, source: Path, target: str) -> None:
@@ -129,11 +114,6 @@ def adopt(run: RunFolder, source: Path, target: str) -> None:
         raise disk_error(path, error) from error
 
 
-def round_of(path: str | Path) -> int:
-    """The round that a file under memory/ was written in, by its name."""
-    return int(Path(path).stem.split("-")[0])
-
-
 def rounds_done(run: RunFolder) -> list[int]:
     """Rounds with a manifest, ascending."""
     return sorted(
@@ -141,9 +121,27 @@ def rounds_done(run: RunFolder) -> list[int]:
     )
 
 
-def manifests(run: RunFolder, last: int) -> Iterator[dict[str, Any]]:
+def manifests(run: RunFolder, last: int) -> Iterator[Manifest]:
     """The manifests up to a round, ascending: the source of both tables."""
-    return (read_json(round_folder(run, r) / MANIFEST) for r in rounds_done(run) if r <= last)
+    return (load_manifest(run, r) for r in rounds_done(run) if r <= last)
+
+
+def load_manifest(run: RunFolder, round: int) -> Manifest:
+    """The manifest of a round.
+
+    Raises:
+        StoreError: it is missing or incomplete.
+    """
+    path = RoundPaths(run.path, round).manifest
+    try:
+        return Manifest.of(read_json(path))
+    except (KeyError, TypeError) as error:
+        raise StoreError(f"{path} is not the manifest of a round: {type(error).__name__} {error}") from error
+
+
+def has_server(run: RunFolder, round: int) -> bool:
+    """Whether the server state of a finished round is still kept."""
+    return RoundPaths(run.path, round).server.exists()
 
 
 def load_round(run: RunFolder, round: int) -> Checkpoint:
@@ -152,12 +150,12 @@ def load_round(run: RunFolder, round: int) -> Checkpoint:
     Raises:
         StoreError: a part is missing, truncated or changed.
     """
-    folder = round_folder(run, round)
-    manifest = read_json(folder / MANIFEST)
-    server = load_server(folder / SERVER)
-    if server_digest(server) != manifest["server_sha256"]:
-        raise StoreError(f"{folder / SERVER} is not the state its manifest describes")
-    memory_index = MemoryIndex.of(read_json(folder / LINKS))
+    paths = RoundPaths(run.path, round)
+    manifest = load_manifest(run, round)
+    server = load_server(paths.server)
+    if server_digest(server) != manifest.server_sha256:
+        raise StoreError(f"{paths.server} is not the state its manifest describes")
+    memory_index = MemoryIndex.of(read_json(paths.links))
     for path in memory_index.files():
         load_tensors(run.path / path)
     return Checkpoint(server, memory_index, manifest)
@@ -166,7 +164,7 @@ def load_round(run: RunFolder, round: int) -> Checkpoint:
 def newest_valid(run: RunFolder) -> Checkpoint | None:
     """The newest round that can be read whole; a broken one is reported in the event log and passed over."""
     for round in reversed(rounds_done(run)):
-        if not (round_folder(run, round) / SERVER).exists():
+        if not has_server(run, round):
             continue  # pruned
         try:
             return load_round(run, round)
@@ -179,7 +177,7 @@ def drop_after(run: RunFolder, round: int) -> None:
     """Remove what belongs to rounds after `round`: broken checkpoints and their memories."""
     for done in rounds_done(run):
         if done > round:
-            shutil.rmtree(round_folder(run, done))
+            shutil.rmtree(RoundPaths(run.path, done).checkpoint)
     for scratch in run.rounds.glob(".*.tmp"):
         shutil.rmtree(scratch, ignore_errors=True)
     for path in run.memory.rglob("*.safetensors"):
@@ -189,13 +187,13 @@ def drop_after(run: RunFolder, round: int) -> None:
 
 def prune(run: RunFolder, keep: int) -> None:
     """Keep the newest `keep` server states, and only the memory versions that they name."""
-    full = [r for r in rounds_done(run) if (round_folder(run, r) / SERVER).exists()]
+    full = [r for r in rounds_done(run) if has_server(run, r)]
     for old in full[:-keep]:
-        (round_folder(run, old) / SERVER).unlink(missing_ok=True)
-        (round_folder(run, old) / LINKS).unlink(missing_ok=True)
+        RoundPaths(run.path, old).server.unlink(missing_ok=True)
+        RoundPaths(run.path, old).links.unlink(missing_ok=True)
     named: set[str] = set()
     for kept in full[-keep:]:
-        named |= MemoryIndex.of(read_json(round_folder(run, kept) / LINKS)).files()
+        named |= MemoryIndex.of(read_json(RoundPaths(run.path, kept).links)).files()
     for path in run.memory.rglob("*.safetensors"):
         if str(path.relative_to(run.path)) not in named:
             path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Cohorts on worker slots: begun in the order given, taken as they end, begun once more where one hangs.
+"""Cohorts on workers: begun in the order given, taken as they end, begun once more where one hangs.
 
 A cohort that is trained twice leaves the same bits, so whichever copy ends first counts.
 """
@@ -12,8 +12,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
+from engine.units import Runner, TrainCohort
+from engine.wire import Failed, Trained
 from engine.worker_processes import WorkerLost
 
 POLL = 0.5
@@ -46,24 +48,16 @@ def even_cohorts(expected: Mapping[int, float], slots: int, *, measured: bool) -
     return sorted(found, key=lambda cohort: (-sum(expected[c] for c in cohort), cohort))
 
 
-class Runner(Protocol):
-    """Carries out units of work. `kind` is train, aggregate or evaluate; `name` is for people."""
-
-    def submit(self, kind: str, name: str, work: Callable[[], Any]) -> Future[Any]:
-        """Begin `work`; its result or exception arrives in the future."""
-        ...
-
-
 @dataclass
 class Cohort:
-    """Clients to train by one request.
+    """Clients on their way to be trained together.
 
-    `expected` is how long that takes, in any unit that is the same for all cohorts.
+    Args:
+        unit: the work.
+        expected: how long it takes, in any unit that is the same for all cohorts.
     """
 
-    name: str
-    clients: list[int]
-    request: dict[str, Any]
+    unit: TrainCohort
     expected: float
     began: float | None = None
     copies: int = 0
@@ -75,15 +69,13 @@ class Dispatch:
     """Cohorts of a round on their way.
 
     Args:
-        call: has a worker slot do a request.
-        runner: carries out units of work.
-        slots: requests worked on at once.
-        reissue: a cohort is begun again, on a free slot, when it takes so many times longer than the others of its
+        runner: has units of work carried out.
+        slots: cohorts worked on at once.
+        reissue: a cohort is begun again, on a free worker, when it takes so many times longer than the others of its
             round lead to expect; 0 for never.
         tell: told of every cohort that is begun again.
     """
 
-    call: Callable[[dict[str, Any]], dict[str, Any]]
     runner: Runner
     slots: int
     reissue: float = 0.0
@@ -91,7 +83,7 @@ class Dispatch:
     _futures: dict[Future[Any], Cohort] = field(init=False, default_factory=dict)
     _rates: list[float] = field(init=False, default_factory=list)
 
-    def run(self, cohorts: list[Cohort]) -> Iterator[tuple[Cohort, dict[str, Any] | WorkerLost]]:
+    def run(self, cohorts: list[Cohort]) -> Iterator[tuple[Cohort, Trained | Failed | WorkerLost]]:
         """Each cohort with its answer, or with why there is none, as they end."""
         for cohort in cohorts:
             self._begin(cohort)
@@ -104,7 +96,7 @@ class Dispatch:
                 if cohort.settled:
                     continue
                 try:
-                    answer: dict[str, Any] | WorkerLost = future.result()
+                    answer: Trained | Failed | WorkerLost = future.result()
                 except WorkerLost as lost:
                     if cohort.copies:
                         continue  # its other copy is still at work
@@ -118,15 +110,14 @@ class Dispatch:
                 self._begin_overdue()
 
     def _begin(self, cohort: Cohort) -> None:
-        def work() -> dict[str, Any]:
+        def begun() -> None:
             cohort.began = cohort.began or time.monotonic()
-            return self.call(cohort.request)
 
         cohort.copies += 1
-        self._futures[self.runner.submit("train", cohort.name, work)] = cohort
+        self._futures[self.runner.submit(cohort.unit, begun)] = cohort
 
     def _begin_overdue(self) -> None:
-        """Copies of overdue cohorts, where slots are free: nothing waits then, since cohorts begin in order."""
+        """Copies of overdue cohorts, where workers are free: nothing waits then, since cohorts begin in order."""
         free = self.slots - len(self._futures)
         if free <= 0 or not self._rates:
             return

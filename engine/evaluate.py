@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from engine.checkpoint import SERVER, newest_valid, round_folder
+from engine.checkpoint import newest_valid
+from engine.round_paths import RoundPaths
 from engine.run_folder import RunError, RunFolder
+from engine.wire import Evaluate, Evaluated, Failed
 from engine.worker import Worker
 
 
@@ -17,15 +19,9 @@ def evaluate_state(folder: RunFolder) -> dict[str, float]:
     if checkpoint is None:
         raise RunError(f"run {folder.name} has no round to evaluate yet")
     round = checkpoint.server.round
-    request = {
-        "do": "evaluate",
-        "run": str(folder.path),
-        "round": round,
-        "server": str(round_folder(folder, round) / SERVER),
-        "links": checkpoint.memory_index.plain(),
-        "final": True,
-    }
-    answer = Worker().handle(request)
-    if "error" in answer:
-        raise RunError(f"run {folder.name} could not be evaluated: {answer['error']}")
-    return answer["metrics"]
+    state = RoundPaths(folder.path, round).server
+    answer = Worker().handle(Evaluate(folder.path, round, state, checkpoint.memory_index, final=True))
+    if isinstance(answer, Failed):
+        raise RunError(f"run {folder.name} could not be evaluated: {answer.error}")
+    assert isinstance(answer, Evaluated)
+    return answer.metrics

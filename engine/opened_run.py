@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,8 +14,9 @@ from core.streams import SERVER, Streams
 from data.partition.table import Partition, load_partition
 from data.prepared import Prepared, open_prepared
 from data.view import DeviceData, Samples, all_samples, client_samples
-from engine.checkpoint import MemoryIndex
 from engine.codec import load_message, load_tensors
+from engine.memory_index import MemoryIndex
+from engine.round_paths import sender_of
 from engine.run_folder import RunError, RunFolder
 from engine.settings import Settings
 from methods.base import Client, Clients, Context, Evaluation, Federation, Method, Tensors
@@ -86,15 +88,14 @@ class OpenedRun:
         """A client's samples."""
         return client_samples(self.data, self.partition, client, validation=validation)
 
-    def client(self, client: int, round: int, memory: str | None, inbox: list[str]) -> Client:
+    def client(self, client: int, round: int, memory: str | None, inbox: Sequence[str]) -> Client:
         """A client as its worker sees it in `round`."""
         tensors: Tensors = {}
         if memory is not None:
             tensors, _ = load_tensors(self.run.path / memory, self.device)
         messages = []
         for path in inbox:
-            sender = int(Path(path).stem.split("-")[1])
-            messages.append((sender, load_message(self.run.path / path, self.device)))
+            messages.append((sender_of(path), load_message(self.run.path / path, self.device)))
         return Client(
             client,
             self.samples(client),

@@ -1,9 +1,9 @@
 """Where worker slots are: processes of this machine, or the workers of a Dask or Ray cluster.
 
-Every pool has `count`, how many requests it works on at once, and `call`, which has a free slot do one request.
-Requests and answers are small dictionaries and tensors stay in files, so that a cluster needs no more than to see the
-run's folder, the prepared data and the partition under the paths that this machine has for them, or a depot
-(`engine.remote_files`) where there are copies. A request that is done twice leaves the same bits.
+Every pool has `count`, how many requests it works on at once, and `call`, which has a free worker do one request.
+Requests and answers are small (`engine.wire`) and tensors stay in files, so that a cluster needs no more than to see
+the run's folder, the prepared data and the partition under the paths that this machine has for them, or copies of them
+(`engine.remote_files`). A request that is done twice leaves the same bits.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -22,6 +21,7 @@ from core.errors import ShoalError
 from engine.hardware import keep_freed_memory, resolve_slots
 from engine.remote_files import RemoteFilesPool, with_remote_files
 from engine.settings import SettingsError, WorkersSection
+from engine.wire import Answer, Failed, RemoteRequest, Request, answer_of, request_of
 from engine.without_main import without_main
 from engine.worker import Worker
 from engine.worker_processes import WorkerLost, WorkerProcesses
@@ -30,12 +30,12 @@ QUIET = {"RAY_DEDUP_LOGS": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_V
 
 
 class Pool(Protocol):
-    """What the engine needs of worker slots."""
+    """What the engine needs of workers."""
 
     count: int
 
-    def call(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Have a free slot do a request; wait for one if all are busy.
+    def call(self, request: Request) -> Answer:
+        """Have a free worker do a request; wait for one if all are busy.
 
         Raises:
             WorkerLost: the process that worked on it ended.
@@ -45,7 +45,7 @@ class Pool(Protocol):
 
 @contextlib.contextmanager
 def open_pool(workers: WorkersSection, device: str) -> Iterator[Pool]:
-    """The slots that the settings ask for, closed at the end.
+    """The workers that the settings ask for, closed at the end.
 
     Args:
         workers: of the run's settings.
@@ -55,40 +55,54 @@ def open_pool(workers: WorkersSection, device: str) -> Iterator[Pool]:
         SettingsError: Dask or Ray is not installed, or its cluster cannot be reached.
     """
     with contextlib.ExitStack() as stack:
+        if workers.runner == "local":
+            count = resolve_slots(workers.slots, device, workers.per_gpu)
+            yield stack.enter_context(WorkerProcesses(count, device))
+            return
+        cluster: DaskPool | RayPool
         if workers.runner == "dask":
-            pool: Pool = stack.enter_context(dask_pool(workers, device))
-        elif workers.runner == "ray":
-            pool = stack.enter_context(ray_pool(workers, device))
+            cluster = stack.enter_context(dask_pool(workers, device))
         else:
-            pool = stack.enter_context(WorkerProcesses(resolve_slots(workers.slots, device, workers.per_gpu), device))
+            cluster = stack.enter_context(ray_pool(workers, device))
         if workers.depot:
-            pool = stack.enter_context(contextlib.closing(RemoteFilesPool(pool, workers.depot)))
-        yield pool
+            yield stack.enter_context(contextlib.closing(RemoteFilesPool(cluster, workers.depot)))
+        else:
+            yield cluster
 
 
 _here = threading.local()
 """Each thread's own workers: a Dask worker may have several threads, and two runs may share a cluster."""
 
 
-def work(request: dict[str, Any], device: str) -> dict[str, Any]:
-    """Do a request in this process of a cluster; what was opened for the last request stays open."""
+def work(plain: dict[str, Any], device: str) -> dict[str, Any]:
+    """Do a request in this process of a cluster; what was opened for the last request stays open.
+
+    Args:
+        plain: the request as plain values.
+        device: where to compute.
+
+    Returns:
+        The answer as plain values.
+    """
     torch.set_num_threads(1)  # also of this thread: the same bits wherever the work is done
     workers: dict[str, Worker] = _here.__dict__.setdefault("workers", {})
     if device not in workers:
         keep_freed_memory()
         workers[device] = Worker(device)
-    if "depot" in request:
+    request = request_of(plain)
+    host = os.uname().nodename
+    if isinstance(request, RemoteRequest):
         try:
-            return with_remote_files(request, workers[device].handle)
+            return with_remote_files(request, workers[device].handle).plain()
         except ShoalError as error:
-            return {"error": f"worker {os.uname().nodename}: {error}", "kind": type(error).__name__}
-    if not Path(request["run"]).is_dir():
-        return {
-            "error": f"worker {os.uname().nodename} does not see {request['run']}: runs and data must lie on a file "
-            "system that all workers share, under the same path (set SHOAL_HOME to it), or set workers.depot",
-            "kind": "RunError",
-        }
-    return workers[device].handle(request)
+            return Failed(f"worker {host}: {error}", type(error).__name__).plain()
+    if not request.run.is_dir():
+        return Failed(
+            f"worker {host} does not see {request.run}: runs and data must lie on a file system that all workers "
+            "share, under the same path (set SHOAL_HOME to it), or set workers.depot",
+            "RunError",
+        ).plain()
+    return workers[device].handle(request).plain()
 
 
 class DaskPool:
@@ -105,14 +119,14 @@ class DaskPool:
         self.count = count
         self._client, self._device, self._resources = client, device, resources or None
 
-    def call(self, request: dict[str, Any]) -> dict[str, Any]:
+    def call(self, request: Request | RemoteRequest) -> Answer:
         """As of `Pool`."""
         from distributed.client import FutureCancelledError
         from distributed.scheduler import KilledWorker
 
-        future = self._client.submit(work, request, self._device, pure=False, resources=self._resources)
+        future = self._client.submit(work, request.plain(), self._device, pure=False, resources=self._resources)
         try:
-            return future.result()
+            return answer_of(request, future.result())
         except KilledWorker as killed:
             raise WorkerLost(f"a Dask worker ended in the middle of its work ({killed.last_worker})") from None
         except (FutureCancelledError, OSError) as error:
@@ -176,12 +190,12 @@ class RayPool:
         self._device = device
         self._remote = ray.remote(max_retries=0, **options)(work)
 
-    def call(self, request: dict[str, Any]) -> dict[str, Any]:
+    def call(self, request: Request | RemoteRequest) -> Answer:
         """As of `Pool`."""
         import ray
 
         try:
-            return ray.get(self._remote.remote(request, self._device))
+            return answer_of(request, ray.get(self._remote.remote(request.plain(), self._device)))
         except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError) as lost:
             raise WorkerLost(f"a Ray worker ended in the middle of its work ({type(lost).__name__})") from None
 

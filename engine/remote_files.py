@@ -13,21 +13,23 @@ import getpass
 import hashlib
 import itertools
 import os
-import re
 import shutil
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import fsspec
 
-from engine.checkpoint import SERVER
 from engine.codec import StoreError, file_digest, read_json, write_json
+from engine.finished_work import FinishedWork
+from engine.round_paths import RoundPaths, is_earlier_version, server_file
 from engine.run_folder import RunFolder
 from engine.settings import SettingsError
+from engine.wire import Answer, Failed, RemoteRequest, Request, Train, Trained
 
 CACHE_VARIABLE = "SHOAL_CACHE"
 COMPLETE = "complete"
@@ -36,13 +38,13 @@ UNUSED_DAYS = 7
 """After so long a worker forgets a run, data or a partition that nobody asked it for."""
 
 
-class Calls(Protocol):
-    """Worker slots, as in `engine.pools`."""
+class RemotePool(Protocol):
+    """Workers that may be on other hosts, as in `engine.pools`."""
 
     count: int
 
-    def call(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Have a free slot do a request."""
+    def call(self, request: RemoteRequest) -> Answer:
+        """Have a free worker do a request, whose files are copies."""
         ...
 
 
@@ -127,44 +129,34 @@ class RemoteFiles:
             self.fs.rm(f"{self.root}/{path}", recursive=True)
 
 
-def older(path: str, other: str) -> bool:
-    """Whether `other` is an earlier version of `path`: of the server state, or of a client's memory.
-
-    Messages have no versions: a client that sits out some rounds reads those of all of them at once.
-    """
-    versions = [re.fullmatch(r"(rounds/|memory/\d+/)(\d+)\b.*", p) for p in (path, other)]
-    mine, its = versions
-    return bool(mine and its and mine[1] == its[1] and int(its[2]) < int(mine[2]))
-
-
 # --- this machine -----------------------------------------------------------------------------------------------------
 
 
 class RemoteFilesPool:
-    """Worker slots that get their files from a depot.
+    """Workers that get copies of their files through a URL.
 
     Args:
-        pool: the slots.
-        url: of the depot.
+        pool: the workers.
+        url: fsspec URL that this machine and all workers reach (setting `workers.depot`).
     """
 
-    def __init__(self, pool: Calls, url: str) -> None:
+    def __init__(self, pool: RemotePool, url: str) -> None:
         self.count = pool.count
         self._pool, self._remote = pool, RemoteFiles(url)
         self._lock = threading.Lock()
         self._sent: dict[str, set[str]] = {}
-        """By key of a run: which of its files are in the depot."""
+        """By key of a run: which of its files have copies there."""
         self._keys: dict[Path, str] = {}
         self._calls = itertools.count()
 
-    def call(self, request: dict[str, Any]) -> dict[str, Any]:
+    def call(self, request: Request) -> Answer:
         """As of `engine.pools.Pool`.
 
         Raises:
-            StoreError: the depot cannot be written or read.
+            StoreError: the remote files cannot be written or read.
         """
-        run = RunFolder(Path(request["run"]))
-        needed = wanted(run, request)
+        run = RunFolder(request.run)
+        needed = files_read(request)
         with self._lock:
             key = self._keys.get(run.path) or self._open(run)
             for path, source in needed.items():
@@ -172,17 +164,12 @@ class RemoteFilesPool:
             # Two copies of a cohort may be at work: each answers in a folder of its own.
             back = f"runs/{key}/back/{next(self._calls)}"
         lineage = run.lineage()
-        parcel = {
-            "url": self._remote.url,
-            "run": key,
-            "files": sorted(needed),
-            "back": back,
-            **{what: lineage[what]["digest"] for what in ("data", "partition")},
-        }
-        answer = self._pool.call({**request, "depot": parcel})
-        for client, done in answer.get("clients", {}).items():
-            if "error" not in done:
-                answer["clients"][client] = self._fetch(run, back, request["round"], done)
+        digests = lineage["data"]["digest"], lineage["partition"]["digest"]
+        answer = self._pool.call(RemoteRequest(request, self._remote.url, key, tuple(sorted(needed)), back, *digests))
+        if isinstance(answer, Trained):
+            paths = RoundPaths(run.path, request.round)
+            results = answer.clients.items()
+            answer = Trained({k: v if isinstance(v, Failed) else self._fetch(paths, back, v) for k, v in results})
         self._remote.drop(back)
         return answer
 
@@ -208,41 +195,39 @@ class RemoteFilesPool:
         if path in sent:
             return
         self._remote.put(source, f"runs/{key}/{path}")
-        for other in [p for p in sent if older(path, p)]:
+        for other in [p for p in sent if is_earlier_version(path, p)]:
             sent.discard(other)
             self._remote.drop(f"runs/{key}/{other}")
         sent.add(path)
 
-    def _fetch(self, run: RunFolder, back: str, round: int, done: dict[str, Any]) -> dict[str, Any]:
+    def _fetch(self, paths: RoundPaths, back: str, done: FinishedWork) -> FinishedWork | Failed:
         """A client's files, into the run's folder; the done-file last, as a worker of this machine would write it."""
-        folder = run.work / f"{round:04d}"
-        for name, digest in done["sha256"].items():
-            self._remote.get(f"{back}/{name}", folder / name)
-            if file_digest(folder / name) != digest:
-                return {"error": f"{name} of client {done['client']} came back from the depot with other bytes"}
-        write_json(folder / f"done-{done['client']}.json", done, sync=False)
+        for name, digest in done.sha256.items():
+            self._remote.get(f"{back}/{name}", paths.work / name)
+            if file_digest(paths.work / name) != digest:
+                return Failed(f"{name} of client {done.client} came back from the depot with other bytes")
+        write_json(paths.done(done.client), done.plain(), sync=False)
         return done
 
 
-def wanted(run: RunFolder, request: dict[str, Any]) -> dict[str, Path]:
+def files_read(request: Request) -> dict[str, Path]:
     """The files that a request reads: path in the run's folder, and where it is now."""
-    if request["do"] == "train":
-        state = f"rounds/{request['round'] - 1:04d}/{SERVER}"
-        found = {state: run.path / state}
-        paths = [p for entry in request["clients"] for p in [entry["memory"], *entry["inbox"]] if p]
+    if isinstance(request, Train):
+        state = RoundPaths(request.run, request.round - 1).server
+        found = {server_file(request.round - 1): state}
+        paths = {path for each in request.clients for path in (each.memory, *each.inbox) if path}
     else:
         # The state's checkpoint is not closed yet; the next round asks for it under its lasting name.
-        found = {f"rounds/{request['round']:04d}/{SERVER}": Path(request["server"])}
-        links = request["links"]
-        paths = [*links["memory"].values(), *(p for messages in links["inbox"].values() for p in messages)]
-    return found | {path: run.path / path for path in paths}
+        found = {server_file(request.round): request.server}
+        paths = request.memory_index.files()
+    return found | {path: request.run / path for path in sorted(paths)}
 
 
 # --- the workers' hosts -----------------------------------------------------------------------------------------------
 
 
 def cache() -> Path:
-    """Where a worker keeps what it took from a depot: SHOAL_CACHE, or a folder of the user's among temporary files.
+    """Where a worker keeps its copies of remote files: SHOAL_CACHE, or a folder of the user's among temporary files.
 
     While no run is at work it may be deleted: what is missing is taken again. Of itself it loses what was not used for
     `UNUSED_DAYS`, when a run comes that is new here.
@@ -255,51 +240,53 @@ _opening = threading.Lock()
 """A worker may have several threads, and files are written under a scratch name of the process."""
 
 
-def with_remote_files(request: dict[str, Any], handle: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+def with_remote_files(remote_request: RemoteRequest, handle: Callable[[Request], Answer]) -> Answer:
     """Do a request on a host that does not see the run's folder.
 
     Args:
-        request: as `RemoteFilesPool` sends it.
+        remote_request: as `RemoteFilesPool` sends it.
         handle: `Worker.handle` of this process.
 
     Raises:
-        StoreError: the depot cannot be read or written.
+        StoreError: the remote files cannot be read or written.
     """
-    parcel = request["depot"]
-    remote, place = RemoteFiles(parcel["url"]), cache() / "runs" / parcel["run"]
+    remote, place = RemoteFiles(remote_request.url), cache() / "runs" / remote_request.key
     with _opening:
-        open_here(remote, place, parcel)
-    for path in parcel["files"]:
+        open_here(remote, place, remote_request)
+    for path in remote_request.files:
         if not (place / path).exists():
-            remote.get(f"runs/{parcel['run']}/{path}", place / path)
+            remote.get(f"runs/{remote_request.key}/{path}", place / path)
             drop_older(place, path)
-    local = {**request, "run": str(place)}
-    if request["do"] != "train":
-        local["server"] = str(place / f"rounds/{request['round']:04d}/{SERVER}")
-    answer = handle(local)
-    work = place / "work" / f"{request['round']:04d}"
-    for done in answer.get("clients", {}).values():
-        for name in done.get("files", {}).values():
-            remote.put(work / name, f"{parcel['back']}/{name}")
+    request = remote_request.request
+    paths = RoundPaths(place, request.round)
+    if isinstance(request, Train):
+        answer = handle(replace(request, run=place))
+    else:
+        answer = handle(replace(request, run=place, server=paths.server))
+    if isinstance(answer, Trained):
+        for done in answer.clients.values():
+            for name in () if isinstance(done, Failed) else done.files.values():
+                remote.put(paths.work / name, f"{remote_request.back}/{name}")
     # Of this round another copy of the cohort may still be in use.
-    for folder in work.parent.glob("*"):
-        if folder.name < work.name:
+    for folder in paths.work.parent.glob("*"):
+        if folder.name < paths.work.name:
             shutil.rmtree(folder, ignore_errors=True)
     return answer
 
 
-def open_here(remote: RemoteFiles, place: Path, parcel: dict[str, Any]) -> None:
+def open_here(remote: RemoteFiles, place: Path, request: RemoteRequest) -> None:
     """Data, partition and settings of a run, as if it had been started on this host."""
-    folders = {what: cache() / what / parcel[what] for what in ("data", "partition")}
+    digests = {"data": request.data, "partition": request.partition}
+    folders = {what: cache() / what / digest for what, digest in digests.items()}
     if (place / "lineage.json").exists() and all(folder.is_dir() for folder in folders.values()):
         for folder in (place, *folders.values()):
             os.utime(folder)
         return
     forget_unused(cache())
     for what, folder in folders.items():
-        remote.get_folder(f"{what}/{parcel[what]}", folder)
-    remote.get(f"runs/{parcel['run']}/settings.yaml", place / "settings.yaml")
-    remote.get(f"runs/{parcel['run']}/lineage.json", place / "sent.json")
+        remote.get_folder(f"{what}/{digests[what]}", folder)
+    remote.get(f"runs/{request.key}/settings.yaml", place / "settings.yaml")
+    remote.get(f"runs/{request.key}/lineage.json", place / "sent.json")
     lineage = read_json(place / "sent.json")
     write_json(
         place / "lineage.json",
@@ -311,7 +298,7 @@ def drop_older(place: Path, path: str) -> None:
     """Remove earlier versions of a file that has just come."""
     top = path.split("/")[0]
     for other in (place / top).rglob("*.safetensors"):
-        if older(path, str(other.relative_to(place))):
+        if is_earlier_version(path, str(other.relative_to(place))):
             other.unlink(missing_ok=True)
 
 

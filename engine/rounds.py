@@ -1,7 +1,7 @@
 """The round engine: broadcast, train in cohorts, aggregate, evaluate, checkpoint; again until done.
 
 The engine knows messages and files, and nothing of any method. Each unit of work goes through a `Runner`, which decides
-how it is carried out and shown: plain threads here, Prefect tasks in a flow.
+where it is carried out and shown: plain threads here, Prefect tasks in a flow.
 """
 
 from __future__ import annotations
@@ -11,48 +11,28 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from core.errors import ShoalError
-from engine.checkpoint import (
-    SERVER,
-    MemoryIndex,
-    adopt,
-    close_round,
-    drop_after,
-    manifests,
-    newest_valid,
-    open_round,
-)
+from engine.at_work import Call, RunAtWork, hold
+from engine.checkpoint import close_round, drop_after, manifests, newest_valid, open_round
 from engine.codec import server_digest
-from engine.dispatch import Cohort, Dispatch, Runner, even_cohorts
+from engine.dispatch import Cohort, Dispatch, even_cohorts
+from engine.finished_work import FinishedWork, finished_work
+from engine.manifest import ClientRow, PeerBytes, RoundRecord, RoundSeconds
+from engine.memory_index import MemoryIndex
 from engine.one_thread import one_thread
 from engine.opened_run import OpenedRun
-from engine.run_folder import FAILED, FINISHED, INTERRUPTED, RUNNING, RunError, RunFolder, now
-from engine.worker import finished_work, load_update
+from engine.round_paths import RoundPaths
+from engine.run_folder import FAILED, FINISHED, INTERRUPTED, RUNNING, RunError, RunFolder
+from engine.tables import RunTables
+from engine.units import AggregateRound, EvaluateRound, Runner, TrainCohort
+from engine.wire import Failed
 from engine.worker_processes import WorkerLost
-from methods.base import Server, Update
+from methods.base import Server
 
-Call = Callable[[dict[str, Any]], dict[str, Any]]
 Observer = Callable[[dict[str, Any]], None]
-
-
-class ThreadRunner:
-    """Units of work on plain threads."""
-
-    def __init__(self, threads: int) -> None:
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="shoal")
-
-    def submit(self, kind: str, name: str, work: Callable[[], Any]) -> Future[Any]:
-        """Begin `work` on a thread."""
-        return self._pool.submit(work)
-
-    def close(self) -> None:
-        """Let running work end, start no more."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 class RoundFailed(ShoalError):
@@ -65,10 +45,10 @@ class Engine:
 
     Args:
         run: its folder.
-        call: has a worker slot do a request (`engine.worker_processes.WorkerProcesses.call`).
-        runner: carries out units of work.
+        call: has a worker do a request (`engine.pools.Pool.call`).
+        runner: has units of work carried out.
         slots: how many requests can be worked on at once.
-        observers: called with every event (a dictionary with at least `event`).
+        observers: called with every event, as it is logged (a dictionary with at least `event`).
     """
 
     run: RunFolder
@@ -76,13 +56,8 @@ class Engine:
     runner: Runner
     slots: int = 1
     observers: Sequence[Observer] = ()
-    opened: OpenedRun = field(init=False)
-    memory_index: MemoryIndex = field(init=False, default_factory=MemoryIndex)
-    round_rows: list[dict[str, Any]] = field(init=False, default_factory=list)
-    client_rows: list[dict[str, Any]] = field(init=False, default_factory=list)
-    link_rows: list[dict[str, Any]] = field(init=False, default_factory=list)
-    seconds: dict[int, float] = field(init=False, default_factory=dict)
-    """How long each client's newest update took."""
+    held: RunAtWork = field(init=False)
+    tables: RunTables = field(init=False)
 
     def run_to_end(self) -> Server:
         """All rounds that are still to do.
@@ -93,10 +68,9 @@ class Engine:
         Raises:
             ShoalError: the run stopped; it can be resumed. KeyboardInterrupt likewise.
         """
-        with self.run.locked():
+        with self.run.locked(), hold(RunAtWork(self.run, self.call)) as self.held:
             round = 0
             try:
-                self.opened = OpenedRun(self.run)
                 server = self.start()
                 round = server.round
                 while not self.ended(server):
@@ -115,6 +89,11 @@ class Engine:
                     self.run.set_status(FAILED, round, str(error))
                 raise
 
+    @property
+    def opened(self) -> OpenedRun:
+        """The run's settings, partition and method."""
+        return self.held.opened
+
     def ended(self, server: Server) -> bool:
         """Whether no round is left to do."""
         return server.finished or server.round >= self.opened.settings.rounds
@@ -123,20 +102,22 @@ class Engine:
         """The newest valid checkpoint, or the initial state written as round 0."""
         checkpoint = newest_valid(self.run)
         drop_after(self.run, checkpoint.server.round if checkpoint else -1)
-        self.round_rows, self.client_rows, self.link_rows = [], [], []
+        self.tables = RunTables(self.run)
         if checkpoint is not None:
-            server, self.memory_index = checkpoint.server, checkpoint.memory_index
+            server = checkpoint.server
+            self.held.keep_state(server, checkpoint.memory_index)
             for manifest in manifests(self.run, server.round):
-                self.keep_rows(manifest)
-            self.write_tables()
+                self.tables.add(manifest)
+            self.tables.write()
         else:
             with one_thread():
                 server = self.opened.method.init_server(self.opened.federation)
-            self.memory_index = MemoryIndex()
-            scratch = open_round(self.run, server)
-            close_round(self.run, scratch, server, self.memory_index, {"finished_at": now()}, self.keep)
-        self.run.set_status(RUNNING, server.round, rounds=self.opened.settings.rounds)
-        self.tell("resumed" if server.round else "started", round=server.round, rounds=self.opened.settings.rounds)
+            self.held.keep_state(server, MemoryIndex())
+            open_round(self.run, server, MemoryIndex())
+            close_round(self.run, server, MemoryIndex(), None, self.keep)
+        rounds = self.opened.settings.rounds
+        self.run.set_status(RUNNING, server.round, rounds=rounds)
+        self.tell("resumed" if server.round else "started", round=server.round, rounds=rounds)
         return server
 
     @property
@@ -145,58 +126,25 @@ class Engine:
         return self.opened.settings.checkpoint.keep
 
     def round(self, server: Server) -> Server:
-        """One round after `server`: train, aggregate, evaluate, checkpoint."""
+        """One round after `server`: broadcast and train, aggregate, evaluate, checkpoint."""
         began = time.perf_counter()
         round = server.round + 1
         chosen = self.opened.method.sample_clients(server, self.opened.federation)
         self.tell("round_started", round=round, clients=len(chosen))
         done = self.train(round, chosen)
         trained = time.perf_counter()
-        following, scratch, memory_index = self.do(
-            "aggregate", f"round {round}, aggregate", lambda: self.follow(server, round, done)
-        )
+        following = self.aggregate(round, done)
         aggregated = time.perf_counter()
-        metrics = self.evaluate(following, str(scratch / SERVER), memory_index)
+        metrics = self.evaluate(following)
         evaluated = time.perf_counter()
-        manifest: dict[str, Any] = {
-            "metrics": metrics,
-            "clients": [client_row(round, done[client]) for client in sorted(done)],
-            "links": [
-                {"round": round, "from": client, "to": int(peer), "bytes": size}
-                for client in sorted(done)
-                for peer, size in done[client]["peers"].items()
-            ],
-            "left_out": sorted(set(chosen) - set(done)),
-            "finished_at": now(),
-            "seconds": {
-                "train": trained - began,
-                "aggregate": aggregated - trained,
-                "evaluate": evaluated - aggregated,
-                "round": evaluated - began,
-            },
-        }
-        # No unit of work of its own: that would cost more than the few milliseconds this takes.
-        close_round(self.run, scratch, following, memory_index, manifest, self.keep)
-        self.memory_index = memory_index
-        shutil.rmtree(self.run.work / f"{round:04d}", ignore_errors=True)
-        self.keep_rows({**manifest, "round": round})
-        self.write_tables()
-        self.run.set_status(RUNNING, round, rounds=self.opened.settings.rounds)
-        self.tell("round_finished", round=round, metrics=metrics, seconds=manifest["seconds"]["round"])
+        seconds = RoundSeconds(trained - began, aggregated - trained, evaluated - aggregated, evaluated - began)
+        self.checkpoint(following, record_of(round, chosen, done, metrics, seconds))
+        self.tell("round_finished", round=round, metrics=metrics, seconds=seconds.round)
         return following
 
-    def follow(self, server: Server, round: int, done: dict[int, dict[str, Any]]) -> tuple[Server, Path, MemoryIndex]:
-        """The next server state, written under a temporary name, and the versions of memory and inbox after it."""
-        following = self.aggregate(server, round, done)
-        return following, open_round(self.run, following), self.next_memory_index(round, done)
+    # --- broadcast and train --------------------------------------------------------------------------------------
 
-    def do(self, kind: str, name: str, work: Callable[[], Any]) -> Any:
-        """One unit of work, waited for."""
-        return self.runner.submit(kind, name, work).result()
-
-    # --- training -------------------------------------------------------------------------------------------------
-
-    def train(self, round: int, chosen: list[int]) -> dict[int, dict[str, Any]]:
+    def train(self, round: int, chosen: list[int]) -> dict[int, FinishedWork]:
         """Have every chosen client trained; failed ones are tried again, then left out.
 
         Raises:
@@ -209,12 +157,12 @@ class Engine:
         for attempt in range(self.opened.settings.participation.retries + 1):
             failures = {}
             for client, result in self.train_cohorts(round, self.cohorts(waiting)):
-                if "error" in result:
-                    failures[client] = result["error"]
-                    self.tell("client_failed", round=round, client=client, attempt=attempt + 1, message=result["error"])
+                if isinstance(result, Failed):
+                    failures[client] = result.error
+                    self.tell("client_failed", round=round, client=client, attempt=attempt + 1, message=result.error)
                 else:
                     done[client] = result
-                    self.tell("client_finished", round=round, client=client, seconds=result["seconds"])
+                    self.tell("client_finished", round=round, client=client, seconds=result.seconds)
             waiting = [group for group in waiting if failures.keys() & set(group)]
             if not waiting:
                 break
@@ -238,131 +186,76 @@ class Engine:
         expected = self.expected_seconds()
         by_first = {group[0]: group for group in groups}
         seconds = {first: sum(expected[c] for c in group) for first, group in by_first.items()}
-        found = even_cohorts(seconds, self.slots, measured=bool(self.seconds))
+        found = even_cohorts(seconds, self.slots, measured=bool(self.tables.seconds))
         return [[by_first[first] for first in cohort] for cohort in found]
 
     def expected_seconds(self) -> list[float]:
         """How long each client's update takes: as it last did, else by its number of samples."""
-        sizes = self.opened.federation.sizes
-        rate = sum(self.seconds.values()) / max(1, sum(sizes[c] for c in self.seconds)) if self.seconds else 1.0
-        return [self.seconds.get(client, rate * size) for client, size in enumerate(sizes)]
+        sizes, measured = self.opened.federation.sizes, self.tables.seconds
+        rate = sum(measured.values()) / max(1, sum(sizes[c] for c in measured)) if measured else 1.0
+        return [measured.get(client, rate * size) for client, size in enumerate(sizes)]
 
-    def train_cohorts(self, round: int, cohorts: list[list[list[int]]]) -> Iterator[tuple[int, dict[str, Any]]]:
-        """(client, result) as cohorts of groups end; the clients of a lost slot get an error each."""
+    def train_cohorts(self, round: int, cohorts: list[list[list[int]]]) -> Iterator[tuple[int, FinishedWork | Failed]]:
+        """(client, result) as cohorts of groups end; the clients of a lost worker get a failure each."""
         expected = self.expected_seconds()
         wanted = []
         for groups in cohorts:
-            clients = [c for group in groups for c in group]
-            entries = [
-                {"client": c, "memory": self.memory_index.memory.get(c), "inbox": self.memory_index.inbox.get(c, [])}
-                for c in clients
-            ]
-            request = {"do": "train", "run": str(self.run.path), "round": round, "clients": entries, "groups": groups}
-            name = f"round {round}, clients {', '.join(map(str, clients))}"
-            wanted.append(Cohort(name, clients, request, sum(expected[c] for c in clients)))
+            unit = TrainCohort(self.run.path, round, tuple(map(tuple, groups)))
+            wanted.append(Cohort(unit, sum(expected[c] for c in unit.clients)))
         dispatch = Dispatch(
-            self.call,
             self.runner,
             self.slots,
             self.opened.settings.workers.reissue,
-            lambda cohort: self.tell("cohort_reissued", round=round, message=f"{cohort.name}: begun again"),
+            lambda cohort: self.tell("cohort_reissued", round=round, message=f"{cohort.unit.name}: begun again"),
         )
         for cohort, answer in dispatch.run(wanted):
+            if isinstance(answer, Failed):
+                raise RoundFailed(f"round {round}: {answer.error}")
             if isinstance(answer, WorkerLost):
                 self.tell("slot_lost", round=round, message=str(answer))
-                # What the slot finished before it was lost is in its done-files.
-                answer = {
-                    "clients": {c: finished_work(self.run, round, c) or {"error": str(answer)} for c in cohort.clients}
-                }
-            if "error" in answer:
-                raise RoundFailed(f"round {round}: {answer['error']}")
-            yield from answer["clients"].items()
+                # What the worker finished before it was lost is in its done-files.
+                for client in cohort.unit.clients:
+                    yield client, finished_work(self.run, round, client) or Failed(str(answer))
+            else:
+                yield from answer.clients.items()
 
-    def aggregate(self, server: Server, round: int, done: dict[int, dict[str, Any]]) -> Server:
-        """The method's aggregation over the updates in order of client id, read one at a time."""
-        updates: Iterator[Update] = (load_update(self.run, round, done[client]) for client in sorted(done))
-        with one_thread():
-            following = self.opened.method.aggregate(server, updates)
-        if following.round != round:
-            raise RunError(f"method {self.opened.method.name!r} aggregated round {round} into {following.round}")
-        return following
+    # --- aggregate, evaluate, checkpoint --------------------------------------------------------------------------
 
-    def evaluate(self, server: Server, path: str, memory_index: MemoryIndex) -> dict[str, float]:
-        """Metrics of the new state, by a worker slot; empty between evaluations."""
+    def aggregate(self, round: int, done: dict[int, FinishedWork]) -> Server:
+        """The next server state, which lies in a checkpoint that is not closed yet."""
+        self.held.keep_done(round, done)
+        self.runner.submit(AggregateRound(self.run.path, round, tuple(sorted(done)))).result()
+        return self.held.state(round)[0]
+
+    def evaluate(self, server: Server) -> dict[str, float]:
+        """Metrics of the new state, by a worker; empty between evaluations.
+
+        Raises:
+            RunError: the evaluation failed. WorkerLost: twice.
+        """
         final = self.ended(server)
         if not final and server.round % self.opened.settings.evaluate.every:
             return {}
-        request = {
-            "do": "evaluate",
-            "run": str(self.run.path),
-            "round": server.round,
-            "server": path,
-            "links": memory_index.plain(),
-            "final": final,
-        }
-        name = f"round {server.round}, evaluate"
-        for attempt in (1, 2):
-            try:
-                answer = self.do("evaluate", name, lambda: self.call(request))
-                break
-            except WorkerLost as lost:
-                self.tell("slot_lost", round=server.round, message=str(lost))
-                if attempt == 2:
-                    raise
-        if "error" in answer:
-            raise RunError(f"round {server.round} could not be evaluated: {answer['error']}")
-        return answer["metrics"]
+        unit = EvaluateRound(self.run.path, server.round, final)
+        try:
+            answer = self.runner.submit(unit).result()
+        except WorkerLost as lost:
+            self.tell("slot_lost", round=server.round, message=str(lost))
+            answer = self.runner.submit(unit).result()
+        if isinstance(answer, Failed):
+            raise RunError(f"round {server.round} could not be evaluated: {answer.error}")
+        return dict(answer.metrics)
 
-    # --- records --------------------------------------------------------------------------------------------------
+    def checkpoint(self, server: Server, record: RoundRecord) -> None:
+        """Close the round's checkpoint and bring tables and status up to it.
 
-    def next_memory_index(self, round: int, done: dict[int, dict[str, Any]]) -> MemoryIndex:
-        """Memory and inbox versions after the round; the files get their lasting names here."""
-        work = self.run.work / f"{round:04d}"
-        memory_index = MemoryIndex(
-            dict(self.memory_index.memory), {c: list(paths) for c, paths in self.memory_index.inbox.items()}
-        )
-        for client in done:
-            memory_index.inbox.pop(client, None)  # read in this round
-        for client in sorted(done):
-            files = done[client]["files"]
-            if "memory" in files:
-                target = f"memory/{client}/{round:04d}.safetensors"
-                adopt(self.run, work / files["memory"], target)
-                memory_index.memory[client] = target
-            for peer in sorted(map(int, done[client]["peers"])):
-                target = f"memory/{peer}/inbox/{round:04d}-{client}.safetensors"
-                adopt(self.run, work / files[f"peer-{peer}"], target)
-                memory_index.inbox.setdefault(peer, []).append(target)
-        return memory_index
-
-    def keep_rows(self, manifest: dict[str, Any]) -> None:
-        """Add a round's manifest to the tables."""
-        rows = manifest.get("clients")
-        if rows is None:
-            return  # round 0
-        self.client_rows += [in_order(row) for row in rows]
-        self.seconds |= {row["client"]: row["seconds"] for row in rows}
-        self.link_rows += manifest.get("links", [])
-        totals = {key: sum(row[key] for row in rows) for key in ("bytes_up", "bytes_down", "bytes_d2d")}
-        seconds = {f"seconds_{key}": value for key, value in manifest["seconds"].items()}
-        self.round_rows.append(
-            {
-                "round": manifest["round"],
-                "clients": len(rows),
-                "left_out": len(manifest["left_out"]),
-                **totals,
-                **seconds,
-                "finished_at": manifest["finished_at"],
-                **dict(sorted(manifest["metrics"].items())),
-            }
-        )
-
-    def write_tables(self) -> None:
-        """Write the tables; `links` where clients sent each other something."""
-        self.run.set_table("rounds", self.round_rows)
-        self.run.set_table("clients", self.client_rows)
-        if self.link_rows:
-            self.run.set_table("links", self.link_rows)
+        No unit of work of its own: that would cost more than the few milliseconds this takes.
+        """
+        manifest = close_round(self.run, server, self.held.state(server.round)[1], record, self.keep)
+        shutil.rmtree(RoundPaths(self.run.path, server.round).work, ignore_errors=True)
+        self.tables.add(manifest)
+        self.tables.write()
+        self.run.set_status(RUNNING, server.round, rounds=self.opened.settings.rounds)
 
     def finish(self, server: Server) -> None:
         """Record the end."""
@@ -377,14 +270,15 @@ class Engine:
             observer(entry)
 
 
-ROW = ("round", "client", "samples", "bytes_up", "bytes_down", "bytes_d2d", "seconds")
-
-
-def client_row(round: int, done: dict[str, Any]) -> dict[str, Any]:
-    """A row of the clients table: what was counted, then the client's own metrics."""
-    return in_order({"round": round, **{key: done[key] for key in ROW[1:]}, **done["metrics"]})
-
-
-def in_order(row: dict[str, Any]) -> dict[str, Any]:
-    """The columns of a client row in one order, whether it comes from memory or from a file with sorted keys."""
-    return {key: row[key] for key in ROW} | {key: row[key] for key in sorted(row.keys() - set(ROW))}
+def record_of(
+    round: int, chosen: list[int], done: dict[int, FinishedWork], metrics: dict[str, float], seconds: RoundSeconds
+) -> RoundRecord:
+    """What is kept of a round, of those that were chosen and those that came through."""
+    works = [done[client] for client in sorted(done)]
+    return RoundRecord(
+        metrics,
+        tuple(ClientRow.of_work(round, work) for work in works),
+        tuple(PeerBytes(round, work.client, peer, size) for work in works for peer, size in work.peers.items()),
+        tuple(sorted(set(chosen) - set(done))),
+        seconds,
+    )

@@ -1,4 +1,4 @@
-"""Worker slots: persistent processes on this machine, one thread each (or one GPU each), fed over pipes.
+"""Workers on this machine: persistent processes, one thread each (or one GPU each), fed over pipes.
 
 Any number of slots gives the same bits: a client's work runs on one thread, from files, with its own random streams.
 """
@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from core.errors import ShoalError
+from engine.wire import Answer, Request
 from engine.without_main import WORKER, without_main
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -72,7 +73,7 @@ class WorkerProcess:
     pipe: Connection | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def call(self, request: dict[str, Any]) -> dict[str, Any]:
+    def call(self, request: Request) -> Answer:
         """Send a request and wait for the answer.
 
         Raises:
@@ -164,7 +165,7 @@ class WorkerProcesses:
             with contextlib.suppress(OSError, EOFError):  # it is tried again when the slot is needed
                 slot.ready()
 
-    def call(self, request: dict[str, Any]) -> dict[str, Any]:
+    def call(self, request: Request) -> Answer:
         """Have an idle slot do the request; wait for one if all are busy.
 
         Raises:

@@ -77,10 +77,10 @@ def result_artifacts(folder: RunFolder) -> None:
     result = run_result(folder)
     page = mlflow_page(folder)
     rows = [{"what": name, "value": f"{value:.4f}"} for name, value in shown_metrics(result).items()]
-    rows += [{"what": f"bytes {way}", "value": f"{count:,}"} for way, count in result["bytes"].items()]
-    rows += [{"what": "MLflow run", "value": str(result["mlflow_run"])}, {"what": "folder", "value": result["run"]}]
+    rows += [{"what": f"bytes {way}", "value": f"{count:,}"} for way, count in result.bytes.items()]
+    rows += [{"what": "MLflow run", "value": str(result.mlflow_run)}, {"what": "folder", "value": result.run}]
     with contextlib.suppress(Exception):  # Prefect is out of reach: the run's folder has everything
-        shown = f"[in MLflow]({page})" if page else f"MLflow run {result['mlflow_run']}"
+        shown = f"[in MLflow]({page})" if page else f"MLflow run {result.mlflow_run}"
         create_table_artifact(table=rows, description=f"{folder.name}; {shown}")
         if page is not None:
             create_link_artifact(link=page, link_text=f"{folder.name} in MLflow", description="the run in MLflow")

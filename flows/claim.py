@@ -11,7 +11,8 @@ from typing import IO
 from engine import places
 from engine.run_folder import FINISHED, RunError, RunFolder
 from engine.settings import Settings
-from tasks.launch import new_run, settled
+from tasks.preparing import settled
+from tasks.starting import new_run
 
 BEGAN, ENDED = "pipeline_began", "pipeline_ended"
 """Events of a run that the pipeline works on: between the two, also a run whose rounds are done is unfinished."""

@@ -10,9 +10,9 @@ written last: without it, or with another state's digest in it, the table is mad
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -22,9 +22,13 @@ from core.errors import DataError, ShoalError
 from data.partition.table import Partition, load_partition
 from data.prepared import Prepared, open_prepared
 from data.sample_files import sample_files
-from engine.checkpoint import LINKS, SERVER, round_folder, rounds_done
+from engine.at_work import Call, current
+from engine.checkpoint import has_server, rounds_done
 from engine.codec import read_json, save_tensors, write_atomic, write_json
+from engine.memory_index import MemoryIndex
+from engine.round_paths import RoundPaths
 from engine.run_folder import FINISHED, RunFolder
+from engine.wire import Assign, Assigned, Failed
 from engine.worker_processes import WorkerLost
 from methods.base import MethodError
 from methods.scores.quality import size_shares, stability
@@ -33,7 +37,22 @@ TABLE, FACTS, CENTRES = "clusters.parquet", "clusters.json", "centres.safetensor
 TEST = "test"
 QUALITY = ("silhouette", "stability", "smallest_cluster", "largest_cluster", "empty_clusters")
 WORDS = ("client_name", "file", "label")
-Call = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class FindClusters:
+    """The last unit of work of a run (as of `engine.units`): the table of clusters, judged by its workers.
+
+    Args:
+        run: the run's folder.
+    """
+
+    run: Path
+    name: ClassVar[str] = "clusters of all samples"
+
+    def carry_out(self) -> bool:
+        """Whether the run has a table now; where it has one already, nothing is done."""
+        return keep_clusters(RunFolder(self.run), current(self.run).call)
 
 
 def keep_clusters(run: RunFolder, call: Call) -> bool:
@@ -41,7 +60,7 @@ def keep_clusters(run: RunFolder, call: Call) -> bool:
 
     Args:
         run: the run's folder.
-        call: has a worker slot do a request (`engine.worker_processes.WorkerProcesses.call`).
+        call: has a worker do a request (`engine.pools.Pool.call`).
 
     Returns:
         Whether the run has a table now.
@@ -53,11 +72,11 @@ def keep_clusters(run: RunFolder, call: Call) -> bool:
     if known and known["weights_sha256"] == status["weights_sha256"] and (run.path / TABLE).exists():
         return True
     round = int(status["round"])
-    states = [r for r in rounds_done(run) if 0 < r <= round and (round_folder(run, r) / SERVER).exists()][-2:]
+    states = [r for r in rounds_done(run) if 0 < r <= round and has_server(run, r)][-2:]
     try:
         # One after the other: workers that share no file system with this machine keep one state at a time.
         answers = {r: assigned(run, r, call, judge=r == round) for r in reversed(states)}
-        write_clusters(run, answers[round], {r: answer["cluster"] for r, answer in answers.items()})
+        write_clusters(run, answers[round], {r: answer.cluster for r, answer in answers.items()})
     except ShoalError as error:  # the run itself is done, whatever becomes of its table
         message = f"no cluster table: {error}"
         if all(event.get("message") != message for event in run.events()):
@@ -66,26 +85,25 @@ def keep_clusters(run: RunFolder, call: Call) -> bool:
     return True
 
 
-def assigned(run: RunFolder, round: int, call: Call, *, judge: bool) -> dict[str, Any]:
+def assigned(run: RunFolder, round: int, call: Call, *, judge: bool) -> Assigned:
     """The clusters of all samples under the state of a round, by a worker slot (`engine.worker.Worker.assign`).
 
     Raises:
         MethodError: what went wrong there. WorkerLost: the worker was lost twice.
     """
-    folder = round_folder(run, round)
-    links = read_json(folder / LINKS)
-    about = {"do": "assign", "run": str(run.path), "round": round, "links": links}
-    wanted = {**about, "server": str(folder / SERVER), "judge": judge}
+    paths = RoundPaths(run.path, round)
+    wanted = Assign(run.path, round, paths.server, MemoryIndex.of(read_json(paths.links)), judge)
     try:
         answer = call(wanted)
     except WorkerLost:
         answer = call(wanted)
-    if "error" in answer:
-        raise MethodError(answer["error"])
+    if isinstance(answer, Failed):
+        raise MethodError(answer.error)
+    assert isinstance(answer, Assigned)
     return answer
 
 
-def write_clusters(run: RunFolder, found: dict[str, Any], assignments: dict[int, np.ndarray]) -> None:
+def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.ndarray]) -> None:
     """Table, centres and facts from what a worker slot found.
 
     Args:
@@ -98,21 +116,21 @@ def write_clusters(run: RunFolder, found: dict[str, Any], assignments: dict[int,
     partition = load_partition(Path(lineage["partition"]["folder"]))
     table = cluster_table(run, prepared, partition, found)
     (run.path / CENTRES).unlink(missing_ok=True)
-    if "centres" in found:
-        save_tensors(run.path / CENTRES, {"centres": torch.from_numpy(found["centres"])}, sync=False)
+    if found.centres is not None:
+        save_tensors(run.path / CENTRES, {"centres": torch.from_numpy(found.centres)}, sync=False)
     write_atomic(run.path / TABLE, table.to_parquet(index=False), sync=False)
-    quality: dict[str, float | None] = {"silhouette": found["silhouette"]}
+    quality: dict[str, float | None] = {"silhouette": found.silhouette}
     *earlier, last = sorted(assignments)
     if earlier:
         quality["stability"] = stability(assignments[earlier[-1]], assignments[last])
-    quality |= size_shares(found["cluster"], found["clusters"])
+    quality |= size_shares(found.cluster, found.clusters)
     spec = prepared.spec
     facts = {
         "round": last,
         "compared_with_round": earlier[-1] if earlier else None,
         "weights_sha256": status["weights_sha256"],
-        "clusters": found["clusters"],
-        "confidence": "margin" if "centres" in found else "probability",
+        "clusters": found.clusters,
+        "confidence": "margin" if found.centres is not None else "probability",
         "quality": {name: value for name, value in quality.items() if value is not None},
         "data": {
             **{name: getattr(spec, name) for name in ("name", "kind", "classes", "train", "test")},
@@ -124,7 +142,7 @@ def write_clusters(run: RunFolder, found: dict[str, Any], assignments: dict[int,
     write_json(run.path / FACTS, facts, sync=False)
 
 
-def cluster_table(run: RunFolder, prepared: Prepared, partition: Partition, found: dict[str, Any]) -> pd.DataFrame:
+def cluster_table(run: RunFolder, prepared: Prepared, partition: Partition, found: Assigned) -> pd.DataFrame:
     """A row a sample: training samples that some client holds, in the order of the set, then all test samples.
 
     Columns: client (its number; missing where nobody holds the sample), client_name, part (train or test), sample
@@ -133,8 +151,8 @@ def cluster_table(run: RunFolder, prepared: Prepared, partition: Partition, foun
     """
     order = np.argsort(partition.sample, kind="stable")  # as `data.view.all_samples` orders them
     held, test = len(order), prepared.spec.test
-    if len(found["cluster"]) != held + test:
-        raise MethodError(f"{len(found['cluster'])} samples were given a cluster, expected {held} + {test}")
+    if len(found.cluster) != held + test:
+        raise MethodError(f"{len(found.cluster)} samples were given a cluster, expected {held} + {test}")
     names = client_names(partition)
     numbers = pd.array([*partition.client[order].tolist(), *[None] * test], dtype="Int64")
     sample = np.concatenate([partition.sample[order], np.arange(test)])
@@ -158,10 +176,10 @@ def cluster_table(run: RunFolder, prepared: Prepared, partition: Partition, foun
             columns["client"] = pd.array([number.get(name) for name in columns["client_name"]], dtype="Int64")
     if (labels := label_names(prepared, partition, order)) is not None:
         columns["label"] = labels
-    columns["cluster"] = found["cluster"].astype(np.int32)
-    columns["confidence"] = found["confidence"].astype(np.float32)
-    if "distance" in found:
-        columns["distance"] = found["distance"].astype(np.float32)
+    columns["cluster"] = found.cluster.astype(np.int32)
+    columns["confidence"] = found.confidence.astype(np.float32)
+    if found.distance is not None:
+        columns["distance"] = found.distance.astype(np.float32)
     words = {name: pd.array(columns[name], dtype="string") for name in columns if name in WORDS}  # also without any
     return pd.DataFrame({**columns, **words})
 

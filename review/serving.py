@@ -19,9 +19,10 @@ import torch
 from mlflow.pyfunc import PythonModel
 
 from data.prepared import DataSpec
-from engine.checkpoint import SERVER, newest_valid, round_folder
+from engine.checkpoint import newest_valid
 from engine.codec import load_server
 from engine.opened_run import OpenedRun
+from engine.round_paths import RoundPaths
 from engine.run_folder import RunFolder
 from engine.settings import make_settings
 from methods.base import Context, MethodError, Prediction
@@ -118,7 +119,7 @@ def log_final_model(run: RunFolder, client: Any, run_id: str, uri: str) -> bool:
         spec = opened.prepared.spec
         about = {"settings": run.settings().plain(), "spec": asdict(spec)}
         (folder / "model.json").write_text(json.dumps(about))
-        server = round_folder(run, checkpoint.server.round) / SERVER
+        server = RoundPaths(run.path, checkpoint.server.round).server
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # advice on examples and annotations; the signature is given
             save_model(

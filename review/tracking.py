@@ -23,7 +23,8 @@ import pandas as pd
 
 from core.errors import ShoalError
 from data.partition.table import load_partition
-from engine.checkpoint import SERVER, round_folder, rounds_done
+from engine.checkpoint import has_server, rounds_done
+from engine.round_paths import MANIFEST, SERVER, RoundPaths
 from engine.run_folder import RunFolder
 from engine.settings import Settings, flatten
 from methods.registry import METHODS
@@ -291,12 +292,12 @@ def log_files(client: Any, run_id: str, run: RunFolder, settings: Settings) -> N
             path = Path(folder) / "clients.json"
             path.write_text(clients.to_json(orient="split", index=False))
             client.log_artifact(run_id, str(path), "tables")
-    full = [r for r in rounds_done(run) if (round_folder(run, r) / SERVER).exists()]
+    full = [r for r in rounds_done(run) if has_server(run, r)]
     wanted = {"none": [], "final": full[-1:], "all": full}[settings.tracking.checkpoints]
     for round in wanted:
         place = f"checkpoints/round-{round:04d}"
         if not client.list_artifacts(run_id, place):
             with tempfile.TemporaryDirectory() as folder:
-                for name in (SERVER, "manifest.json"):
-                    shutil.copy(round_folder(run, round) / name, folder)
+                for name in (SERVER, MANIFEST):
+                    shutil.copy(RoundPaths(run.path, round).checkpoint / name, folder)
                 client.log_artifacts(run_id, folder, place)

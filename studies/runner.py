@@ -34,14 +34,16 @@ from engine import places
 from engine.codec import write_atomic
 from engine.hardware import resolve_device
 from engine.merge import merge
+from engine.one_thread import one_thread
 from engine.pools import open_pool
-from engine.rounds import Observer, one_thread
+from engine.rounds import Observer
 from engine.run_folder import FINISHED, RunFolder
 from engine.settings import Settings, make_settings
 from review.figures import compare_curves
 from review.progress import prepare_shown
 from review.result import run_result
-from tasks.launch import drive, find_like, new_run
+from tasks.driving import drive
+from tasks.starting import find_like, new_run
 
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
@@ -289,7 +291,7 @@ def report_study(study: dict[str, Any], scale: str, runs: list[tuple[Cell, RunFo
     groups: Groups = {}
     for cell, run in runs:
         groups.setdefault((cell.row, cell.column), []).append(run)
-    found = {key: [run_result(run)["metrics"] for run in members] for key, members in groups.items()}
+    found = {key: [run_result(run).metrics for run in members] for key, members in groups.items()}
     rows = table_rows(study, found)
     folder = study_folder(study["name"], scale)
     folder.mkdir(parents=True, exist_ok=True)

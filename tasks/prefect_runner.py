@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from prefect.utilities.annotations import quote
+
+from engine.units import AggregateRound, EvaluateRound, TrainCohort, Unit
+from review.clusters import FindClusters
+from tasks.aggregate import aggregate
+from tasks.assign import assign
+from tasks.evaluate import evaluate
+from tasks.once import Once, take_ticket
 from tasks.prefect_environment import lost
-from tasks.units import UNITS
+from tasks.train import train
 
-
-class Once:
-    """A piece of work that runs at most once; its outcome is kept apart from what Prefect makes of it."""
-
-    def __init__(self, work: Callable[[], Any]) -> None:
-        self.outcome: Future[Any] = Future()
-        self._work = work
-        self._begun = threading.Lock()
-
-    def __call__(self) -> None:
-        """Run the work unless it was begun before; exceptions are kept in `outcome` and raised."""
-        if not self._begun.acquire(blocking=False):
-            return
-        try:
-            self.outcome.set_result(self._work())
-        except BaseException as error:
-            self.outcome.set_exception(error)
-            raise
+TASKS: dict[type, Any] = {
+    TrainCohort: train,
+    AggregateRound: aggregate,
+    EvaluateRound: evaluate,
+    FindClusters: assign,
+}
+"""The task of each kind of unit."""
 
 
 class PrefectRunner:
@@ -46,12 +42,14 @@ class PrefectRunner:
         self._warn = warn
         self._lost = False
 
-    def submit(self, kind: str, name: str, work: Callable[[], Any]) -> Future[Any]:
-        """Begin `work` as a task run named `name`."""
-        once = Once(work)
+    def submit(self, unit: Unit, begun: Callable[[], None] | None = None) -> Future[Any]:
+        """Begin `unit` as a task run of its name."""
+        once = Once(unit, begun)
         if not self._lost:
+            ticket = take_ticket(once)
             try:
-                run = UNITS[kind].with_options(task_run_name=name).submit(once)
+                # Quoted: Prefect would look for futures among a cohort's clients.
+                run = TASKS[type(unit)].with_options(task_run_name=unit.name).submit(quote(unit), ticket)
                 self._pool.submit(self._mind, run, once)
                 return once.outcome
             except Exception as error:

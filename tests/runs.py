@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from engine.rounds import Engine, ThreadRunner
+from engine.rounds import Engine
 from engine.run_folder import RunFolder
+from engine.units import ThreadRunner
 from engine.worker import Worker
-from tasks.launch import new_run
+from tasks.starting import new_run
 
 
 def straight(settings: Any, call: Any = None, observers: Any = (), slots: int = 1) -> RunFolder:

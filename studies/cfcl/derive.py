@@ -50,7 +50,7 @@ def convergence(study: dict[str, Any], groups: Groups, folder: Path) -> list[dic
     figure = Figure(figsize=(10, 4), layout="constrained")
     over_steps, over_delay = figure.subplots(1, 2, sharey=True)
     goals = {
-        (column, negatives_of(runs[0])): float(np.mean([run_result(run)["metrics"]["probe"] for run in runs]))
+        (column, negatives_of(runs[0])): float(np.mean([run_result(run).metrics["probe"] for run in runs]))
         for (row, column), runs in groups.items()
         if row.startswith("uniform")
     }
@@ -115,7 +115,7 @@ def curve(run: RunFolder) -> pd.DataFrame:
 
 def traffic(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str, Any]]:
     """Megabytes between devices."""
-    return each(groups, {"MB d2d": lambda run: run_result(run)["bytes"]["d2d"] / 1e6})
+    return each(groups, {"MB d2d": lambda run: run_result(run).bytes["d2d"] / 1e6})
 
 
 def labels_over_rounds(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str, Any]]:

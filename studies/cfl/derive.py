@@ -48,9 +48,9 @@ def bytes_and_seconds(study: dict[str, Any], groups: Groups, folder: Path) -> li
     """Megabytes moved and seconds of each method."""
 
     def moved(run: RunFolder) -> float:
-        return sum(run_result(run)["bytes"].values()) / 1e6
+        return sum(run_result(run).bytes.values()) / 1e6
 
-    return each(groups, {"MB": moved, "seconds": lambda run: run_result(run)["seconds"]})
+    return each(groups, {"MB": moved, "seconds": lambda run: run_result(run).seconds})
 
 
 def gap_over_points(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str, Any]]:
@@ -62,7 +62,7 @@ def gap_over_points(study: dict[str, Any], groups: Groups, folder: Path) -> list
             points: dict[int, list[float]] = {}
             for (other, column), runs in groups.items():
                 if other == name:
-                    points[int(column.split()[0])] = [run_result(run)["metrics"][metric] for run in runs]
+                    points[int(column.split()[0])] = [run_result(run).metrics[metric] for run in runs]
             x = sorted(points)
             means = [statistics.fmean(points[p]) for p in x]
             label = f"{name}, {'weight updates' if metric == 'gap' else 'gradients'}"
@@ -149,7 +149,7 @@ def before_and_after(study: dict[str, Any], groups: Groups, folder: Path) -> lis
 
     def times(run: RunFolder) -> float | None:
         base = before(run)
-        return None if not base else float(run_result(run)["metrics"]["acc"]) / base
+        return None if not base else float(run_result(run).metrics["acc"]) / base
 
     clusters_over_rounds(found, "acc", folder)
     return each(found, {"acc_before": before, "times_before": times})
@@ -164,7 +164,7 @@ def perplexities(study: dict[str, Any], groups: Groups, folder: Path) -> list[di
             continue
         shares = []
         for run, plain in zip(runs, groups[("FedAvg", column)], strict=True):
-            ours, theirs = (run_result(r)["metrics"]["perplexity"] for r in (run, plain))
+            ours, theirs = (run_result(r).metrics["perplexity"] for r in (run, plain))
             shares.append(1 - ours / theirs)
         rows.append(row((name, column), "less_than_fedavg", shares))
     return rows

@@ -45,7 +45,7 @@ def scatter(members: dict[str, list[RunFolder]], path: Path) -> None:
     figure = Figure(figsize=(6, 4.5), layout="constrained")
     axes = figure.subplots()
     for row, runs in members.items():
-        found = [run_result(run)["metrics"] for run in runs]
+        found = [run_result(run).metrics for run in runs]
         points = [(m["alignment"], m["uniformity"]) for m in found if {"alignment", "uniformity"} <= m.keys()]
         if points:
             axes.scatter(*zip(*points, strict=True), label=row, alpha=0.8)
@@ -80,8 +80,8 @@ def costs(study: dict[str, Any], groups: Groups, folder: Path) -> list[dict[str,
     return each(
         groups,
         {
-            "MB": lambda run: sum(run_result(run)["bytes"].values()) / 1e6,
-            "seconds": lambda run: float(run_result(run)["seconds"]),
+            "MB": lambda run: sum(run_result(run).bytes.values()) / 1e6,
+            "seconds": lambda run: float(run_result(run).seconds),
         },
     )
 
@@ -93,9 +93,9 @@ def seeds_above(study: dict[str, Any], groups: Groups, folder: Path) -> list[dic
     """
     rows: list[dict[str, Any]] = []
     measures: dict[str, tuple[Callable[[RunFolder], float | None], str, str]] = {
-        "uniformity": (lambda run: run_result(run)["metrics"]["uniformity"], "gain", "seeds_more_uniform"),
+        "uniformity": (lambda run: run_result(run).metrics["uniformity"], "gain", "seeds_more_uniform"),
         "test_z": (lambda run: judged(run.path).get("test_z_uniformity"), "gain", "seeds_more_uniform_z"),
-        "alignment": (lambda run: run_result(run)["metrics"]["alignment"], "change", "seeds_no_worse_aligned"),
+        "alignment": (lambda run: run_result(run).metrics["alignment"], "change", "seeds_no_worse_aligned"),
     }
     for (name, column), runs in groups.items():
         base = groups.get(("FedAlignUniform", column))

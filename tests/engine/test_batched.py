@@ -13,7 +13,7 @@ from engine.checkpoint import load_round
 from engine.worker_processes import WorkerProcesses
 from methods.base import ClientError
 from methods.cfl.fedavg import FedAvg
-from tasks.launch import new_run
+from tasks.starting import new_run
 from tests.runs import go_on, numbers, straight
 
 FIVE = {

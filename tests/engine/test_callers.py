@@ -16,7 +16,8 @@ from engine.without_main import WORKER, without_main
 PROGRAM = """
 import asyncio
 print("the program runs", flush=True)
-from tasks.launch import drive, new_run
+from tasks.driving import drive
+from tasks.starting import new_run
 from engine.settings import make_settings
 
 settings = make_settings({
@@ -25,7 +26,7 @@ settings = make_settings({
 })
 
 async def cell():  # a notebook's cell is run by an event loop
-    print(drive(new_run(settings))["status"], flush=True)
+    print(drive(new_run(settings)).status, flush=True)
 
 asyncio.run(cell())
 """

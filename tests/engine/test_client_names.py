@@ -17,7 +17,8 @@ from engine import places
 from engine.client_names import client_names, named
 from engine.run_folder import RunFolder
 from review.figures import draw_figures
-from tasks.launch import find_like, new_run, prepare_partition
+from tasks.preparing import prepare_partition
+from tasks.starting import find_like, new_run
 
 SITES = ["cork", "dover", "evora"]
 

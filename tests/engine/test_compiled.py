@@ -18,7 +18,7 @@ from engine.opened_run import OpenedRun
 from engine.settings import SettingsError
 from engine.worker_processes import WorkerProcesses
 from methods.training.local import compiled
-from tasks.launch import new_run
+from tasks.starting import new_run
 from tests.runs import numbers, straight
 
 compiler = pytest.mark.skipif(

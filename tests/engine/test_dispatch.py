@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from engine import dispatch as module
 from engine.dispatch import Cohort, Dispatch, even_cohorts
-from engine.rounds import ThreadRunner
+from engine.units import ThreadRunner, TrainCohort
 from engine.worker_processes import WorkerLost
 
 
@@ -20,12 +22,22 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "POLL", 0.02)
 
 
-def cohorts(count: int) -> list[Cohort]:
-    return [Cohort(f"cohort {k}", [k], {"number": k}, 1.0) for k in range(count)]
+@dataclass(frozen=True)
+class Numbered(TrainCohort):
+    """A cohort of one client that is carried out by `by`."""
+
+    by: Any = None
+
+    def carry_out(self) -> Any:
+        return self.by(self.clients[0])
+
+
+def cohorts(count: int, by: Any) -> list[Cohort]:
+    return [Cohort(Numbered(Path(), 1, ((k,),), by), 1.0) for k in range(count)]
 
 
 class FakeWorkers:
-    """Answers with the request's number; the first copy of a request in `stuck` waits until it is released."""
+    """Answers with the cohort's number; the first copy of a cohort in `stuck` waits until it is released."""
 
     def __init__(self, stuck: tuple[int, ...] = (), lost: tuple[int, ...] = ()) -> None:
         self.stuck, self.lost = set(stuck), set(lost)
@@ -33,8 +45,7 @@ class FakeWorkers:
         self.calls: list[int] = []
         self._lock = threading.Lock()
 
-    def __call__(self, request: dict[str, Any]) -> dict[str, Any]:
-        number = request["number"]
+    def __call__(self, number: int) -> dict[str, int]:
         with self._lock:
             self.calls.append(number)
             hang, lose = number in self.stuck, number in self.lost
@@ -52,8 +63,8 @@ def answers(slots: FakeWorkers, many: int, **settings: Any) -> tuple[dict[int, A
     runner = ThreadRunner(3)
     told: list[str] = []
     try:
-        work = Dispatch(slots, runner, 2, tell=lambda cohort: told.append(cohort.name), **settings)
-        return {c.clients[0]: answer for c, answer in work.run(cohorts(many))}, told
+        work = Dispatch(runner, 2, tell=lambda cohort: told.append(cohort.unit.name), **settings)
+        return {c.unit.clients[0]: answer for c, answer in work.run(cohorts(many, slots))}, told
     finally:
         slots.release.set()
         runner.close()
@@ -69,7 +80,7 @@ def test_a_hanging_cohort_is_begun_again_on_a_free_slot_and_the_copy_counts() ->
     slots = FakeWorkers(stuck=(1,))
     found, told = answers(slots, 5, reissue=3.0)
     assert found == {k: {"of": k} for k in range(5)}
-    assert told == ["cohort 1"]
+    assert told == ["round 1, clients 1"]
     assert sorted(slots.calls) == [0, 1, 1, 2, 3, 4]
 
 
@@ -85,10 +96,10 @@ def test_a_lost_copy_does_not_count_while_the_other_is_at_work() -> None:
     slots_call = slots.__call__
     copies = 0
 
-    def call(request: dict[str, Any]) -> dict[str, Any]:
+    def call(number: int) -> dict[str, int]:
         nonlocal copies
-        if request["number"] != 1:
-            return slots_call(request)
+        if number != 1:
+            return slots_call(number)
         copies += 1
         if copies == 2:
             slots.release.set()
@@ -98,7 +109,7 @@ def test_a_lost_copy_does_not_count_while_the_other_is_at_work() -> None:
 
     runner = ThreadRunner(3)
     try:
-        found = {c.clients[0]: a for c, a in Dispatch(call, runner, 2, 3.0).run(cohorts(4))}
+        found = {c.unit.clients[0]: a for c, a in Dispatch(runner, 2, 3.0).run(cohorts(4, call))}
     finally:
         runner.close()
     assert copies >= 2  # a third one, where the first has not answered by then

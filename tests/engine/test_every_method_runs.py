@@ -52,7 +52,7 @@ CASES: dict[str, dict[str, Any]] = {
 def test_resumed_and_on_two_slots_the_same_bits(home: Path, small: Callable[..., Any], name: str) -> None:
     settings = small(**CASES[name])
     run = straight(settings)
-    assert run_result(run)["status"] == "finished"
+    assert run_result(run).status == "finished"
 
     class Stop(KeyboardInterrupt):
         pass
@@ -61,7 +61,7 @@ def test_resumed_and_on_two_slots_the_same_bits(home: Path, small: Callable[...,
         if event["event"] == "round_finished" and event["round"] == 2:
             raise Stop
 
-    from tasks.launch import new_run
+    from tasks.starting import new_run
 
     halted = new_run(settings)
     with pytest.raises(KeyboardInterrupt):
@@ -107,7 +107,7 @@ def test_natural_clients(home: Path, small: Callable[..., Any], method: dict[str
             rounds=20,
         )
     )
-    metrics = run_result(run)["metrics"]
+    metrics = run_result(run).metrics
     assert {"uniformity", "alignment", "effective_rank"} <= metrics.keys()
     assert ({"knn", "acc"} <= metrics.keys()) == labelled
     assert "finetune_1" not in metrics, "there is no test part"

@@ -10,11 +10,12 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from engine.rounds import Engine, ThreadRunner
+from engine.rounds import Engine
+from engine.units import ThreadRunner
 from engine.worker import Worker
 from methods.base import Client, Clients, Evaluation, Federation, Message, Method, Server, Update
 from methods.registry import METHODS
-from tasks.launch import new_run
+from tasks.starting import new_run
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -13,7 +14,9 @@ import pytest
 
 from engine.pools import DaskPool, RayPool, open_pool, work
 from engine.settings import SettingsError
-from tasks.launch import drive, new_run
+from engine.wire import Train
+from tasks.driving import drive
+from tasks.starting import new_run
 from tests.runs import numbers, straight
 
 Make = Callable[..., Any]
@@ -64,7 +67,7 @@ def test_a_cluster_gives_the_same_bits_and_a_killed_worker_loses_nothing(home: A
 
 def test_the_runner_is_a_setting_of_a_run(home: Any, small: Make) -> None:
     run = new_run(settings_of(small, "dask"))
-    assert drive(run)["rounds"] == 2
+    assert drive(run).rounds == 2
     assert numbers(run) == numbers(straight(small(rounds=2)))
 
 
@@ -102,6 +105,6 @@ def test_a_missing_package_is_named(small: Make, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_worker_without_the_shared_folder_says_so() -> None:
-    answer = work({"do": "train", "run": "/nowhere/at/all"}, "cpu")
+    answer = work(Train(Path("/nowhere/at/all"), 1, (), ()).plain(), "cpu")
     assert "does not see /nowhere/at/all" in answer["error"]
     assert "SHOAL_HOME" in answer["error"]

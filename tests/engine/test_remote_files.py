@@ -14,8 +14,10 @@ import pytest
 
 from engine.codec import StoreError, read_json
 from engine.pools import open_pool, work
-from engine.remote_files import UNUSED_DAYS, RemoteFiles, RemoteFilesPool, older
+from engine.remote_files import UNUSED_DAYS, RemoteFiles, RemoteFilesPool
+from engine.round_paths import is_earlier_version
 from engine.settings import SettingsError
+from engine.wire import Answer, RemoteRequest, Request, Train, answer_of
 from engine.worker import Worker
 from methods.base import Clients, Evaluation, Server
 from methods.registry import METHODS
@@ -42,10 +44,11 @@ class Elsewhere:
     def __init__(self) -> None:
         self.seen: set[str] = set()
 
-    def call(self, request: dict[str, Any]) -> dict[str, Any]:
-        self.seen.add(request["do"])
-        nowhere = {key: "/nowhere" for key in ("run", "server") if key in request}
-        return work({**request, **nowhere}, "cpu")
+    def call(self, request: RemoteRequest) -> Answer:
+        plain = request.plain()
+        self.seen.add(plain["do"])
+        nowhere = {key: "/nowhere" for key in ("run", "server") if key in plain}
+        return answer_of(request, work({**plain, **nowhere}, "cpu"))
 
 
 @pytest.mark.parametrize("name", ["fedpnp", "cfcl", "fedema"])
@@ -88,10 +91,11 @@ def test_letters_of_several_rounds_wait_for_a_client_that_sits_out(
     settings = small(
         method={"name": "fedcc"}, partition={"clients": 5}, participation={"fraction": 0.4}, rounds=8, seed=0
     )
-    inboxes: list[list[str]] = []
+    inboxes: list[tuple[str, ...]] = []
 
-    def watch(request: dict[str, Any]) -> dict[str, Any]:
-        inboxes.extend(entry["inbox"] for entry in request.get("clients", []))
+    def watch(request: Request) -> Answer:
+        if isinstance(request, Train):
+            inboxes.extend(each.inbox for each in request.clients)
         return pool.call(request)
 
     pool = RemoteFilesPool(Elsewhere(), url)
@@ -118,9 +122,9 @@ def test_an_answer_damaged_on_its_way_is_the_clients_failure(home: Path, small: 
     class Damaging:
         count = 1
 
-        def call(self, request: dict[str, Any]) -> dict[str, Any]:
-            answer = work(request, "cpu")
-            if request["do"] == "train" and not spoilt:
+        def call(self, request: RemoteRequest) -> Answer:
+            answer = answer_of(request, work(request.plain(), "cpu"))
+            if isinstance(request.request, Train) and not spoilt:
                 spoilt.append(next((home / "depot").glob("runs/*/back/*/update-*")))
                 spoilt[0].write_bytes(b"x")
             return answer
@@ -142,13 +146,15 @@ def test_a_depot_that_cannot_be_is_named(small: Make, tmp_path: Path) -> None:
 
 
 def test_versions_of_the_same_thing() -> None:
-    assert older("rounds/0007/server.safetensors", "rounds/0006/server.safetensors")
-    assert older("memory/3/0007.safetensors", "memory/3/0002.safetensors")
-    assert not older("memory/3/inbox/0007-1.safetensors", "memory/3/inbox/0006-2.safetensors"), "both are still unread"
-    assert not older("memory/3/0007.safetensors", "memory/4/0002.safetensors")
-    assert not older("memory/3/0007.safetensors", "memory/3/inbox/0002-1.safetensors")
-    assert not older("rounds/0006/server.safetensors", "rounds/0007/server.safetensors")
-    assert not older("settings.yaml", "settings.yaml")
+    assert is_earlier_version("rounds/0007/server.safetensors", "rounds/0006/server.safetensors")
+    assert is_earlier_version("memory/3/0007.safetensors", "memory/3/0002.safetensors")
+    assert not is_earlier_version("memory/3/inbox/0007-1.safetensors", "memory/3/inbox/0006-2.safetensors"), (
+        "both are still unread"
+    )
+    assert not is_earlier_version("memory/3/0007.safetensors", "memory/4/0002.safetensors")
+    assert not is_earlier_version("memory/3/0007.safetensors", "memory/3/inbox/0002-1.safetensors")
+    assert not is_earlier_version("rounds/0006/server.safetensors", "rounds/0007/server.safetensors")
+    assert not is_earlier_version("settings.yaml", "settings.yaml")
 
 
 def test_a_worker_forgets_what_nobody_asked_for(tmp_path: Path, home: Path, small: Make, url: str) -> None:
@@ -162,7 +168,7 @@ def test_a_worker_forgets_what_nobody_asked_for(tmp_path: Path, home: Path, smal
         os.utime(folder, (long_ago, long_ago))
     # A request is enough to count as use, and brings the data back to life.
     again = RemoteFilesPool(there, url)
-    again.call({"do": "train", "run": str(used.path), "round": used.settings().rounds, "clients": [], "groups": []})
+    again.call(Train(used.path, used.settings().rounds, (), ()))
     straight(small(seed=4), RemoteFilesPool(there, url).call)
     assert not cached[old].exists()
     assert cached[used].exists()
@@ -170,5 +176,5 @@ def test_a_worker_forgets_what_nobody_asked_for(tmp_path: Path, home: Path, smal
     assert data.exists()
     # Data that somebody deleted come back with the next request.
     shutil.rmtree(data)
-    again.call({"do": "train", "run": str(used.path), "round": used.settings().rounds, "clients": [], "groups": []})
+    again.call(Train(used.path, used.settings().rounds, (), ()))
     assert (data / "manifest.json").exists()

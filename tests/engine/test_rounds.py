@@ -10,20 +10,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine import checkpoint, codec
-from engine.checkpoint import SERVER, newest_valid, round_folder, rounds_done
+from engine.checkpoint import newest_valid, rounds_done
 from engine.codec import StoreError
+from engine.round_paths import RoundPaths
 from engine.rounds import RoundFailed
 from engine.run_folder import FAILED, FINISHED, RunError, RunFolder
+from engine.wire import Answer, Failed, Request, Train, Trained
 from engine.worker import Worker
 from engine.worker_processes import WorkerProcesses
 from review.result import run_result
-from tasks.launch import drive, new_run
+from tasks.driving import drive
+from tasks.starting import new_run
 from tests.runs import go_on, numbers, straight
 
 Make = Callable[..., Any]
@@ -36,9 +40,9 @@ def test_a_run_leaves_its_folder(home: Path, small: Make) -> None:
     assert list(rounds["round"]) == [1, 2, 3]
     assert len(clients) == 9
     assert {"acc", "nmi", "ari", "purity"} <= set(rounds.columns)
-    assert {"knn", "probe", "alignment", "uniformity"} <= set(run_result(run)["metrics"])
+    assert {"knn", "probe", "alignment", "uniformity"} <= set(run_result(run).metrics)
     assert rounds_done(run) == [0, 1, 2, 3]
-    kept = [r for r in rounds_done(run) if (round_folder(run, r) / SERVER).exists()]
+    kept = [r for r in rounds_done(run) if RoundPaths(run.path, r).server.exists()]
     assert kept == [2, 3]
     assert not (run.work / "0003").exists()
 
@@ -91,7 +95,7 @@ def test_killed_process_tree_resumes_to_the_same_bits(home: Path, small: Make, d
     run = new_run(settings)
     code = (
         "from engine.run_folder import RunFolder; from engine.worker_processes import WorkerProcesses;"
-        "from tasks.launch import drive;"
+        "from tasks.driving import drive;"
         "from pathlib import Path; import sys; drive(RunFolder(Path(sys.argv[1])))"
     )
     script = f"if __name__ == '__main__':\n    {code}\n"
@@ -114,7 +118,7 @@ def test_killed_process_tree_resumes_to_the_same_bits(home: Path, small: Make, d
 def test_truncated_checkpoint_falls_back_and_says_so(home: Path, small: Make) -> None:
     whole = straight(small())
     run = straight(small())
-    path = round_folder(run, 3) / SERVER
+    path = RoundPaths(run.path, 3).server
     path.write_bytes(path.read_bytes()[:1000])
     found = newest_valid(run)
     assert found is not None
@@ -128,7 +132,7 @@ def test_truncated_checkpoint_falls_back_and_says_so(home: Path, small: Make) ->
 
 def test_changed_byte_in_a_checkpoint_is_noticed(home: Path, small: Make) -> None:
     run = straight(small(rounds=1))
-    path = round_folder(run, 1) / SERVER
+    path = RoundPaths(run.path, 1).server
     content = bytearray(path.read_bytes())
     content[-5] ^= 1
     path.write_bytes(bytes(content))
@@ -162,19 +166,19 @@ def test_a_run_in_use_is_refused(home: Path, small: Make) -> None:
         go_on(RunFolder(run.path))
 
 
-def failing(client: int, rounds: tuple[int, ...], times: int) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """A slot on which one client fails a number of times in some rounds."""
+def failing(client: int, rounds: tuple[int, ...], times: int) -> Callable[[Request], Answer]:
+    """A worker on which one client fails a number of times in some rounds."""
     worker = Worker()
     left = dict.fromkeys(rounds, times)
 
-    def call(request: dict[str, Any]) -> dict[str, Any]:
-        asked = [entry["client"] for entry in request.get("clients", [])]
-        if client in asked and left.get(request["round"], 0) > 0:
-            left[request["round"]] -= 1
-            others = [entry for entry in request["clients"] if entry["client"] != client]
-            answer = worker.handle({**request, "clients": others})
-            answer["clients"][client] = {"error": f"client {client} fell over", "traceback": ""}
-            return answer
+    def call(request: Request) -> Answer:
+        asked = [each.client for each in request.clients] if isinstance(request, Train) else []
+        if isinstance(request, Train) and client in asked and left.get(request.round, 0) > 0:
+            left[request.round] -= 1
+            others = tuple(each for each in request.clients if each.client != client)
+            answer = worker.handle(replace(request, clients=others))
+            assert isinstance(answer, Trained)
+            return Trained({**answer.clients, client: Failed(f"client {client} fell over")})
         return worker.handle(request)
 
     return call
@@ -236,10 +240,10 @@ def test_partial_participation_is_a_seeded_draw(home: Path, small: Make) -> None
 def test_drive_gives_the_result(home: Path, small: Make) -> None:
     run = new_run(small(rounds=1, tracking={"mlflow": True, "system": False, "model": False}))
     result = drive(run)
-    assert result["status"] == FINISHED
-    assert result["rounds"] == 1
-    assert result["mlflow_run"]
+    assert result.status == FINISHED
+    assert result.rounds == 1
+    assert result.mlflow_run
     assert (run.path / "report.html").is_file()
     again = drive(run)
-    assert again["weights_sha256"] == result["weights_sha256"]
-    assert again["mlflow_run"] == result["mlflow_run"]
+    assert again.weights_sha256 == result.weights_sha256
+    assert again.mlflow_run == result.mlflow_run

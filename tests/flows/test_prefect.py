@@ -104,18 +104,19 @@ def test_the_pipeline_names_its_runs_and_leaves_artifacts(server: Server, home: 
 
 
 def test_a_lost_server_changes_no_bit(home: Path, small: Make, tmp_path_factory: pytest.TempPathFactory) -> None:
-    from tasks.launch import drive, new_run
+    from tasks.driving import drive
+    from tasks.starting import new_run
 
     write_settings(home, small, rounds=3)
-    whole = drive(new_run(small(rounds=3)))["weights_sha256"]
+    whole = drive(new_run(small(rounds=3))).weights_sha256
     own = Server(tmp_path_factory.mktemp("lost"))
     code = (
-        "import os, signal; from engine.run_folder import RunFolder; from tasks.launch import new_run;"
+        "import os, signal; from engine.run_folder import RunFolder; from tasks.starting import new_run;"
         "from engine.settings import load_settings; from pathlib import Path;"
-        "from flows.pipeline import run_with_prefect;"
+        "from flows.federate import run_with_prefect;"
         f"stop = lambda e: os.killpg({own.process.pid}, signal.SIGKILL) if (e['event'], e['round']) == "
         "('round_finished', 1) else None;"
-        "print(run_with_prefect(new_run(load_settings(Path('settings.yaml'))), [stop])['weights_sha256']);"
+        "print(run_with_prefect(new_run(load_settings(Path('settings.yaml'))), [stop]).weights_sha256);"
         "from cli.main import leave; leave(0)"
     )
     try:

@@ -19,6 +19,7 @@ from core.errors import DataError
 from data.own import add_folder, add_table
 from engine import places
 from engine.run_folder import RunError, RunFolder
+from engine.wire import Answer, Request
 from engine.worker import Worker
 from engine.worker_processes import WorkerLost
 from methods.scores.clustering import ari, cluster_balance, cluster_scores
@@ -103,7 +104,7 @@ def test_planted_label_maps_and_rotations_count(home: Path, small: Make) -> None
     run = judged(small(method={"name": "kmeans"}, partition=groups))
     table = table_of(run)
     scores = cluster_scores(table["label"].astype(int).to_numpy(), table["cluster"].to_numpy())
-    assert scores["acc"] == pytest.approx(run_result(run)["metrics"]["acc"])
+    assert scores["acc"] == pytest.approx(run_result(run).metrics["acc"])
     assert set(table["client"].dropna()) == {0, 1, 2, 3}, "K-means pools all data, and each sample still has its client"
 
 
@@ -133,7 +134,7 @@ def test_the_run_is_the_same_with_its_table_and_the_table_after_resuming(home: P
         if event["event"] == "round_finished" and event["round"] == 2:
             raise Stop
 
-    from tasks.launch import new_run
+    from tasks.starting import new_run
 
     halted = new_run(settings)
     with pytest.raises(KeyboardInterrupt):
@@ -170,7 +171,7 @@ def test_a_method_without_clusters_of_samples_says_so_once(home: Path, small: Ma
     assert len(told) == 1
     assert method in told[0]["message"]
     assert not (run.path / TABLE).exists()
-    assert run_result(run)["quality"] == {}
+    assert run_result(run).quality == {}
     with pytest.raises(RunError, match=r"cannot give new samples a cluster: .*" + method):
         predict(run, run.path)
 
@@ -179,7 +180,7 @@ def test_a_lost_worker_is_asked_again_and_a_finished_run_stays_finished(home: Pa
     run = straight(small(method={"name": "kmeans"}))
     worker, lost = Worker(), [2]
 
-    def call(request: dict[str, Any]) -> dict[str, Any]:
+    def call(request: Request) -> Answer:
         lost[0] -= 1
         if lost[0] >= 0:
             raise WorkerLost("worker slot 0 ended")
@@ -389,7 +390,7 @@ def test_wrong_number_of_features_of_a_set_without_names(home: Path, small: Make
 
 
 def test_predict_says_what_is_wrong(own: Path, small: Make, planted: RunFolder, tmp_path: Path) -> None:
-    from tasks.launch import new_run
+    from tasks.starting import new_run
 
     begun = new_run(small(**OWN, method={"name": "kmeans"}, model={"clusters": 3}))
     with pytest.raises(RunError, match=r"is not finished .*--resume"):

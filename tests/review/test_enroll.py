@@ -16,7 +16,8 @@ from methods.cfl.supervised import judge
 from methods.cfl.tree import Tree
 from review.enroll import choose, enroll, new_client
 from review.figures import draw_figures
-from tasks.launch import drive, new_run
+from tasks.driving import drive
+from tasks.starting import new_run
 
 CLIENTS = 8
 

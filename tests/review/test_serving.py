@@ -30,7 +30,8 @@ from engine.settings import SettingsError, make_settings
 from review.served_input import InputError, samples
 from review.serving import requirements
 from review.tracking import sync
-from tasks.launch import drive, new_run
+from tasks.driving import drive
+from tasks.starting import new_run
 from tests.conftest import SMALL
 
 NAME = "shoal-fedpnp-digits"

@@ -16,7 +16,8 @@ from engine import places
 from review import tracking
 from review.clusters import quality
 from review.tracking import client_losses, metric_names, sync
-from tasks.launch import drive, new_run
+from tasks.driving import drive
+from tasks.starting import new_run
 from tests.runs import straight
 
 Make = Callable[..., Any]
@@ -100,7 +101,7 @@ def test_the_model_loads_in_a_fresh_process(home: Path, tracked: Any) -> None:
 def test_out_of_reach_mlflow_never_stops_a_run(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     run = new_run(small(rounds=2, tracking={**ON, "model": False}))
-    assert drive(run)["status"] == "finished"
+    assert drive(run).status == "finished"
     told = [e for e in run.events() if e["event"] == "mlflow_unreachable"]
     assert len(told) == 1
     assert "127.0.0.1:9" in told[0]["message"]

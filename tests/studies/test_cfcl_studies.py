@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -63,7 +64,7 @@ def test_steps_and_delay_until_uniforms_final_accuracy(
         "curve",
         lambda run: pd.DataFrame({"step": [10, 20, 30], "probe": by_run[run.name], "delay": [1.0, 2.0, 3.0]}),
     )
-    monkeypatch.setattr(cfcl, "run_result", lambda run: {"metrics": {"probe": by_run[run.name][-1]}})
+    monkeypatch.setattr(cfcl, "run_result", lambda run: SimpleNamespace(metrics={"probe": by_run[run.name][-1]}))
     rows = cfcl.convergence({}, groups, tmp_path)
     found = {(row["row"], row["metric"]): row["mean"] for row in rows}
     for row in probes:  # of one seed the mean is the seed
@@ -92,7 +93,7 @@ def test_mean_curve_is_over_seeds(groups: Groups, tmp_path: Path, monkeypatch: p
         "curve",
         lambda run: pd.DataFrame({"step": [10, 20, 30], "probe": probes[run.name], "delay": [1.0, 2.0, 3.0]}),
     )
-    monkeypatch.setattr(cfcl, "run_result", lambda run: {"metrics": {"probe": probes[run.name][-1]}})
+    monkeypatch.setattr(cfcl, "run_result", lambda run: SimpleNamespace(metrics={"probe": probes[run.name][-1]}))
     rows = {row["metric"]: row for row in cfcl.convergence({}, {("uniform", "2 labels"): [one, other]}, tmp_path)}
     assert (rows["steps_to_uniform"]["mean"], rows["steps_to_uniform"]["seeds"]) == (20, 1)
     assert (rows["curve_steps_to_uniform"]["mean"], rows["curve_delay_to_uniform"]["mean"]) == (30, 3.0)

@@ -47,7 +47,7 @@ def test_gains_are_counted_against_the_same_seed(home: Path, small: Callable[...
         for row, method in (("FedAlignUniform", plain), ("soft", more))
     }
     found = {row["metric"]: row["mean"] for row in ssd.seeds_above({}, groups, home)}
-    theirs, ours = ([run_result(run)["metrics"]["uniformity"] for run in groups[row, "silo"]] for row, _ in groups)
+    theirs, ours = ([run_result(run).metrics["uniformity"] for run in groups[row, "silo"]] for row, _ in groups)
     gains = [a - b for a, b in zip(ours, theirs, strict=True)]
     assert found["uniformity_gain"] == pytest.approx(sum(gains) / 2)
     assert found["seeds_more_uniform"] == sum(gain > 0 for gain in gains)
@@ -56,6 +56,6 @@ def test_gains_are_counted_against_the_same_seed(home: Path, small: Callable[...
     assert found["test_z_gain"] == pytest.approx(sum(gains) / 2)
     assert found["seeds_more_uniform_z"] == sum(gain > 0 for gain in gains)
     aligned = [
-        run_result(run)["metrics"]["alignment"] for run in groups["soft", "silo"] + groups["FedAlignUniform", "silo"]
+        run_result(run).metrics["alignment"] for run in groups["soft", "silo"] + groups["FedAlignUniform", "silo"]
     ]
     assert found["seeds_no_worse_aligned"] == (aligned[0] <= aligned[2]) + (aligned[1] <= aligned[3])

@@ -1,0 +1,120 @@
+"""What this process holds open for the runs that it works on: their workers, and the states of the last rounds.
+
+A unit of work (`engine.units`) names a run by its folder and a round by its number. Whoever carries it out finds the
+rest here, and a process that holds nothing of the run yet opens it from its folder: so a unit can be sent to another
+process, or to another host that sees the folder.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
+
+from engine.codec import load_server, read_json
+from engine.finished_work import FinishedWork, finished_work
+from engine.memory_index import MemoryIndex
+from engine.opened_run import OpenedRun
+from engine.pools import open_pool
+from engine.round_paths import LINKS, SERVER, RoundPaths
+from engine.run_folder import RunError, RunFolder
+from engine.wire import Answer, Request
+from methods.base import Server
+
+Call = Callable[[Request], Answer]
+"""Has a worker do a request, and waits for the answer."""
+KEPT = 2
+"""States kept in memory: of the round before, and of the round whose checkpoint is not closed yet."""
+
+
+class RunAtWork:
+    """A run that this process works on.
+
+    Args:
+        run: the run's folder.
+        call: has a worker do a request.
+    """
+
+    def __init__(self, run: RunFolder, call: Call) -> None:
+        self.run, self.call = run, call
+        self._states: dict[int, tuple[Server, MemoryIndex]] = {}
+        self._done: tuple[int, dict[int, FinishedWork]] = (0, {})
+
+    @cached_property
+    def opened(self) -> OpenedRun:
+        """Settings, data, partition and method."""
+        return OpenedRun(self.run)
+
+    def keep_state(self, server: Server, memory_index: MemoryIndex) -> None:
+        """Remember the state after a round, so that it need not be read."""
+        self._states[server.round] = server, memory_index
+        for old in sorted(self._states)[:-KEPT]:
+            del self._states[old]
+
+    def state(self, round: int) -> tuple[Server, MemoryIndex]:
+        """Server state and memory index after a round, whether or not its checkpoint is closed.
+
+        Raises:
+            StoreError: this process does not remember it, and it cannot be read.
+        """
+        if round not in self._states:
+            paths = RoundPaths(self.run.path, round)
+            folder = paths.checkpoint if paths.checkpoint.exists() else paths.scratch
+            self.keep_state(load_server(folder / SERVER), MemoryIndex.of(read_json(folder / LINKS)))
+        return self._states[round]
+
+    def keep_done(self, round: int, done: dict[int, FinishedWork]) -> None:
+        """Remember what the clients of a round did, so that it need not be read."""
+        self._done = round, done
+
+    def done(self, round: int, client: int) -> FinishedWork:
+        """What a client did in a round.
+
+        Raises:
+            RunError: its done-file is not there, or not whole.
+        """
+        known, done = self._done
+        found = done.get(client) if known == round else None
+        found = found or finished_work(self.run, round, client)
+        if found is None:
+            raise RunError(f"run {self.run.name} has no finished work of client {client} in round {round}")
+        return found
+
+
+_lock = threading.Lock()
+_at_work: dict[Path, list[RunAtWork]] = {}
+"""By folder; of several for one run the last counts."""
+_opened_here = contextlib.ExitStack()
+atexit.register(_opened_here.close)
+
+
+@contextlib.contextmanager
+def hold(held: RunAtWork) -> Iterator[RunAtWork]:
+    """Let the units of a run that are carried out in this process find `held`, until the end."""
+    path = held.run.path
+    with _lock:
+        _at_work.setdefault(path, []).append(held)
+    try:
+        yield held
+    finally:
+        with _lock:
+            _at_work[path].remove(held)
+            if not _at_work[path]:
+                del _at_work[path]
+
+
+def current(path: Path) -> RunAtWork:
+    """The run in `path` as this process works on it.
+
+    Where nobody holds it, it is opened with the workers that its settings ask for, until this process ends.
+    """
+    run = RunFolder(path)
+    with _lock:
+        if run.path not in _at_work:
+            device = run.lineage()["resolved"]["device"]
+            pool = _opened_here.enter_context(open_pool(run.settings().workers, device))
+            _at_work[run.path] = [RunAtWork(run, pool.call)]
+        return _at_work[run.path][-1]

@@ -1,0 +1,114 @@
+"""Where the files of a round lie in the folder of a run.
+
+rounds/0007/manifest.json, server.safetensors, links.json    the checkpoint of round 7 (rounds/.0007.tmp until whole)
+work/0007/update-3.safetensors, memory-3.safetensors,        what client 3 answered in round 7; its work is complete
+work/0007/peer-3-5.safetensors, done-3.json                  once done-3.json is there
+memory/3/0007.safetensors                                    client 3's private memory after round 7
+memory/5/inbox/0007-3.safetensors                            what client 3 sent to client 5 in round 7
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+MANIFEST, SERVER, LINKS = "manifest.json", "server.safetensors", "links.json"
+
+
+@dataclass(frozen=True)
+class RoundPaths:
+    """The paths of one round.
+
+    Args:
+        run: the run's folder.
+        round: number of the round; 0 is the state before the first.
+    """
+
+    run: Path
+    round: int
+
+    @property
+    def checkpoint(self) -> Path:
+        """The folder of the round's checkpoint."""
+        return self.run / "rounds" / f"{self.round:04d}"
+
+    @property
+    def scratch(self) -> Path:
+        """The checkpoint's folder as long as it is not whole."""
+        return self.run / "rounds" / f".{self.round:04d}.tmp"
+
+    @property
+    def server(self) -> Path:
+        """The server state in the checkpoint."""
+        return self.checkpoint / SERVER
+
+    @property
+    def manifest(self) -> Path:
+        """The manifest in the checkpoint."""
+        return self.checkpoint / MANIFEST
+
+    @property
+    def links(self) -> Path:
+        """Which files of memory and inbox belong to the checkpoint."""
+        return self.checkpoint / LINKS
+
+    @property
+    def work(self) -> Path:
+        """The folder of what the clients of the round answered."""
+        return self.run / "work" / f"{self.round:04d}"
+
+    def done(self, client: int) -> Path:
+        """The done-file of a client."""
+        return self.work / f"done-{client}.json"
+
+    def memory(self, client: int) -> str:
+        """The lasting file of a client's memory, relative to the run's folder."""
+        return f"memory/{client}/{self.round:04d}.safetensors"
+
+    def inbox(self, receiver: int, sender: int) -> str:
+        """The lasting file of a message between two clients, relative to the run's folder."""
+        return f"memory/{receiver}/inbox/{self.round:04d}-{sender}.safetensors"
+
+
+def update_file(client: int) -> str:
+    """The name, under `RoundPaths.work`, of a client's message to the server."""
+    return f"update-{client}.safetensors"
+
+
+def memory_file(client: int) -> str:
+    """The name, under `RoundPaths.work`, of a client's new private memory."""
+    return f"memory-{client}.safetensors"
+
+
+def peer_file(sender: int, receiver: int) -> str:
+    """The name, under `RoundPaths.work`, of a client's message to another."""
+    return f"peer-{sender}-{receiver}.safetensors"
+
+
+def round_of(path: str | Path) -> int:
+    """The round that a file under memory/ was written in."""
+    return int(Path(path).stem.split("-")[0])
+
+
+def sender_of(path: str | Path) -> int:
+    """The client that sent the message in a file under memory/CLIENT/inbox/."""
+    return int(Path(path).stem.split("-")[1])
+
+
+def server_file(round: int) -> str:
+    """The server state of a round, relative to the run's folder."""
+    return f"rounds/{round:04d}/{SERVER}"
+
+
+def is_earlier_version(path: str, other: str) -> bool:
+    """Whether `other` is an earlier version of `path`: of the server state, or of a client's memory.
+
+    Messages to peers have no versions: a client that sits out some rounds reads those of all of them at once.
+
+    Args:
+        path: relative to the run's folder.
+        other: likewise.
+    """
+    mine, its = (re.fullmatch(r"(rounds/|memory/\d+/)(\d+)\b.*", p) for p in (path, other))
+    return bool(mine and its and mine[1] == its[1] and int(its[2]) < int(mine[2]))

@@ -1,0 +1,168 @@
+"""The units of work of a round. Each says what is to be done in a few words that can be sent to another host.
+
+A unit names its run by its folder; what carrying it out needs is held, or opened, by the process that does so
+(`engine.at_work`). Carrying out a unit a second time leaves the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from engine.aggregation import aggregate
+from engine.at_work import current
+from engine.round_paths import SERVER, RoundPaths
+from engine.wire import ClientFiles, Evaluate, Evaluated, Failed, Train, Trained
+
+
+class Unit(Protocol):
+    """Some work of a run."""
+
+    @property
+    def name(self) -> str:
+        """What it is called among the units of its run, for people."""
+        ...
+
+    def carry_out(self) -> Any:
+        """Do it here, now."""
+        ...
+
+
+@dataclass(frozen=True)
+class TrainCohort:
+    """Train some clients of a round on one worker.
+
+    Args:
+        run: the run's folder.
+        round: the round.
+        groups: the clients' ids in groups, each trained in one computation.
+    """
+
+    run: Path
+    round: int
+    groups: tuple[tuple[int, ...], ...]
+
+    @property
+    def clients(self) -> tuple[int, ...]:
+        """All clients of the cohort."""
+        return tuple(client for group in self.groups for client in group)
+
+    @property
+    def name(self) -> str:
+        """Round and clients."""
+        return f"round {self.round}, clients {', '.join(map(str, self.clients))}"
+
+    def carry_out(self) -> Trained | Failed:
+        """Have a worker train them.
+
+        Raises:
+            WorkerLost: it ended in the middle.
+        """
+        held = current(self.run)
+        _, index = held.state(self.round - 1)
+        clients = tuple(ClientFiles(c, index.memory.get(c), tuple(index.inbox.get(c, ()))) for c in self.clients)
+        answer = held.call(Train(self.run, self.round, clients, self.groups))
+        assert isinstance(answer, Trained | Failed)
+        return answer
+
+
+@dataclass(frozen=True)
+class AggregateRound:
+    """Make the next server state from the finished work of a round's clients, and begin its checkpoint.
+
+    Args:
+        run: the run's folder.
+        round: the round.
+        clients: the ids of those that came through.
+    """
+
+    run: Path
+    round: int
+    clients: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """The round."""
+        return f"round {self.round}, aggregate"
+
+    def carry_out(self) -> None:
+        """The state is in the checkpoint's scratch folder after this.
+
+        Raises:
+            RunError: the method's state is of another round, or the work of a client is not there.
+        """
+        aggregate(current(self.run), self.round, self.clients)
+
+
+@dataclass(frozen=True)
+class EvaluateRound:
+    """Have a worker compute the metrics of the state whose checkpoint has been begun.
+
+    Args:
+        run: the run's folder.
+        round: the round.
+        final: also what is computed only at the end of a run.
+    """
+
+    run: Path
+    round: int
+    final: bool
+
+    @property
+    def name(self) -> str:
+        """The round."""
+        return f"round {self.round}, evaluate"
+
+    def carry_out(self) -> Evaluated | Failed:
+        """Ask a worker.
+
+        Raises:
+            WorkerLost: it ended in the middle.
+        """
+        held = current(self.run)
+        _, memory_index = held.state(self.round)
+        state = RoundPaths(self.run, self.round).scratch / SERVER
+        answer = held.call(Evaluate(self.run, self.round, state, memory_index, self.final))
+        assert isinstance(answer, Evaluated | Failed)
+        return answer
+
+
+class Runner(Protocol):
+    """Has units of work carried out, on plain threads here or as Prefect task runs (`tasks.prefect_runner`)."""
+
+    def submit(self, unit: Unit, begun: Callable[[], None] | None = None) -> Future[Any]:
+        """Have `unit` carried out once.
+
+        Args:
+            unit: the work.
+            begun: called when it begins.
+
+        Returns:
+            A future with what `unit.carry_out` returns or raises.
+        """
+        ...
+
+
+class ThreadRunner:
+    """Units of work on plain threads."""
+
+    def __init__(self, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="shoal")
+
+    def submit(self, unit: Unit, begun: Callable[[], None] | None = None) -> Future[Any]:
+        """As of `Runner`."""
+        return self._pool.submit(carry_out, unit, begun)
+
+    def close(self) -> None:
+        """Let running work end, start no more."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def carry_out(unit: Unit, begun: Callable[[], None] | None = None) -> Any:
+    """Carry a unit out here, and say so before."""
+    if begun is not None:
+        begun()
+    return unit.carry_out()

@@ -1,0 +1,267 @@
+"""What the engine asks of workers, and what they answer.
+
+Requests and answers are small; tensors stay in files of the run's folder. Within a process and over a pipe they travel
+as they are. What leaves this installation (Dask, Ray, remote files) travels as JSON values with a few arrays, made by
+`plain` and read back by `request_of` and `answer_of`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.finished_work import FinishedWork
+from engine.memory_index import MemoryIndex
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ClientFiles:
+    """What a client's work begins from; paths are relative to the run's folder.
+
+    Args:
+        client: the client's id.
+        memory: its newest private memory, if it has one.
+        inbox: the messages of other clients that wait for it.
+    """
+
+    client: int
+    memory: str | None = None
+    inbox: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train some clients of a round.
+
+    Args:
+        run: the run's folder.
+        round: the round, whose messages come from the server state of the round before.
+        clients: what each client's work begins from.
+        groups: the ids in groups, each trained in one computation.
+    """
+
+    run: Path
+    round: int
+    clients: tuple[ClientFiles, ...]
+    groups: tuple[tuple[int, ...], ...]
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "do": "train",
+            "run": str(self.run),
+            "round": self.round,
+            "clients": [{"client": c.client, "memory": c.memory, "inbox": list(c.inbox)} for c in self.clients],
+            "groups": [list(group) for group in self.groups],
+        }
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Compute the metrics of a server state.
+
+    Args:
+        run: the run's folder.
+        round: the round that the state is of.
+        server: the file of the state.
+        memory_index: memories and inboxes of the clients after the round.
+        final: also what is computed only at the end of a run.
+    """
+
+    run: Path
+    round: int
+    server: Path
+    memory_index: MemoryIndex
+    final: bool
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "do": "evaluate",
+            "run": str(self.run),
+            "round": self.round,
+            "server": str(self.server),
+            "links": self.memory_index.plain(),
+            "final": self.final,
+        }
+
+
+@dataclass(frozen=True)
+class Assign:
+    """Find the cluster of every sample under a server state.
+
+    Args:
+        run, round, server, memory_index: as of `Evaluate`.
+        judge: also say how well the clusters are separated.
+    """
+
+    run: Path
+    round: int
+    server: Path
+    memory_index: MemoryIndex
+    judge: bool
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "do": "assign",
+            "run": str(self.run),
+            "round": self.round,
+            "server": str(self.server),
+            "links": self.memory_index.plain(),
+            "judge": self.judge,
+        }
+
+
+Request = Train | Evaluate | Assign
+
+
+@dataclass(frozen=True)
+class RemoteRequest:
+    """A request for a worker that does not see the run's folder, and where copies of the files are.
+
+    Args:
+        request: what is asked.
+        url: fsspec URL that this machine and the worker both reach.
+        key: what the run is called there.
+        files: what the request reads, relative to the run's folder.
+        back: where, under the URL, the worker puts its clients' files.
+        data: digest of the prepared data.
+        partition: digest of the partition.
+    """
+
+    request: Request
+    url: str
+    key: str
+    files: tuple[str, ...]
+    back: str
+    data: str
+    partition: str
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON."""
+        about = {"url": self.url, "run": self.key, "files": list(self.files), "back": self.back}
+        return {**self.request.plain(), "depot": {**about, "data": self.data, "partition": self.partition}}
+
+
+def request_of(plain: dict[str, Any]) -> Request | RemoteRequest:
+    """A request from its JSON.
+
+    Raises:
+        ValueError: no such request.
+    """
+    if "depot" in plain:
+        about = plain["depot"]
+        request = request_of({key: value for key, value in plain.items() if key != "depot"})
+        assert not isinstance(request, RemoteRequest)
+        return RemoteRequest(
+            request,
+            about["url"],
+            about["run"],
+            tuple(about["files"]),
+            about["back"],
+            about["data"],
+            about["partition"],
+        )
+    run, round = Path(plain["run"]), plain["round"]
+    if plain["do"] == "train":
+        clients = tuple(ClientFiles(c["client"], c["memory"], tuple(c["inbox"])) for c in plain["clients"])
+        return Train(run, round, clients, tuple(tuple(group) for group in plain["groups"]))
+    server, memory_index = Path(plain["server"]), MemoryIndex.of(plain["links"])
+    if plain["do"] == "evaluate":
+        return Evaluate(run, round, server, memory_index, plain["final"])
+    if plain["do"] == "assign":
+        return Assign(run, round, server, memory_index, plain["judge"])
+    raise ValueError(f"a worker cannot do {plain['do']!r}")
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Why a request, or the work of one client, came to nothing.
+
+    Args:
+        error: what to tell.
+        kind: the exception's class.
+        traceback: where it happened, for whoever looks for a mistake in the code.
+    """
+
+    error: str
+    kind: str = ""
+    traceback: str = field(default="", repr=False)
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What became of each client of a `Train`, by its id."""
+
+    clients: dict[int, FinishedWork | Failed]
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON, but for the ids, which stay numbers."""
+        return {"clients": {client: result.plain() for client, result in self.clients.items()}}
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The metrics of a server state by name, and how many seconds they took."""
+
+    metrics: dict[str, float]
+    seconds: float
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """The cluster of every sample of a set, first the n training samples, then the test samples.
+
+    Args:
+        clusters: how many clusters there are.
+        cluster: of each sample, int64 (n,).
+        confidence: how sure the model is of it, float32 (n,).
+        centres: of the clusters (c, d), where clusters are defined by centres.
+        distance: of each sample to its centre (n,), where there are centres.
+        silhouette: mean silhouette of the samples' features, if asked for and defined.
+    """
+
+    clusters: int
+    cluster: np.ndarray
+    confidence: np.ndarray
+    centres: np.ndarray | None = None
+    distance: np.ndarray | None = None
+    silhouette: float | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON, but for the arrays."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+Answer = Trained | Evaluated | Assigned | Failed
+
+
+def answer_of(request: Request | RemoteRequest, plain: dict[str, Any]) -> Answer:
+    """A worker's answer to `request` from plain values."""
+    if "error" in plain:
+        return Failed(**plain)
+    if isinstance(request, RemoteRequest):
+        return answer_of(request.request, plain)
+    if isinstance(request, Train):
+        results = plain["clients"].items()
+        return Trained({int(k): Failed(**v) if "error" in v else FinishedWork.of(v) for k, v in results})
+    if isinstance(request, Evaluate):
+        return Evaluated(**plain)
+    return Assigned(**plain)

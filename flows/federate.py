@@ -1,0 +1,95 @@
+"""The flow of a federation: each round, train clients on workers, aggregate, evaluate and log; then report."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tasks.prefect_environment import lost, quiet
+
+quiet()
+
+from prefect import flow, get_run_logger, runtime, tags  # noqa: E402 (its environment comes first)
+from prefect.context import TagsContext  # noqa: E402
+from prefect.task_runners import ThreadPoolTaskRunner  # noqa: E402
+
+from core.errors import ShoalError  # noqa: E402
+from engine import places  # noqa: E402
+from engine.rounds import Observer  # noqa: E402
+from engine.run_folder import FINISHED, RunFolder  # noqa: E402
+from flows.artifacts import ProgressArtifact  # noqa: E402
+from flows.names import flow_run_name, run_title  # noqa: E402
+from review.result import RunResult, run_result  # noqa: E402
+from tasks.driving import drive  # noqa: E402
+from tasks.prefect_runner import PrefectRunner  # noqa: E402
+
+THREADS = 64
+"""Task runs at once, at most; they wait for workers."""
+
+
+@flow(name="federate", flow_run_name=flow_run_name, task_runner=ThreadPoolTaskRunner(max_workers=THREADS))  # type: ignore[arg-type]
+def federate(run: str, observers: Sequence[Any] = ()) -> RunResult:
+    """All rounds of a run that are still to do: train clients on workers, aggregate, evaluate, log; then report.
+
+    The rounds are the engine's (`engine.rounds`). Here each of its units of work becomes a task run: `tasks.train`,
+    `tasks.aggregate`, `tasks.evaluate`, and `tasks.assign` at the end.
+
+    Args:
+        run: the run's folder, its name, or `latest`.
+        observers: told of every event.
+    """
+    folder = RunFolder.find(run, places.runs())
+    folder.set_lineage(prefect={"flow_run": str(runtime.flow_run.id)})
+    log = get_run_logger()
+
+    def warn(message: str) -> None:
+        folder.event("prefect_lost", message=message)
+        log.warning(message)
+
+    with untagged(), task_runs_unlogged(), ProgressArtifact(folder) as progress:
+        return drive(
+            folder,
+            runner_of=lambda slots: PrefectRunner(2 * slots + 2, warn),
+            observers=[progress, *observers],
+        )
+
+
+def run_with_prefect(folder: RunFolder, observers: Sequence[Observer] = ()) -> RunResult:
+    """Drive a run as a Prefect flow; if Prefect itself fails, what was computed counts.
+
+    Raises:
+        ShoalError: the run stopped and can be resumed.
+    """
+    try:
+        settings = folder.settings()
+        named = federate.with_options(flow_run_name=run_title(settings))
+        with tags(settings.method.name, settings.data.name):
+            return named(str(folder.path), list(observers))
+    except (ShoalError, KeyboardInterrupt):
+        raise
+    except Exception:
+        lost.set()
+        if folder.status()["state"] != FINISHED:
+            return drive(folder, observers=observers)
+        return run_result(folder)
+
+
+@contextlib.contextmanager
+def untagged() -> Iterator[None]:
+    """Without the flow run's tags on task runs, each of which costs a question to Prefect's concurrency service."""
+    with TagsContext(current_tags=set()):
+        yield
+
+
+@contextlib.contextmanager
+def task_runs_unlogged() -> Iterator[None]:
+    """Without the line that Prefect logs at the end of every task run: the task run itself says as much."""
+    logger = logging.getLogger("prefect.task_runs")
+    before = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

@@ -1,0 +1,23 @@
+"""What flow runs are called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prefect import runtime
+
+from engine.settings import Settings
+
+
+def run_title(settings: Settings) -> str:
+    """A federation in a few words."""
+    return f"{settings.method.name} on {settings.data.name}, {settings.rounds} rounds"
+
+
+def flow_run_name() -> str:
+    """The name of the flow run that asks, after its parameters: the settings, or the run's folder."""
+    given = runtime.flow_run.parameters
+    settings = given.get("settings")
+    if settings is None:
+        return f"{runtime.flow_run.flow_name} {Path(given.get('run', '')).name}".strip()
+    return run_title(settings)

@@ -1,0 +1,20 @@
+"""The task that makes the next server state of a round."""
+
+from __future__ import annotations
+
+from prefect import task
+
+from engine.units import AggregateRound
+from tasks.once import done_once
+from tasks.retries import OF_A_ROUND
+
+
+@task(name="aggregate", **OF_A_ROUND)
+def aggregate(round: AggregateRound, ticket: str | None = None) -> None:
+    """Aggregate what the clients of a round answered; the new state lies in the run's folder afterwards.
+
+    Args:
+        round: the run's folder, the round and the ids of the clients that came through.
+        ticket: see `tasks.once`.
+    """
+    done_once(round, ticket)

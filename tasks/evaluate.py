@@ -1,0 +1,24 @@
+"""The task that computes the metrics of a round."""
+
+from __future__ import annotations
+
+from prefect import task
+
+from engine.units import EvaluateRound
+from engine.wire import Evaluated, Failed
+from tasks.once import done_once
+from tasks.retries import OF_A_ROUND
+
+
+@task(name="evaluate", **OF_A_ROUND)
+def evaluate(round: EvaluateRound, ticket: str | None = None) -> Evaluated | Failed | None:
+    """Have a worker compute the metrics of a round's server state.
+
+    Args:
+        round: the run's folder and the round.
+        ticket: see `tasks.once`.
+
+    Returns:
+        The metrics; None where the ticket's holder knows.
+    """
+    return done_once(round, ticket)

@@ -1,0 +1,36 @@
+"""The task that deals a run's data set to its clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from prefect import task
+
+from data.prepared import open_prepared
+from engine.settings import Settings
+from tasks.preparing import prepare_partition
+from tasks.retries import OF_A_RUN
+
+
+@dataclass(frozen=True)
+class StoredPartition:
+    """A partition of the store: its folder and the digest of its bytes."""
+
+    folder: str
+    digest: str
+
+
+@task(name="partition", **OF_A_RUN)
+def partition(settings: Settings, data: str) -> StoredPartition:
+    """Deal the samples to the clients, unless that partition is in the store.
+
+    Args:
+        settings: of the run.
+        data: folder of the prepared data set.
+
+    Raises:
+        ShoalError: the scheme refuses the data.
+    """
+    folder, found = prepare_partition(settings, open_prepared(Path(data)))
+    return StoredPartition(str(folder), found.digest)

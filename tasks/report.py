@@ -1,0 +1,28 @@
+"""The task that draws a run's figures and writes its report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prefect import task
+
+from engine.run_folder import RunFolder
+from tasks.retries import OF_A_RUN
+
+
+@task(name="report", **OF_A_RUN)
+def report(run: str) -> str:
+    """Figures and report.html of a run.
+
+    Args:
+        run: the run's folder.
+
+    Returns:
+        Where the report is.
+    """
+    from review.figures import draw_figures  # here: who only imports flows would wait for matplotlib
+    from review.report import write_report
+
+    folder = RunFolder(Path(run))
+    draw_figures(folder)
+    return str(write_report(folder))

@@ -1,0 +1,72 @@
+"""From settings to the folder of a run: a new one, or one of the same settings that is there."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from core.errors import PartitionError
+from data.partition.table import load_partition
+from engine import places
+from engine.hardware import resolve, resolve_slots
+from engine.lineage import lineage
+from engine.one_thread import one_thread
+from engine.opened_run import OpenedRun
+from engine.preflight import check_validation
+from engine.run_folder import FINISHED, RunFolder
+from engine.settings import Settings
+from tasks.preparing import prepare_data, prepare_partition, settled
+
+
+def new_run(settings: Settings, partition: Path | None = None) -> RunFolder:
+    """Prepare data and partition and make the run's folder; everything wrong with the settings shows here.
+
+    The run records the scheme of partitions that `partition.kind: auto` came to.
+
+    Args:
+        settings: of the run.
+        partition: a stored partition to use instead of making one from the settings.
+
+    Raises:
+        ShoalError: the data, the partition or the method refuse the settings.
+    """
+    settings = settled(settings)
+    resolved = resolve(settings)
+    resolve_slots(settings.workers.slots, resolved["device"])
+    if partition is None:
+        check_validation(settings)
+    prepared = prepare_data(settings)
+    if partition is None:
+        folder, table = prepare_partition(settings, prepared)
+    else:
+        folder, table = partition.resolve(), load_partition(partition)
+        if table.data_digest != prepared.manifest.digest:
+            raise PartitionError(f"the partition in {partition} is of another version of {prepared.manifest.name!r}")
+    run = RunFolder.create(places.runs(), settings, lineage(settings, prepared, folder, table, resolved))
+    try:
+        opened = OpenedRun(run)
+        with one_thread():
+            opened.method.init_server(opened.federation)  # the method may refuse the data, or so many clients of it
+    except BaseException:
+        discard(run)
+        raise
+    return run
+
+
+def discard(run: RunFolder) -> None:
+    """Remove the folder of a run that never began."""
+    shutil.rmtree(run.path)
+
+
+def find_like(settings: Settings) -> RunFolder | None:
+    """The newest run with these settings: a finished one first, else one that can be resumed."""
+    digest = settled(settings).digest()
+    found: RunFolder | None = None
+    for path in sorted(places.runs().glob(f"*_{digest[:8]}*/settings.yaml"), reverse=True):
+        run = RunFolder(path.parent)
+        if run.settings().digest() != digest:
+            continue
+        if run.status()["state"] == FINISHED:
+            return run
+        found = found or run
+    return found
