@@ -48,6 +48,18 @@ class ClusterNet(nn.Module):
         return Views(h.float(), z, self.cluster(h).float().softmax(dim=1))
 
 
+class PredictedViews(NamedTuple):
+    """What `ByolClusterNet` gives for n images: `Views`, and the prediction (n, p) of the target's instance output.
+
+    The prediction is not normalised.
+    """
+
+    h: Tensor
+    z: Tensor
+    y: Tensor
+    prediction: Tensor
+
+
 class ByolClusterNet(ClusterNet):
     """`ClusterNet` with BatchNorm in its instance head, and a predictor of the momentum target's instance output.
 
@@ -61,10 +73,13 @@ class ByolClusterNet(ClusterNet):
         super().__init__(encoder, clusters, projection, norm=True)
         self.predictor = mlp(projection, int(encoder.features), projection, norm=True)  # type: ignore[arg-type]
 
-    def online(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Prediction (n, p), not normalised, and cluster y (n, c), of n images; float32."""
+    def forward(self, x: Tensor) -> PredictedViews:  # type: ignore[override]  # one output more
+        """All four outputs, in float32 whatever the precision of the pass."""
         h = self.encoder(x)
-        return self.predictor(self.instance(h)).float(), self.cluster(h).float().softmax(dim=1)
+        z = self.instance(h)
+        prediction = self.predictor(z).float()
+        y = self.cluster(h).float().softmax(dim=1)
+        return PredictedViews(h.float(), F.normalize(z.float(), dim=1), y, prediction)
 
 
 class Projected(NamedTuple):

@@ -24,7 +24,8 @@ LONGEST = (
     "test_dvc.py",
     "test_pools.py",
     "test_tracking.py",
-    "test_engine.py",
+    "test_recorded_bits.py",
+    "test_rounds.py",
     "test_cli.py",
     "test_enroll.py",
     "test_uifca_studies.py",
@@ -66,3 +67,43 @@ def small() -> Callable[..., Any]:
     from engine.settings import make_settings
 
     return lambda **changes: make_settings(merge(SMALL, changes))
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """scikit-learn's digits, prepared."""
+    from data.prepare import prepare
+
+    return prepare("digits", tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="session")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """Build a small prepared set from labels (or a number of samples) and natural clients."""
+    import numpy as np
+
+    from data.prepared import Manifest, open_prepared, write_prepared
+
+    def make(labels: Any, *, clients: Any = None, shape: tuple[int, ...] = (1, 4, 4), kind: Any = "image") -> Any:
+        n = labels if isinstance(labels, int) else len(labels)
+        y = None if isinstance(labels, int) else np.asarray(labels, dtype=np.int64)
+        dtype = {"image": np.uint8, "vector": np.float32, "text": np.int32}[kind]
+        x = np.arange(n * int(np.prod(shape))).reshape(n, *shape).astype(dtype)
+        names = sorted(set(clients or []))
+        manifest = Manifest(
+            name="tiny",
+            kind=kind,
+            shape=shape,
+            classes=None if y is None else int(y.max()) + 1,
+            train=n,
+            test=0,
+            source="a test",
+            licence="none",
+            extra={"clients": names} if clients else {},
+        )
+        columns = {"client": np.array([names.index(c) for c in clients], dtype=np.int64)} if clients else None
+        folder = tmp_path_factory.mktemp("tiny") / "tiny"
+        write_prepared(folder, manifest, {"train_x": x, "train_y": y}, columns)
+        return open_prepared(folder)
+
+    return make

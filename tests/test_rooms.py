@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -117,5 +116,5 @@ def test_no_file_is_too_long_to_read() -> None:
 
 
 def test_mlflow_folder_holds_no_python_of_ours() -> None:
-    kept = subprocess.run(["git", "ls-files", "mlflow"], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert not [name for name in kept.stdout.split() if name.endswith(".py")]
+    """What lies there itself would shadow the package; logged models below it carry code of their own."""
+    assert not list((ROOT / "mlflow").glob("*.py"))

@@ -11,7 +11,7 @@ Where this departs from the paper: docs/methods.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,7 +26,6 @@ from data.topology import EDGE_LIST
 from data.view import Samples
 from methods.base import (
     Client,
-    ClientError,
     Clients,
     Evaluation,
     Federation,
@@ -41,16 +40,19 @@ from methods.base import (
     Tensors,
     Update,
 )
+from methods.cfcl.batches import batch_inputs, batch_positions
 from methods.cfcl.consent import consented
 from methods.cfcl.embeddings import Embed, Embedded, embed_by_each_model, embed_by_one_model
 from methods.cfcl.links import build_graph, check_failed, live_links, live_neighbours
 from methods.cfcl.losses import local_loss
-from methods.cfcl.memory import NOBODY, at_hand, drawn_negatives, label_counts, package, purge, read_inbox, reserves
+from methods.cfcl.memory import NOBODY, at_hand, label_counts, memory_now, package, purge, reserves
 from methods.cfcl.selection import Macro, draw, draw_uniformly, importance, reserve
 from methods.cfcl.state import CFCLState, Instruction, Plan
 from methods.scores.evaluation import embed_with, evaluate_features, features_only, quick_probe
-from methods.training.local import as_input, build_optimiser, run_steps, seeded, view_recipe
-from methods.training.optimiser_state import optimiser_tensors, restore_optimiser
+from methods.training.local import as_input, seeded, view_recipe
+from methods.training.model_stack import Batch, LocalModel, StepResult
+from methods.training.optimiser_state import OPTIMISER
+from methods.training.steps import GradientMethod, LocalSteps, TakenSteps
 from methods.training.vectors import Vectors, mean_vector
 from models.encoders import build_encoder
 
@@ -106,7 +108,7 @@ class CFCLSettings:
     )
 
 
-class CFCL(Method):
+class CFCL(GradientMethod):
     """CF-CL as a method: server state is the last average, `weights` (p,), and `CFCLState`."""
 
     name = "cfcl"
@@ -167,14 +169,17 @@ class CFCL(Method):
 
     def client_update(self, message: Message, client: Client) -> Update:
         """Push reserves, send what neighbours pull, or train: one step of algorithm 1."""
-        if len(client.train) < 2:
-            raise ClientError(f"client {client.id} has {len(client.train)} training samples; at least 2 are needed")
-        memory = dict(client.memory)
-        if "weights" in message.tensors:
-            memory["global"] = memory["weights"] = message.tensors["weights"]
-        read_inbox(client, memory)
-        act = {"push": self.push, "pull": self.pull, "train": self.train}[Instruction.of(message).next]
-        return act(message, client, memory)
+        following = Instruction.of(message).next
+        if following == "train":
+            return super().client_update(message, client)
+        act = {"push": self.push, "pull": self.pull}[following]
+        return act(message, client, memory_now(message, client))
+
+    def cohort_update(self, cohort: Sequence[tuple[Message, Client]]) -> list[Update | Exception]:
+        """Several clients' steps in one computation; pushes and pulls client after client."""
+        if all(Instruction.of(message).next == "train" for message, _ in cohort):
+            return super().cohort_update(cohort)
+        return Method.cohort_update(self, cohort)
 
     def push(self, message: Message, client: Client, memory: Tensors) -> Update:
         """A reserve for each neighbour (eq. 6), once; algorithm 1, lines 3 to 5."""
@@ -212,41 +217,40 @@ class CFCL(Method):
                 peers[near] = sent
         return Update(Message(facts={"n": len(client.train)}), peers, memory, {self.exchange_metric: 1.0})
 
-    def train(self, message: Message, client: Client, memory: Tensors) -> Update:
-        """Local steps on own and pulled samples (eq. 4); the model goes up where an averaging follows."""
-        s, facts = self.settings, message.facts
+    def local_steps(self, message: Message, client: Client) -> LocalSteps:
+        """Local steps on own and pulled samples (eq. 4), from where weights and optimiser were."""
+        memory = memory_now(message, client)
         pulled = memory.get("pulled", NOBODY)
         samples = at_hand(client.train, pulled)
         vectors = Vectors(network := self.network())
         vectors.load(network, memory["weights"])
-        optimiser = build_optimiser(network.parameters(), self.context.local, 1, self.context.device)
-        if any(name.startswith("optimiser.") for name in memory):
-            restore_optimiser(optimiser, memory)
-        network.train()
-        recipe = self.recipe()
-        generator = client.streams.torch("views", self.context.device)
-        order = client.streams.torch("batches")
-        others = client.streams.torch("negatives")
-        size = min(self.context.local.batch, len(samples))
-        device = samples.index.device
+        against_pulled = self.settings.negatives == "pulled" and len(pulled) > 1
+        inputs = batch_inputs(samples, len(pulled), self.recipe(), client.streams, self.loss.raw_anchor, against_pulled)
 
-        def step(positions: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-            x = samples.x(positions.to(device))
-            first = x if self.loss.raw_anchor else augment(x, recipe, generator)
-            both, negatives = as_input(torch.cat((first, augment(x, recipe, generator)))), None
-            if s.negatives == "pulled" and len(pulled) > 1:
-                against = drawn_negatives(positions, len(client.train), len(pulled), others)
-                negatives = as_input(samples.x(against.to(device)))
-            with self.context.autocast():
-                return self.loss(network, both, negatives), {}
+        def finish(taken: TakenSteps) -> Update:
+            kept = {name: t for name, t in memory.items() if not name.startswith(OPTIMISER)} | taken.optimiser
+            return self.trained(message, client, kept | {"weights": vectors.flatten(network)}, taken.metrics)
 
-        rows = (torch.randperm(len(samples), generator=order)[:size] for _ in range(facts["steps"]))
-        metrics = run_steps(client, rows, optimiser, step)
-        memory["weights"] = vectors.flatten(network)
-        memory = {k: t for k, t in memory.items() if not k.startswith("optimiser.")} | optimiser_tensors(optimiser)
+        rows = batch_positions(len(samples), self.context.local.batch, message.facts["steps"], client.streams)
+        return LocalSteps(client, network.train(), rows, inputs, finish, optimiser=memory, alike=against_pulled)
+
+    def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
+        """The local loss of first views, then second views, and of negatives where they were pulled."""
+        with self.context.autocast():
+            return self.loss(model, *batch), {}
+
+    def optimiser(self, parameters: Iterable[nn.Parameter], round: int) -> torch.optim.Optimizer:
+        """At the learning rate of round 1: a round of the engine is a stretch of steps here."""
+        return super().optimiser(parameters, 1)
+
+    def trained(self, message: Message, client: Client, memory: Tensors, metrics: dict[str, float]) -> Update:
+        """The model goes up where an averaging follows, and to neighbours that choose by it."""
+        s, facts = self.settings, message.facts
+        pulled = memory.get("pulled", NOBODY)
         after = facts["step"] + facts["steps"]
         points = memory.get("points", torch.zeros(2, dtype=torch.float64))
-        memory["points"] = points + torch.tensor([len(samples) * facts["steps"], facts["steps"]], dtype=torch.float64)
+        held = len(client.train) + len(pulled)
+        memory["points"] = points + torch.tensor([held * facts["steps"], facts["steps"]], dtype=torch.float64)
         tensors: Tensors = {}
         up: dict[str, Any] = {"n": len(client.train)}
         if after % s.tau_a == 0 or after == s.steps:

@@ -1,6 +1,6 @@
 """Local losses that CF-CL's exchange can serve: a network, its loss on a batch, and what samples are chosen by.
 
-A loss is one class here; `method.loss` names it.
+A loss is one class here; `method.loss` names it, and CF-CL's `step_loss` is it.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from data.view import Samples
-from methods.base import Client, Clients, Message, Tensors
+from methods.base import Client, ClientError, Clients, Message, Tensors
 
 NOBODY = torch.zeros(0, 2, dtype=torch.int64)
 """No sample of anybody: an empty buffer."""
@@ -28,6 +28,21 @@ def unpack(message: Message, kind: str) -> Tensor:
     index = message.samples[kind].cpu().long()
     planted = message.tensors.get("planted")
     return torch.stack((index, torch.zeros_like(index) if planted is None else planted.cpu().long()), 1)
+
+
+def memory_now(message: Message, client: Client) -> Tensors:
+    """A device's memory with what the server's message and its inbox bring.
+
+    Raises:
+        ClientError: fewer than two training samples.
+    """
+    if len(client.train) < 2:
+        raise ClientError(f"client {client.id} has {len(client.train)} training samples; at least 2 are needed")
+    memory = dict(client.memory)
+    if "weights" in message.tensors:
+        memory["global"] = memory["weights"] = message.tensors["weights"]
+    read_inbox(client, memory)
+    return memory
 
 
 def read_inbox(client: Client, memory: Tensors) -> None:

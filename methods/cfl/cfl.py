@@ -48,7 +48,7 @@ from methods.cfl.scores import (
 from methods.cfl.state import CFLState
 from methods.cfl.supervised import Score, Supervised, gradient, judge
 from methods.cfl.tree import Tree, branch_similarities, nearest_child
-from methods.training.steps import Steps
+from methods.training.steps import LocalSteps, TakenSteps
 from methods.training.vectors import Vectors, mean_vector
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class CFL(Supervised):
         node = tree.place(client).id if known else 0  # who joins in this round begins at the root
         return Message({"weights": server.tensors[f"node/{node}"]}, {"clients": server.facts["clients"]})
 
-    def local_steps(self, message: Message, client: Client) -> Steps:
+    def local_steps(self, message: Message, client: Client) -> LocalSteps:
         """Dtheta = SGD(theta) - theta (eq. 1), and where asked the full gradient at theta."""
         self.check(client)
         s = self.settings
@@ -166,12 +166,12 @@ class CFL(Supervised):
             gradient(network, client.train, self.context)
             tensors["gradient"] = -vectors.gradients(network)
 
-        def finish(metrics: dict[str, float]) -> Update:
+        def finish(taken: TakenSteps) -> Update:
             update = vectors.flatten(network) - start
             attack = attack_of(client.id, message.facts["clients"], s.adversaries, s.attack)
             if attack is not None:
                 update = corrupt(update, attack, s.attack_scale, client.streams)
-            metrics["norm"] = float(update.double().norm())
+            metrics = taken.metrics | {"norm": float(update.double().norm())}
             return Update(Message({"update": update, **tensors}, {"n": len(client.train)}), metrics=metrics)
 
         return self.epochs(network, client, finish)
@@ -180,7 +180,7 @@ class CFL(Supervised):
         """What local training from `start` changes."""
         vectors = self.vectors()
         network = vectors.load(self.network(), start)
-        self.take(self.epochs(network, client, lambda metrics: Update(Message(), metrics=metrics)))
+        self.take(self.epochs(network, client, lambda taken: Update(Message(), metrics=taken.metrics)))
         return vectors.flatten(network) - start
 
     # --- server ---------------------------------------------------------------------------------------------------

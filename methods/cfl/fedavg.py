@@ -14,7 +14,7 @@ from methods.base import Client, Clients, Evaluation, Federation, Message, Metho
 from methods.cfl.adversary import Attack, attack_of, corrupt
 from methods.cfl.supervised import Classifier, Supervised, judge
 from methods.training.averaging import average
-from methods.training.steps import Steps
+from methods.training.steps import LocalSteps, TakenSteps
 from methods.training.vectors import Vectors
 
 
@@ -44,19 +44,19 @@ class FedAvg(Supervised):
         """The weights."""
         return Message(server.tensors, {"clients": server.facts["clients"]})
 
-    def local_steps(self, message: Message, client: Client) -> Steps:
+    def local_steps(self, message: Message, client: Client) -> LocalSteps:
         """Local epochs on the cross-entropy."""
         self.check(client)
         s = self.settings
         vectors = Vectors(network := self.network())
         start = message.tensors["weights"]
 
-        def finish(metrics: dict[str, float]) -> Update:
+        def finish(taken: TakenSteps) -> Update:
             weights = vectors.flatten(network)
             attack = attack_of(client.id, message.facts["clients"], s.adversaries, s.attack)
             if attack is not None:
                 weights = start + corrupt(weights - start, attack, s.attack_scale, client.streams)
-            return Update(Message({"weights": weights}, {"n": len(client.train)}), metrics=metrics)
+            return Update(Message({"weights": weights}, {"n": len(client.train)}), metrics=taken.metrics)
 
         return self.epochs(vectors.load(network, start), client, finish)
 

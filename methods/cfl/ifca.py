@@ -14,7 +14,7 @@ from methods.cfl.adversary import Attack, attack_of, corrupt
 from methods.cfl.supervised import Score, Supervised, judge
 from methods.scores.clustering import ari
 from methods.training.averaging import WeightedMean
-from methods.training.steps import Steps
+from methods.training.steps import LocalSteps, TakenSteps
 from methods.training.vectors import Vectors
 
 
@@ -73,7 +73,7 @@ class IFCA(Supervised):
         """All K models."""
         return Message(server.tensors, {"clients": IFCAState.of(server).clients})
 
-    def local_steps(self, message: Message, client: Client) -> Steps:
+    def local_steps(self, message: Message, client: Client) -> LocalSteps:
         """Choose the model with the lowest loss on the training samples, and train it."""
         self.check(client)
         s, models = self.settings, message.tensors["models"]
@@ -81,14 +81,14 @@ class IFCA(Supervised):
         losses = [judge(vectors.load(network, m), client.train, self.context).mean_loss for m in models]
         choice = min(range(len(losses)), key=losses.__getitem__)
 
-        def finish(metrics: dict[str, float]) -> Update:
+        def finish(taken: TakenSteps) -> Update:
             weights = vectors.flatten(network)
             attack = attack_of(client.id, message.facts["clients"], s.adversaries, s.attack)
             if attack is not None:
                 update = corrupt(weights - models[choice], attack, s.attack_scale, client.streams)
                 weights = models[choice] + update
             sent = Message({"weights": weights}, {"n": len(client.train), "choice": choice})
-            return Update(sent, metrics={**metrics, "choice": float(choice)})
+            return Update(sent, metrics={**taken.metrics, "choice": float(choice)})
 
         return self.epochs(vectors.load(network, models[choice]), client, finish)
 

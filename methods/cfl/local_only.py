@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from methods.base import Client, Clients, Evaluation, Federation, Message, Server, Update
 from methods.cfl.supervised import Supervised, judge
-from methods.training.steps import Steps
+from methods.training.steps import LocalSteps, TakenSteps
 from methods.training.vectors import Vectors
 
 
@@ -30,15 +30,15 @@ class Alone(Supervised):
         """Nothing."""
         return Message()
 
-    def local_steps(self, message: Message, client: Client) -> Steps:
+    def local_steps(self, message: Message, client: Client) -> LocalSteps:
         """Local epochs from where the client was."""
         self.check(client)
         vectors = Vectors(network := self.network())
         if client.memory:
             vectors.load(network, client.memory["weights"])
 
-        def finish(metrics: dict[str, float]) -> Update:
-            return Update(Message(), memory={"weights": vectors.flatten(network)}, metrics=metrics)
+        def finish(taken: TakenSteps) -> Update:
+            return Update(Message(), memory={"weights": vectors.flatten(network)}, metrics=taken.metrics)
 
         return self.epochs(network, client, finish)
 

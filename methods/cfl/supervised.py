@@ -27,10 +27,12 @@ from methods.base import (
     MethodError,
     ModelSettings,
     Server,
+    Tensors,
     Update,
 )
 from methods.training.local import batches, seeded
-from methods.training.steps import StepMethod, Steps
+from methods.training.model_stack import Batch, LocalModel, StepResult
+from methods.training.steps import GradientMethod, LocalSteps, TakenSteps
 from models.encoders import build_encoder
 from models.lstm import WordLSTM
 
@@ -66,7 +68,7 @@ class Score(NamedTuple):
         return self.loss / self.number
 
 
-class Supervised(StepMethod):
+class Supervised(GradientMethod):
     """A supervised method whose models are vectors of one network's weights."""
 
     kinds = ("image", "text")
@@ -117,20 +119,18 @@ class Supervised(StepMethod):
         """Whether several networks can be trained at once: LSTMs cannot."""
         return self.context.spec.kind == "image"
 
-    def epochs(self, network: nn.Module, client: Client, finish: Callable[[dict[str, float]], Update]) -> Steps:
-        """Local epochs on the cross-entropy, not yet done; `finish` makes the update from the mean loss."""
+    def epochs(self, network: nn.Module, client: Client, finish: Callable[[TakenSteps], Update]) -> LocalSteps:
+        """Local epochs on the cross-entropy, not yet done; `finish` makes the update."""
 
         def inputs(positions: Tensor) -> tuple[Tensor, ...]:
             batch = client.train.take(positions)
             return (batch.raw(),) if self.context.spec.kind == "text" else (_images(batch), batch.y())
 
-        return Steps(client, network.train(), batches(client, self.context.local), inputs, finish)
+        return LocalSteps(client, network.train(), batches(client, self.context.local), inputs, finish)
 
-    def step_loss(
-        self, network: Callable[..., Any], inputs: tuple[Tensor, ...], extra: Mapping[str, Tensor]
-    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
         """Mean cross-entropy over the images, or the tokens, of a batch."""
-        return cross_entropy(network, inputs, self.context), {}
+        return cross_entropy(model, batch, self.context), {}
 
     def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
         """Nothing: labels are learnt, and what clusters there are, are of clients.

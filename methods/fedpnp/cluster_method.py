@@ -9,16 +9,20 @@ import torch
 from torch import Tensor
 
 from data.augment import normalise
-from methods.base import Clients, Evaluation, Federation, Message, Method, Prediction, Server, Update
+from methods.base import Clients, Evaluation, Federation, Message, Prediction, Server, Update
 from methods.scores.evaluation import evaluate_predictor
 from methods.training.averaging import average
-from methods.training.local import load, seeded, view_recipe, weights
+from methods.training.local import load, seeded, weights
+from methods.training.two_views import TwoViewMethod
 from models.encoders import build_encoder
 from models.heads import ClusterNet
 
 
-class ClusterMethod(Method):
-    """A method whose server state is the weights of one `ClusterNet` and whose clusters are its cluster head's."""
+class ClusterMethod(TwoViewMethod):
+    """A method whose server state is the weights of one `ClusterNet` and whose clusters are its cluster head's.
+
+    Clients train the broadcast weights on two views; to override: `step_loss`, see `TwoViewMethod`.
+    """
 
     judges_features = True
     averages = True
@@ -63,4 +67,4 @@ class ClusterMethod(Method):
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """ACC, NMI, ARI and purity over all train and test images; representation metrics in the final evaluation."""
-        return evaluate_predictor(self.predictor(server), evaluation, view_recipe(self.context))
+        return evaluate_predictor(self.predictor(server), evaluation, self.recipe())

@@ -10,21 +10,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, cast
 
-import torch
-from torch import Tensor
-
 from core.setting import setting
-from methods.base import Client, Message, Update
+from methods.base import Client, Message, Tensors, Update
 from methods.fedpnp.cluster_method import ClusterMethod
 from methods.losses.byol import byol_loss, make_target, spread, update_target
 from methods.losses.contrastive import cluster_contrastive
-from methods.training.local import batches, build_optimiser, load, run_steps, seeded, view_recipe, views, weights
+from methods.training.local import compiled, load, seeded, weights
+from methods.training.model_stack import Batch, LocalModel, StepResult
+from methods.training.steps import LocalSteps, TakenSteps
 from models.encoders import build_encoder
 from models.heads import ByolClusterNet
 
 TargetStart = Literal["restart", "keep"]
 TARGET = "target."
-"""Prefix of the target's tensors in a client's memory."""
+"""Prefix of the momentum target's tensors in a client's memory."""
 
 
 @dataclass(frozen=True)
@@ -58,41 +57,37 @@ class FedBYOLCC(ClusterMethod):
             ),
         )
 
-    def client_update(self, message: Message, client: Client) -> Update:
-        """Local epochs on L = L_BYOL + alpha L_cluster; the target follows after every step."""
-        s, local, context = self.settings, self.context.local, self.context
+    def local_steps(self, message: Message, client: Client) -> LocalSteps:
+        """Local epochs from the broadcast weights, with the momentum target beside them."""
+        keep = self.settings.target == "keep"
         network = self.network()
         load(network, message.tensors)
-        network.train()
-        target = make_target(network)
-        if s.target == "keep" and client.memory:
+        target = compiled(make_target(network), self.context.compile)
+        if keep and client.memory:
             load(target, client.memory, TARGET)
-        recipe = view_recipe(context)
-        generator = client.streams.torch("views", context.device)
 
-        def step(positions: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-            x = views(client.train, positions, recipe, generator)
-            with context.autocast():
-                prediction, y = network.online(x)
-            with torch.no_grad(), context.autocast():
-                projection = target(x).float()
-            instance = byol_loss(prediction, projection)
-            y_a, y_b = y.chunk(2)
-            cluster = cluster_contrastive(y_a, y_b, s.tau_cluster)
-            return instance + s.alpha * cluster, {
-                "loss_instance": instance,
-                "loss_cluster": cluster,
-                "confidence": y.detach().max(1).values.mean(),
-                "spread": spread(projection),
-            }
+        def finish(taken: TakenSteps) -> Update:
+            memory = weights(target, TARGET) if keep else None
+            return Update(Message(weights(network), {"n": len(client.train)}), memory=memory, metrics=taken.metrics)
 
-        optimiser = build_optimiser(network.parameters(), local, client.streams.round, context.device)
-        metrics = run_steps(
-            client,
-            batches(client, local),
-            optimiser,
-            step,
-            after=lambda: update_target(target, network, s.momentum),
-        )
-        memory = weights(target, TARGET) if s.target == "keep" else None
-        return Update(Message(weights(network), {"n": len(client.train)}), memory=memory, metrics=metrics)
+        return self.view_steps(client, network, finish, companions={"target": target})
+
+    def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
+        """L = L_BYOL + alpha L_cluster."""
+        s = self.settings
+        with self.context.autocast():
+            now = model(*batch)
+            projection = model.ask("target", *batch).float()
+        instance = byol_loss(now.prediction, projection)
+        y_a, y_b = now.y.chunk(2)
+        cluster = cluster_contrastive(y_a, y_b, s.tau_cluster)
+        return instance + s.alpha * cluster, {
+            "loss_instance": instance,
+            "loss_cluster": cluster,
+            "confidence": now.y.detach().max(1).values.mean(),
+            "spread": spread(projection),
+        }
+
+    def after_step(self, parameters: Tensors, companions: dict[str, Tensors]) -> None:
+        """The target follows the network."""
+        update_target(companions["target"], parameters, self.settings.momentum)

@@ -20,9 +20,13 @@ from core.setting import setting
 from methods.base import Client, Message, MethodError, Tensors, Update
 from methods.fedpnp.cluster_method import ClusterMethod
 from methods.losses.contrastive import cluster_contrastive, contrastive
-from methods.training.local import batches, build_optimiser, load, run_steps, view_recipe, views, weights
+from methods.training.local import load, weights
+from methods.training.model_stack import Batch, LocalModel, StepResult
+from methods.training.steps import LocalSteps, TakenSteps
 from models.heads import ClusterNet
 
+PAST = "past"
+"""The companion of a client that has taken part before: its own network as its previous round left it."""
 Similarity = Literal["gaussian", "dot", "literal"]
 
 
@@ -97,44 +101,42 @@ class FedPNP(ClusterMethod):
         """Alpha of the round (section 3.1 of the paper)."""
         return {"alpha": self.settings.alpha_first if round == 1 else self.settings.alpha}
 
-    def client_update(self, message: Message, client: Client) -> Update:
-        """Local epochs on L = L_instance + alpha L_cluster (eq. 8)."""
-        s, local, context = self.settings, self.context.local, self.context
+    def local_steps(self, message: Message, client: Client) -> LocalSteps:
+        """Local epochs from the broadcast weights, with the client's past model beside them."""
         network = self.network()
         load(network, message.tensors)
-        network.train()
         past = self._past(client.memory)
-        recipe = view_recipe(context)
-        generator = client.streams.torch("views", context.device)
-        alpha = float(message.facts["alpha"])
 
-        def step(positions: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-            x = views(client.train, positions, recipe, generator)
-            with context.autocast():
-                now = network(x)
-            z_a, z_b = now.z.chunk(2)
-            y_a, y_b = now.y.chunk(2)
-            with torch.no_grad(), context.autocast():
-                # Round 1 has no past: the current soft labels stand in.
-                labels = now.y.detach() if past is None else past(x).y
-            past_a, past_b = labels.chunk(2)
-            pools = past_negatives(past_a, past_b, s.mu, s.similarity)
-            instance = contrastive(z_a, z_b, s.tau_instance, pools, decoupled=s.decoupled)
-            cluster = cluster_contrastive(y_a, y_b, s.tau_cluster)
-            n = len(y_a)
-            return instance + alpha * cluster, {
-                "loss_instance": instance,
-                "loss_cluster": cluster,
-                "pool_dropped": 1 - (pools[0].sum() + pools[1].sum()) / (2 * n * (n - 1)),
-                "confidence": labels.max(1).values.mean(),
-            }
+        def finish(taken: TakenSteps) -> Update:
+            trained = weights(network)
+            # The instance head of the past model is never asked.
+            memory = {name: t for name, t in trained.items() if not name.startswith("instance.")}
+            return Update(Message(trained, {"n": len(client.train)}), memory=memory, metrics=taken.metrics)
 
-        optimiser = build_optimiser(network.parameters(), local, client.streams.round, context.device)
-        metrics = run_steps(client, batches(client, local), optimiser, step)
-        trained = weights(network)
-        # The instance head of the past model is never asked.
-        memory = {name: t for name, t in trained.items() if not name.startswith("instance.")}
-        return Update(Message(trained, {"n": len(client.train)}), memory=memory, metrics=metrics)
+        companions = {} if past is None else {PAST: past}
+        alpha = torch.tensor(float(message.facts["alpha"]), device=self.context.device)
+        return self.view_steps(client, network, finish, companions=companions, extra={"alpha": alpha})
+
+    def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
+        """L = L_instance + alpha L_cluster (eq. 8)."""
+        s = self.settings
+        with self.context.autocast():
+            now = model(*batch)
+            # Round 1 has no past: the current soft labels stand in.
+            labels = model.ask(PAST, *batch).y if PAST in model.companions else now.y.detach()
+        z_a, z_b = now.z.chunk(2)
+        y_a, y_b = now.y.chunk(2)
+        past_a, past_b = labels.chunk(2)
+        pools = past_negatives(past_a, past_b, s.mu, s.similarity)
+        instance = contrastive(z_a, z_b, s.tau_instance, pools, decoupled=s.decoupled)
+        cluster = cluster_contrastive(y_a, y_b, s.tau_cluster)
+        n = len(y_a)
+        return instance + extra["alpha"] * cluster, {
+            "loss_instance": instance,
+            "loss_cluster": cluster,
+            "pool_dropped": 1 - (pools[0].sum() + pools[1].sum()) / (2 * n * (n - 1)),
+            "confidence": labels.max(1).values.mean(),
+        }
 
     def _past(self, memory: Tensors) -> ClusterNet | None:
         if not memory:

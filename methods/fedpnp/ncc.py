@@ -207,7 +207,11 @@ class NCC(Method):
 
 
 class _Training:
-    """The networks of one round, from where the client's memory left off."""
+    """The networks of one round, from where the client's memory left off.
+
+    A loop of its own, not a `GradientMethod`: one client holds all data, so that nothing could be batched; the learning
+    rate changes with every step and differs between body and predictor; and new pseudo labels end each epoch.
+    """
 
     def __init__(self, method: NCC, client: Client) -> None:
         context = method.context
@@ -215,6 +219,7 @@ class _Training:
         self.clusters = method.clusters
         self.network = method.network().train()
         self.target = make_target(self.network)
+        self.online, self.slow = dict(self.network.named_parameters()), dict(self.target.named_parameters())
         body = [*self.network.encoder.parameters(), *self.network.instance.parameters()]
         self.optimiser = build_optimiser(body, context.local, client.streams.round, context.device)
         self.optimiser.add_param_group({"params": list(self.network.predictor.parameters())})
@@ -248,7 +253,7 @@ class _Training:
             islice(self.batches, self.per_epoch),
             self.optimiser,
             self.step,
-            after=lambda: update_target(self.target, self.network, momentum),
+            after=lambda: update_target(self.slow, self.online, momentum),
         )
         last = self.done % (self.context.local.epochs * self.per_epoch) == 0
         # A round ends with the prototypes that predict; earlier in the warm-up nobody asks for them.

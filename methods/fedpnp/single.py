@@ -17,11 +17,13 @@ from torch import Tensor
 
 from core.setting import setting
 from data.augment import normalise
-from methods.base import Client, Clients, Evaluation, Federation, Message, Method, Server, Tensors, Update
+from methods.base import Client, Clients, Evaluation, Federation, Message, Server, Tensors, Update
 from methods.losses.contrastive import contrastive
 from methods.scores.evaluation import evaluate_features
-from methods.training.local import batches, build_optimiser, load, run_steps, seeded, view_recipe, views, weights
-from methods.training.optimiser_state import optimiser_tensors, restore_optimiser
+from methods.training.local import load, seeded, weights
+from methods.training.model_stack import Batch, LocalModel, StepResult
+from methods.training.steps import LocalSteps, TakenSteps
+from methods.training.two_views import TwoViewMethod
 from models.encoders import build_encoder
 from models.heads import ProjectionNet
 
@@ -36,7 +38,7 @@ class SingleSettings:
     tau: float = setting(0.5, "temperature of the contrastive loss (NT-Xent)", gt=0)
 
 
-class Single(Method):
+class Single(TwoViewMethod):
     """Single-training as a method: the server holds nothing; a client remembers network and optimiser."""
 
     name = "single"
@@ -58,25 +60,22 @@ class Single(Method):
         """Nothing."""
         return Message()
 
-    def client_update(self, message: Message, client: Client) -> Update:
-        """Further local epochs on the contrastive loss."""
-        local, context = self.context.local, self.context
+    def local_steps(self, message: Message, client: Client) -> LocalSteps:
+        """Further local epochs from where the client's memory left network and optimiser."""
         network = self.network()
-        optimiser = build_optimiser(network.parameters(), local, client.streams.round, context.device)
         if client.memory:
             load(network, client.memory, NETWORK)
-            restore_optimiser(optimiser, client.memory)
-        network.train()
-        recipe = view_recipe(context)
-        generator = client.streams.torch("views", context.device)
 
-        def step(positions: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-            with context.autocast():
-                z_a, z_b = network(views(client.train, positions, recipe, generator)).z.chunk(2)
-            return contrastive(z_a, z_b, self.settings.tau), {}
+        def finish(taken: TakenSteps) -> Update:
+            return Update(Message(), memory=weights(network, NETWORK) | taken.optimiser, metrics=taken.metrics)
 
-        metrics = run_steps(client, batches(client, local), optimiser, step)
-        return Update(Message(), memory=weights(network, NETWORK) | optimiser_tensors(optimiser), metrics=metrics)
+        return self.view_steps(client, network, finish, optimiser=client.memory)
+
+    def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
+        """The contrastive loss of the projections."""
+        with self.context.autocast():
+            z_a, z_b = model(*batch).z.chunk(2)
+        return contrastive(z_a, z_b, self.settings.tau), {}
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Nothing but the count of rounds."""
@@ -106,9 +105,7 @@ class Single(Method):
         found: list[dict[str, float]] = []
         for client in clients:
             own = replace(evaluation, streams=replace(evaluation.streams, client=client.id))
-            found.append(
-                evaluate_features(self.embedder(client.memory), own, self.context.clusters, view_recipe(self.context))
-            )
+            found.append(evaluate_features(self.embedder(client.memory), own, self.context.clusters, self.recipe()))
         metrics = {name: sum(scores[name] for scores in found) / len(found) for name in found[0]}
         if "acc" in metrics:
             metrics["acc_min"] = min(scores["acc"] for scores in found)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
+from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
@@ -36,16 +37,19 @@ def make_target(network: ByolNet | ByolClusterNet) -> nn.Sequential:
     return nn.Sequential(parts).requires_grad_(False).train()
 
 
-def update_target(target: nn.Sequential, network: ByolNet | ByolClusterNet, momentum: float) -> None:
+def update_target(target: Mapping[str, Tensor], online: Mapping[str, Tensor], momentum: float) -> None:
     """Move the target's parameters towards the network's: target = momentum target + (1 - momentum) network.
 
     BatchNorm's running statistics are left alone: the target runs in training mode, so that its own passes keep
     statistics of its own weights.
+
+    Args:
+        target: parameters of the target by name; changed in place.
+        online: parameters of the network, with every name of the target's; of one client, or stacks of several.
+        momentum: share of itself that the target keeps.
     """
-    online: list[Tensor] = [*network.encoder.parameters(), *network.instance.parameters()]
-    slow: list[Tensor] = [*target.parameters()]
     with torch.no_grad():
-        torch._foreach_lerp_(slow, online, 1 - momentum)
+        torch._foreach_lerp_(list(target.values()), [online[name] for name in target], 1 - momentum)
 
 
 def spread(z: Tensor) -> Tensor:

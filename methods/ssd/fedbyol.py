@@ -8,14 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, cast
 
-import torch
-from torch import Tensor
-
 from core.setting import setting
 from methods.base import Client, Message, Tensors, Update
 from methods.losses.byol import byol_loss, make_target, spread, update_target
 from methods.ssd.self_supervised import SelfSupervised, SelfSupervisedSettings
-from methods.training.local import batches, build_optimiser, load, run_steps, views, weights
+from methods.training.local import compiled, load, weights
+from methods.training.model_stack import Batch, LocalModel, StepResult
+from methods.training.steps import LocalSteps, TakenSteps
 from models.encoders import build_encoder
 from models.heads import ByolNet
 
@@ -57,41 +56,33 @@ class FedBYOL(SelfSupervised):
         """Whether the client goes on with the target of its last round."""
         return self.settings.target == "keep" and bool(client.memory)
 
-    def client_update(self, message: Message, client: Client) -> Update:
-        """Local epochs on BYOL's loss; the target follows after every step."""
-        s, local, context = self.settings, self.context.local, self.context
+    def local_steps(self, message: Message, client: Client) -> LocalSteps:
+        """Local epochs, with the momentum target beside the network."""
         network = cast(ByolNet, self.network())
         remembered = self.begin(network, message, client)
-        network.train()
-        target = make_target(network)
+        target = compiled(make_target(network), self.context.compile)
         if self.keeps_target(client):
             load(target, client.memory, TARGET)
-        recipe = self.recipe()
-        generator = client.streams.torch("views", context.device)
 
-        def step(positions: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-            x = views(client.train, positions, recipe, generator)
-            with context.autocast():
-                prediction = network.predictor(network(x).z).float()
-            with torch.no_grad(), context.autocast():
-                projection = target(x).float()
-            return byol_loss(prediction, projection), {"spread": spread(projection)}
+        def finish(taken: TakenSteps) -> Update:
+            memory = remembered | (weights(target, TARGET) if self.settings.target == "keep" else {})
+            memory |= self.remember(network)
+            numbers = {name: float(memory[name]) for name in ("lambda", "divergence") if name in memory}
+            message_up = Message(weights(network), {"n": len(client.train)})
+            return Update(message_up, memory=memory or None, metrics=taken.metrics | numbers)
 
-        optimiser = build_optimiser(network.parameters(), local, client.streams.round, context.device)
-        metrics = run_steps(
-            client,
-            batches(client, local),
-            optimiser,
-            step,
-            after=lambda: update_target(target, network, s.momentum),
-        )
-        memory = remembered | (weights(target, TARGET) if s.target == "keep" else {})
-        memory |= self.remember(network)
-        for name in ("lambda", "divergence"):
-            if name in memory:
-                metrics[name] = float(memory[name])
-        message_up = Message(weights(network), {"n": len(client.train)})
-        return Update(message_up, memory=memory or None, metrics=metrics)
+        return self.view_steps(client, network, finish, companions={"target": target})
+
+    def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
+        """BYOL's loss; the predictor alone is asked after the pass of the network."""
+        with self.context.autocast():
+            prediction = cast(ByolNet, model.network).predictor(model(*batch).z).float()
+            projection = model.ask("target", *batch).float()
+        return byol_loss(prediction, projection), {"spread": spread(projection)}
+
+    def after_step(self, parameters: Tensors, companions: dict[str, Tensors]) -> None:
+        """The target follows the network."""
+        update_target(companions["target"], parameters, self.settings.momentum)
 
     def remember(self, network: ByolNet) -> Tensors:
         """What the client keeps of its trained network."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from core.setting import setting
+from methods.base import Tensors
 from methods.losses.contrastive import contrastive
-from methods.ssd.self_supervised import OneNetwork, SelfSupervisedSettings
-from models.heads import Projected
+from methods.ssd.self_supervised import SelfSupervised, SelfSupervisedSettings
+from methods.training.model_stack import Batch, LocalModel, StepResult
 
 
 @dataclass(frozen=True)
@@ -20,14 +18,15 @@ class FedSimCLRSettings(SelfSupervisedSettings):
     tau: float = setting(0.5, "temperature of the contrastive loss (NT-Xent)", gt=0)
 
 
-class FedSimCLR(OneNetwork):
+class FedSimCLR(SelfSupervised):
     """FedSimCLR as a method."""
 
     name = "fedsimclr"
     Settings = FedSimCLRSettings
     settings: FedSimCLRSettings
 
-    def loss(self, out: Projected, extra: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
         """NT-Xent of the projections."""
-        z_a, z_b = out.z.chunk(2)
+        with self.context.autocast():
+            z_a, z_b = model(*batch).z.chunk(2)
         return contrastive(z_a, z_b, self.settings.tau), {}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -13,13 +12,11 @@ from torch import Tensor
 from core.setting import setting
 from data.augment import RECIPES, Recipe, is_small, two_views
 from methods.base import (
-    Client,
     Clients,
     Evaluation,
     Federation,
     LocalSettings,
     Message,
-    Method,
     Prediction,
     Server,
     Update,
@@ -28,10 +25,10 @@ from methods.scores.evaluation import embed_with, evaluate_features, features_on
 from methods.scores.finetuning import finetune_accuracy
 from methods.scores.representation import alignment, knn_accuracy, split_uniformity, uniformity
 from methods.training.averaging import average
-from methods.training.local import batches, load, seeded, view_recipe, views, weights
-from methods.training.steps import StepMethod, Steps
+from methods.training.local import load, seeded, view_recipe, weights
+from methods.training.two_views import TwoViewMethod
 from models.encoders import build_encoder
-from models.heads import Projected, ProjectionNet
+from models.heads import ProjectionNet
 
 SEEN = 2000
 """Between rounds so many test samples are judged, and so many training samples are learned from and compared."""
@@ -49,8 +46,11 @@ class SelfSupervisedSettings:
     finetune: bool = setting(False, "fine-tune the encoder with 1 % and 10 % of the labels in the last evaluation")
 
 
-class SelfSupervised(Method):
-    """A method whose server state is one network of encoder and projector, and whose clients send theirs."""
+class SelfSupervised(TwoViewMethod):
+    """A method whose server state is one network of encoder and projector, and whose clients send theirs.
+
+    Clients train the broadcast weights on two views; to override: `step_loss`, see `TwoViewMethod`.
+    """
 
     Settings = SelfSupervisedSettings
     local_defaults = LocalSettings(epochs=5, batch=128, optimiser="sgd", lr=0.1, momentum=0.9, weight_decay=1e-4)
@@ -154,44 +154,3 @@ class SelfSupervised(Method):
             both = embed(two_views(x, recipe, generator))
             total += alignment(*both.chunk(2)) * len(x)
         return metrics | {"alignment": total / len(test_x)}
-
-
-class OneNetwork(StepMethod, SelfSupervised):
-    """A self-supervised method whose loss is of one network's projections of two views."""
-
-    @abstractmethod
-    def loss(self, out: Projected, extra: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss of a batch of views a, then views b, and numbers to log.
-
-        Args:
-            out: features and projections, (2n, ...).
-            extra: what `prepare` made for this client and round.
-        """
-
-    def prepare(self, message: Message, client: Client) -> dict[str, Tensor]:
-        """Tensors that every step of a client's round uses; nothing by default."""
-        return {}
-
-    def local_steps(self, message: Message, client: Client) -> Steps:
-        """Local epochs on the method's loss."""
-        network = self.network()
-        load(network, message.tensors)
-        recipe = self.recipe()
-        generator = client.streams.torch("views", self.context.device)
-
-        def inputs(positions: Tensor) -> tuple[Tensor, ...]:
-            return (views(client.train, positions, recipe, generator),)
-
-        def finish(metrics: dict[str, float]) -> Update:
-            return Update(Message(weights(network), {"n": len(client.train)}), metrics=metrics)
-
-        extra = self.prepare(message, client)
-        return Steps(client, network.train(), batches(client, self.context.local), inputs, finish, extra)
-
-    def step_loss(
-        self, network: Callable[..., Any], inputs: tuple[Tensor, ...], extra: Mapping[str, Tensor]
-    ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """The method's loss of a batch of views."""
-        with self.context.autocast():
-            out = network(*inputs)
-        return self.loss(out, extra)

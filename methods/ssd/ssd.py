@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from core.setting import setting
-from methods.base import Client, Federation, Message, MethodError, Server
+from methods.base import Client, Federation, Message, MethodError, Server, Tensors
 from methods.losses.align_uniform import align_loss, uniform_loss
 from methods.ssd.losses import (
     Basis,
@@ -31,8 +31,9 @@ from methods.ssd.losses import (
     subspace_basis,
     subspace_dimensions,
 )
-from methods.ssd.self_supervised import OneNetwork, SelfSupervisedSettings
-from models.heads import Projected, ProjectionNet
+from methods.ssd.self_supervised import SelfSupervised, SelfSupervisedSettings
+from methods.training.model_stack import Batch, LocalModel, StepResult
+from models.heads import ProjectionNet
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class NoProjector(ProjectionNet):
         self.instance = nn.Sequential()
 
 
-class SSD(OneNetwork):
+class SSD(SelfSupervised):
     """SSD as a method: server state is encoder and projector; S_k follows from seed and client id."""
 
     name = "ssd"
@@ -121,9 +122,11 @@ class SSD(OneNetwork):
             return confined(z, extra["inside"], extra["basis"])
         return F.normalize(z, dim=1)
 
-    def loss(self, out: Projected, extra: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
         """L = align + beta uniform + gamma DSR + delta distill."""
         s = self.settings
+        with self.context.autocast():
+            out = model(*batch)
         z_a, z_b = self.seen(out.z, extra).chunk(2)
         align, uniform = align_loss(z_a, z_b), (uniform_loss(z_a) + uniform_loss(z_b)) / 2
         total = align + s.beta * uniform

@@ -24,15 +24,45 @@ FIVE = {
     "rounds": 2,
 }
 PAIRS = {**FIVE, "workers": {"batched": 2}}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "fedavg": FIVE,
+    "fedpnp": {"method": {"name": "fedpnp"}, "partition": {"kind": "iid", "clients": 5}, "rounds": 2},
+    "fedbyol": {"method": {"name": "fedbyol"}, "partition": {"kind": "iid", "clients": 5}, "rounds": 2},
+    "cfcl": {
+        "method": {"name": "cfcl", "steps": 6, "tau_a": 3, "tau_p": 2, "reserve": 5, "candidates": 20, "budget": 4,
+                   "negatives": "pulled"},
+        "partition": {"kind": "labels_per_client", "labels": 2, "clients": 5},
+        "model": {"encoder": "pooled-conv"},
+        "rounds": 50,
+    },
+}  # fmt: skip
+"""Companions, optimisers that go on over rounds, and rounds in which nothing is trained."""
 
 
-def test_pairs_are_near_the_loop_and_a_run_of_their_own(home: Path, small: Callable[..., Any]) -> None:
-    assert small(**FIVE).digest() != small(**PAIRS).digest()
-    loop, pairs = straight(small(**FIVE)), straight(small(**PAIRS))
-    start, one, other = (load_round(run, k).server.tensors["weights"] for run, k in ((loop, 1), (loop, 2), (pairs, 2)))
+def weights(run: Any, round: int) -> torch.Tensor:
+    """The server's numbers of a round as one vector."""
+    tensors = load_round(run, round).server.tensors
+    return torch.cat([t.double().flatten() for _, t in sorted(tensors.items()) if t.is_floating_point()])
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_pairs_are_near_the_loop_and_a_run_of_their_own(home: Path, small: Callable[..., Any], name: str) -> None:
+    case = FAMILIES[name]
+    together = {**case, "workers": {"batched": 2}}
+    assert small(**case).digest() != small(**together).digest()
+    loop, pairs = straight(small(**case)), straight(small(**together))
+    last = len(loop.table("rounds"))
+    assert len(pairs.table("rounds")) == last
+    start, one, other = weights(loop, last - 1), weights(loop, last), weights(pairs, last)
     assert not torch.equal(one, other), "both ways round alike: were clients batched at all?"
     assert float((one - other).norm() / (one - start).norm()) < 1e-3
-    assert list(pairs.table("clients")["client"]) == [0, 1, 2, 3, 4] * 2
+    assert list(pairs.table("clients")["client"]) == [0, 1, 2, 3, 4] * last
+
+
+def test_companions_in_pairs_give_the_same_bits_on_two_slots(home: Path, small: Callable[..., Any]) -> None:
+    settings = small(**FAMILIES["fedpnp"], workers={"batched": 2})
+    with WorkerProcesses(2) as slots:
+        assert numbers(straight(settings, slots.call, slots=2)) == numbers(straight(settings))
 
 
 def test_pairs_give_the_same_bits_on_two_slots_and_after_a_kill(home: Path, small: Callable[..., Any]) -> None:

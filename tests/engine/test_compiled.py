@@ -25,6 +25,15 @@ compiler = pytest.mark.skipif(
     not any(map(shutil.which, (os.environ.get("CXX") or "g++", "clang++"))), reason="no C++ compiler on this machine"
 )
 COMPILED = {"workers": {"compile": "default"}, "rounds": 2}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "fedpnp": {"method": {"name": "fedpnp"}},
+    "fedbyolcc": {"method": {"name": "fedbyolcc"}, "local": {"epochs": 1, "batch": 32, "optimiser": "sgd", "lr": 0.05}},
+    "cfcl": {
+        "method": {"name": "cfcl", "steps": 6, "tau_a": 3, "selection": "none"},
+        "model": {"encoder": "pooled-conv"},
+    },
+}
+"""A past model, a momentum target, and an optimiser that goes on over rounds."""
 
 
 @pytest.fixture
@@ -79,10 +88,13 @@ def test_networks_of_one_kind_share_what_was_compiled(own_cache: None) -> None:
 
 @compiler
 @pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILIES)
 def test_a_compiled_run_is_near_the_other_and_the_same_on_two_slots(
-    home: Path, own_cache: None, small: Callable[..., Any]
+    home: Path, own_cache: None, small: Callable[..., Any], name: str
 ) -> None:
-    plain, run = straight(small(rounds=2)), straight(small(**COMPILED))
+    case = FAMILIES[name]
+    settings = small(**COMPILED, **case)
+    plain, run = straight(small(rounds=2, **case)), straight(settings)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0
     assert numbers(run) != numbers(plain), "the same bits: was anything compiled at all?"
     start = load_round(plain, 1).server.tensors
@@ -93,4 +105,4 @@ def test_a_compiled_run_is_near_the_other_and_the_same_on_two_slots(
         else:
             assert torch.equal(tensor, other), name
     with WorkerProcesses(2) as slots:
-        assert numbers(straight(small(**COMPILED), slots.call, slots=2)) == numbers(run)
+        assert numbers(straight(settings, slots.call, slots=2)) == numbers(run)

@@ -36,7 +36,7 @@ QUICK = {
     "ifca_flows": {"steps": 10, "width": 4, "blocks": 1},
     "uifca": {"cluster_rounds": 5, "comm_rounds": 1, "steps": 4, "width": 4, "blocks": 1},
 }
-"""Settings that make tests of a method faster; they pass without them too."""
+"""Settings that spare tests time; a method that is not named here runs with its defaults."""
 
 
 def planted(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:

@@ -42,7 +42,8 @@ def known(monkeypatch):
         monkeypatch.setattr(runner, "load_study", lambda name: study)
         for module in (runner, simulation):
             monkeypatch.setattr(module, "function", lambda study, path: functions[path.split(":")[1]])
-        monkeypatch.setattr(simulation.os, "cpu_count", lambda: 1)  # in this process, where calls can be counted
+        if study.simulate:
+            monkeypatch.setattr(simulation.os, "cpu_count", lambda: 1)  # in this process, where calls can be counted
 
     return use
 

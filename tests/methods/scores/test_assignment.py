@@ -33,16 +33,15 @@ def test_each_sample_has_its_planted_cluster(world):
     truth = torch.cat((world.data.train_y, world.data.test_y))
     assert torch.equal(found.cluster, truth)
     assert found.clusters == 4
-    assert torch.allclose(found.confidence, planted(torch.cat((world.samples().x(), test_x(world)))).soft.amax(1))
+    assert torch.allclose(
+        found.confidence, planted(torch.cat((world.samples().x(), held_out_images(world)))).soft.amax(1)
+    )
     assert found.features.shape == (len(truth), 4)
     assert found.centres is None
 
 
-def test_x(world):
+def held_out_images(world):
     return world.data.test_x.float() / 255
-
-
-test_x.__test__ = False
 
 
 def test_features_are_clustered_by_kmeans_with_a_margin(world):

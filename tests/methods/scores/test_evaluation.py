@@ -10,6 +10,7 @@ from data.partition.table import Transformation
 from data.view import Samples
 from methods.base import MethodError, Prediction
 from methods.scores.evaluation import evaluate_features, evaluate_predictor
+from methods.scores.representation import effective_rank
 
 ALWAYS = {"clusters_used", "balance"}
 SCORES = {"acc", "nmi", "ari", "purity"}
@@ -55,7 +56,8 @@ def test_final_metrics(world):
     assert metrics.keys() == ALWAYS | SCORES | FINAL | LABELLED | {"alignment"}
     assert metrics["knn"] == metrics["probe"] == 1
     assert metrics["alignment"] == pytest.approx(0, abs=1e-6)
-    assert 1 < metrics["effective_rank"] <= 4
+    held_out = planted(world.data.test_x.float() / 255).embedding
+    assert metrics["effective_rank"] == pytest.approx(effective_rank(held_out), rel=1e-5)
     moved = evaluate_predictor(planted, world.evaluation(final=True), RECIPES["grey"])
     assert moved["alignment"] > 0.01
 

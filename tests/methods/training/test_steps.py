@@ -1,4 +1,7 @@
-"""Clients trained in one computation: as client after client, whatever their sizes; one's failure is its own."""
+"""Clients trained in one computation: as client after client, whatever their sizes; one's failure is its own.
+
+Which methods are compared they say themselves: those of gradient steps, where `stackable` holds.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,37 @@ import pytest
 import torch
 
 from core.streams import Streams
-from methods.base import Client, ClientError, Message, Update
+from methods.base import Client, ClientError, Message, ModelSettings, Update
+from methods.registry import METHODS
+from methods.training.steps import GradientMethod
 
 SIZES = (96, 70, 48, 20, 96)
 """Samples of the clients: two share a number of steps, the last but one has a smaller batch."""
-PLAIN = ("fedavg", "cfl", "ifca", "alone")
-"""Methods whose encoder is for images in, scores out; the others use their own default."""
+STEPPING = [name for name, kind in METHODS.items() if issubclass(kind, GradientMethod)]
+ADAM = {"optimiser": "adam", "lr": 1e-3, "weight_decay": 1e-3}
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    ("fedavg", ADAM),
+    ("fedavg", {"encoder": "pooled-conv", "momentum": 0.0}),
+    ("fedavg", {"adversaries": 2}),
+    ("cfl", {"similarity": "both"}),
+    ("ssd", {"separation": "hard", "projector": False}),
+    ("fedpnp", {"decoupled": True, "mu": 0.9, "similarity": "dot"}),
+    ("fedbyolcc", {"target": "keep"}),
+    ("fedbyol", {"target": "restart"}),
+    ("single", ADAM),
+    ("cfcl", {**ADAM, "loss": "simclr"}),
+    ("cfcl", {"loss": "fedcc"}),
+]
+"""Further settings, beside those by default of every method."""
+TRAINING = {"cfcl": {"selection": "none"}}
+"""Settings with which clients take steps in the first round already."""
+
+
+def method_of(world: Any, name: str, changes: dict[str, Any]) -> Any:
+    """A method on a small encoder, or on the one of its own defaults, by SGD unless `changes` say otherwise."""
+    own = METHODS[name].model_defaults.encoder
+    encoder = {} if own == ModelSettings().encoder else {"encoder": own}
+    return world.method(name, **{"lr": 0.02, "optimiser": "sgd", **encoder, **TRAINING.get(name, {}), **changes})
 
 
 def cohort(world: Any, method: Any, sizes: tuple[int, ...] = SIZES) -> list[tuple[Message, Client]]:
@@ -25,6 +53,14 @@ def cohort(world: Any, method: Any, sizes: tuple[int, ...] = SIZES) -> list[tupl
         for k, size in enumerate(sizes)
     ]
     return [(method.broadcast(server, client.id), client) for client in clients]
+
+
+def next_round(work: list[tuple[Message, Client]], updates: list[Any]) -> list[tuple[Message, Client]]:
+    """The same messages to the same clients in round 2, with the memory that round 1 left."""
+    return [
+        (message, replace(client, memory=update.memory or {}, streams=replace(client.streams, round=2)))
+        for (message, client), update in zip(work, updates, strict=True)
+    ]
 
 
 def vector(update: Update) -> torch.Tensor:
@@ -38,32 +74,54 @@ def apart(one: Update, other: Update, another: Update) -> float:
     return float((vector(one) - vector(other)).norm() / (vector(one) - vector(another)).norm())
 
 
-@pytest.mark.parametrize(
-    ("name", "changes"),
-    [
-        ("fedavg", {}),
-        ("fedavg", {"optimiser": "adam", "lr": 1e-3, "weight_decay": 1e-3}),
-        ("fedavg", {"encoder": "pooled-conv", "momentum": 0.0}),
-        ("fedavg", {"adversaries": 2}),
-        ("cfl", {"similarity": "both"}),
-        ("ifca", {"models": 2}),
-        ("alone", {}),
-        ("fedsimclr", {}),
-        ("ssd", {}),
-        ("ssd", {"separation": "hard", "projector": False}),
-    ],
-)
-def test_together_is_one_by_one(world, name, changes):
-    changes = {"lr": 0.02, **changes}
-    method = world.method(name, **({"encoder": "plain-conv"} if name in PLAIN else {}) | changes)
-    work = cohort(world, method)
-    alone = [method.client_update(*exchange) for exchange in work]
-    together = method.cohort_update(work)
+def compare(alone: list[Any], together: list[Any]) -> None:
+    assert any(not torch.equal(vector(a), vector(b)) for a, b in zip(alone, together, strict=True)), (
+        "the same bits: was anything computed together?"
+    )
     for k, (one, other) in enumerate(zip(alone, together, strict=True)):
         assert isinstance(other, Update), other
+        assert (one.memory or {}).keys() == (other.memory or {}).keys()
         assert apart(one, other, alone[k - 2]) < 2e-3
         assert one.metrics == pytest.approx(other.metrics, rel=2e-3, abs=1e-5)
         assert one.message.facts == other.message.facts
+
+
+@pytest.mark.parametrize(("name", "changes"), [*((name, {}) for name in STEPPING), *VARIANTS])
+def test_together_is_one_by_one(world, name, changes):
+    """In round 1, and in round 2 with what each client remembers: past models, targets, optimisers."""
+    method = method_of(world, name, changes)
+    if not method.stackable:
+        pytest.skip("says that its networks cannot be stacked")
+    work = cohort(world, method)
+    alone = [method.client_update(*exchange) for exchange in work]
+    compare(alone, method.cohort_update(work))
+    if alone[0].memory:
+        work = next_round(work, alone)
+        compare([method.client_update(*exchange) for exchange in work], method.cohort_update(work))
+
+
+def test_pulled_negatives_are_of_their_clients_alone(world):
+    """Of CF-CL devices some have pulled samples: they are trained with each other, the others with each other."""
+    method = method_of(world, "cfcl", {"negatives": "pulled"})
+    pulled = torch.tensor([[1, 0], [5, 0], [9, 0]])
+    work = [
+        (message, replace(client, memory={"pulled": pulled} if client.id % 2 else {}))
+        for message, client in cohort(world, method, (96, 70, 48, 60))
+    ]
+    alone = [method.client_update(*exchange) for exchange in work]
+    assert [update.metrics["pulled"] for update in alone] == [0, 3, 0, 3]
+    compare(alone, method.cohort_update(work))
+
+
+def test_only_equal_companions_and_optimisers_go_together(world):
+    """A client that joins in round 2 has no past model, and one that missed a round has taken fewer steps."""
+    for name, changes in (("fedpnp", {}), ("single", ADAM)):
+        method = method_of(world, name, changes)
+        first = cohort(world, method, (96, 96, 96, 96))
+        second = next_round(first, [method.client_update(*exchange) for exchange in first])
+        third = next_round(second, [method.client_update(*exchange) for exchange in second])
+        work = [third[0], second[1], first[2], third[3]]
+        compare([method.client_update(*exchange) for exchange in work], method.cohort_update(work))
 
 
 def test_a_client_that_cannot_be_trained_leaves_the_others_alone(world):
@@ -89,10 +147,20 @@ def test_a_loss_that_is_not_finite_is_its_clients_alone(world):
 
 
 def test_methods_without_one_computation_go_client_by_client(world):
-    method = world.method("fedpnp", epochs=1)
+    name = next(name for name, kind in METHODS.items() if not issubclass(kind, GradientMethod) and kind.pooled)
+    method = world.method(name, epochs=1)
     work = cohort(world, method, (64, 1, 64))
     found = method.cohort_update(work)
     assert isinstance(found[1], ClientError)
     for k in (0, 2):
         alone = method.client_update(*work[k])
         assert all(torch.equal(found[k].message.tensors[n], t) for n, t in alone.message.tensors.items())
+
+
+def test_a_target_keeps_its_own_statistics_in_one_computation(world):
+    """The momentum target is asked in training mode: its BatchNorm counts the batches of its own client."""
+    method = method_of(world, "fedbyol", {})
+    work = cohort(world, method, (96, 70, 48))
+    for (_, client), update in zip(work, method.cohort_update(work), strict=True):
+        counts = {int(t) for name, t in update.memory.items() if name.endswith("num_batches_tracked")}
+        assert counts == {2 * (len(client.train) // 32)}

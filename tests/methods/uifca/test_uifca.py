@@ -232,6 +232,7 @@ def test_flows_are_averaged_by_points_and_empty_ones_begin_anew(blobs):
     uifca = method(blobs, cluster_rounds=2, comm_rounds=2, steps=2)
     server = uifca.init_server(Federation(blobs.spec, (POINTS,) * 2, Streams(0)))
     size = server.tensors["flows"].shape[1]
+    server = replace(server, tensors={"flows": torch.zeros(K, size)}, facts={**server.facts, "comm_round": 1})
 
     def update(k, value, counts, points=None):
         tensors = {f"flow/{i}": torch.full((size,), value) for i, n in enumerate(counts) if n}

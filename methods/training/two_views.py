@@ -1,0 +1,73 @@
+"""Local steps on two augmented views of each image of a batch: what contrastive and self-supervised methods share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+
+from torch import Tensor, nn
+
+from data.augment import Recipe
+from methods.base import Client, Message, Tensors, Update
+from methods.training.local import batches, load, view_recipe, views, weights
+from methods.training.model_stack import Batch
+from methods.training.steps import GradientMethod, LocalSteps, TakenSteps
+
+
+class TwoViewMethod(GradientMethod):
+    """A method whose clients train on two views: the broadcast weights, for some local epochs, which are sent back.
+
+    A batch of its `step_loss` is one tensor (2n, channels, height, width): views a, then views b, of n images. To
+    override: `network` and `step_loss`; `prepare` where the steps of a client use tensors of its own; `local_steps`
+    where there are companions, or weights that stay with the client.
+    """
+
+    @abstractmethod
+    def network(self) -> nn.Module:
+        """A fresh network with the run's initial weights."""
+
+    def recipe(self) -> Recipe:
+        """The recipe of the views: the user's, else the data set's."""
+        return view_recipe(self.context)
+
+    def prepare(self, message: Message, client: Client) -> Tensors:
+        """Tensors that every step of a client's round uses: the `extra` of `step_loss`; nothing by default."""
+        return {}
+
+    def local_steps(self, message: Message, client: Client) -> LocalSteps:
+        """Local epochs from the broadcast weights; the trained weights and the number of samples go up."""
+        network = self.network()
+        load(network, message.tensors)
+
+        def finish(taken: TakenSteps) -> Update:
+            return Update(Message(weights(network), {"n": len(client.train)}), metrics=taken.metrics)
+
+        return self.view_steps(client, network, finish, extra=self.prepare(message, client))
+
+    def view_steps(
+        self,
+        client: Client,
+        network: nn.Module,
+        finish: Callable[[TakenSteps], Update],
+        *,
+        companions: Mapping[str, nn.Module] | None = None,
+        extra: Tensors | None = None,
+        optimiser: Mapping[str, Tensor] | None = None,
+    ) -> LocalSteps:
+        """A client's local epochs on two views, not yet done; arguments as `LocalSteps` has them."""
+        recipe = self.recipe()
+        generator = client.streams.torch("views", self.context.device)
+
+        def inputs(positions: Tensor) -> Batch:
+            return (views(client.train, positions, recipe, generator),)
+
+        return LocalSteps(
+            client,
+            network.train(),
+            batches(client, self.context.local),
+            inputs,
+            finish,
+            companions or {},
+            extra or {},
+            optimiser,
+        )

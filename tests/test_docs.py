@@ -1,0 +1,53 @@
+"""What the pages name is there: files by their paths, targets of links, and a line for each room."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.sources import ROOT, packages
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+HISTORY = {"results.md"}
+"""Pages that tell what was measured once, also by modules that are elsewhere now."""
+ROOMS = sorted({name.split(".")[0] for name in packages()} | {"tests", "docs"})
+PATH = re.compile(rf"(?<![\w/.-])(?:{'|'.join(ROOMS)})/[\w./-]*\.(?:py|md|yaml|j2|sh|png|json)\b")
+FOLDER = re.compile(rf"`((?:{'|'.join(ROOMS)})/[\w./-]*/|(?:{'|'.join(ROOMS)})/)`")
+NEW = re.compile(r"`([\w./-]+)`(?:, complete)?:\n\n```")
+"""A file that the page gives, in the block that follows, for the reader to write."""
+PLACEHOLDER = re.compile(r"/[A-Z_]+\b")
+LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+
+
+def named(text: str) -> set[str]:
+    """Every path of ours that a page names."""
+    found = (set(PATH.findall(text)) | set(FOLDER.findall(text))) - set(NEW.findall(text))
+    return {path for path in found if not PLACEHOLDER.search(path)}
+
+
+def test_paths_are_seen() -> None:
+    text = (
+        "`methods/x/y.py`, see docs/a.md and `studies/`; not `runs/z.py`, `studies/SYSTEM/`, https://e.org/data/x.py "
+        "or `methods/n.py`, complete:\n\n```python"
+    )
+    assert named(text) == {"methods/x/y.py", "docs/a.md", "studies/"}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in HISTORY], ids=lambda page: page.name)
+def test_what_a_page_names_exists(page: Path) -> None:
+    assert not [path for path in named(page.read_text()) if not (ROOT / path).exists()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_of_a_page_lead_somewhere(page: Path) -> None:
+    assert not [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/architecture.md"])
+def test_the_tree_names_every_room_and_every_folder_of_methods(page: str) -> None:
+    tree = "\n".join(line for line in (ROOT / page).read_text().splitlines() if line.startswith("    "))
+    folders = [name.split(".")[1] for name in packages() if name.startswith("methods.")]
+    for folder in [*ROOMS, *folders]:
+        assert re.search(rf"(?<![\w/]){folder}/", tree), folder
