@@ -143,7 +143,7 @@ def test_a_partition_of_a_changed_set_is_refused(home):
 
 def test_the_data_commands_cost_nothing_until_they_are_used():
     heavy = ("numpy", "pandas", "torch", "matplotlib", "pydantic", "PIL", "yaml")
-    code = f"import sys, flows.cli_data; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import sys, cli.data; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
