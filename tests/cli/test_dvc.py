@@ -204,3 +204,12 @@ def test_a_set_that_an_older_version_added_is_not_removed(clone: Clone, tmp_path
 def test_a_stage_refuses_another_home(clone: Clone, tmp_path: Path) -> None:
     clone.env["SHOAL_HOME"] = str(tmp_path)
     assert "unset SHOAL_HOME" in clone.run("sh", "cli/stage.sh", "prepare", code=1)
+
+
+def test_every_dependency_of_a_stage_is_there() -> None:
+    """A module that moved is found here, before a stage fails on it."""
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+    for name, stage in stages.items():
+        for dependency in stage["deps"]:
+            if not dependency.startswith(("results/", "data/store/")):
+                assert (ROOT / dependency).exists(), (name, dependency)

@@ -182,7 +182,7 @@ def test_what_a_client_holds_counts_instead_of_what_is_likeliest(world, client_l
         clients = client_list([world.client(0, 1, {"local": torch.arange(96)})])
         server = replace(server, tensors={**server.tensors, "labels/0": wrong})
     elif name == "uifca":
-        monkeypatch.setattr(method, "held", lambda *_: SimpleNamespace(cluster=wrong))
+        monkeypatch.setattr(method, "current_assignment", lambda *_: SimpleNamespace(cluster=wrong))
     else:
         wrong = torch.full((96,), int(wrong[0]))
         monkeypatch.setattr(method, "choice", lambda *_: int(wrong[0]))
