@@ -13,11 +13,14 @@ import signal
 import threading
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core.errors import ShoalError
-from engine.wire import Answer, Request
 from engine.without_main import WORKER, without_main
+
+if TYPE_CHECKING:
+    # Not imported: `warm` is to begin before this process has waited for torch.
+    from engine.wire import Answer, Request
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 PRELOADED = ["engine.worker", "torch._dynamo"]
