@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
@@ -14,6 +13,7 @@ from core.streams import stream_seed
 from data.augment import Recipe, choose_recipe, normalise, two_views
 from data.view import Samples
 from methods.base import Client, ClientError, Context, LocalSettings, MethodError, Tensors
+from methods.training.network_copies import copy_network
 
 _GLOBAL_GENERATOR = threading.Lock()
 """Layers draw their initial weights from torch's one global generator: two threads must not do so at once."""
@@ -41,13 +41,13 @@ def seeded(
         drawn: networks that were drawn before, by purpose; of one that is there a copy is given, which costs less.
     """
     if drawn is not None and purpose in drawn:
-        network = copy.deepcopy(drawn[purpose])
+        network = copy_network(drawn[purpose])
     else:
         network = seeded_build(build, stream_seed(context.seed, purpose))
         # Channels-last is faster for convolutions on CPUs and GPUs alike.
         network = network.to(context.device).to(memory_format=torch.channels_last)
         if drawn is not None:
-            drawn[purpose] = copy.deepcopy(network)
+            drawn[purpose] = copy_network(network)
     return compiled(network, context.compile)
 
 
