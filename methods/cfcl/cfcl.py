@@ -49,6 +49,7 @@ from methods.cfcl.memory import NOBODY, at_hand, label_counts, memory_now, packa
 from methods.cfcl.selection import Macro, draw, draw_uniformly, importance, reserve
 from methods.cfcl.state import CFCLState, Instruction, Plan
 from methods.scores.evaluation import embed_with, evaluate_features, features_only, quick_probe
+from methods.scores.recalibration import recalibrate
 from methods.training.local import as_input, seeded, view_recipe
 from methods.training.model_stack import Batch, LocalModel, StepResult
 from methods.training.optimiser_state import OPTIMISER
@@ -105,6 +106,9 @@ class CFCLSettings:
     )
     consent: tuple[tuple[int, int], ...] = setting(
         (), "(device, n): the device shares at most n samples in the whole run; 0: none"
+    )
+    probe_steps: int = setting(
+        0, "Adam steps of the paper's probe (1,000), reported as probe_sgd beside the converged probe; 0: none", ge=0
     )
 
 
@@ -328,6 +332,13 @@ class CFCL(GradientMethod):
         state = replace(state, step=step, next=self.plan.following(step, state.next, linked))
         return server.next(tensors, state.facts(), finished=state.next == "end")
 
+    def recalibrate(self, server: Server, clients: Clients, evaluation: Evaluation) -> Tensors:
+        """BatchNorm's statistics, where the encoder has it, on the devices' own data."""
+        vectors = Vectors(network := self.network())
+        vectors.load(network, server.tensors["weights"])
+        found = recalibrate(network, clients, evaluation, self.context)
+        return {"weights": vectors.flatten(network)} if found else {}
+
     def embedder(self, server: Server) -> Callable[[Tensor], Tensor]:
         """Samples x to unit embeddings (n, e)."""
         network = self.network()
@@ -360,7 +371,7 @@ class CFCL(GradientMethod):
             if "probe" in metrics:
                 metrics["probe_full"] = metrics.pop("probe")
         if state.just_averaged and state.step and data.test_y is not None and len(data.test_x):
-            metrics["probe"] = quick_probe(embed, evaluation, PROBED)
+            metrics |= quick_probe(embed, evaluation, PROBED, sgd_steps=self.settings.probe_steps)
         return metrics
 
     def tables(self, history: RunHistory) -> dict[str, DataFrame]:

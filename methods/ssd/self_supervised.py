@@ -19,10 +19,12 @@ from methods.base import (
     Message,
     Prediction,
     Server,
+    Tensors,
     Update,
 )
 from methods.scores.evaluation import embed_with, evaluate_features, features_only
 from methods.scores.finetuning import finetune_accuracy
+from methods.scores.recalibration import recalibrate
 from methods.scores.representation import alignment, knn_accuracy, split_uniformity, uniformity
 from methods.training.averaging import average
 from methods.training.local import load, seeded, view_recipe, weights
@@ -41,7 +43,10 @@ class SelfSupervisedSettings:
     projection: int = setting(0, "output dimension of the projector; 0: that of the features", ge=0)
     hidden: int = setting(0, "hidden dimension of the projector; 0: four times that of the features", ge=0)
     probe_epochs: int = setting(
-        50, "number of epochs of the linear probe in the last evaluation (the papers: 200)", ge=1
+        0,
+        "number of epochs of the Adam probe that the papers use (200), which is reported as probe_sgd beside the "
+        "converged probe in the last evaluation; 0: left out",
+        ge=0,
     )
     finetune: bool = setting(False, "fine-tune the encoder with 1 % and 10 % of the labels in the last evaluation")
 
@@ -92,6 +97,12 @@ class SelfSupervised(TwoViewMethod):
         """The mean of the weights by number of samples."""
         return server.next(average(updates))
 
+    def recalibrate(self, server: Server, clients: Clients, evaluation: Evaluation) -> Tensors:
+        """BatchNorm's statistics of the averaged network, on the clients' data."""
+        network = self.network()
+        load(network, server.tensors)
+        return recalibrate(network, clients, evaluation, self.context)
+
     def embedder(self, server: Server) -> Callable[[Tensor], Tensor]:
         """Samples x to features (n, d) of the encoder, evaluation mode."""
         network = self.network()
@@ -109,9 +120,10 @@ class SelfSupervised(TwoViewMethod):
         if not evaluation.final:
             return metrics
         metrics |= evaluate_features(
-            embed, evaluation, self.context.known_clusters, recipe, probe_epochs=self.settings.probe_epochs
+            embed, evaluation, self.context.known_clusters, recipe, sgd_epochs=self.settings.probe_epochs
         )
-        if self.settings.finetune and evaluation.data.test_y is not None and len(evaluation.data.test_x):
+        tune = self.settings.finetune and not evaluation.brief
+        if tune and evaluation.data.test_y is not None and len(evaluation.data.test_x):
             for percent in (1, 10):
                 network = self.network()
                 load(network, server.tensors)

@@ -155,7 +155,7 @@ def embeddings(study: Study, groups: Sequence[Group], folder: Path) -> list[Stud
         assert checkpoint is not None
         data = opened.data
         order = torch.randperm(len(data.test_x), generator=Streams(0, 0, SERVER).torch("shown"))[:SHOWN]
-        h = opened.method.predictor(checkpoint.server)(data.test_x[order].float().div(255)).embedding
+        h = opened.method.predictor(checkpoint.judged)(data.test_x[order].float().div(255)).embedding
         flat = PCA(2, random_state=0).fit_transform(h.cpu().numpy())
         assert data.test_y is not None
         axes.scatter(flat[:, 0], flat[:, 1], c=data.test_y[order].cpu().numpy(), cmap="tab10", s=5)

@@ -44,7 +44,7 @@ def test_projections_are_judged_as_each_client_sees_them(home: Path, small: Call
         assert 0 < found[row, "z_alignment"] < 4
     opened = OpenedRun(runs["soft"])
     network = opened.method.network()
-    load(network, load_round(runs["soft"], 1).server.tensors)
+    load(network, load_round(runs["soft"], 1).judged.tensors)
     x = normalise(opened.data.test_x.float() / 255)
     assert len(x) <= ssd.SEEN, "all of them are judged"
     assert found["soft", "test_z_uniformity"] == pytest.approx(uniformity(network.eval()(x).z.detach()), abs=1e-4)
