@@ -11,6 +11,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:  # pandas takes a while to import, and most commands show no result
     from review.result import RunResult
+    from studies.claims import CheckedClaim
     from studies.result import StudyResult
 
 # A pipe has no width; tables should not be folded to 80 columns there.
@@ -89,9 +90,18 @@ def show_study(result: StudyResult) -> None:
         table.add_row(row.row, row.column, row.metric, ours, str(row.seeds), paper)
     out.print(table)
     for claim in result.claims:
-        if claim.value is None:
-            out.print(f"[yellow]not measured[/]  {claim.claim}", highlight=False)
-            continue
-        mark = "[green]holds[/]" if claim.holds else "[red]does not hold[/]"
-        out.print(f"{mark}  {claim.claim} ({claim.value:+.3f})", highlight=False)
+        show_claim(claim)
     out.print(f"tables and figures: {result.folder}", highlight=False, soft_wrap=True)
+
+
+COLOURS = {"reproduced": "green", "opposite": "red", "smaller than claimed": "red"}
+"""Of verdicts on claims; yellow are those that leave a claim open."""
+
+
+def show_claim(claim: CheckedClaim) -> None:
+    """A claim in a line: the verdict, the statement, and in brackets the differences over seeds."""
+    from studies.wording import measured, why
+
+    said = "; ".join(filter(None, (measured(claim), why(claim))))
+    colour = COLOURS.get(claim.verdict, "yellow")
+    out.print(f"[{colour}]{claim.verdict}[/]  {claim.claim}{f' ({said})' if said else ''}", highlight=False)

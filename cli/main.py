@@ -96,10 +96,13 @@ def study(
     column: Annotated[
         list[str] | None, typer.Option(help="key or caption of the only column to compute; repeatable")
     ] = None,
+    gather: Annotated[
+        bool, typer.Option("--gather", help="run nothing; put together the runs that are finished")
+    ] = False,
     overrides: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Reproduce one table or figure of a paper: ours beside the paper's, and its claims as checks."""
+    """Reproduce one table or figure of a paper: ours beside the paper's, and its claims with verdicts."""
     from engine.settings import nested
     from review.progress import progress
     from studies.definition import load_study, study_names
@@ -115,7 +118,8 @@ def study(
             err.print(label, highlight=False)
             return observe
 
-        result = run_study(name, scale, seeds, nested(overrides or ()), watch, rows=row or (), columns=column or ())
+        wanted = nested(overrides or ())
+        result = run_study(name, scale, seeds, wanted, watch, rows=row or (), columns=column or (), gather=gather)
     if as_json:
         print(json.dumps(result.plain()))
         return

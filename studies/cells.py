@@ -42,7 +42,7 @@ def cells(
     Args:
         study: the study.
         scale: one of its scales, which may skip a row, run it in some columns only, or change its settings.
-        seeds: runs of each cell; None: as many as the scale says.
+        seeds: runs of each cell; None: as many as the scale says, or says of the row.
         rows, columns: keys or captions of those that are wanted; none named: all.
 
     Raises:
@@ -60,7 +60,7 @@ def cells(
             if own.skip or (own.columns is not None and column.key not in own.columns):
                 continue
             raw = merge(study.settings, chosen.settings, row.settings, column.settings, own.settings)
-            for seed in range(seeds or chosen.seeds):
+            for seed in range(seeds or own.seeds or chosen.seeds):
                 settings = raw if study.simulate else make_settings(merge(raw, {"seed": seed})).plain()
                 found.append(Cell(row, column, seed, settings))
     return found

@@ -61,6 +61,7 @@ class RowAtScale(Part):
     """What a scale changes of one row."""
 
     skip: bool = Field(False, description="true: the row is not run at this scale")
+    seeds: int | None = Field(None, ge=1, description="runs a cell of this row, instead of the scale's")
     columns: tuple[str, ...] | None = Field(None, description="keys of the only columns that the row is run in")
     settings: dict[str, Any] = Field(default_factory=dict, description="settings laid over those of row and column")
 
@@ -79,6 +80,8 @@ class Scale(Part):
     rows: dict[str, Annotated[RowAtScale, BeforeValidator(_skip)]] = Field(
         default_factory=dict, description="changes of single rows by key, or the word skip"
     )
+    needs: tuple[str, ...] | None = Field(None, description="data sets that are prepared first, instead of the study's")
+    options: dict[str, Any] = Field(default_factory=dict, description="options laid over those of the study")
 
 
 class Quantity(Part):
@@ -89,25 +92,65 @@ class Quantity(Part):
     metric: str
 
 
+class Gap(Part):
+    """How far a number of the study's table is above another of the same metric, seed by seed."""
+
+    above: Quantity
+    below: Quantity
+
+
 def _side(given: Any) -> Any:
-    if isinstance(given, list) and len(given) == 3:
+    if isinstance(given, list) and len(given) == 3 and all(isinstance(name, str) for name in given):
         return dict(zip(("row", "column", "metric"), given, strict=True))
+    if isinstance(given, list) and len(given) == 2 and all(isinstance(part, list) for part in given):
+        return {"above": _side(given[0]), "below": _side(given[1])}
     if isinstance(given, int | float) and not isinstance(given, bool):
         return float(given)
-    raise ValueError("expected [row, column, metric] or a number")
+    raise ValueError("expected [row, column, metric], two of these, or a number")
 
 
-Side = Annotated[Quantity | float, BeforeValidator(_side)]
+Side = Annotated[Gap | Quantity | float, BeforeValidator(_side)]
+SIDE = "[row, column, metric] by keys, two of these, of which the second is taken off, or a number"
 
 
 class Claim(Part):
-    """A statement of the paper as a check on means over seeds: left op right + margin."""
+    """A statement of the paper, judged on differences of the same seed: left op right + margin.
+
+    The rule stands here before anything is run: what is compared, by which margin, at how many seeds (those of the
+    scale, or of the row at that scale), and which difference is looked for.
+    """
 
     claim: str = Field(description="the statement in words")
-    left: Side = Field(description="[row, column, metric] by keys, or a number")
-    op: Literal[">", ">=", "<", "<="] = Field(">", description=">, >=, < or <=")
-    right: Side = Field(description="[row, column, metric] by keys, or a number")
-    margin: float = Field(0.0, description="a number that is added to the right side")
+    left: Side = Field(description=SIDE)
+    op: Literal[">", ">=", "<", "<=", "within"] = Field(
+        ">", description=">, >=, <, <= or within: left and right are no further apart than the margin"
+    )
+    right: Side = Field(description=SIDE)
+    margin: float = Field(0.0, description="a number that is added to the right side; of `within` the half-width")
+    looked_for: float | None = Field(
+        None, gt=0, description="the smallest difference that matters, above 0; by default the study's for the metric"
+    )
+    every_seed: bool = Field(False, description="true: the statement is about each seed, so that one can refute it")
+    decidable: Literal["any", "paper"] = Field(
+        "any", description="any, or paper: no other scale can decide it, for example since features must be deep"
+    )
+    paper: str | None = Field(None, description="what the paper says, where its numbers do not stand in paper_values")
+
+    @property
+    def metric(self) -> str | None:
+        """The metric that is judged; None where both sides are numbers."""
+        return next((quantity.metric for quantity in self.quantities()), None)
+
+    def quantities(self) -> list[Quantity]:
+        """The numbers that are measured: one or more."""
+        return [*quantities_of(self.left), *quantities_of(self.right)]
+
+
+def quantities_of(side: Gap | Quantity | float) -> list[Quantity]:
+    """The numbers of the table that a side of a claim is made of; none of a bound."""
+    if isinstance(side, Gap):
+        return [side.above, side.below]
+    return [side] if isinstance(side, Quantity) else []
 
 
 class Study(Part):
@@ -138,12 +181,44 @@ class Study(Part):
     paper_values: dict[str, dict[str, dict[str, float]]] = Field(
         default_factory=dict, description="the paper's numbers by keys of row and column and by metric"
     )
+    looked_for: dict[str, float] = Field(
+        default_factory=dict, description="the smallest difference that matters to claims, by metric"
+    )
     claims: tuple[Claim, ...] = Field((), description="the paper's statements as checks")
 
     def columns_at(self, scale: str) -> Mapping[str, Column]:
         """The columns of the table at a scale, by key."""
         own = self.scales[scale].columns
         return self.columns if own is None else own
+
+    def at(self, scale: str) -> Study:
+        """The same with the needs and options of a scale."""
+        own = self.scales[scale]
+        needs = self.needs if own.needs is None else own.needs
+        return self.model_copy(update={"needs": needs, "options": {**self.options, **own.options}})
+
+    def runs_at(self, scale: str, row: str, column: str) -> bool:
+        """Whether a cell is run at a scale."""
+        own = self.scales[scale].rows.get(row, RowAtScale())
+        wanted = own.columns is None or column in own.columns
+        return not own.skip and wanted and column in self.columns_at(scale)
+
+    def seeds_at(self, scale: str, row: str) -> int:
+        """The number of runs a cell of a row at a scale."""
+        return self.scales[scale].rows.get(row, RowAtScale()).seeds or self.scales[scale].seeds
+
+    def judged_at(self, claim: Claim) -> list[str]:
+        """The scales that run all cells of a claim."""
+        cells = {(quantity.row, quantity.column) for quantity in claim.quantities()}
+        return [scale for scale in self.scales if all(self.runs_at(scale, *cell) for cell in cells)]
+
+    def claims_at(self, scale: str) -> list[Claim]:
+        """The claims whose cells a scale runs."""
+        return [claim for claim in self.claims if scale in self.judged_at(claim)]
+
+    def difference_looked_for(self, claim: Claim) -> float | None:
+        """The smallest difference that matters to a claim; None where nobody said."""
+        return claim.looked_for or self.looked_for.get(claim.metric or "")
 
     def published(self, row: str, column: str, metric: str) -> float | None:
         """The paper's number by keys of row and column; None where it prints none."""
@@ -275,9 +350,17 @@ def _unknown_references(study: Study) -> Iterator[str]:
             yield from wrong(f"paper_values.{row}.{column}", column, columns)
     for number, claim in enumerate(study.claims):
         for name, side in (("left", claim.left), ("right", claim.right)):
-            if isinstance(side, Quantity):
-                yield from wrong(f"claims.{number}.{name}", side.row, study.rows)
-                yield from wrong(f"claims.{number}.{name}", side.column, columns)
+            for quantity in quantities_of(side):
+                yield from wrong(f"claims.{number}.{name}", quantity.row, study.rows)
+                yield from wrong(f"claims.{number}.{name}", quantity.column, columns)
+        if claim.metric is None:
+            yield f"claims.{number}: compares two numbers; expected [row, column, metric] on the left or on the right"
+        elif not study.judged_at(claim):
+            yield f"claims.{number}: no scale runs all of its cells; let one scale run them, or compare other cells"
+        if claim.decidable == "paper" and "paper" not in study.judged_at(claim):
+            yield f"claims.{number}.decidable: given 'paper'; the scale paper does not run all of its cells"
+        if claim.op == "within" and (claim.margin <= 0 or claim.every_seed):
+            yield f"claims.{number}: within wants a margin above 0, and no every_seed"
 
 
 def function(study: Study, path: str) -> Callable[..., Any]:

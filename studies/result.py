@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from engine import places
 from engine.codec import write_atomic
 from studies.claims import CheckedClaim, check
 from studies.definition import Study
+from studies.digests import decisive, digests
+from studies.provenance import Provenance
 from studies.rows import StudyRow
 
 
@@ -27,9 +29,13 @@ class StudyResult:
         about: what the scale is, in words.
         percent: whether metrics of rows are times 100.
         rows: the table.
-        claims: the paper's statements beside what was measured.
+        claims: the paper's statements that the scale can judge, beside what was measured.
         runs: names of the runs; of a study that is simulated, none.
         folder: where tables and figures are.
+        digests: of the settings of each cell, by `row/column` (`studies.digests`).
+        overrides: settings that were laid over all cells and change numbers.
+        rules: the claims as the study's file said them when this was written.
+        provenance: where the numbers come from.
     """
 
     study: str
@@ -40,6 +46,10 @@ class StudyResult:
     claims: tuple[CheckedClaim, ...]
     runs: tuple[str, ...]
     folder: str
+    digests: dict[str, str] = field(default_factory=dict)
+    overrides: dict[str, Any] = field(default_factory=dict)
+    rules: tuple[dict[str, Any], ...] = ()
+    provenance: Provenance | None = None
 
     def plain(self) -> dict[str, Any]:
         """As nested dictionaries and lists of JSON values."""
@@ -51,19 +61,39 @@ def study_folder(name: str, scale: str) -> Path:
     return places.home() / "results" / "studies" / f"{name}-{scale}"
 
 
-def write_result(study: Study, scale: str, rows: Sequence[StudyRow], runs: Sequence[str] = ()) -> StudyResult:
-    """Check the claims, and write the result beside its figures."""
+def write_result(
+    study: Study,
+    scale: str,
+    rows: Sequence[StudyRow],
+    provenance: Provenance,
+    overrides: Mapping[str, Any],
+    runs: Sequence[str] = (),
+) -> StudyResult:
+    """Judge the claims, and write the result beside its figures.
+
+    Args:
+        study, scale: of the result.
+        rows: the table.
+        provenance: where its numbers come from.
+        overrides: settings that were laid over all cells.
+        runs: names of the runs.
+    """
     folder = study_folder(study.name, scale)
     folder.mkdir(parents=True, exist_ok=True)
+    measured = {(row.row_key, row.column_key) for row in rows}
     result = StudyResult(
         study.name,
         scale,
         study.scales[scale].about,
         study.percent,
         tuple(rows),
-        tuple(check(claim, rows) for claim in study.claims),
+        tuple(check(study, scale, claim, rows) for claim in study.claims_at(scale)),
         tuple(runs),
         str(folder),
+        {key: value for key, value in digests(study, scale, overrides).items() if tuple(key.split("/")) in measured},
+        decisive(overrides),
+        tuple(claim.model_dump(mode="json") for claim in study.claims_at(scale)),
+        provenance,
     )
     write_atomic(folder / "result.json", (json.dumps(result.plain(), indent=1) + "\n").encode())
     pd.DataFrame(result.plain()["rows"]).to_csv(folder / "table.csv", index=False)

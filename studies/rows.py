@@ -20,14 +20,20 @@ class Group:
     column: Column
     runs: tuple[RunFolder, ...]
 
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seed of each run."""
+        return tuple(int(run.settings().seed) for run in self.runs)
+
 
 @dataclass(frozen=True)
 class Measured:
-    """The metrics of one row in one column, by name, a dictionary for each seed."""
+    """The metrics of one row in one column, by name, a dictionary for each seed, in the order of `seeds`."""
 
     row: Row
     column: Column
     metrics: tuple[dict[str, float], ...]
+    seeds: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,8 @@ class StudyRow:
         seeds: how many there are.
         paper: the paper's number, where it prints one.
         row_key, column_key: keys of row and column.
+        values: the number of each seed; none where it is of all seeds together, as a count of them is.
+        of_seeds: the seeds that `values` are of.
     """
 
     row: str
@@ -52,6 +60,8 @@ class StudyRow:
     paper: float | None
     row_key: str
     column_key: str
+    values: tuple[float, ...] = ()
+    of_seeds: tuple[int, ...] = ()
 
 
 Derive = Callable[[Study, Sequence[Group], Path], list[StudyRow]]
@@ -60,8 +70,18 @@ Draw = Callable[[Sequence[Measured], Path], None]
 """(metrics of all cells, folder for figures): a figure of a study that is simulated."""
 
 
-def study_row(study: Study, cell: Group | Measured, metric: str, values: Sequence[float]) -> StudyRow:
-    """Mean and deviation of a metric over seeds, beside the paper's value."""
+def study_row(
+    study: Study, cell: Group | Measured, metric: str, values: Sequence[float], seeds: Sequence[int] | None = None
+) -> StudyRow:
+    """Mean and deviation of a metric over seeds, beside the paper's value.
+
+    Args:
+        study, cell, metric: where the number is.
+        values: of some seeds.
+        seeds: which those are; by default the cell's, where there are as many.
+    """
+    if seeds is None:
+        seeds = cell.seeds if len(cell.seeds) == len(values) else ()
     return StudyRow(
         cell.row.caption,
         cell.column.caption,
@@ -72,6 +92,8 @@ def study_row(study: Study, cell: Group | Measured, metric: str, values: Sequenc
         study.published(cell.row.key, cell.column.key, metric),
         cell.row.key,
         cell.column.key,
+        tuple(map(float, values)) if seeds else (),
+        tuple(seeds),
     )
 
 
@@ -80,10 +102,11 @@ def measured_rows(study: Study, measured: Sequence[Measured]) -> list[StudyRow]:
     factor = 100.0 if study.percent else 1.0
     found = []
     for cell in measured:
+        seeds = cell.seeds or range(len(cell.metrics))
         for metric in study.metrics:
-            values = [metrics[metric] * factor for metrics in cell.metrics if metric in metrics]
-            if values:
-                found.append(study_row(study, cell, metric, values))
+            own = [(m[metric] * factor, seed) for m, seed in zip(cell.metrics, seeds, strict=True) if metric in m]
+            if own:
+                found.append(study_row(study, cell, metric, *zip(*own, strict=True)))
     return found
 
 
@@ -93,11 +116,19 @@ def each_run(
     """Rows of values computed from each run, by metric; runs that have none are left out."""
     found = []
     for group in groups:
+        seeds = group.seeds
         for metric, compute in values.items():
-            own = [value for run in group.runs if (value := compute(run)) is not None]
+            computed = [(compute(run), seed) for run, seed in zip(group.runs, seeds, strict=True)]
+            own = [(value, seed) for value, seed in computed if value is not None]
             if own:
-                found.append(study_row(study, group, metric, own))
+                found.append(study_row(study, group, metric, *zip(*own, strict=True)))
     return found
+
+
+def same_seeds(group: Group, reference: Group) -> dict[int, tuple[RunFolder, RunFolder]]:
+    """Runs of a group beside the reference's of the same seed, by seed."""
+    theirs = dict(zip(reference.seeds, reference.runs, strict=True))
+    return {seed: (run, theirs[seed]) for seed, run in zip(group.seeds, group.runs, strict=True) if seed in theirs}
 
 
 def of_role(groups: Sequence[Group], *roles: Role) -> list[Group]:

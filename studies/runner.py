@@ -6,7 +6,7 @@ one that was cut short is resumed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,12 +17,13 @@ from engine.merge import merge
 from engine.pools import open_pool
 from engine.rounds import Observer
 from engine.run_folder import FINISHED, RunFolder
-from engine.settings import make_settings
+from engine.settings import Settings, make_settings
 from review.figures import compare_curves
 from review.progress import prepare_shown
 from review.result import run_result
 from studies.cells import Cell, cells
 from studies.definition import Study, function, load_study
+from studies.provenance import of_runs
 from studies.result import StudyResult, study_folder, write_result
 from studies.rows import Derive, Group, Measured, measured_rows
 from studies.simulation import simulate_cells
@@ -42,8 +43,11 @@ def run_study(
     *,
     rows: Sequence[str] = (),
     columns: Sequence[str] = (),
+    gather: bool = False,
 ) -> StudyResult:
     """Run what is missing of a study, and put its table together.
+
+    What is there with the same settings is used again, so that a study with more seeds runs the further ones alone.
 
     Args:
         name: of the study.
@@ -52,20 +56,23 @@ def run_study(
         overrides: settings laid over every run (workers, tracking).
         watch: given a label and a run, an observer of that run.
         rows, columns: keys or captions of those to compute; none named: all.
+        gather: run nothing, and put together what is finished.
 
     Raises:
         StudyError: the study, its scale, a row or a column is unknown, or its file is wrong.
     """
     study = load_study(name)
     planned = cells(study, scale, seeds, rows, columns)
+    study, laid_over = study.at(scale), overrides or {}
     for path in (*study.derive, *study.figures, *filter(None, [study.simulate])):
         function(study, path)  # refuse a wrong name before any work
     prepared = prepare_needs(study)
     if study.simulate:
         tell = (lambda label: watch(label, None)) if watch else (lambda label: None)
-        measured = simulate_cells(study, scale, planned, overrides or {}, prepared, tell)
-        return write_result(study, scale, measured_rows(study, measured))
-    return report_study(study, scale, carry_out(planned, overrides or {}, watch))
+        measured, provenance = simulate_cells(study, scale, planned, laid_over, prepared, tell, gather=gather)
+        return write_result(study, scale, measured_rows(study, measured), provenance, laid_over)
+    groups = finished(planned, laid_over) if gather else carry_out(planned, laid_over, watch)
+    return report_study(study, scale, groups, laid_over)
 
 
 def prepare_needs(study: Study) -> dict[str, str]:
@@ -75,31 +82,51 @@ def prepare_needs(study: Study) -> dict[str, str]:
 
 def carry_out(planned: Sequence[Cell], overrides: dict[str, Any], watch: Watch | None) -> list[Group]:
     """The finished runs of planned cells: those that are there, and the rest run on one pool of workers."""
-    # A study compares: its models are logged, but none of them is a new version of anything.
-    laid_over = merge({"tracking": {"register_as": "none"}}, overrides)
-    settings = [make_settings(merge(cell.settings, laid_over)) for cell in planned]
+    settings = settings_of(planned, overrides)
     device = resolve_device(settings[0].workers.device)
-    groups: dict[tuple[str, str], Group] = {}
+    runs: list[RunFolder] = []
     with open_pool(settings[0].workers, device) as pool:
         for number, (cell, wanted) in enumerate(zip(planned, settings, strict=True), 1):
             run = find_like(wanted) or new_run(wanted)
             if run.status()["state"] != FINISHED:
                 observer = watch(f"[{number}/{len(planned)}] {cell.label}", run) if watch else None
                 drive(run, slots=pool, observers=[observer] if observer else [])
-            group = groups.setdefault((cell.row.key, cell.column.key), Group(cell.row, cell.column, ()))
-            groups[cell.row.key, cell.column.key] = replace(group, runs=(*group.runs, run))
+            runs.append(run)
+    return grouped(zip(planned, runs, strict=True))
+
+
+def finished(planned: Sequence[Cell], overrides: dict[str, Any]) -> list[Group]:
+    """The runs of planned cells that are there and finished."""
+    found = zip(planned, map(find_like, settings_of(planned, overrides)), strict=True)
+    return grouped((cell, run) for cell, run in found if run is not None and run.status()["state"] == FINISHED)
+
+
+def settings_of(planned: Sequence[Cell], overrides: dict[str, Any]) -> list[Settings]:
+    """The settings of the run of each cell."""
+    # A study compares: its models are logged, but none of them is a new version of anything.
+    laid_over = merge({"tracking": {"register_as": "none"}}, overrides)
+    return [make_settings(merge(cell.settings, laid_over)) for cell in planned]
+
+
+def grouped(runs: Iterable[tuple[Cell, RunFolder]]) -> list[Group]:
+    """Runs by row and column."""
+    groups: dict[tuple[str, str], Group] = {}
+    for cell, run in runs:
+        group = groups.setdefault((cell.row.key, cell.column.key), Group(cell.row, cell.column, ()))
+        groups[cell.row.key, cell.column.key] = replace(group, runs=(*group.runs, run))
     return list(groups.values())
 
 
-def report_study(study: Study, scale: str, groups: Sequence[Group]) -> StudyResult:
+def report_study(study: Study, scale: str, groups: Sequence[Group], overrides: dict[str, Any]) -> StudyResult:
     """The table, claims and figures of a study from its runs; also written to results/studies/."""
     measured = [
-        Measured(group.row, group.column, tuple(run_result(run).metrics for run in group.runs)) for group in groups
+        Measured(group.row, group.column, tuple(run_result(run).metrics for run in group.runs), group.seeds)
+        for group in groups
     ]
     rows = measured_rows(study, measured)
     folder = study_folder(study.name, scale)
     folder.mkdir(parents=True, exist_ok=True)
-    for path in study.derive:
+    for path in study.derive if groups else ():
         derive: Derive = function(study, path)
         rows += derive(study, groups, folder)
     for column in {group.column.key for group in groups}:
@@ -109,7 +136,8 @@ def report_study(study: Study, scale: str, groups: Sequence[Group]) -> StudyResu
         drawn = {caption: curve for caption, curve in curves.items() if len(curve) > 1}
         if drawn:
             compare_curves(drawn, study.curve, folder / f"{column}.png")
-    return write_result(study, scale, rows, [run.name for group in groups for run in group.runs])
+    runs = [run for group in groups for run in group.runs]
+    return write_result(study, scale, rows, of_runs(runs), overrides, [run.name for run in runs])
 
 
 def mean_curve(runs: Sequence[RunFolder], metric: str) -> pd.DataFrame:

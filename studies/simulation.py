@@ -9,7 +9,8 @@ import hashlib
 import json
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ from engine.merge import merge
 from engine.one_thread import one_thread
 from studies.cells import Cell
 from studies.definition import Study, function
+from studies.digests import decisive
+from studies.provenance import Provenance, here, of_lineages
 from studies.result import study_folder
 from studies.rows import Draw, Measured
 
@@ -39,6 +42,7 @@ class Simulation:
         figures: the folder for figures of this cell.
         prepared: folders of the data sets that the study needs, by name.
         kept: the file that its metrics are kept in.
+        lineage: code and machine that compute it (`studies.provenance.here`).
     """
 
     study: Study
@@ -47,6 +51,7 @@ class Simulation:
     figures: Path
     prepared: dict[str, str]
     kept: Path
+    lineage: dict[str, Any]
 
 
 def simulate_cells(
@@ -56,7 +61,9 @@ def simulate_cells(
     overrides: dict[str, Any],
     prepared: dict[str, str],
     done: Callable[[str], object],
-) -> list[Measured]:
+    *,
+    gather: bool = False,
+) -> tuple[list[Measured], Provenance]:
     """Compute what is missing of a study's cells, and draw its figures.
 
     Args:
@@ -66,12 +73,16 @@ def simulate_cells(
         overrides: settings laid over those of every cell.
         prepared: folders of the data sets that the study needs, by name.
         done: told of each cell that was computed, by its number and label.
+        gather: whether cells that are missing are left out instead.
+
+    Returns:
+        The metrics of each row in each column, and where they come from.
     """
-    # Where runs are dispatched and tracked is nothing to a cell that is computed here.
-    wanted = {key: value for key, value in overrides.items() if key not in ("tracking", "workers")}
+    wanted = decisive(overrides)
     folder = study_folder(study.name, scale)
     store = places.home() / "results" / "simulated"
     store.mkdir(parents=True, exist_ok=True)
+    lineage = here()
     kept: list[Path] = []
     waiting: dict[Path, Simulation] = {}
     for cell in planned:
@@ -80,20 +91,34 @@ def simulate_cells(
         kept.append(store / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json")
         if not kept[-1].exists():
             figures = folder / f"{cell.row.key}-{cell.column.key}-{cell.seed}"
-            waiting[kept[-1]] = Simulation(study, settings, cell.seed, figures, prepared, kept[-1])
+            waiting[kept[-1]] = Simulation(study, settings, cell.seed, figures, prepared, kept[-1], lineage)
     labels = {path: cell.label for path, cell in zip(kept, planned, strict=True)}
-    for number, path in enumerate(simulate_all(list(waiting.values())), 1):
+    for number, path in enumerate(simulate_all([] if gather else list(waiting.values())), 1):
         done(f"[{number}/{len(waiting)}] {labels[path]}")
+    there = [(path, cell) for path, cell in zip(kept, planned, strict=True) if path.exists()]
+    contents = {path: json.loads(path.read_text()) for path, _ in there}
     found: dict[tuple[str, str], Measured] = {}
-    for path, cell in zip(kept, planned, strict=True):
+    for path, cell in there:
         at = (cell.row.key, cell.column.key)
-        earlier = found[at].metrics if at in found else ()
-        found[at] = Measured(cell.row, cell.column, (*earlier, json.loads(path.read_text())["metrics"]))
+        earlier = found.get(at, Measured(cell.row, cell.column, ()))
+        metrics = (*earlier.metrics, contents[path]["metrics"])
+        found[at] = Measured(cell.row, cell.column, metrics, (*earlier.seeds, cell.seed))
     folder.mkdir(parents=True, exist_ok=True)
-    for drawing in study.figures:
+    for drawing in study.figures if found else ():
         draw: Draw = function(study, drawing)
         draw(list(found.values()), folder)
-    return list(found.values())
+    return list(found.values()), origin(contents)
+
+
+def origin(contents: Mapping[Path, dict[str, Any]]) -> Provenance:
+    """Where the kept cells of these files come from; those of versions that did not say are of an unknown commit."""
+    said = sorted((content["made"] for content in contents.values() if "made" in content), key=lambda made: made["at"])
+    lineages = [made["lineage"] for made in said]
+    complete = len(said) == len(contents)
+    newest = max((path.stat().st_mtime for path in contents), default=0.0)
+    if not complete:
+        lineages.insert(0, {**here(), "git": {}})
+    return of_lineages(lineages, newest, sum(made["seconds"] for made in said) if complete else None)
 
 
 def simulate_all(waiting: Sequence[Simulation]) -> Iterator[Path]:
@@ -121,11 +146,17 @@ def simulate_cell(one: Simulation) -> None:
     assert one.study.simulate is not None
     compute: Simulate = function(one.study, one.study.simulate)
     one.figures.mkdir(parents=True, exist_ok=True)
+    started = time.time()
     with one_thread():
         # Where the data lies is no part of what was computed.
         settings = {**one.settings, "prepared": one.prepared} if one.prepared else one.settings
         metrics = compute(settings, one.seed, one.figures)
     if not any(one.figures.iterdir()):
         one.figures.rmdir()
-    kept = {"of": [f"{one.study.system}.{one.study.simulate}", one.settings, one.seed], "metrics": metrics}
+    ended = time.time()
+    kept = {
+        "of": [f"{one.study.system}.{one.study.simulate}", one.settings, one.seed],
+        "metrics": metrics,
+        "made": {"at": ended, "seconds": ended - started, "lineage": one.lineage},
+    }
     write_atomic(one.kept, (json.dumps(kept) + "\n").encode())

@@ -35,8 +35,9 @@ def convergence(study: Study, groups: Sequence[Group], folder: Path) -> list[Stu
     """Figure 3b: probe accuracy over steps and over delay.
 
     `probe_over_steps` is the mean of a run's probes; `steps_to_uniform` and `delay_to_uniform` (seconds) are when a run
-    first reached the mean final accuracy of uniform pulls whose negatives are drawn as its own; runs that never did are
-    left out. `curve_steps_to_uniform` and `curve_delay_to_uniform` are of the mean over seeds, as it is drawn.
+    first reached the mean final accuracy of uniform pulls whose negatives are drawn as its own; of runs that never did
+    it is their end, which is earlier than the truth. `curve_steps_to_uniform` and `curve_delay_to_uniform` are of the
+    mean over seeds, as it is drawn.
     """
     figure = Figure(figsize=(10, 4), layout="constrained")
     over_steps, over_delay = figure.subplots(1, 2, sharey=True)
@@ -71,8 +72,10 @@ def convergence(study: Study, groups: Sequence[Group], folder: Path) -> list[Stu
         def reach(run: RunFolder) -> float | None:
             goal = goals.get((column_of[run.name], negatives_of(run)))
             table = curve(run)
-            there = table[table["probe"] >= goal] if goal is not None else table[:0]
-            return float(there[axis].iloc[0]) if len(there) else None
+            if goal is None or not len(table):
+                return None
+            there = table[table["probe"] >= goal]
+            return float((there if len(there) else table[-1:])[axis].iloc[0])
 
         return reach
 

@@ -13,7 +13,7 @@ from engine.run_folder import RunFolder
 from methods.cfl.figures import clusters_figure
 from review.figures import save
 from studies.definition import Study
-from studies.rows import Group, StudyRow, each_run, metric_of, of_role, reference_of, study_row
+from studies.rows import Group, StudyRow, each_run, metric_of, of_role, reference_of, same_seeds, study_row
 
 
 def gap_over_points(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
@@ -42,7 +42,7 @@ def gap_over_points(study: Study, groups: Sequence[Group], folder: Path) -> list
 
 
 def gap_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
-    """Figure 6: the gap over rounds; and the first round from which it stays positive."""
+    """Figure 6: the gap over rounds; and from which round on it is positive: the next one, where it never is."""
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     for group in groups:
@@ -62,8 +62,7 @@ def gap_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> list
         def first(run: RunFolder) -> float | None:
             table = run.table("rounds").dropna(subset=[metric])
             wrong = table[table[metric] <= 0]["round"]
-            last = int(wrong.max()) if len(wrong) else 0
-            return float(last + 1) if last < int(table["round"].max()) else None
+            return float(wrong.max()) + 1 if len(wrong) else 1.0
 
         return first
 
@@ -129,11 +128,12 @@ def perplexities(study: Study, groups: Sequence[Group], folder: Path) -> list[St
     rows = []
     for group in found:
         if (reference := reference_of(groups, group)) is not None:
-            shares = [
-                1 - metric_of(run, "perplexity") / metric_of(plain, "perplexity")
-                for run, plain in zip(group.runs, reference.runs, strict=True)
-            ]
-            rows.append(study_row(study, group, "less_than_fedavg", shares))
+            shares = {
+                seed: 1 - metric_of(run, "perplexity") / metric_of(plain, "perplexity")
+                for seed, (run, plain) in same_seeds(group, reference).items()
+            }
+            if shares:
+                rows.append(study_row(study, group, "less_than_fedavg", list(shares.values()), list(shares)))
     return rows
 
 

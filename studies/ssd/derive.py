@@ -25,7 +25,7 @@ from methods.training.local import load, views
 from review.figures import save
 from review.result import run_result
 from studies.definition import Study
-from studies.rows import Group, StudyRow, each_run, metric_of, reference_of, study_row
+from studies.rows import Group, StudyRow, each_run, metric_of, reference_of, same_seeds, study_row
 
 
 def figures(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
@@ -89,12 +89,14 @@ def seeds_above(study: Study, groups: Sequence[Group], folder: Path) -> list[Stu
         if reference is None or group.row.role == "reference":
             continue
         for measure, (value, kind, counted) in measures.items():
-            pairs = [(value(run), value(plain)) for run, plain in zip(group.runs, reference.runs, strict=True)]
-            changes = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
+            changes = {}
+            for seed, (run, plain) in same_seeds(group, reference).items():
+                if (ours := value(run)) is not None and (theirs := value(plain)) is not None:
+                    changes[seed] = ours - theirs
             if changes:
-                better = [change <= 0 if measure == "alignment" else change > 0 for change in changes]
-                rows.append(study_row(study, group, f"{measure}_{kind}", changes))
-                rows.append(replace(study_row(study, group, counted, [float(sum(better))]), seeds=len(changes)))
+                better = [change <= 0 if measure == "alignment" else change > 0 for change in changes.values()]
+                rows.append(study_row(study, group, f"{measure}_{kind}", list(changes.values()), list(changes)))
+                rows.append(replace(study_row(study, group, counted, [float(sum(better))], ()), seeds=len(changes)))
     return rows
 
 
