@@ -51,11 +51,12 @@ class SmallConv(nn.Module):
 
 
 class AveragedConv(nn.Module):
-    """Four convolutions (5x5, then 3x3) with BatchNorm and ReLU, and the average over places, as ResNet-18 ends.
+    """Four convolutions (5x5, then 3x3) with BatchNorm, ReLU between them, and the average over places.
 
     For self-supervised learning on CPUs, of the size of `SmallConv` at a width of 16: 75k parameters on colour
-    images. Its features are not standardised after the average, so that they can spread over the sphere; `SmallConv`
-    ends in BatchNorm and ReLU. For clustering take that one: an average over places blurs what tells glyphs apart.
+    images. Its features are neither standardised nor clipped, so that they can spread over the sphere; `SmallConv`
+    ends in BatchNorm and ReLU. ResNet-18 has a ReLU before its average; with so few layers all averages would then be
+    about alike. For clustering take `SmallConv`: an average over places blurs what tells glyphs apart.
 
     Args:
         shape: (channels, height, width) of one image.
@@ -77,7 +78,7 @@ class AveragedConv(nn.Module):
                 nn.ReLU(inplace=True),
             ]
             channels = filters
-        self.layers = nn.Sequential(*layers)
+        self.layers = nn.Sequential(*layers[:-1])
         self.features = features
 
     def forward(self, x: Tensor) -> Tensor:
