@@ -28,7 +28,9 @@ def test_an_encoder_says_how_wide_its_features_are(name: str, shape: tuple[int, 
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32)])
 def test_the_averaged_encoder_is_of_the_size_of_the_tiny_one(shape: tuple[int, ...]) -> None:
     """Within a tenth, so that a difference between them is one of their endings."""
-    assert size(build_encoder("averaged-conv", shape)) == pytest.approx(size(build_encoder("tiny-conv", shape)), rel=0.1)
+    assert size(build_encoder("averaged-conv", shape)) == pytest.approx(
+        size(build_encoder("tiny-conv", shape)), rel=0.1
+    )
 
 
 def test_the_averaged_encoder_ends_in_the_average_over_places() -> None:

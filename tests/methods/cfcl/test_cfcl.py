@@ -294,7 +294,9 @@ def test_a_uniform_pull_draws_from_the_whole_local_set(world):
 def test_redundancy_is_the_share_pulled_of_labels_that_the_receiver_holds(world, client_list):
     """Device 0 holds classes 0 and 2; of five samples that it has from others three are of these."""
     y = world.data.train_y
-    picked = torch.cat([torch.nonzero(y == label).flatten()[:count] for label, count in ((0, 1), (2, 2), (1, 1), (3, 1))])
+    picked = torch.cat(
+        [torch.nonzero(y == label).flatten()[:count] for label, count in ((0, 1), (2, 2), (1, 1), (3, 1))]
+    )
     pulled = torch.stack((picked, torch.zeros_like(picked)), 1)
     first, second = world.client(0, 1, {"pulled": pulled}, every=2), replace(world.client(1, every=2), id=1)
     counts = label_counts(client_list([first, second]), 4)

@@ -100,7 +100,7 @@ def test_the_share_of_the_regularisation_is_of_gradients_on_the_first_batch(worl
 
 
 def test_the_share_is_that_of_the_weights_broadcast_and_grows_with_gamma(world):
-    """Two epochs of training, or another weight of distillation, do not change it; four times gamma makes it fourfold."""
+    """More training, or another weight of distillation, does not change it; four times gamma makes it fourfold."""
     shares = [
         one_step(method_of_one_step(world, "ssd", **changes), world).update.metrics["dsr_gradient_share"]
         for changes in ({}, {"epochs": 2}, {"delta": 0.0}, {"gamma": 4.0})
