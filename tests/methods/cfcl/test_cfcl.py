@@ -218,10 +218,11 @@ def test_a_pull_brings_what_the_receiver_lacks(world):
 
 
 def test_the_selection_temperature_grows_with_the_steps(world, monkeypatch):
-    """lambda_t = first + (last - first) t / T."""
+    """lambda_t = first + (last - first) t / T; macro importance is by fractions where nothing is said."""
     heats = []
 
-    def importance(candidates, anchors, positives, *, heat, **rest):
+    def importance(candidates, anchors, positives, *, heat, kind, **rest):
+        assert kind == "fractions"
         heats.append(heat)
         return torch.full((len(candidates),), 1 / len(candidates), dtype=torch.float64)
 
