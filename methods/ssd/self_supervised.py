@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -34,6 +34,8 @@ from models.heads import ProjectionNet
 
 SEEN = 2000
 """Between rounds so many test samples are judged, and so many training samples are learned from and compared."""
+FEW_CLIENTS = 10
+"""Up to so many clients SSD's authors drop the last partial batch of an epoch; with more, they keep it."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,11 @@ class SelfSupervisedSettings:
 
     projection: int = setting(0, "output dimension of the projector; 0: that of the features", ge=0)
     hidden: int = setting(0, "hidden dimension of the projector; 0: four times that of the features", ge=0)
+    last_batch: Literal["auto", "drop", "keep"] = setting(
+        "auto",
+        "last batch of a local epoch, where it is smaller than the others: dropped, kept, or (auto) dropped with up to "
+        "10 clients and kept with more, as in the code of SSD's authors",
+    )
     probe_epochs: int = setting(
         0,
         "number of epochs of the Adam probe that the papers use (200), which is reported as probe_sgd beside the "
@@ -92,6 +99,11 @@ class SelfSupervised(TwoViewMethod):
     def broadcast(self, server: Server, client: int) -> Message:
         """The weights."""
         return Message(server.tensors, {"clients": server.facts["clients"]})
+
+    def keeps_last_batch(self, message: Message) -> bool:
+        """As `method.last_batch` says; `auto` goes by the number of clients."""
+        choice = self.settings.last_batch
+        return choice == "keep" or (choice == "auto" and message.facts["clients"] > FEW_CLIENTS)
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """The mean of the weights by number of samples."""

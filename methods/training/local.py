@@ -79,10 +79,18 @@ def build_optimiser(
     raise MethodError(f"local.optimiser {local.optimiser!r}: expected adam or sgd")
 
 
-def batches(client: Client, local: LocalSettings, epochs: int | None = None) -> Iterable[Tensor]:
+def batches(
+    client: Client, local: LocalSettings, epochs: int | None = None, *, keep_last: bool = False
+) -> Iterable[Tensor]:
     """Positions into the client's samples, batch by batch, each epoch in a new seeded order.
 
     The last partial batch is dropped; a client with fewer samples than a batch trains on all of them at once.
+
+    Args:
+        client: whose samples they are.
+        local: the size of a batch, and the epochs where no number is given.
+        epochs: how many.
+        keep_last: the last partial batch is kept, unless it is a single sample: there is nothing to contrast it with.
 
     Raises:
         ClientError: fewer than two samples: there is nothing to contrast.
@@ -95,7 +103,8 @@ def batches(client: Client, local: LocalSettings, epochs: int | None = None) -> 
     device = client.train.index.device
     for _ in range(local.epochs if epochs is None else epochs):
         order = torch.randperm(count, generator=generator).to(device)
-        yield from order[: count // size * size].split(size)
+        whole = count // size * size
+        yield from order[: count if keep_last and count - whole > 1 else whole].split(size)
 
 
 def run_steps(

@@ -100,6 +100,16 @@ def seeds_above(study: Study, groups: Sequence[Group], folder: Path) -> list[Stu
     return rows
 
 
+def gradient_share(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
+    """`dsr_gradient_share`: how strongly DSR pulls, mean over rounds and clients; of runs without it none."""
+
+    def mean(run: RunFolder) -> float | None:
+        table = run.table("clients")
+        return float(table["dsr_gradient_share"].dropna().mean()) if "dsr_gradient_share" in table else None
+
+    return each_run(study, groups, {"dsr_gradient_share": mean})
+
+
 def projections(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
     """Uniformity and alignment of the projections z, where the poster takes them, next to those of the features.
 
