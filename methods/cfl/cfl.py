@@ -245,7 +245,7 @@ class CFL(Supervised):
         measured = measure_norms(node, active, rows, self.mean(active, by_client)[: state.size], s.outliers)
         gammas = [by_client[client].message.facts.get("gamma") for client in active]
         if s.gamma == "measured" and None not in gammas:
-            measured = replace(measured, gamma=max(gammas))
+            measured = replace(measured, gamma=float(np.median(gammas)))
         if len(active) < 2:
             return measured
         gradients = None if s.similarity == "updates" else stack(by_client, active, "gradient")

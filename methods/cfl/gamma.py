@@ -4,6 +4,10 @@ What a client would send is its group's pull s plus noise e of its few samples. 
 for as many steps from the same weights, give s + e_a and s + e_b, whose noises are independent and have twice the
 variance of e. So |a - b|^2 / 4 estimates |e|^2, <a, b> estimates |s|^2, and gamma_i is the root of their ratio. One
 number travels.
+
+Criterion (39) then takes the median over a cluster's clients. The paper's largest (eq. 31) is of no use here: with 100
+images a client single estimates scatter from 0.5 to infinity (where <a, b> is not positive), and one client that says
+so would forbid every split.
 """
 
 from __future__ import annotations

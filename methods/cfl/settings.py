@@ -35,8 +35,8 @@ class CFLSettings:
     settle: int = setting(10, "relative: number of rounds that a new cluster trains before it may be split", ge=0)
     gamma: Literal["fixed", "measured"] = setting(
         "fixed",
-        "where gamma_max of eq. 39 comes from: the setting gamma_max, or the largest noise that the cluster's clients "
-        "measure by training on two halves of their samples, which doubles their work in rounds that may split",
+        "where gamma_max of eq. 39 comes from: the setting gamma_max, or the median of the noise that the cluster's "
+        "clients measure by training on two halves of their samples, which doubles their work in rounds that may split",
     )
     gamma_max: float = setting(
         0.6, "gamma fixed: split only where sqrt((1 - cross) / 2) exceeds this (eq. 39)", ge=0, lt=1

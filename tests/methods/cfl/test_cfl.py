@@ -384,22 +384,6 @@ def test_a_model_is_chosen_on_one_half_and_judged_on_the_other():
     assert choice({0: (Score(1, 3, 5),) * 2, 4: (Score(1, 3, 5),) * 2}, 0) == 4, "equally good: its own cluster's"
 
 
-def test_choosing_among_models_that_guess_gains_nothing(world, client_list):
-    """Clients choose among nodes whose models are random; judged on what they chose by they would look better."""
-    method = world.method("cfl", criterion="schedule", schedule=(1,), gamma_max=0.0)
-    gains = []
-    for seed in range(12):
-        server = a_round(method, start(method, 2), directions(2, 1, 20, seed=seed, noise=0.0))
-        draw = torch.Generator().manual_seed(seed)
-        size = len(server.tensors["node/0"])
-        for node in range(3):
-            server.tensors[f"node/{node}"] = 0.3 * torch.randn(size, generator=draw)
-        clients = [replace(world.client(k, 1, every=2), id=k) for k in (0, 1)]
-        metrics = method.evaluate(server, client_list(clients), world.evaluation())
-        gains.append(metrics["acc_best"] - (metrics["acc"] + metrics["acc_root"]) / 2)
-    assert abs(np.mean(gains)) < 0.05
-
-
 def test_what_is_measured_is_logged_by_its_names(world):
     method = world.method("cfl", criterion="schedule", schedule=(9,), outliers=4.0)
     server = a_round(method, start(method, 4, (0, 0, 1, 1)), torch.tensor([[3.0, 0], [3, 0], [0, 4], [0, 4]]))
