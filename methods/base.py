@@ -295,6 +295,16 @@ class Method(ABC):
         if self.needs_clusters:
             _ = context.clusters  # refuses data of which nobody says how many clusters to find
 
+    @classmethod
+    def local_defaults_for(cls, settings: Any, kind: str | None) -> LocalSettings:
+        """What `local` is where the settings do not say: `local_defaults`, unless they depend on what is trained.
+
+        Args:
+            settings: the method's.
+            kind: of the data, where the name of the set tells it; None of a set of the user's own.
+        """
+        return cls.local_defaults
+
     @property
     def needs_clusters(self) -> bool:
         """Whether the method must know how many clusters to find."""
