@@ -8,7 +8,7 @@ TORCH ?= auto
 # Several small processes of one thread are faster than one of many.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo test test-slow check format types serve bench clean
+.PHONY: setup demo test test-slow check format types serve results bench clean
 
 setup: $(STAMP)
 
@@ -40,6 +40,10 @@ types: setup
 
 serve: setup
 	$(BIN)/shoal serve
+
+# The pages of results, from docs/results/data and docs/results/text.
+results: setup
+	$(BIN)/shoal claims --write > /dev/null
 
 # Flower and pfl live in an environment of their own: their pins are not ours.
 PEERS := .bench

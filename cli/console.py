@@ -94,12 +94,9 @@ def show_study(result: StudyResult) -> None:
     out.print(f"tables and figures: {result.folder}", highlight=False, soft_wrap=True)
 
 
-COLOURS = {"reproduced": "green", "opposite": "red", "smaller than claimed": "red"}
-"""Of verdicts on claims; yellow are those that leave a claim open."""
-
-
 def show_claim(claim: CheckedClaim) -> None:
     """A claim in a line: the verdict, the statement, and in brackets the differences over seeds."""
+    from cli.claims import COLOURS
     from studies.wording import measured, why
 
     said = "; ".join(filter(None, (measured(claim), why(claim))))

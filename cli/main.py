@@ -126,6 +126,20 @@ def study(
     show_study(result)
 
 
+@app.command(epilog="Example: shoal claims --keep cfl-toy-paths --write")
+def claims(
+    names: Annotated[list[str] | None, typer.Argument(metavar="STUDY...", help="studies; by default all")] = None,
+    keep: Annotated[str, typer.Option(metavar="STUDY", help="keep this study's newest result in docs/results")] = "",
+    scale: Annotated[str, typer.Option(help="of the result to keep")] = "cpu",
+    write: Annotated[bool, typer.Option("--write", help="make docs/results.md and its pages anew")] = False,
+    as_json: Json = False,
+) -> None:
+    """The papers' claims with the verdicts of the results that are kept."""
+    from cli.claims import claims_command
+
+    claims_command(out, err, names or (), keep, scale, write, as_json)
+
+
 @app.command(epilog="Example: shoal enroll latest --client mnist-late --give best --out model.safetensors")
 def enroll(
     name: Annotated[str, typer.Argument(metavar="RUN", help="a run of cfl: folder, name, latest")],

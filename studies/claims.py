@@ -57,6 +57,8 @@ class CheckedClaim:
         margin: of the claim, in the unit of the metric.
         looked_for: the smallest difference that matters, said beforehand; None where nobody said.
         met: on how many seeds the statement is true by itself.
+        every_seed: whether the statement is about each seed.
+        bound: what the left side is compared with; None where the right side is measured.
     """
 
     claim: str
@@ -69,13 +71,15 @@ class CheckedClaim:
     margin: float
     looked_for: float | None
     met: int
+    every_seed: bool = False
+    bound: float | None = None
 
 
 def check(study: Study, scale: str, claim: Claim, rows: Sequence[StudyRow]) -> CheckedClaim:
     """Judge a claim of a study on the rows that it came to at a scale."""
     measured = differences(claim, rows)
     found = interval_of(list(measured.values())) if measured else None
-    planned = min(study.seeds_at(scale, side.row) for side in claim.quantities())
+    planned = study.seeds_of(claim, scale)
     met = sum(meets(claim, difference) for difference in measured.values())
     note = ""
     if claim.decidable == "paper" and scale != "paper":
@@ -85,7 +89,7 @@ def check(study: Study, scale: str, claim: Claim, rows: Sequence[StudyRow]) -> C
     elif claim.every_seed:
         verdict = Verdict.REPRODUCED if met == found.seeds else Verdict.OPPOSITE
         if verdict is Verdict.REPRODUCED:
-            note = f"{found.seeds} seeds see a share of failing ones of {failures_seen(found.seeds):.0%} or more"
+            note = f"{found.seeds} seeds show a failing share of {failures_seen(found.seeds):.0%} or more"
     else:
         verdict = judge(claim, found)
         if found.low is None:
@@ -101,6 +105,8 @@ def check(study: Study, scale: str, claim: Claim, rows: Sequence[StudyRow]) -> C
         claim.margin,
         study.difference_looked_for(claim),
         met,
+        claim.every_seed,
+        claim.right if isinstance(claim.right, float) else None,
     )
 
 

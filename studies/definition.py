@@ -181,6 +181,11 @@ class Study(Part):
     paper_values: dict[str, dict[str, dict[str, float]]] = Field(
         default_factory=dict, description="the paper's numbers by keys of row and column and by metric"
     )
+    page: str | None = Field(None, description="the page of results that shows the study; by default the system's")
+    shown: tuple[str, ...] = Field((), description="metrics that the page shows; by default the first ones")
+    images: dict[str, str] = Field(
+        default_factory=dict, description="figures that are kept for the page: file name to a sentence on what is seen"
+    )
     looked_for: dict[str, float] = Field(
         default_factory=dict, description="the smallest difference that matters to claims, by metric"
     )
@@ -206,6 +211,10 @@ class Study(Part):
     def seeds_at(self, scale: str, row: str) -> int:
         """The number of runs a cell of a row at a scale."""
         return self.scales[scale].rows.get(row, RowAtScale()).seeds or self.scales[scale].seeds
+
+    def seeds_of(self, claim: Claim, scale: str) -> int:
+        """The number of seeds on which a claim is judged at a scale."""
+        return min(self.seeds_at(scale, quantity.row) for quantity in claim.quantities())
 
     def judged_at(self, claim: Claim) -> list[str]:
         """The scales that run all cells of a claim."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from studies.claims import CheckedClaim, Verdict
-from studies.definition import Claim
 from studies.intervals import Interval
 
 SIGNIFICANT = 2
@@ -26,20 +25,32 @@ def number(value: float, scale: float | None = None, *, signed: bool = False) ->
     return text if float(text.replace(",", "")) else f"{0:.{digits}f}"
 
 
-def interval_words(found: Interval) -> str:
-    """A mean difference with its 95 % interval: `+0.8 [+0.2, +1.4]`."""
+def given(value: float, *, signed: bool = False) -> str:
+    """A number that somebody wrote down, as it was: with at most four digits."""
+    return f"{value:{'+' if signed else ''}.4g}" if abs(value) < 1e4 else f"{value:{'+' if signed else ''},.0f}"
+
+
+def interval_words(found: Interval, bound: float | None = None) -> str:
+    """A mean with its 95 % interval: of differences `+0.8 [+0.2, +1.4]`, of what has a bound `50.8 [50.2, 51.4]`.
+
+    Args:
+        found: the interval of the differences.
+        bound: what was taken off each value.
+    """
+    signed = bound is None
+    mean = found.mean + (bound or 0.0)
     if found.low is None or found.high is None:
-        return number(found.mean, signed=True)
-    half = (found.high - found.low) / 2 or abs(found.mean)
-    mean, low, high = (number(value, half, signed=True) for value in (found.mean, found.low, found.high))
-    return f"{mean} [{low}, {high}]"
+        return number(mean, signed=signed)
+    half = (found.high - found.low) / 2
+    ends = (number(end + (bound or 0.0), half or abs(mean), signed=signed) for end in (found.low, found.high))
+    return f"{number(mean, half or abs(mean), signed=signed)} [{', '.join(ends)}]"
 
 
 def measured(claim: CheckedClaim) -> str:
     """What was measured, in words; empty where nothing was."""
     if claim.interval is None:
         return ""
-    return f"{interval_words(claim.interval)}, {counted(claim)}"
+    return counted(claim) if claim.every_seed else f"{interval_words(claim.interval, claim.bound)}, {counted(claim)}"
 
 
 def counted(claim: CheckedClaim) -> str:
@@ -56,17 +67,5 @@ def why(claim: CheckedClaim) -> str:
     if claim.verdict is Verdict.UNSEEN and found is not None and found.visible is not None:
         parts.append(f"below {number(found.visible)}, which {found.seeds} seeds can see")
     if claim.looked_for is not None and found is not None and (found.visible or 0) > claim.looked_for:
-        parts.append(f"too few seeds for the {number(claim.looked_for)} looked for")
+        parts.append(f"too few seeds for the {given(claim.looked_for)} looked for")
     return "; ".join(filter(None, (*parts, claim.note)))
-
-
-def rule(claim: Claim, seeds: int, looked_for: float | None) -> str:
-    """What was fixed before anything was run, in words."""
-    parts = [f"{seeds} seed{'s' * (seeds != 1)}"]
-    if claim.every_seed:
-        parts.append("each of them")
-    if claim.margin:
-        parts.append(f"margin {number(claim.margin)}")
-    if looked_for is not None:
-        parts.append(f"looking for {number(looked_for)}")
-    return ", ".join(parts)

@@ -193,9 +193,11 @@ def test_the_terminal_shows_verdict_interval_and_what_could_be_seen(capsys: pyte
     seen = check(toy, "cpu", claim, [row("a", ONE), row("b", [9.0, 10.1, 10.9, 12.0])])
     unseen = check(toy, "cpu", claim, [row("a", ONE), row("b", [9.0, 12.1, 11.5, 13.0])])
     absent = check(toy, "cpu", claim, [])
-    show_study(StudyResult("toy", "cpu", "", False, (), (seen, unseen, absent), (), ""))
+    bound = study(claim={"claim": "a is above 8", "right": 8})
+    above = check(bound, "cpu", bound.claims[0], [row("a", ONE)])
+    show_study(StudyResult("toy", "cpu", "", False, (), (seen, unseen, absent, above), (), ""))
     shown = " ".join(capsys.readouterr().out.split())
     assert "reproduced a is above b (+1.00 [+0.87, +1.13], true on 4 of 4 seeds)" in shown
     assert "too small to see here a is above b (+0.1 [-1.3, +1.5], true on 2 of 4 seeds; below 1.9," in shown
-    assert "too few seeds for the 0.50 looked for" in shown
-    assert "not measured a is above b tables" in shown
+    assert "too few seeds for the 0.5 looked for" in shown
+    assert "not measured a is above b reproduced a is above 8 (11.5 [9.4, 13.6], true on 4 of 4 seeds) tables" in shown

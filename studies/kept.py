@@ -1,0 +1,189 @@
+"""Results that are kept in git: a small file a study and scale, from which the pages of docs/results are made.
+
+`shoal study` writes a result to results/studies/, which is in no repository. `shoal claims --keep` copies what is worth
+keeping of it to docs/results/data/: values of each seed, digests of settings, the rules of the claims, and where the
+numbers come from; no paths of the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import studies
+from engine.codec import read_json, write_atomic
+from studies.definition import Claim, Study, StudyError
+from studies.digests import digests
+from studies.result import study_folder
+from studies.rows import StudyRow
+
+DOCS = Path(studies.__file__).resolve().parent.parent / "docs"
+"""The documentation of this installation's repository."""
+LARGEST_IMAGE = 300_000
+"""Bytes of a kept figure, at most."""
+PRECISION = 6
+"""Significant digits of kept values."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A kept result.
+
+    Attributes:
+        study, scale: names.
+        rows: the table, by keys: row, column, metric, values, seeds.
+        digests: of the settings of each cell when it was measured, by `row/column`.
+        overrides: settings that were laid over all cells.
+        rules: the claims as they were said when it was measured.
+        provenance: commits, versions, machine, date and seconds (`studies.provenance.Provenance`).
+    """
+
+    study: str
+    scale: str
+    rows: tuple[dict[str, Any], ...]
+    digests: dict[str, str]
+    overrides: dict[str, Any]
+    rules: tuple[dict[str, Any], ...]
+    provenance: dict[str, Any]
+
+    def table(self, study: Study) -> list[StudyRow]:
+        """The rows as the study names them today; those of rows and columns that are gone are left out."""
+        columns = study.columns_at(self.scale)
+        found = []
+        for row in self.rows:
+            if row["row"] not in study.rows or row["column"] not in columns:
+                continue
+            values = tuple(row["values"])
+            seeds = tuple(row["seeds"])
+            found.append(
+                StudyRow(
+                    study.rows[row["row"]].caption,
+                    columns[row["column"]].caption,
+                    row["metric"],
+                    statistics.fmean(values),
+                    statistics.stdev(values) if len(values) > 1 else 0.0,
+                    len(values),
+                    study.published(row["row"], row["column"], row["metric"]),
+                    row["row"],
+                    row["column"],
+                    values if seeds else (),
+                    seeds,
+                )
+            )
+        return found
+
+    def changed(self, study: Study) -> set[str]:
+        """The cells, as `row/column`, whose settings are others by now."""
+        today = digests(study, self.scale, self.overrides)
+        return {cell for cell, digest in self.digests.items() if today.get(cell) != digest}
+
+    def said(self, claim: Claim) -> bool:
+        """Whether the rule of a claim was the same when the result was measured: its wording may have changed."""
+        return rule_of(claim.model_dump(mode="json")) in [rule_of(rule) for rule in self.rules]
+
+
+def rule_of(claim: dict[str, Any]) -> dict[str, Any]:
+    """What of a claim decides its verdict."""
+    return {key: claim.get(key) for key in ("left", "op", "right", "margin", "every_seed")}
+
+
+def kept_file(study: str, scale: str, docs: Path = DOCS) -> Path:
+    """Where a kept result lies."""
+    return docs / "results" / "data" / f"{study}-{scale}.json"
+
+
+def image_file(study: str, scale: str, name: str, docs: Path = DOCS) -> Path:
+    """Where a kept figure lies, given its path in the folder of the result."""
+    return docs / "images" / f"{study}-{scale}-{name.replace('/', '-')}"
+
+
+def load_kept(study: str, scale: str, docs: Path = DOCS) -> Kept | None:
+    """A kept result; None where nothing is kept of the study at the scale."""
+    path = kept_file(study, scale, docs)
+    if not path.exists():
+        return None
+    raw = read_json(path)
+    return Kept(**{**raw, "rows": tuple(raw["rows"]), "rules": tuple(raw["rules"])})
+
+
+def keep(study: Study, scale: str, docs: Path = DOCS) -> Path:
+    """Keep the newest result of a study at a scale, and its images.
+
+    Returns:
+        The file of the kept result.
+
+    Raises:
+        StudyError: there is no result; it lacks cells of the one that is kept; or an image is too large.
+    """
+    folder = study_folder(study.name, scale)
+    command = f"shoal study {study.name} --scale {scale}"
+    if not (folder / "result.json").is_file():
+        raise StudyError(f"study {study.name!r} has no result at scale {scale!r} yet: {command}")
+    raw = read_json(folder / "result.json")
+    if not raw.get("provenance"):
+        raise StudyError(
+            f"the result of {study.name!r} does not say where it comes from: put it together anew: {command}"
+        )
+    content = plain(raw)
+    before = load_kept(study.name, scale, docs)
+    lost = sorted(set(before.digests) - set(content["digests"])) if before else []
+    if still := [cell for cell in lost if known(study, scale, cell)]:
+        raise StudyError(
+            f"the result of {study.name!r} lacks {', '.join(still)}, which are kept: put all of them together with "
+            f"{command} --gather, then keep it"
+        )
+    images = [name for name in study.images if (folder / name).is_file()]
+    for name in images:
+        if (size := (folder / name).stat().st_size) > LARGEST_IMAGE:
+            raise StudyError(f"{folder / name} has {size:,} bytes; at most {LARGEST_IMAGE:,} are kept")
+    path = kept_file(study.name, scale, docs)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, text_of(content).encode())
+    for name in images:
+        target = image_file(study.name, scale, name, docs)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(folder / name, target)
+    return path
+
+
+def known(study: Study, scale: str, cell: str) -> bool:
+    """Whether a study still runs a cell, named `row/column`, at a scale."""
+    row, column = cell.split("/")
+    return row in study.rows and study.runs_at(scale, row, column)
+
+
+def plain(raw: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of a result.json."""
+    rows = [
+        {
+            "row": row["row_key"],
+            "column": row["column_key"],
+            "metric": row["metric"],
+            "values": [rounded(value) for value in row["values"] or [row["mean"]]],
+            "seeds": row["of_seeds"],
+        }
+        for row in raw["rows"]
+    ]
+    return {"rows": rows, **{k: raw[k] for k in ("study", "scale", "digests", "overrides", "rules", "provenance")}}
+
+
+def rounded(value: float) -> float:
+    """A value to `PRECISION` significant digits."""
+    return float(f"{value:.{PRECISION}g}")
+
+
+def text_of(content: dict[str, Any]) -> str:
+    """JSON with a line a key, and a line a row of the table or a rule, so that a change can be read."""
+    lines = []
+    for key in ("study", "scale", "provenance", "overrides", "digests", "rules", "rows"):
+        value = content[key]
+        if isinstance(value, list):
+            inner = ",\n  ".join(json.dumps(item, sort_keys=True) for item in value)
+            lines.append(f" {json.dumps(key)}: [\n  {inner}\n ]" if value else f" {json.dumps(key)}: []")
+        else:
+            lines.append(f" {json.dumps(key)}: {json.dumps(value, sort_keys=True)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"

@@ -1,0 +1,241 @@
+"""The pages of docs/results, made from the results that are kept and from hand-written text.
+
+`docs/results.md` has a row for each claim, `docs/results/SYSTEM.md` tables and figures under the text of
+`docs/results/text/SYSTEM.md`. Nothing else writes them, and a test compares them with what this makes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from engine.codec import write_atomic
+from studies.claims import Verdict
+from studies.definition import Study, StudyError, load_study, study_names
+from studies.kept import DOCS, Kept, image_file, load_kept
+from studies.rows import StudyRow
+from studies.verdicts import Entry, entries, published
+from studies.wording import decimals, given, interval_words, number
+
+PAGES = {
+    "fedpnp": "FedPNP: clustering with a past negatives pool",
+    "cfcl": "CF-CL: contrastive learning with exchange between devices",
+    "uifca": "UIFCA: clustering by generative flows",
+    "cfl": "CFL: clustered federated learning",
+    "ssd": "SSD: soft separation and distillation",
+    "beyond": "Beyond the papers",
+}
+"""Titles of the pages, in their order."""
+MADE = "<!-- Made by `make results` from docs/results/data and docs/results/text: edit those. -->"
+
+
+def page_of(study: Study) -> str:
+    """The page that shows a study."""
+    return study.page or study.system
+
+
+def make_pages(docs: Path = DOCS) -> dict[Path, str]:
+    """The content of every page, by file.
+
+    Raises:
+        StudyError: a study names a page that is not there, or the text of a page is missing.
+    """
+    studies = [load_study(name) for name in study_names()]
+    for study in studies:
+        if page_of(study) not in PAGES:
+            raise StudyError(f"study {study.name!r} is shown on page {page_of(study)!r}; there are {', '.join(PAGES)}")
+    by_page = {page: [study for study in studies if page_of(study) == page] for page in PAGES}
+    found = {docs / "results.md": overview(by_page, docs)}
+    for page, own in by_page.items():
+        found[docs / "results" / f"{page}.md"] = system_page(page, own, docs)
+    return found
+
+
+def write_pages(docs: Path = DOCS) -> list[Path]:
+    """Write every page; returns those that changed."""
+    changed = []
+    for path, content in make_pages(docs).items():
+        if not path.exists() or path.read_text() != content:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(path, content.encode())
+            changed.append(path)
+    return changed
+
+
+def text(name: str, docs: Path) -> str:
+    """A hand-written part."""
+    path = docs / "results" / "text" / f"{name}.md"
+    if not path.is_file():
+        raise StudyError(f"the text {path} is missing: write it, or take it from the repository")
+    return path.read_text().strip()
+
+
+def overview(by_page: dict[str, list[Study]], docs: Path) -> str:
+    """The page of all claims."""
+    own = {page: [entry for study in studies for entry in entries(study, docs)] for page, studies in by_page.items()}
+    counts = Counter(entry.verdict for found in own.values() for entry in found)
+    parts = [MADE, "# Results", text("overview", docs)]
+    parts.append(table(["verdict", "claims"], [[verdict, str(counts[verdict])] for verdict in Verdict], "lr"))
+    for page, found in own.items():
+        parts += [f"## {PAGES[page]}", f"Tables, figures and limits: [results/{page}.md](results/{page}.md)."]
+        parts.append(claims_table(found))
+    parts.append(text("digits", docs))
+    return "\n\n".join(parts) + "\n"
+
+
+def claims_table(found: Sequence[Entry]) -> str:
+    """A row for each claim."""
+    head = ["claim", "verdict", "ours", "the paper", "seeds", "sees / looks for", "`shoal study`"]
+    return table(head, [claim_row(entry) for entry in found], "llrrrrl")
+
+
+def claim_row(entry: Entry) -> list[str]:
+    """A claim in the cells of a table."""
+    checked = entry.checked
+    there = checked.interval
+    ours, seen = "", ""
+    if there is not None:
+        ours = f"on {checked.met} of {there.seeds}" if checked.every_seed else interval_words(there, checked.bound)
+        seen = number(there.visible) if there.visible is not None else ""
+    paper = entry.claim.paper or ""
+    if not paper and (value := published(entry)) is not None:
+        paper = given(value, signed=checked.bound is None)
+    sought = given(checked.looked_for) if checked.looked_for is not None else ""
+    seeds = len(checked.of_seeds)
+    return [
+        entry.claim.claim,
+        verdict_words(entry),
+        ours,
+        paper,
+        f"{seeds}" if seeds >= checked.seeds else f"{seeds} of {checked.seeds}",
+        "" if checked.every_seed or not (seen or sought) else f"{seen or '?'} / {sought or '?'}",
+        f"`{entry.command.removeprefix('shoal study ')}`",
+    ]
+
+
+def verdict_words(entry: Entry) -> str:
+    """The verdict, and what limits it."""
+    checked, there = entry.checked, entry.checked.interval
+    if entry.verdict is Verdict.MISSING and there is None:
+        return "not measured yet"
+    verdict = f"**{entry.verdict}**"
+    if entry.verdict is Verdict.UNSEEN and there is not None and there.visible is not None:
+        verdict += f" (below {number(there.visible)})"
+    marks = [
+        checked.note if there is not None else "",
+        "settings have changed since" if entry.stale else "",
+        "the rule was written after the run" if entry.later else "",
+    ]
+    return "; ".join(filter(None, (verdict, *marks)))
+
+
+def system_page(page: str, studies: Sequence[Study], docs: Path) -> str:
+    """The page of a system: its text, then a table and figures for each study of which results are kept."""
+    parts = [MADE, f"# {PAGES[page]}", text(page, docs)]
+    missing = []
+    for study in studies:
+        for scale in study.scales:
+            one = load_kept(study.name, scale, docs)
+            if one is None:
+                missing.append(f"| {study.title} | `shoal study {study.name} --scale {scale}` |")
+            else:
+                parts += study_parts(study, scale, one, docs)
+    if missing:
+        parts += ["## Not measured yet", "| study | command |\n|---|---|\n" + "\n".join(missing)]
+    return "\n\n".join(parts) + "\n"
+
+
+def study_parts(study: Study, scale: str, one: Kept, docs: Path) -> Iterator[str]:
+    """Heading, table, figures and origin of a kept result."""
+    yield f"## {study.title}"
+    yield f"{sentence(study.scales[scale].about)} Mean and deviation over seeds{paper_words(study)}."
+    rows = one.table(study)
+    yield values_table(study, scale, rows)
+    for name, caption in study.images.items():
+        path = image_file(study.name, scale, name, docs)
+        if path.is_file():
+            yield f"![{caption}](../images/{path.name})"
+    yield origin(study, scale, one)
+    if changed := one.changed(study):
+        some = "All settings" if len(changed) == len(one.digests) else f"Settings of {', '.join(sorted(changed))}"
+        yield f"**{some} have changed since this was measured.**"
+
+
+def sentence(words: str) -> str:
+    """Words as a sentence."""
+    return f"{words[:1].upper()}{words[1:]}{'' if words.endswith('.') else '.'}"
+
+
+def paper_words(study: Study) -> str:
+    """What stands in brackets."""
+    return ", in brackets the paper's" if study.paper_values else ""
+
+
+def values_table(study: Study, scale: str, rows: Sequence[StudyRow]) -> str:
+    """Ours beside the paper's: metrics as columns where the study has one column, else its columns."""
+    columns = list(study.columns_at(scale).values())
+    there = {row.metric for row in rows}
+    shown = [metric for metric in study.shown or study.metrics[: 5 if len(columns) == 1 else 1] if metric in there]
+    by_place = {(row.row_key, row.column_key, row.metric): row for row in rows}
+    body = []
+    if len(columns) == 1:
+        head = ["", *shown, "seeds"]
+        for key, row in study.rows.items():
+            found = [by_place.get((key, columns[0].key, metric)) for metric in shown]
+            if any(found):
+                body.append([row.caption, *(cell(study, one) for one in found), counts(found)])
+    else:
+        head = [study.name if len(shown) > 1 else shown[0] if shown else "", *(c.caption for c in columns), "seeds"]
+        for key, row in study.rows.items():
+            for metric in shown:
+                found = [by_place.get((key, column.key, metric)) for column in columns]
+                if any(found):
+                    label = f"{row.caption}, {metric}" if len(shown) > 1 else row.caption
+                    body.append([label, *(cell(study, one) for one in found), counts(found)])
+    return table(head, body, "l" + "r" * (len(head) - 1))
+
+
+def cell(study: Study, row: StudyRow | None) -> str:
+    """A number of ours, and the paper's in brackets."""
+    if row is None:
+        return ""
+    digits = 1 if study.percent and row.metric in study.metrics else min(4, max(decimals(row.mean / 10), 0))
+    paper = "" if row.paper is None else f" ({row.paper:,.{digits}f})"
+    return f"{row.mean:,.{digits}f} ± {row.std:,.{digits}f}{paper}"
+
+
+def counts(rows: Sequence[StudyRow | None]) -> str:
+    """How many seeds the cells of a row have."""
+    there = sorted({row.seeds for row in rows if row is not None})
+    return f"{there[0]} to {there[-1]}" if len(there) > 1 else str(there[0])
+
+
+def origin(study: Study, scale: str, one: Kept) -> str:
+    """Where a kept result comes from."""
+    made: dict[str, Any] = one.provenance
+    laid = "".join(f" --set {key}={value}" for key, value in flat(one.overrides))
+    took = "" if made["seconds"] is None else f", {made['seconds'] / 60:,.1f} minutes of rounds in all"
+    commits = ", ".join(made["commits"])
+    return (
+        f"`shoal study {study.name} --scale {scale}{laid}`: {made['date']}, commit {commits}, "
+        f"torch {made['versions'].get('torch', 'unknown')}; {made['machine']}{took}. "
+        f"[Every seed](data/{study.name}-{scale}.json)."
+    )
+
+
+def flat(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested settings as dotted keys."""
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def table(head: Sequence[str], body: Sequence[Sequence[str]], sides: str) -> str:
+    """A table in Markdown; `sides` has l or r for each column."""
+    rule = ["---:" if side == "r" else "---" for side in sides]
+    escaped = [[value.replace("|", "\\|") for value in row] for row in body]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (list(head), rule, *escaped))

@@ -1,0 +1,206 @@
+"""Kept results, and the pages that are made from them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from studies import pages, runner, verdicts
+from studies.claims import Verdict
+from studies.definition import Study, StudyError, load_study, make_study, study_names
+from studies.kept import LARGEST_IMAGE, keep, kept_file, load_kept
+from studies.pages import make_pages, overview, system_page, write_pages
+from studies.result import study_folder
+from studies.runner import run_study
+from studies.verdicts import Entry, all_entries, entries
+from tests.sources import ROOT
+
+SETTINGS = {"steps": 200, "lr": 0.1, "eps1": 0.01, "eps2": 0.1}
+
+
+def toy(**changes: Any) -> Study:
+    """Two problems of the study `cfl-toy-paths`, with a claim each and an image."""
+    raw: dict[str, Any] = {
+        "name": "toy",
+        "title": "paths in the plane",
+        "paper": "none",
+        "simulate": "simulate:toy_paths",
+        "metrics": ["max_norm", "split"],
+        "percent": False,
+        "settings": SETTINGS,
+        "rows": {
+            "apart": {"caption": "Apart", "settings": {"radius": 0.5}},
+            "close": {"caption": "Close", "settings": {"radius": 1.5}},
+        },
+        "columns": {"two": {"caption": "two clients", "settings": {"distance": 2.0}}},
+        "scales": {"cpu": {"about": "200 steps", "seeds": 2}, "paper": {"about": "more", "seeds": 2}},
+        "images": {"seen.png": "What is seen.", "apart-two-1/paths.png": "A path."},
+        "looked_for": {"max_norm": 0.1},
+        "paper_values": {"apart": {"two": {"max_norm": 0.4}}},
+        "claims": [
+            {"claim": "apart pulls", "left": ["apart", "two", "max_norm"], "right": ["close", "two", "max_norm"]},
+            {"claim": "close rests", "left": ["close", "two", "max_norm"], "op": "<=", "right": 0.25},
+            {"claim": "wide", "left": ["apart", "two", "split"], "right": 0, "decidable": "paper"},
+        ],
+    }
+    return make_study({**raw, **changes}, "cfl", "studies/cfl/toy.yaml")
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    """A folder of documentation with every hand-written text."""
+    texts = tmp_path / "docs" / "results" / "text"
+    texts.mkdir(parents=True)
+    for name in ("overview", "digits", *pages.PAGES):
+        (texts / f"{name}.md").write_text(f"Words on {name}.\n")
+    return tmp_path / "docs"
+
+
+@pytest.fixture
+def measured(home: Path, docs: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Run a study and keep its result."""
+
+    def run(study: Study, **options: Any) -> Path:
+        monkeypatch.setattr(runner, "load_study", lambda name: study)
+        folder = Path(run_study("toy", "cpu", **options).folder)
+        (folder / "seen.png").write_bytes(b"an image")
+        return keep(study, "cpu", docs)
+
+    return run
+
+
+def by_claim(study: Study, docs: Path) -> dict[str, Entry]:
+    return {entry.claim.claim: entry for entry in entries(study, docs)}
+
+
+def test_pages_are_what_their_data_and_texts_make() -> None:
+    """After a change of a study, of kept data or of a text: `make results`."""
+    made = make_pages()
+    assert (ROOT / "docs" / "results.md") in made
+    for path, content in made.items():
+        assert path.read_text() == content, f"{path.relative_to(ROOT)} is not what `make results` makes"
+
+
+def test_every_claim_has_a_row_and_a_verdict() -> None:
+    found = list(all_entries())
+    claims = [(name, claim.claim) for name in study_names() for claim in load_study(name).claims]
+    assert len(set(claims)) == len(claims), "no two claims of a study in the same words"
+    assert {(entry.study.name, entry.claim.claim) for entry in found} == set(claims)
+    page = (ROOT / "docs" / "results.md").read_text()
+    for _, claim in claims:
+        assert claim.replace("|", "\\|") in page
+    for entry in found:
+        assert entry.verdict in set(Verdict)
+        assert entry.scale in entry.study.judged_at(entry.claim)
+
+
+def test_what_is_kept_is_small_and_says_nothing_of_the_machines_folders() -> None:
+    known = {kept_file(name, scale) for name in study_names() for scale in load_study(name).scales}
+    folder = ROOT / "docs" / "results" / "data"
+    for path in folder.glob("*.json") if folder.exists() else ():
+        assert path in known, f"{path.name} is of no study"
+        assert path.stat().st_size < 40_000
+        assert str(Path.home()) not in path.read_text()
+        assert '"/' not in path.read_text(), "an absolute path"
+    for path in (ROOT / "docs" / "images").iterdir():
+        assert path.stat().st_size <= LARGEST_IMAGE, path.name
+
+
+def test_a_kept_result_gives_the_verdicts_of_the_run(measured: Callable[..., Path], docs: Path) -> None:
+    study = toy()
+    path = measured(study)
+    result = json.loads((study_folder("toy", "cpu") / "result.json").read_text())
+    found = by_claim(study, docs)
+    assert [found[claim["claim"]].verdict for claim in result["claims"]] == ["reproduced", "reproduced", "needs a GPU"]
+    differences = found["apart pulls"].checked.differences
+    assert differences == pytest.approx(result["claims"][0]["differences"], rel=1e-5)
+    assert not any(entry.stale or entry.later for entry in found.values())
+    one = load_kept("toy", "cpu", docs)
+    assert one is not None
+    assert one.provenance["versions"]["torch"]
+    assert len(one.provenance["commits"][0]) in (12, 13)
+    assert [row["seeds"] for row in one.rows] == [[0, 1]] * 4
+    assert path.read_text().count("\n") < 30, "a row a line"
+    assert (docs / "images" / "toy-cpu-seen.png").read_bytes() == b"an image"
+    page = system_page("cfl", [study], docs)
+    assert "Words on cfl." in page
+    assert "| Apart | 0.500 ± 0.000 (0.400) |" in page
+    assert "![What is seen.](../images/toy-cpu-seen.png)" in page
+    assert "![A path.](../images/toy-cpu-apart-two-1-paths.png)" in page
+    assert "| paths in the plane | `shoal study toy --scale paper` |" in page, "what is not measured"
+    assert "have changed" not in page
+
+
+def test_changed_settings_are_marked_where_they_matter(measured: Callable[..., Path], docs: Path) -> None:
+    study = toy()
+    measured(study)
+    changed = toy(rows={**study.model_dump()["rows"], "apart": {"caption": "Apart", "settings": {"radius": 0.6}}})
+    found = by_claim(changed, docs)
+    assert (found["apart pulls"].stale, found["close rests"].stale) == (True, False)
+    page = overview({"cfl": [changed]}, docs)
+    assert page.count("settings have changed since") == 1
+    assert "**Settings of apart/two have changed since this was measured.**" in system_page("cfl", [changed], docs)
+    everything = toy(settings={**SETTINGS, "steps": 300})
+    assert "**All settings have changed since this was measured.**" in system_page("cfl", [everything], docs)
+    assert by_claim(toy(title="in other words"), docs)["apart pulls"].stale is False
+
+
+def test_settings_that_were_laid_over_are_said_and_do_not_count_as_changes(
+    measured: Callable[..., Path], docs: Path
+) -> None:
+    study = toy()
+    measured(study, overrides={"steps": 50, "workers": {"slots": 1}})
+    assert not by_claim(study, docs)["apart pulls"].stale
+    page = system_page("cfl", [study], docs)
+    assert "`shoal study toy --scale cpu --set steps=50`: " in page
+
+
+def test_a_rule_that_was_written_after_the_run_is_marked(measured: Callable[..., Path], docs: Path) -> None:
+    study = toy()
+    measured(study)
+    sides = {"left": ["apart", "two", "max_norm"], "right": ["close", "two", "max_norm"]}
+    later = toy(claims=[{"claim": "apart pulls", **sides, "margin": 0.2}, {"claim": "reworded", **sides}])
+    found = by_claim(later, docs)
+    assert (found["apart pulls"].later, found["reworded"].later) == (True, False)
+    assert overview({"cfl": [later]}, docs).count("the rule was written after the run") == 1
+
+
+def test_keeping_loses_no_cell(measured: Callable[..., Path], docs: Path) -> None:
+    study = toy()
+    path = measured(study)
+    before = path.read_text()
+    with pytest.raises(StudyError, match=r"lacks close/two, which are kept: .* shoal study toy --scale cpu --gather"):
+        measured(study, rows=["apart"])
+    assert path.read_text() == before
+    fewer = toy(rows={"apart": study.model_dump()["rows"]["apart"]}, claims=[])
+    measured(fewer)
+    assert set(json.loads(path.read_text())["digests"]) == {"apart/two"}, "the study has no such row any more"
+
+
+def test_what_cannot_be_kept_is_refused(measured: Callable[..., Path], docs: Path) -> None:
+    study = toy()
+    with pytest.raises(StudyError, match="no result at scale 'paper' yet: shoal study toy --scale paper"):
+        keep(study, "paper", docs)
+    measured(study)
+    (study_folder("toy", "cpu") / "seen.png").write_bytes(b"0" * (LARGEST_IMAGE + 1))
+    with pytest.raises(StudyError, match="at most 300,000 are kept"):
+        keep(study, "cpu", docs)
+
+
+def test_a_page_whose_text_is_missing_is_refused(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "study_names", lambda: ["toy"])
+    monkeypatch.setattr(pages, "load_study", lambda name: toy())
+    (docs / "results" / "text" / "ssd.md").unlink()
+    with pytest.raises(StudyError, match=r"text/ssd\.md is missing"):
+        make_pages(docs)
+    (docs / "results" / "text" / "ssd.md").write_text("Words.\n")
+    assert len(write_pages(docs)) == 7
+    assert write_pages(docs) == [], "nothing has changed"
+    monkeypatch.setattr(pages, "load_study", lambda name: toy(page="elsewhere"))
+    with pytest.raises(StudyError, match="is shown on page 'elsewhere'; there are fedpnp"):
+        make_pages(docs)
+    assert verdicts.DOCS == ROOT / "docs"
