@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.cluster import KMeans
 
-from methods.base import Server
+from methods.base import Message, Server, Update
 from methods.scores.clustering import cluster_scores
 from methods.ssd.fedsimclr_kmeans import CENTRES, FEATURES
 from tests.methods.conftest import ClientList
@@ -59,15 +59,25 @@ def test_the_best_start_counts(world, method):
     facts = states[-1].facts
     assert len(facts["inertia"]) == 10
     assert facts["inertia"][facts["best"]] == min(facts["inertia"])
-    other = Server(states[-1].tensors, {**facts, "best": (facts["best"] + 1) % 10}, states[-1].round)
-    assert not torch.equal(method.centres(other), method.centres(states[-1]))
+    for best in (2, 5):
+        other = Server(states[-1].tensors, {**facts, "best": best}, states[-1].round)
+        assert torch.equal(method.centres(other), states[-1].tensors[CENTRES][best])
+    found = method.aggregate(states[3], iter([sums_of(states[3], inertia=[float(k != 7) for k in range(10)])]))
+    assert found.facts["best"] == 7
+
+
+def sums_of(state, inertia):
+    """An update of client 0 in a K-means round, with these sums of squared distances."""
+    zeros = torch.zeros_like(state.tensors[CENTRES])
+    tensors = {"sums": zeros, "counts": zeros[..., 0], "inertia": torch.tensor(inertia).double()}
+    return Update(Message(tensors), client=0)
 
 
 def test_the_encoder_rests_while_clusters_are_found(world, method):
-    states, sent, clients = carried_out(world, method, 5)
-    assert [CENTRES in state.tensors for state in states] == [False, False, False, True, True, True]
+    states, sent, clients = carried_out(world, method, 4)
+    assert [CENTRES in state.tensors for state in states] == [False, False, False, True, True]
     for name, tensor in states[2].tensors.items():
-        assert torch.equal(states[5].tensors[name], tensor)
+        assert torch.equal(states[4].tensors[name], tensor)
     assert all("loss" in update.metrics for update in sent[1])
     assert set(sent[2][0].message.tensors) == {"centres", "counts"}
     assert set(sent[3][0].message.tensors) == {"sums", "counts", "inertia"}
@@ -85,13 +95,21 @@ def test_the_network_travels_once_and_then_centres_alone(world, method):
 
 
 def test_small_clusters_of_a_client_are_not_told(world):
-    method = world.method("fedsimclr_kmeans", rounds=4, kmeans_rounds=3, least_points=30)
-    _, sent, _ = carried_out(world, method, 3)
-    for update in sent[1]:
-        assert (update.message.tensors["counts"] >= 30).all()
-    for update in sent[2]:
-        counts = update.message.tensors["counts"]
-        assert ((counts == 0) | (counts >= 30)).all()
+    """A client of nine samples, of which one is of another class than the rest."""
+    told = {}
+    for least in (1, 2):
+        method = world.method("fedsimclr_kmeans", rounds=14, kmeans_rounds=12, epochs=4, least_points=least)
+        states, _, _ = carried_out(world, method, 6)
+        own = torch.tensor([0, 4, 8, 12, 16, 20, 24, 28, 1])
+        client = replace(world.client(0, 4), train=world.samples(own))
+        starting = method.client_update(method.broadcast(states[2], 9), client)
+        moving = method.client_update(method.broadcast(states[-1], 9), client)
+        told[least] = (starting.message.tensors["counts"], moving.message.tensors["counts"][0])
+    assert sorted(told[1][1].tolist()) == [0, 0, 1, 8]
+    assert sorted(told[2][1].tolist()) == [0, 0, 0, 8]
+    assert 1 in told[1][0]
+    assert (told[2][0] >= 2).all()
+    assert len(told[2][0])
 
 
 def test_features_have_unit_length_unless_told_otherwise(world):
