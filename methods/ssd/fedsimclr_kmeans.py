@@ -165,6 +165,10 @@ class FedSimCLRKMeans(FedSimCLR):
         embed = super().embedder(replace(server, tensors=network_of(server.tensors)))
         return (lambda x: F.normalize(embed(x), dim=1)) if self.settings.unit_features else embed
 
+    def recalibrate(self, server: Server, clients: Clients, evaluation: Evaluation) -> Tensors:
+        """BatchNorm's statistics while the encoder is trained; clusters are of features under the averaged ones."""
+        return {} if CENTRES in server.tensors else super().recalibrate(server, clients, evaluation)
+
     def centres(self, server: Server) -> Tensor | None:
         """The centres (c, d) of the best start, float64; None before K-means has begun."""
         return server.tensors[CENTRES][server.facts.get("best", 0)] if CENTRES in server.tensors else None
