@@ -236,7 +236,7 @@ def origin(study: Study, scale: str, one: Kept) -> str:
     return (
         f"`shoal study {study.name} --scale {scale}{laid}`: {made['date']}, commit {commits}, "
         f"torch {made['versions'].get('torch', 'unknown')}; {made['machine']}{took}. "
-        f"[Every seed](data/{study.name}-{scale}.json)."
+        f"[Every seed](./data/{study.name}-{scale}.json)."
     )
 
 
