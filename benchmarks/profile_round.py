@@ -16,7 +16,8 @@ from unittest import mock
 import torch
 
 from benchmarks.steps import BATCH, SAMPLES, images, setting
-from methods.fedpnp.fedpnp import fedpnp
+from methods.fedpnp import fedpnp
+from methods.training import two_views
 
 
 @contextlib.contextmanager
@@ -38,16 +39,11 @@ def timed(parts: list[tuple[Any, str, str]]) -> Iterator[dict[str, float]]:
         yield spent
 
 
-def main() -> None:
-    """A table of parts."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--encoder", default="small-conv")
-    parser.add_argument("--repeats", type=int, default=5)
-    given = parser.parse_args()
-    torch.set_num_threads(1)
-    method, client, message = setting("fedpnp", given.encoder, images("cpu"), "fp32")
+def profile(encoder: str, repeats: int) -> tuple[dict[str, float], float]:
+    """Seconds inside each part of a FedPNP client's round, by the part's name, and seconds in all; `repeats` rounds."""
+    method, client, message = setting("fedpnp", encoder, images("cpu"), "fp32")
     parts = [
-        (fedpnp, "views", "augmentation: two views of every sample"),
+        (two_views, "views", "augmentation: two views of every sample"),
         (type(method.network()), "__call__", "forward passes of the own and of the past model"),
         (torch.Tensor, "backward", "backward pass"),
         (torch.optim.SGD, "step", "optimiser"),
@@ -58,9 +54,19 @@ def main() -> None:
     method.client_update(message, client)
     with timed(parts) as spent:
         began = time.perf_counter()
-        for _ in range(given.repeats):
+        for _ in range(repeats):
             method.client_update(message, client)
-        total = time.perf_counter() - began
+        return {name: spent[name] for _, _, name in parts}, time.perf_counter() - began
+
+
+def main() -> None:
+    """A table of parts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--encoder", default="small-conv")
+    parser.add_argument("--repeats", type=int, default=5)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    spent, total = profile(given.encoder, given.repeats)
     steps = given.repeats * SAMPLES // BATCH
     print("| part | ms a step | share |")
     print("|---|---|---|")

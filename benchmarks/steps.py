@@ -28,7 +28,7 @@ from data.partition.table import Transformation
 from data.prepared import Manifest, open_prepared, write_prepared
 from data.view import DeviceData, Samples
 from methods.base import Client, Context, Federation, LocalSettings, Message, ModelSettings
-from methods.fedpnp.fedpnp import past_negatives
+from methods.fedpnp.pool import past_negatives
 from methods.losses.align_uniform import align_loss, uniform_loss
 from methods.losses.contrastive import cluster_contrastive, contrastive
 from methods.registry import METHODS
@@ -65,7 +65,7 @@ def setting(name: str, encoder: str, data: DeviceData, precision: str) -> tuple[
 
 def plain_fedpnp(method: Any, client: Client, data: DeviceData) -> Callable[[], None]:
     """FedPNP's epoch by hand."""
-    network, past = method.network(), method._past(client.memory)
+    network, past = method.network(), method._past(client)
     s, recipe = method.settings, view_recipe(method.context)
 
     def loss(x: Tensor) -> Tensor:

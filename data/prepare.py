@@ -200,6 +200,16 @@ def _built_in(name: str) -> tuple[DataSet, dict[str, int]] | None:
     return None
 
 
+def kind_of(name: str) -> str | None:
+    """The kind of data in a built-in set, by its name alone; None where that does not tell it.
+
+    >>> kind_of("mnist-shrink2"), kind_of("gaussian"), kind_of("holiday-photos")
+    ('image', 'vector', None)
+    """
+    found = _built_in(name)
+    return None if found is None else found[0].kind
+
+
 def is_built_in(name: str) -> bool:
     """Whether a name is that of a built-in set, options added or not."""
     return _built_in(name) is not None

@@ -3,6 +3,7 @@
     rounds/0007/
       manifest.json       metrics, client rows, digests: kept for every round
       server.safetensors  the server state          } kept for the newest few rounds
+      judged.safetensors  what stood in place of the state's tensors when it was judged, where anything did }
       links.json          versions of memory and inbox }
 
 A client's private memory is written once per change, as memory/<client>/<round>.safetensors, and its pending peer
@@ -15,7 +16,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from engine.codec import (
@@ -33,7 +34,7 @@ from engine.manifest import Manifest, RoundRecord
 from engine.memory_index import MemoryIndex
 from engine.round_paths import LINKS, MANIFEST, SERVER, RoundPaths, round_of
 from engine.run_folder import RunFolder, now
-from methods.base import Server
+from methods.base import Server, Tensors
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,12 @@ class Checkpoint:
     server: Server
     memory_index: MemoryIndex
     manifest: Manifest
+    statistics: Tensors = field(default_factory=dict)
+
+    @property
+    def judged(self) -> Server:
+        """The state as it was judged, for whoever predicts with it; training goes on from `server`."""
+        return self.server.replaced(self.statistics)
 
 
 def open_round(run: RunFolder, server: Server, memory_index: MemoryIndex) -> RoundPaths:
@@ -158,7 +165,8 @@ def load_round(run: RunFolder, round: int) -> Checkpoint:
     memory_index = MemoryIndex.of(read_json(paths.links))
     for path in memory_index.files():
         load_tensors(run.path / path)
-    return Checkpoint(server, memory_index, manifest)
+    statistics = load_tensors(paths.judged)[0] if paths.judged.exists() else {}
+    return Checkpoint(server, memory_index, manifest, statistics)
 
 
 def newest_valid(run: RunFolder) -> Checkpoint | None:
@@ -189,8 +197,9 @@ def prune(run: RunFolder, keep: int) -> None:
     """Keep the newest `keep` server states, and only the memory versions that they name."""
     full = [r for r in rounds_done(run) if has_server(run, r)]
     for old in full[:-keep]:
-        RoundPaths(run.path, old).server.unlink(missing_ok=True)
-        RoundPaths(run.path, old).links.unlink(missing_ok=True)
+        paths = RoundPaths(run.path, old)
+        for part in (paths.server, paths.judged, paths.links):
+            part.unlink(missing_ok=True)
     named: set[str] = set()
     for kept in full[-keep:]:
         named |= MemoryIndex.of(read_json(RoundPaths(run.path, kept).links)).files()

@@ -107,10 +107,9 @@ class OpenedRun:
 
     def evaluation(self, round: int, *, final: bool) -> Evaluation:
         """What an evaluation after `round` works on."""
-        streams = Streams(self.settings.seed, round, SERVER)
-        return Evaluation(
-            self.data, all_samples(self.data, self.partition), streams, final, self.settings.evaluate.batch
-        )
+        streams, evaluate = Streams(self.settings.seed, round, SERVER), self.settings.evaluate
+        train = all_samples(self.data, self.partition)
+        return Evaluation(self.data, train, streams, final, evaluate.batch, evaluate.recalibrate)
 
 
 @dataclass(frozen=True)

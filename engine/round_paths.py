@@ -1,6 +1,7 @@
 """Where the files of a round lie in the folder of a run.
 
 rounds/0007/manifest.json, server.safetensors, links.json    the checkpoint of round 7 (rounds/.0007.tmp until whole)
+rounds/0007/judged.safetensors                               what stood in for tensors of the state when it was judged
 work/0007/update-3.safetensors, memory-3.safetensors,        what client 3 answered in round 7; its work is complete
 work/0007/peer-3-5.safetensors, done-3.json                  once done-3.json is there
 memory/3/0007.safetensors                                    client 3's private memory after round 7
@@ -13,7 +14,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-MANIFEST, SERVER, LINKS = "manifest.json", "server.safetensors", "links.json"
+MANIFEST, SERVER, LINKS, JUDGED = "manifest.json", "server.safetensors", "links.json", "judged.safetensors"
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,11 @@ class RoundPaths:
     def server(self) -> Path:
         """The server state in the checkpoint."""
         return self.checkpoint / SERVER
+
+    @property
+    def judged(self) -> Path:
+        """Tensors in place of the server's where the state was judged; of states with other statistics then alone."""
+        return self.checkpoint / JUDGED
 
     @property
     def manifest(self) -> Path:

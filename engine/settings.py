@@ -20,6 +20,7 @@ from core.errors import ShoalError
 from core.setting import FileFormat
 from data.augment import AugmentSettings
 from data.partition.schemes import SCHEMES, Auto, settle
+from data.prepare import kind_of
 from engine.settings_sections import (
     CheckpointSection,
     DataSection,
@@ -33,6 +34,9 @@ from engine.settings_sections import (
 from engine.wrong_settings import Tagged, explain
 from methods.base import LocalSettings, ModelSettings
 from methods.registry import DEFAULT, METHODS
+
+REPRESENTATIONS = "rotnet-"
+"""How the name of a set of representations begins (`engine.represent`, whose imports take longer)."""
 
 
 class SettingsError(ShoalError):
@@ -103,7 +107,10 @@ class Settings(Section):
     @model_validator(mode="after")
     def _defaults(self) -> Settings:
         method = METHODS[self.method.name]
-        for key, defaults in (("local", method.local_defaults), ("model", method.model_defaults)):
+        # Representations are vectors, whatever they are of.
+        kind = "vector" if self.data.name.startswith(REPRESENTATIONS) else kind_of(self.data.name)
+        local = method.local_defaults_for(self.dataclass("method"), kind)
+        for key, defaults in (("local", local), ("model", method.model_defaults)):
             given = {k: v for k, v in getattr(self, key).model_dump().items() if v is not None}
             filled = type(getattr(self, key))(**{**dataclasses.asdict(defaults), **given})
             object.__setattr__(self, key, filled)

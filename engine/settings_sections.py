@@ -79,6 +79,12 @@ class EvaluateSection(Section):
         1, ge=1, description="number of rounds between two evaluations; the last round is always evaluated"
     )
     batch: int = Field(512, ge=1, description="batch size of a forward pass in evaluation")
+    recalibrate: int = Field(
+        4096,
+        ge=0,
+        description="number of training samples, drawn from all clients, on which BatchNorm's statistics are found "
+        "anew before an averaged network is judged or served; 0: it is judged with the averaged statistics",
+    )
 
 
 class CheckpointSection(Section):

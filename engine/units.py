@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
+
 from engine.aggregation import aggregate
 from engine.at_work import current
-from engine.round_paths import SERVER, RoundPaths
+from engine.codec import save_tensors
+from engine.round_paths import JUDGED, SERVER, RoundPaths
 from engine.wire import ClientFiles, Evaluate, Evaluated, Failed, Train, Trained
 
 
@@ -99,7 +102,7 @@ class AggregateRound:
 
 @dataclass(frozen=True)
 class EvaluateRound:
-    """Have a worker compute the metrics of the state whose checkpoint has been begun.
+    """Have a worker compute the metrics of the state whose checkpoint has been begun; keep what it was judged with.
 
     Args:
         run: the run's folder.
@@ -124,9 +127,13 @@ class EvaluateRound:
         """
         held = current(self.run)
         _, memory_index = held.state(self.round)
-        state = RoundPaths(self.run, self.round).scratch / SERVER
-        answer = held.call(Evaluate(self.run, self.round, state, memory_index, self.final))
+        scratch = RoundPaths(self.run, self.round).scratch
+        answer = held.call(Evaluate(self.run, self.round, scratch / SERVER, memory_index, self.final))
         assert isinstance(answer, Evaluated | Failed)
+        if isinstance(answer, Evaluated) and answer.judged:
+            judged = {name: torch.from_numpy(array) for name, array in answer.judged.items()}
+            save_tensors(scratch / JUDGED, judged)
+            return Evaluated(answer.metrics, answer.seconds)
         return answer
 
 

@@ -215,14 +215,21 @@ class Trained:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The metrics of a server state by name, and how many seconds they took."""
+    """The metrics of a server state by name, and how many seconds they took.
+
+    Args:
+        metrics: by name.
+        seconds: for all of them.
+        judged: tensors that stood in place of the state's when it was judged (`Method.recalibrate`).
+    """
 
     metrics: dict[str, float]
     seconds: float
+    judged: dict[str, np.ndarray] = field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
-        """As JSON."""
-        return asdict(self)
+        """As JSON, but for the arrays."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 @dataclass(frozen=True)

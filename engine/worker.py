@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 import traceback
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -21,6 +22,7 @@ from engine.run_folder import RunFolder
 from engine.wire import Answer, Assign, Assigned, ClientFiles, Evaluate, Evaluated, Failed, Request, Train, Trained
 from methods.assignment import assignment_of
 from methods.base import Client, ClientError, Message, Server, Update
+from methods.scores.metrics import AVERAGED, JUDGED_TWICE
 from methods.scores.quality import silhouette
 
 
@@ -141,14 +143,20 @@ class Worker:
         return done
 
     def evaluate(self, request: Evaluate) -> Evaluated:
-        """Metrics of the server state of a round."""
+        """Metrics of the server state of a round, recalibrated; of the last one also under the averaged statistics."""
         started = time.perf_counter()
         opened = self.opened(request.run)
         server = self.server(request.server)
         clients = OpenedClients(opened, request.round, request.memory_index)
         evaluation = opened.evaluation(request.round, final=request.final)
-        metrics = opened.method.evaluate(server, clients, evaluation)
-        return Evaluated({k: float(v) for k, v in metrics.items()}, time.perf_counter() - started)
+        found = opened.method.recalibrate(server, clients, evaluation)
+        metrics = opened.method.evaluate(server.replaced(found), clients, evaluation)
+        if found and request.final:
+            averaged = opened.method.evaluate(server, clients, replace(evaluation, brief=True))
+            metrics |= {f"{name}{AVERAGED}": averaged[name] for name in JUDGED_TWICE if name in averaged}
+        numbers = {name: float(value) for name, value in metrics.items()}
+        judged = {name: tensor.cpu().numpy() for name, tensor in found.items()}
+        return Evaluated(numbers, time.perf_counter() - started, judged)
 
     def assign(self, request: Assign) -> Assigned:
         """The cluster of every sample under a server state; on request how well the clusters are separated."""
@@ -156,6 +164,8 @@ class Worker:
         server = self.server(request.server)
         clients = OpenedClients(opened, request.round, request.memory_index)
         evaluation = opened.evaluation(request.round, final=True)
+        # Found again rather than read: the draws are those of `evaluate`, and not every state was evaluated.
+        server = server.replaced(opened.method.recalibrate(server, clients, evaluation))
         found = assignment_of(opened.method, server, clients, evaluation)
         cluster = found.cluster.cpu().numpy()
         score = None

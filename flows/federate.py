@@ -34,7 +34,7 @@ def federate(run: str, observers: Sequence[Any] = ()) -> RunResult:
     """All rounds of a run that are still to do: train clients on workers, aggregate, evaluate, log; then report.
 
     The rounds are the engine's (`engine.rounds`). Here each of its units of work becomes a task run: `tasks.train`,
-    `tasks.aggregate`, `tasks.evaluate`, and `tasks.assign` at the end.
+    `tasks.aggregate`, `tasks.evaluate`; and at the end `tasks.assign`, `tasks.log` and `tasks.promote`.
 
     Args:
         run: the run's folder, its name, or `latest`.

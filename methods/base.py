@@ -86,6 +86,10 @@ class Server:
         """The state after one more round."""
         return Server(tensors, self.facts if facts is None else facts, self.round + 1, finished)
 
+    def replaced(self, tensors: Tensors) -> Server:
+        """The same state with some of its tensors exchanged by name."""
+        return replace(self, tensors={**self.tensors, **tensors})
+
 
 @dataclass(frozen=True)
 class Client:
@@ -172,6 +176,9 @@ class Evaluation:
         streams: random streams of this evaluation.
         final: the run's last evaluation: also compute what is too dear for every round.
         batch: samples per forward pass.
+        recalibrate: about how many training samples BatchNorm's statistics are found on before an averaged network is
+            judged; 0: it is judged with the averaged statistics.
+        brief: only what a second judgement beside the first is for: `acc`, `knn`, `probe` and `uniformity`.
     """
 
     data: DeviceData
@@ -179,6 +186,8 @@ class Evaluation:
     streams: Streams
     final: bool = False
     batch: int = 512
+    recalibrate: int = 0
+    brief: bool = False
 
 
 class Prediction(NamedTuple):
@@ -286,6 +295,16 @@ class Method(ABC):
         if self.needs_clusters:
             _ = context.clusters  # refuses data of which nobody says how many clusters to find
 
+    @classmethod
+    def local_defaults_for(cls, settings: Any, kind: str | None) -> LocalSettings:
+        """What `local` is where the settings do not say: `local_defaults`, unless they depend on what is trained.
+
+        Args:
+            settings: the method's.
+            kind: of the data, where the name of the set tells it; None of a set of the user's own.
+        """
+        return cls.local_defaults
+
     @property
     def needs_clusters(self) -> bool:
         """Whether the method must know how many clusters to find."""
@@ -335,6 +354,15 @@ class Method(ABC):
     @abstractmethod
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """The next state, from the updates in order of client id. Updates arrive one at a time: do not collect them."""
+
+    def recalibrate(self, server: Server, clients: Clients, evaluation: Evaluation) -> Tensors:
+        """Tensors that stand in place of the server's wherever its model is judged or served; by default none.
+
+        Averaged networks with BatchNorm give the statistics of their clients' data here, see
+        `methods.scores.recalibration`. Training goes on from the state as it was; `evaluate`, `assignment` and
+        `predictor` are given the state with these tensors in it.
+        """
+        return {}
 
     @abstractmethod
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:

@@ -17,6 +17,7 @@ from methods.fedpnp.single import Single
 from methods.ssd.fedbyol import FedBYOL
 from methods.ssd.fedema import FedEMA
 from methods.ssd.fedsimclr import FedSimCLR
+from methods.ssd.fedsimclr_kmeans import FedSimCLRKMeans
 from methods.ssd.ssd import SSD
 from methods.uifca.clustergan import ClusterGAN
 from methods.uifca.ifca_flows import IFCAFlows
@@ -35,6 +36,7 @@ METHODS: dict[str, type[Method]] = {
         CFCL,
         SSD,
         FedSimCLR,
+        FedSimCLRKMeans,
         FedBYOL,
         FedEMA,
         CFL,

@@ -50,6 +50,42 @@ class SmallConv(nn.Module):
         return self.out(torch.flatten(places, 1))
 
 
+class AveragedConv(nn.Module):
+    """Four convolutions (5x5, then 3x3) with BatchNorm, ReLU between them, and the average over places.
+
+    For self-supervised learning on CPUs, of the size of `SmallConv` at a width of 16: 75k parameters on colour
+    images. Its features are neither standardised nor clipped, so that they can spread over the sphere; `SmallConv`
+    ends in BatchNorm and ReLU. ResNet-18 has a ReLU before its average; with so few layers all averages would then be
+    about alike. For clustering take `SmallConv`: an average over places blurs what tells glyphs apart.
+
+    Args:
+        shape: (channels, height, width) of one image.
+        width: filters of the first convolution; 2x and 3x in the next two, which have stride 2 like the first as long
+            as at least 4 pixels a side remain.
+        features: filters of the last convolution, of stride 1, which is the width of the output.
+    """
+
+    def __init__(self, shape: tuple[int, ...], width: int = 16, features: int = 128) -> None:
+        super().__init__()
+        channels, side = shape[0], min(shape[1:])
+        layers: list[nn.Module] = []
+        for kernel, filters in ((5, width), (3, 2 * width), (3, 3 * width), (3, features)):
+            stride = 2 if side >= 7 else 1
+            side = -(-side // stride)
+            layers += [
+                nn.Conv2d(channels, filters, kernel, stride=stride, padding=kernel // 2, bias=False),
+                nn.BatchNorm2d(filters),
+                nn.ReLU(inplace=True),
+            ]
+            channels = filters
+        self.layers = nn.Sequential(*layers[:-1])
+        self.features = features
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features (n, features)."""
+        return self.layers(x).mean((2, 3))
+
+
 class ResNet18(nn.Module):
     """ResNet-18 (He et al. 2016) without its classifier.
 
@@ -80,6 +116,7 @@ class ResNet18(nn.Module):
 ENCODERS: dict[str, Callable[[tuple[int, ...]], nn.Module]] = {
     "small-conv": SmallConv,
     "tiny-conv": lambda shape: SmallConv(shape, width=16),
+    "averaged-conv": AveragedConv,
     "plain-conv": PlainConv,
     "plain-conv5": lambda shape: PlainConv(shape, (32, 64, 128), 128),
     "pooled-conv": PooledConv,

@@ -40,7 +40,7 @@ def certain_images(run: RunFolder, count: int) -> list[CertainImages]:
         raise RunError(f"run {run.name} has no finished round to take clusters from")
     if opened.prepared.manifest.kind != "image":
         raise RunError(f"run {run.name} is on {opened.prepared.manifest.kind}s: only images can be drawn")
-    predict = opened.method.predictor(checkpoint.server)
+    predict = opened.method.predictor(checkpoint.judged)
     images = opened.prepared.train_x
     parts = [
         predict(torch.from_numpy(np.array(images[start : start + BATCH])).float() / 255).soft

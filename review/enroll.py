@@ -18,8 +18,9 @@ from engine.represent import prepare_set
 from engine.run_folder import RunError, RunFolder
 from methods.base import Client
 from methods.cfl.cfl import CFL
+from methods.cfl.state import CFLState
 from methods.cfl.supervised import judge
-from methods.cfl.tree import Tree, branch_similarities, nearest_child
+from methods.cfl.tree import branch_similarities, nearest_child
 
 
 def new_client(
@@ -101,7 +102,8 @@ def enroll(run: RunFolder, client: Client, give: str = "leaf", out: Path | None 
     if checkpoint is None or not checkpoint.server.round:
         raise RunError(f"run {run.name} has no finished round yet")
     server = checkpoint.server
-    tree = Tree.of(server.facts)
+    state = CFLState.of(server)
+    tree = state.tree
     vectors, network = method.vectors(), method.network()
     path: list[dict[str, Any]] = []
     node: int | None = 0
@@ -114,7 +116,7 @@ def enroll(run: RunFolder, client: Client, give: str = "leaf", out: Path | None 
         if not tree.nodes[node].children:
             break
         update = method.learn(weights, client)
-        step["similarities"] = branch_similarities(tree, server.tensors, node, update, server.facts["size"])
+        step["similarities"] = branch_similarities(tree, server.tensors, node, update, state.size)
         node = nearest_child(step["similarities"])
     cluster = path[-1]["node"]
     given = choose(path, give)

@@ -87,7 +87,7 @@ class Predictor:
         model, local, augment = (settings.dataclass(name) for name in ("model", "local", "augment"))
         context = Context(self.spec, model, local, augment, settings.seed)
         method = METHODS[settings.method.name](settings.dataclass("method"), context)
-        self._predict = method.predictor(checkpoint.server)
+        self._predict = method.predictor(checkpoint.judged)
         self._centres = load_tensors(run.path / CENTRES)[0]["centres"] if (run.path / CENTRES).exists() else None
 
     def assign(self, x: np.ndarray) -> dict[str, np.ndarray]:

@@ -20,9 +20,8 @@ from mlflow.pyfunc import PythonModel
 
 from data.prepared import DataSpec
 from engine.checkpoint import newest_valid
-from engine.codec import load_server
+from engine.codec import load_server, save_server
 from engine.opened_run import OpenedRun
-from engine.round_paths import RoundPaths
 from engine.run_folder import RunFolder
 from engine.settings import make_settings
 from methods.base import Context, MethodError, Prediction
@@ -119,13 +118,14 @@ def log_final_model(run: RunFolder, client: Any, run_id: str, uri: str) -> bool:
         spec = opened.prepared.spec
         about = {"settings": run.settings().plain(), "spec": asdict(spec)}
         (folder / "model.json").write_text(json.dumps(about))
-        server = RoundPaths(run.path, checkpoint.server.round).server
+        # As it was judged: what is served is what the metrics are of.
+        save_server(folder / "server.safetensors", checkpoint.judged, sync=False)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # advice on examples and annotations; the signature is given
             save_model(
                 folder / "model",
                 python_model=str(Path(__file__).with_name("served.py")),  # from code: nothing is pickled
-                artifacts={"model": str(folder / "model.json"), "server": str(server)},
+                artifacts={"model": str(folder / "model.json"), "server": str(folder / "server.safetensors")},
                 code_paths=[str(path) for path in copy_code(folder / "code")],
                 pip_requirements=requirements(),
                 signature=answers(),

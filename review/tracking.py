@@ -23,13 +23,13 @@ import pandas as pd
 
 from core.errors import ShoalError
 from data.partition.table import load_partition
+from engine import places
 from engine.checkpoint import has_server, rounds_done
 from engine.round_paths import MANIFEST, SERVER, RoundPaths
 from engine.run_folder import RunFolder
 from engine.settings import Settings, flatten
 from methods.registry import METHODS
 from review.clusters import CENTRES, FACTS, TABLE, client_names, cluster_facts
-from review.model_registry import register
 
 # A server out of reach must be noticed in seconds; MLflow's own defaults wait for minutes.
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
@@ -95,15 +95,22 @@ class Tracker:
         if event["event"] == "round_finished" and idle and time.monotonic() >= self._next:
             self._pending = self._thread.submit(self._safely, "RUNNING")
 
-    def finish(self, status: str) -> None:
-        """The last sync: tables, figures, report, checkpoints, model, and the status (FINISHED, FAILED, KILLED)."""
-        self._thread.submit(self._end, status).result()
-        self._thread.shutdown()
+    def close(self) -> bool:
+        """Let a sync that is going on end, and begin no more; closing twice is the same.
 
-    def _end(self, status: str) -> None:
-        if self._monitor is not None:
+        Returns:
+            Whether the last sync failed, and the run's events say so.
+        """
+        self._thread.shutdown()
+        monitor, self._monitor = self._monitor, None
+        if monitor is not None:
             with contextlib.suppress(Exception):
-                self._monitor.finish()
+                monitor.finish()
+        return self._told
+
+    def stop(self, status: str) -> None:
+        """The last sync of a run that did not come to its end; `status` is FAILED or KILLED."""
+        self.close()
         self._safely(status)
 
     def _safely(self, status: str) -> None:
@@ -115,13 +122,19 @@ class Tracker:
         except Exception as error:  # whatever MLflow raises, training goes on
             if not self._told:
                 self._told = True
-                first = str(error).splitlines()[0] if str(error) else type(error).__name__
-                with contextlib.suppress(ShoalError):
-                    self.run.event(
-                        "mlflow_unreachable",
-                        message=f"MLflow at {self.uri} did not answer ({first[:200]}); the run goes on, and "
-                        f"`shoal run --resume {self.run.name}` brings MLflow up to date",
-                    )
+                tell_unreachable(self.run, error)
+
+
+def tell_unreachable(run: RunFolder, error: Exception) -> None:
+    """Say in the events of a run that MLflow did not answer, and what to do."""
+    uri = tracking_uri(run.settings(), places.mlflow_store())
+    first = str(error).splitlines()[0] if str(error) else type(error).__name__
+    with contextlib.suppress(ShoalError):
+        run.event(
+            "mlflow_unreachable",
+            message=f"MLflow at {uri} did not answer ({first[:200]}); the run goes on, and "
+            f"`shoal run --resume {run.name}` brings MLflow up to date",
+        )
 
 
 def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHED") -> str:
@@ -131,7 +144,7 @@ def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHE
         run: the run's folder.
         settings: of the run.
         store: folder of the embedded store.
-        status: of the MLflow run; at FINISHED also the final model is logged and registered.
+        status: of the MLflow run; at FINISHED also the final model is logged.
 
     Returns:
         The MLflow run's id, which is also kept in the run's lineage.
@@ -159,8 +172,6 @@ def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHE
                 from review.serving import log_final_model
 
             log_final_model(run, client, run_id, uri)
-        if status == "FINISHED":
-            register(run, settings, client, run_id)
     if status == "RUNNING":
         client.update_run(run_id, status=status)
     else:

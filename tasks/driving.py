@@ -12,6 +12,7 @@ from engine.rounds import Engine, Observer
 from engine.run_folder import RunFolder
 from engine.settings import Settings
 from engine.units import Runner, ThreadRunner
+from review.record import LogRun, PromoteModel
 from review.result import RunResult, run_result
 from review.tracking import Tracker
 
@@ -42,10 +43,13 @@ def drive(
     with workers_of(run, settings, slots) as pool:
         runner = runner_of(pool.count) if runner_of else ThreadRunner(pool.count + 1)
         try:
-            with logged(run, settings) as log:
+            with tracked(run, settings) as tracker:
+                log = [tracker.observe] if tracker else []
                 # Each round: train the clients on the workers, aggregate, evaluate, log.
                 Engine(run, pool.call, runner, pool.count, [*observers, *log]).run_to_end()
                 show(run, runner, pool)
+                if tracker:
+                    record(run, runner, tracker)
         finally:
             if isinstance(runner, ThreadRunner):
                 runner.close()
@@ -67,27 +71,25 @@ def show(run: RunFolder, runner: Runner, pool: Pool) -> None:
     write_report(run)
 
 
-@contextlib.contextmanager
-def logged(run: RunFolder, settings: Settings) -> Iterator[list[Observer]]:
-    """Keep MLflow up to date, where the settings ask for it, and say there how the run ended.
+def record(run: RunFolder, runner: Runner, tracker: Tracker) -> None:
+    """The whole run in MLflow, and its model registered under a name."""
+    if runner.submit(LogRun(run.path, told=tracker.close())).result():
+        runner.submit(PromoteModel(run.path)).result()
 
-    Yields:
-        The observers for that.
-    """
+
+@contextlib.contextmanager
+def tracked(run: RunFolder, settings: Settings) -> Iterator[Tracker | None]:
+    """Keep MLflow up to date, where the settings ask for it, and say there if the run stopped before its end."""
     if not settings.tracking.mlflow:
-        yield []
+        yield None
         return
     tracker = Tracker(run, settings, places.mlflow_store())
-    ended = "FAILED"
+    tracker.start()
     try:
-        tracker.start()
-        yield [tracker.observe]
-        ended = "FINISHED"
-    except KeyboardInterrupt:
-        ended = "KILLED"
+        yield tracker
+    except BaseException as error:
+        tracker.stop("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
         raise
-    finally:
-        tracker.finish(ended)
 
 
 @contextlib.contextmanager

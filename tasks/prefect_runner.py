@@ -10,11 +10,14 @@ from prefect.utilities.annotations import quote
 
 from engine.units import AggregateRound, EvaluateRound, TrainCohort, Unit
 from review.clusters import FindClusters
+from review.record import LogRun, PromoteModel
 from tasks.aggregate import aggregate
 from tasks.assign import assign
 from tasks.evaluate import evaluate
+from tasks.log import log
 from tasks.once import Once, take_ticket
 from tasks.prefect_environment import lost
+from tasks.promote import promote
 from tasks.train import train
 
 TASKS: dict[type, Any] = {
@@ -22,6 +25,8 @@ TASKS: dict[type, Any] = {
     AggregateRound: aggregate,
     EvaluateRound: evaluate,
     FindClusters: assign,
+    LogRun: log,
+    PromoteModel: promote,
 }
 """The task of each kind of unit."""
 

@@ -107,3 +107,13 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
         return open_prepared(folder)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def real_mirror() -> Path:
+    """The mirror of the real sets; a slow test without one fails, it is not skipped."""
+    named = os.environ.get("SHOAL_DATA_MIRROR")
+    folder = Path(named) if named else Path(__file__).parents[2] / "shared" / "datasets"
+    if not folder.is_dir():
+        pytest.fail(f"slow tests need the mirror of the real data sets: set SHOAL_DATA_MIRROR ({folder} is missing)")
+    return folder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 
@@ -12,10 +13,12 @@ from benchmarks.device import Case, measure
 from benchmarks.engines import batched, plain
 from benchmarks.orchestration import beside_training
 from benchmarks.peers import table
+from benchmarks.profile_round import profile
 from benchmarks.shoal_run import prepare_workload, settings_of
 from benchmarks.workload import Workload
 from data.prepared import open_prepared
 from engine.settings import make_settings
+from tests.sources import ROOT
 
 TINY = Workload(clients=2, samples=20, batch=10, rounds=2)
 
@@ -66,3 +69,15 @@ def test_a_device_is_measured_in_every_way(capsys: pytest.CaptureFixture[str]) -
     assert all(float(row[4]) > 0 for row in rows)
     measure(Case("tiny", "fedpnp", "tiny-conv", (1, 8, 8), 1, 20, 1, 10), "cpu", "fp32", [], [], 1)
     assert "local epochs of 10,000 images" in capsys.readouterr().out
+
+
+def test_the_profile_finds_every_part_of_a_step() -> None:
+    spent, total = profile("tiny-conv", 1)
+    assert len(spent) == 7
+    assert min(spent.values()) > 0, "a part was never entered"
+    assert sum(spent.values()) < total
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py")))
+def test_every_benchmark_can_be_imported(name: str) -> None:
+    importlib.import_module(f"benchmarks.{name}")

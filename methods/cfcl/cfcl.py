@@ -40,7 +40,7 @@ from methods.base import (
     Tensors,
     Update,
 )
-from methods.cfcl.batches import batch_inputs, batch_positions
+from methods.cfcl.batches import Negatives, batch_inputs, batch_positions
 from methods.cfcl.consent import consented
 from methods.cfcl.embeddings import Embed, Embedded, embed_by_each_model, embed_by_one_model
 from methods.cfcl.links import build_graph, check_failed, live_links, live_neighbours
@@ -49,6 +49,7 @@ from methods.cfcl.memory import NOBODY, at_hand, label_counts, memory_now, packa
 from methods.cfcl.selection import Macro, draw, draw_uniformly, importance, reserve
 from methods.cfcl.state import CFCLState, Instruction, Plan
 from methods.scores.evaluation import embed_with, evaluate_features, features_only, quick_probe
+from methods.scores.recalibration import recalibrate
 from methods.training.local import as_input, seeded, view_recipe
 from methods.training.model_stack import Batch, LocalModel, StepResult
 from methods.training.optimiser_state import OPTIMISER
@@ -77,18 +78,23 @@ class CFCLSettings:
         "triplet", "local loss: triplet; FedSimCLR's NT-Xent; SSD's alignment and uniformity; FedCC's with both heads"
     )
     margin: float = setting(1.0, "margin of the triplet loss, in training and in selection", ge=0)
-    negatives: Literal["batch", "pulled"] = setting(
+    negatives: Negatives = setting(
         "batch",
-        "negatives of triplets: the next sample of the batch, or a pulled one where two or more were pulled",
+        "negatives of triplets: the next sample of the batch, any other sample that the device holds, or a pulled one "
+        "where two or more were pulled",
     )
     tau: float = setting(0.5, "temperature of the simclr loss, and of the instance loss of fedcc", gt=0)
     reserve: int = setting(20, "number of samples in a reserve", ge=0)
     reserve_kind: Literal["kmeans", "random"] = setting("kmeans", "how the samples of a reserve are chosen")
-    candidates: int = setting(200, "number of samples that a transmitter considers for a pull", ge=1)
+    candidates: int = setting(
+        200, "number of samples that a transmitter considers for a pull by importance; a uniform pull is from all", ge=1
+    )
     budget: int = setting(20, "number of samples pulled over each link", ge=0)
     clusters: int = setting(4, "number of clusters for macro importance", ge=1)
     macro: Macro = setting(
-        "share", "macro importance of a cluster: n_tx / (n_tx + n_res), n_tx times that, or n_tx / n_res as printed"
+        "fractions",
+        "macro importance of a cluster: f / (f + g) of its fractions of the candidates and of the reserve (fractions); "
+        "the same of the counts (share); n_tx times that (sized); n_tx / n_res as printed (ratio)",
     )
     heat_first: float = setting(1.0, "selection temperature lambda of micro importance at the first step", ge=0)
     heat_last: float = setting(5.0, "selection temperature lambda at the last step; linear in between", ge=0)
@@ -105,6 +111,9 @@ class CFCLSettings:
     )
     consent: tuple[tuple[int, int], ...] = setting(
         (), "(device, n): the device shares at most n samples in the whole run; 0: none"
+    )
+    probe_steps: int = setting(
+        0, "Adam steps of the paper's probe (1,000), reported as probe_sgd beside the converged probe; 0: none", ge=0
     )
 
 
@@ -123,8 +132,11 @@ class CFCL(GradientMethod):
     def __init__(self, settings: CFCLSettings, context: Any) -> None:
         super().__init__(settings, context)
         self.loss = local_loss(settings.loss, settings.margin, settings.tau)
-        if settings.negatives == "pulled" and settings.loss != "triplet":
-            raise MethodError(f"method.negatives: pulled is for the triplet loss, and method.loss is {settings.loss}")
+        if settings.negatives != "batch" and settings.loss != "triplet":
+            raise MethodError(
+                f"method.negatives: {settings.negatives} is for the triplet loss, and method.loss is {settings.loss}: "
+                "set method.negatives=batch"
+            )
         check_failed(settings.failed)
         self.plan = Plan(settings.selection, settings.steps, settings.tau_a, settings.tau_p)
 
@@ -199,9 +211,10 @@ class CFCL(GradientMethod):
         s, instruction = self.settings, Instruction.of(message)
         if s.buffer == "purge":
             purge(memory)
-        positions = self.candidates(client, instruction.averagings)
-        embedded: dict[int, Embedded] = {}
+        # Candidates spare embeddings (eq. 7), which a uniform pull does not need.
+        positions, embedded = torch.arange(len(client.train)), dict[int, Embedded]()
         if s.selection == "cfcl":
+            positions = self.candidates(client, instruction.averagings)
             embedded = self.embed(client, memory, positions, instruction.near)
         heat = s.heat_first + (s.heat_last - s.heat_first) * instruction.step / s.steps
         peers = {}
@@ -224,15 +237,16 @@ class CFCL(GradientMethod):
         samples = at_hand(client.train, pulled)
         vectors = Vectors(network := self.network())
         vectors.load(network, memory["weights"])
-        against_pulled = self.settings.negatives == "pulled" and len(pulled) > 1
-        inputs = batch_inputs(samples, len(pulled), self.recipe(), client.streams, self.loss.raw_anchor, against_pulled)
+        few = self.settings.negatives == "pulled" and len(pulled) < 2
+        negatives: Negatives = "batch" if few else self.settings.negatives
+        inputs = batch_inputs(samples, len(pulled), self.recipe(), client.streams, self.loss.raw_anchor, negatives)
 
         def finish(taken: TakenSteps) -> Update:
             kept = {name: t for name, t in memory.items() if not name.startswith(OPTIMISER)} | taken.optimiser
             return self.trained(message, client, kept | {"weights": vectors.flatten(network)}, taken.metrics)
 
         rows = batch_positions(len(samples), self.context.local.batch, message.facts["steps"], client.streams)
-        return LocalSteps(client, network.train(), rows, inputs, finish, optimiser=memory, alike=against_pulled)
+        return LocalSteps(client, network.train(), rows, inputs, finish, optimiser=memory, alike=negatives)
 
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
         """The local loss of first views, then second views, and of negatives where they were pulled."""
@@ -328,6 +342,13 @@ class CFCL(GradientMethod):
         state = replace(state, step=step, next=self.plan.following(step, state.next, linked))
         return server.next(tensors, state.facts(), finished=state.next == "end")
 
+    def recalibrate(self, server: Server, clients: Clients, evaluation: Evaluation) -> Tensors:
+        """BatchNorm's statistics, where the encoder has it, on the devices' own data."""
+        vectors = Vectors(network := self.network())
+        vectors.load(network, server.tensors["weights"])
+        found = recalibrate(network, clients, evaluation, self.context)
+        return {"weights": vectors.flatten(network)} if found else {}
+
     def embedder(self, server: Server) -> Callable[[Tensor], Tensor]:
         """Samples x to unit embeddings (n, e)."""
         network = self.network()
@@ -343,7 +364,8 @@ class CFCL(GradientMethod):
         """After an averaging a linear probe; after every round the local steps, and how evenly labels are spread.
 
         `label_variance` is the variance over devices of the number of points of a label that a device has, averaged
-        over labels; `label_share_variance` is the same for shares of its points. Points pulled in this round count.
+        over labels; `label_share_variance` is the same for shares of its points. `redundancy` is the share of the
+        points it has from others whose label is among its own. Points pulled in this round count.
         `probe` is trained and tested on at most `PROBED` samples each, the same ones after every averaging;
         `probe_full`, at the end of the run, uses all samples.
         """
@@ -351,16 +373,19 @@ class CFCL(GradientMethod):
         metrics = {"step": float(state.step)}
         data = evaluation.data
         if data.train_y is not None:
-            table = label_counts(clients, data.spec.classes or 0)
+            counts = label_counts(clients, data.spec.classes or 0)
+            table = counts.own + counts.pulled
             metrics["label_variance"] = float(table.var(0, correction=0).mean())
             metrics["label_share_variance"] = float((table / table.sum(1, keepdim=True)).var(0, correction=0).mean())
+            if counts.redundancy is not None:
+                metrics["redundancy"] = counts.redundancy
         embed = self.embedder(server)
         if evaluation.final:
             metrics |= evaluate_features(embed, evaluation, self.context.known_clusters, self.recipe())
             if "probe" in metrics:
                 metrics["probe_full"] = metrics.pop("probe")
         if state.just_averaged and state.step and data.test_y is not None and len(data.test_x):
-            metrics["probe"] = quick_probe(embed, evaluation, PROBED)
+            metrics |= quick_probe(embed, evaluation, PROBED, sgd_steps=self.settings.probe_steps)
         return metrics
 
     def tables(self, history: RunHistory) -> dict[str, DataFrame]:

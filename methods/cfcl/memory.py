@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -73,19 +74,6 @@ def at_hand(own: Samples, pulled: Tensor) -> Samples:
     )
 
 
-def drawn_negatives(positions: Tensor, own: int, pulled: int, generator: torch.Generator) -> Tensor:
-    """For each sample of a batch one that was pulled and is not the sample itself, int64 (n,), as positions.
-
-    Args:
-        positions: of the batch, into a device's own samples followed by what it has pulled.
-        own, pulled: how many of each there are; at least two were pulled.
-        generator: of the draw.
-    """
-    which = torch.randint(pulled, (len(positions),), generator=generator)
-    itself = which == positions - own
-    return own + torch.where(itself, (which + 1) % pulled, which)
-
-
 def purge(memory: Tensors) -> None:
     """Drop what was pulled before (the paper's buffer of limited size)."""
     memory["pulled"] = NOBODY.clone()
@@ -102,12 +90,26 @@ def only(own: Samples, others: Tensor) -> Samples:
     return replace(own, index=others[:, 0], transformation=others[:, 1])
 
 
-def label_counts(clients: Clients, classes: int) -> Tensor:
-    """How many samples of each label every device has at hand, float64 (devices, classes): also what is on its way."""
-    counts = []
+class LabelCounts(NamedTuple):
+    """How many samples of each label every device has, float64 (devices, classes): its own, and those from others."""
+
+    own: Tensor
+    pulled: Tensor
+
+    @property
+    def redundancy(self) -> float | None:
+        """The share of all samples from others whose label is among their receiver's own; None where there are none."""
+        count = float(self.pulled.sum())
+        return float(self.pulled[self.own > 0].sum()) / count if count else None
+
+
+def label_counts(clients: Clients, classes: int) -> LabelCounts:
+    """The labels of what every device has at hand: also what is on its way. For scoring alone."""
+    counts: tuple[list[Tensor], list[Tensor]] = ([], [])
     for client in clients:
         memory = dict(client.memory)
         read_inbox(client, memory)
-        y = at_hand(client.train, memory.get("pulled", NOBODY)).y().cpu()
-        counts.append(torch.bincount(y, minlength=classes).double())
-    return torch.stack(counts)
+        parts = client.train, only(client.train, memory.get("pulled", NOBODY))
+        for found, samples in zip(counts, parts, strict=True):
+            found.append(torch.bincount(samples.y().cpu(), minlength=classes).double())
+    return LabelCounts(*map(torch.stack, counts))

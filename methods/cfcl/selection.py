@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-Macro = Literal["share", "sized", "ratio"]
+Macro = Literal["fractions", "share", "sized", "ratio"]
 
 
 def triplet_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float) -> Tensor:
@@ -94,13 +94,21 @@ def macro_probability(cluster_tx: Tensor, cluster_res: Tensor, clusters: int, ki
         cluster_tx: cluster of each candidate of the transmitter (n,).
         cluster_res: cluster of each sample of the receiver's reserve (r,).
         clusters: how many there are.
-        kind: `share`: n_tx / (n_tx + n_res); `sized`: n_tx times that, so that without reserves clusters are drawn by
+        kind: `fractions`: f / (f + g), where f = n_tx / n and g = n_res / r are the cluster's fractions of candidates
+            and of the reserve, so that it does not matter that there are many more candidates; `share`: the same of
+            the counts, n_tx / (n_tx + n_res); `sized`: n_tx times that, so that without reserves clusters are drawn by
             their size, as by a uniform pull; `ratio`: n_tx / n_res as printed, n_res at least one.
     """
     tx = torch.bincount(cluster_tx, minlength=clusters).double()
     res = torch.bincount(cluster_res, minlength=clusters).double()
-    share = tx / (tx + res).clamp(min=1)
-    weight = {"share": share, "sized": tx * share, "ratio": tx / res.clamp(min=1)}[kind]
+    if kind == "fractions":
+        f, g = tx / len(cluster_tx), res / max(1, len(cluster_res))
+        weight = torch.where(tx > 0, f / (f + g), 0.0)  # a cluster may hold neither
+    elif kind == "ratio":
+        weight = tx / res.clamp(min=1)
+    else:
+        share = tx / (tx + res).clamp(min=1)
+        weight = share if kind == "share" else tx * share
     return weight / weight.sum()
 
 

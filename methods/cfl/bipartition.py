@@ -25,12 +25,14 @@ class Bipartition(NamedTuple):
 def cosine_matrix(updates: Tensor) -> np.ndarray:
     """Cosine similarities (44) of updates (m, p), float64 (m, m) with ones on the diagonal.
 
-    An update that is zero has similarity 0 to every other.
+    An update that is zero has similarity 0 to every other, zero ones included: nobody knows which way it pulls.
     """
     # In float64, so that a permutation of the p coordinates does not show.
     rows = updates.double()
-    norms = rows.norm(dim=1).clamp(min=1e-300)
-    alpha = ((rows @ rows.T) / (norms[:, None] * norms[None, :])).clamp(-1.0, 1.0)
+    norms = rows.norm(dim=1)
+    # The product, not the norms: of two zero updates it would be zero again.
+    lengths = (norms[:, None] * norms[None, :]).clamp(min=1e-300)
+    alpha = ((rows @ rows.T) / lengths).clamp(-1.0, 1.0)
     alpha.fill_diagonal_(1.0)
     return ((alpha + alpha.T) / 2).cpu().numpy()
 
@@ -72,7 +74,8 @@ def bipartition(alpha: np.ndarray) -> Bipartition:
 def separation_gap(alpha: np.ndarray, truth: np.ndarray) -> float:
     """Separation gap (eq. 28): the smallest similarity inside a true group less the largest across the bipartition.
 
-    Positive if and only if every cut of the bipartition respects the groups for sure (corollary 1).
+    Where it is positive the bipartition is correct (corollary 1). The converse, which the paper adds in remark 2, does
+    not hold: a bipartition may be correct (`correct`) while two clients of one group are less alike than it allows.
 
     Args:
         alpha: symmetric (m, m), m >= 2.

@@ -9,31 +9,32 @@ Where this departs from the paper's print: docs/methods.md.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from core.setting import setting
 from core.streams import Streams
 from methods.base import (
     Client,
+    ClientError,
     Clients,
     Evaluation,
     Federation,
     Message,
-    MethodError,
     RunHistory,
     Server,
     Tensors,
     Update,
 )
-from methods.cfl import criteria
-from methods.cfl.adversary import Attack, attack_of, corrupt
+from methods.cfl import criteria, latest
+from methods.cfl.adversary import attack_of, corrupt
 from methods.cfl.bipartition import bipartition, ready_to_split
+from methods.cfl.gamma import gamma_of, halves
 from methods.cfl.history import discounted_sum
 from methods.cfl.measure import ClusterMeasure, measure_gaps, measure_norms, measure_similarities, stack
 from methods.cfl.membership import Membership
@@ -45,65 +46,16 @@ from methods.cfl.scores import (
     measured_metrics,
     path_metrics,
 )
+from methods.cfl.settings import CFLSettings, check_settings
 from methods.cfl.state import CFLState
 from methods.cfl.supervised import Score, Supervised, gradient, judge
-from methods.cfl.tree import Tree, branch_similarities, nearest_child
+from methods.cfl.tree import Node, Tree, branch_similarities, nearest_child
+from methods.training.local import batches
 from methods.training.steps import LocalSteps, TakenSteps
 from methods.training.vectors import Vectors, mean_vector
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-@dataclass(frozen=True)
-class CFLSettings:
-    """Hyper-parameters of CFL."""
-
-    criterion: Literal["absolute", "relative", "schedule"] = setting(
-        "relative",
-        "when a cluster may be split: absolute, |mean| < eps1 and max > eps2; relative, |mean| / max < ratio; "
-        "schedule, in given rounds",
-    )
-    eps1: float = setting(0.4, "absolute: a cluster may be split where the norm of its mean update is below this", gt=0)
-    eps2: float = setting(
-        1.6, "absolute: a cluster may be split where its largest client update has a norm above this", ge=0
-    )
-    ratio: float = setting(
-        0.3, "relative: largest ratio of the mean update's norm to the largest client update's", gt=0, le=1
-    )
-    floor: float = setting(
-        0.5, "relative: the largest norm must exceed this share of the largest median norm seen so far", ge=0, le=1
-    )
-    patience: int = setting(3, "relative: number of rounds in a row in which the criterion must hold", ge=1)
-    schedule: tuple[int, ...] = setting((), "schedule: the rounds at the end of which clusters may be split")
-    first_split: int = setting(10, "no split before this round", ge=1)
-    settle: int = setting(10, "number of rounds that a new cluster trains before it may be split", ge=0)
-    gamma_max: float = setting(0.6, "split only where sqrt((1 - cross) / 2) exceeds this (eq. 39)", ge=0, lt=1)
-    outliers: float = setting(
-        0.0,
-        "exclude a client whose update norm exceeds this multiple of its cluster's median norm; 0: no such rule",
-        ge=0,
-    )
-    similarity: Literal["updates", "gradients", "both"] = setting(
-        "updates",
-        "compute cosines from updates, from full gradients, or from updates while logging the gap of gradients too",
-    )
-    history: float = setting(
-        0.0,
-        "compute cosines from each client's updates summed over rounds, discounted by this factor per round; "
-        "0: from the updates of this round alone, as in the paper",
-        ge=0,
-        lt=1,
-    )
-    weighting: Literal["samples", "uniform"] = setting(
-        "samples", "weight of a client in its cluster's mean update: by number of samples, or 1/|c|"
-    )
-    permute: bool = setting(False, "clients hide the order of their parameters behind a shared permutation (eq. 45)")
-    adversaries: int = setting(0, "number of adversaries: that many clients, the last ones, send false updates", ge=0)
-    attack: Attack = setting("mixed", "what adversaries send: random, flip, scale, or mixed")
-    attack_scale: float = setting(10.0, "factor by which the attack scale multiplies updates", gt=0)
-    joins: tuple[tuple[int, int], ...] = setting((), "(client, round): first round of each client that joins later")
-    leaves: tuple[tuple[int, int], ...] = setting((), "(client, round): first round without a client that leaves")
 
 
 class CFL(Supervised):
@@ -115,15 +67,7 @@ class CFL(Supervised):
 
     def __init__(self, settings: CFLSettings, context: Any) -> None:
         super().__init__(settings, context)
-        if settings.criterion == "schedule" and not settings.schedule:
-            raise MethodError("method.criterion schedule needs method.schedule: the rounds, for example [50, 100, 150]")
-        if settings.history and settings.similarity == "gradients":
-            raise MethodError("method.history is of updates; with method.similarity gradients set it to 0")
-        if 0 < settings.outliers < 1:
-            raise MethodError(
-                f"method.outliers is {settings.outliers}: below 1 it would cut off updates shorter than the median; "
-                "give 0 (no such rule) or a number above 1, for example 4"
-            )
+        check_settings(settings)
         self.membership = Membership(settings.joins, settings.leaves)
 
     def vectors(self) -> Vectors:
@@ -151,8 +95,23 @@ class CFL(Supervised):
         """The weights of the client's cluster; on its way down the tree, those of the node where it stands."""
         tree = Tree.of(server.facts)
         known = any(client in leaf.clients for leaf in tree.leaves()) or client in tree.walking
-        node = tree.place(client).id if known else 0  # who joins in this round begins at the root
-        return Message({"weights": server.tensors[f"node/{node}"]}, {"clients": server.facts["clients"]})
+        node = tree.place(client) if known else tree.nodes[0]  # who joins in this round begins at the root
+        facts = {"clients": server.facts["clients"]}
+        if self.settings.gamma == "measured" and self.may_split(node, server.round + 1):
+            facts["measure"] = 1
+        return Message({"weights": server.tensors[f"node/{node.id}"]}, facts)
+
+    def may_split(self, node: Node, round: int) -> bool:
+        """Whether a cluster can be split at the end of a round, as far as is known at its beginning.
+
+        Where not all clients take part, any round's updates may be the latest when the cluster is split.
+        """
+        s = self.settings
+        if self.context.fraction < 1 or s.criterion == "absolute":
+            return True
+        if s.criterion == "schedule":
+            return criteria.scheduled(round, s.schedule)
+        return node.calm + 1 >= s.patience and criteria.settled(round, node.born, s.first_split, s.settle)
 
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
         """Dtheta = SGD(theta) - theta (eq. 1), and where asked the full gradient at theta."""
@@ -172,7 +131,10 @@ class CFL(Supervised):
             if attack is not None:
                 update = corrupt(update, attack, s.attack_scale, client.streams)
             metrics = taken.metrics | {"norm": float(update.double().norm())}
-            return Update(Message({"update": update, **tensors}, {"n": len(client.train)}), metrics=metrics)
+            facts: dict[str, Any] = {"n": len(client.train)}
+            if message.facts.get("measure"):
+                metrics["gamma"] = facts["gamma"] = self.measured_gamma(start, client)
+            return Update(Message({"update": update, **tensors}, facts), metrics=metrics)
 
         return self.epochs(network, client, finish)
 
@@ -183,12 +145,42 @@ class CFL(Supervised):
         self.take(self.epochs(network, client, lambda taken: Update(Message(), metrics=taken.metrics)))
         return vectors.flatten(network) - start
 
+    def measured_gamma(self, start: Tensor, client: Client) -> float:
+        """The noise of a client's update, from what two halves of its samples would change (`methods.cfl.gamma`).
+
+        Raises:
+            ClientError: fewer than four training samples.
+        """
+        count, local = len(client.train), self.context.local
+        if count < 4:
+            raise ClientError(
+                f"client {client.id} has {count} training samples; method.gamma measured trains on two halves of them "
+                "and needs 4: set method.gamma fixed, or leave this client out"
+            )
+        steps = local.epochs * (count // min(local.batch, count))
+        found = []
+        for rows in halves(count, client.streams.torch("gamma halves")):
+            half = replace(client, train=client.train.take(rows.to(client.train.index.device)))
+            vectors = self.vectors()
+            network = vectors.load(self.network(), start)
+            if self.settings.similarity == "gradients":
+                gradient(network, half.train, self.context)
+                found.append(vectors.gradients(network))
+                continue
+            # As many steps as with all samples: half as many would end half as far.
+            epochs = -(-steps // max(1, len(rows) // min(local.batch, len(rows))))
+            laid_out = self.epochs(network, half, lambda taken: Update(Message(), metrics=taken.metrics))
+            self.take(replace(laid_out, batches=itertools.islice(batches(half, local, epochs), steps)))
+            found.append((vectors.flatten(network) - start)[: vectors.size])
+        return gamma_of(*found)
+
     # --- server ---------------------------------------------------------------------------------------------------
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Each cluster moves by its mean update; one at rest whose clients pull apart is split first (algorithm 5).
 
-        All updates of a round are held at once: the similarity matrix needs them.
+        All updates of a round are held at once: the similarity matrix needs them. Where not all clients take part, a
+        cluster is judged by the latest update of each (`methods.cfl.latest`), and moves by those of this round.
         """
         state, tensors, round = CFLState.of(server), dict(server.tensors), server.round + 1
         tree, peak, log = state.tree, state.peak, []
@@ -198,18 +190,27 @@ class CFL(Supervised):
             past = server.tensors.get("past")
             tensors["past"] = discounted_sum(past, by_client, self.settings.history, state.clients, state.size)
         self.walk(tree, tensors, by_client, state.size)
+        partial = self.context.fraction < 1
+        if partial:
+            latest.remember(tensors, by_client)
+            members = {client for leaf in tree.leaves() for client in leaf.clients}
+            latest.forget(tensors, latest.known(tensors) - members)
         for leaf in tree.leaves():
-            active = [client for client in leaf.clients if client in by_client]
-            if not active:
+            if not any(client in by_client for client in leaf.clients):
                 continue
-            measure = self.measure(leaf.id, active, by_client, state, tensors.get("past"))
+            sent = latest.recall(tensors, leaf.clients) if partial else by_client
+            judged = [client for client in leaf.clients if client in sent]
+            measure = self.measure(leaf.id, judged, sent, state, tensors.get("past"))
             peak = max(peak, measure.median_norm)
-            parts: dict[int, Sequence[int]] = {leaf.id: active}
-            groups = self.groups_to_split(tree, measure, active, round, peak)
+            parts: dict[int, Sequence[int]] = {leaf.id: judged}
+            groups = self.groups_to_split(tree, measure, judged, round, peak)
             if groups is not None:
-                parts = self.split(tree, tensors, by_client, measure, groups, round)
+                parts = self.split(tree, tensors, sent, measure, groups, round)
+                # What was sent at the parent's weights has been used: the children are judged by what follows.
+                latest.forget(tensors, judged)
             for node, group in parts.items():
-                tensors[f"node/{node}"] = tensors[f"node/{node}"] + self.mean(group, by_client)
+                if active := [client for client in group if client in by_client]:
+                    tensors[f"node/{node}"] = tensors[f"node/{node}"] + self.mean(active, by_client)
             log.append(measure)
         return server.next(tensors, replace(state, peak=peak, log=tuple(log)).facts())
 
@@ -232,11 +233,19 @@ class CFL(Supervised):
     ) -> ClusterMeasure:
         """Norms, similarities, the best bipartition and, where groups are planted, separation gaps of one cluster.
 
-        Norms are of this round's updates; similarities are of `past` (clients, p) where it is given.
+        Args:
+            node: the cluster's number.
+            active: the clients that it is judged by.
+            by_client: their updates: of this round, or the latest of each.
+            state: of the server.
+            past: updates summed over rounds (clients, p), where similarities are of these.
         """
         s = self.settings
         rows = stack(by_client, active, "update", state.size)
         measured = measure_norms(node, active, rows, self.mean(active, by_client)[: state.size], s.outliers)
+        gammas = [by_client[client].message.facts.get("gamma") for client in active]
+        if s.gamma == "measured" and None not in gammas:
+            measured = replace(measured, gamma=float(np.median(gammas)))
         if len(active) < 2:
             return measured
         gradients = None if s.similarity == "updates" else stack(by_client, active, "gradient")
@@ -256,21 +265,20 @@ class CFL(Supervised):
         s, node = self.settings, tree.nodes[measure.node]
         calm = node.calm + 1 if criteria.relative(measure, s.ratio, s.floor, peak) else 0
         tree.change(node.id, calm=calm)
-        # A split needs everyone's update: who is missing in this round would be lost.
+        # A split needs everyone's update: of whom none is known, nobody could say where it belongs.
         if len(active) < 2 or len(active) < len(node.clients):
             return None
         if measure.outliers:
             return [[client for client in active if client not in measure.outliers], list(measure.outliers)]
         if s.criterion == "schedule":
             due = criteria.scheduled(round, s.schedule)
-        elif not criteria.settled(round, node.born, s.first_split, s.settle):
-            due = False
         elif s.criterion == "absolute":
             due = criteria.absolute(measure, s.eps1, s.eps2)
         else:
-            due = calm >= s.patience
+            due = calm >= s.patience and criteria.settled(round, node.born, s.first_split, s.settle)
+        gamma = s.gamma_max if s.gamma == "fixed" else measure.gamma
         assert measure.groups is not None
-        if not due or not ready_to_split(measure.groups.cross, s.gamma_max):
+        if not due or gamma is None or not ready_to_split(measure.groups.cross, gamma):
             return None
         return [[active[row] for row in rows] for rows in (measure.groups.first, measure.groups.second)]
 
@@ -298,16 +306,16 @@ class CFL(Supervised):
     # --- what is found --------------------------------------------------------------------------------------------
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
-        """Each honest client's accuracy with its cluster's model; with the best model of its path; norms and gaps.
+        """Each honest client's accuracy with its cluster's model, and with the one of its path it chooses; norms; gaps.
 
         `acc` is of the cluster's model; for the others see `methods.cfl.scores`.
         """
         state = CFLState.of(server)
         tree, adversaries = state.tree, self.settings.adversaries
         honest = [c for leaf in tree.leaves() for c in leaf.clients if c < state.clients - adversaries]
-        scores = self.path_scores(tree, server.tensors, honest, clients)
-        own = {client: found[tree.place(client).id] for client, found in scores.items()}
-        metrics = self.clients_metrics(own) | path_metrics(scores)
+        own = self.own_scores(tree, server.tensors, honest, clients)
+        metrics = self.clients_metrics(own)
+        metrics |= path_metrics(own, self.path_scores(tree, server.tensors, honest, clients))
         metrics |= leaf_metrics(tree, own, text=self.context.spec.kind == "text") | measured_metrics(state.log)
         if state.truth and honest:
             metrics |= group_metrics(tree, honest, self.membership.late(honest), state.truth)
@@ -315,15 +323,37 @@ class CFL(Supervised):
             metrics["adversaries_apart"] = adversaries_apart(tree, honest)
         return metrics
 
-    def path_scores(self, tree: Tree, tensors: Tensors, honest: list[int], clients: Clients) -> PathScores:
-        """The score of every node on the path of every honest client, on the client's validation samples."""
+    def own_scores(self, tree: Tree, tensors: Tensors, honest: list[int], clients: Clients) -> dict[int, Score]:
+        """The score of each honest client's own cluster, on all of its validation samples."""
         vectors, network = self.vectors(), self.network()
-        scores: dict[int, dict[int, Score]] = {client: {} for client in honest}
+        scores: dict[int, Score] = {}
         for node in tree.nodes:
             vectors.load(network, tensors[f"node/{node.id}"])
             for client in honest:
-                if node.id in tree.path(tree.place(client).id):
-                    scores[client][node.id] = judge(network, clients[client].validation, self.context)
+                if tree.place(client).id == node.id:
+                    scores[client] = judge(network, clients[client].validation, self.context)
+        return {client: scores[client] for client in honest}
+
+    def path_scores(self, tree: Tree, tensors: Tensors, honest: list[int], clients: Clients) -> PathScores:
+        """The scores of every node on the path of an honest client with a choice, on two halves of its validation part.
+
+        The halves are drawn once for the whole run; who is in an unsplit cluster has no choice, and is left out.
+        """
+        vectors, network = self.vectors(), self.network()
+        paths = {client: tree.path(tree.place(client).id) for client in honest}
+        scores: dict[int, dict[int, tuple[Score, Score]]] = {c: {} for c, path in paths.items() if len(path) > 1}
+        for node in tree.nodes:
+            vectors.load(network, tensors[f"node/{node.id}"])
+            for client in scores:
+                if node.id in paths[client]:
+                    held = clients[client].validation
+                    draw = Streams(self.context.seed, 0, client).torch("validation halves")
+                    order = torch.randperm(len(held), generator=draw).to(held.index.device)
+                    cut = len(held) // 2
+                    first, second = (
+                        judge(network, held.take(rows), self.context) for rows in (order[:cut], order[cut:])
+                    )
+                    scores[client][node.id] = (first, second)
         return scores
 
     def figures(self, history: RunHistory) -> dict[str, Figure]:

@@ -33,5 +33,8 @@ def scheduled(round: int, schedule: Sequence[int]) -> bool:
 
 
 def settled(round: int, born: int, first_split: int, settle: int) -> bool:
-    """Whether a cluster born in round `born` has trained for `settle` rounds, and the run for `first_split`."""
+    """Of the relative criterion: whether a cluster born in round `born` has trained long enough to be judged.
+
+    That is `settle` rounds, and the run `first_split`: without units, a model that has hardly begun looks at rest.
+    """
     return round >= first_split and round - born >= settle

@@ -26,6 +26,7 @@ class ClusterMeasure:
         max_norm: norm of its longest client update (eq. 33).
         median_norm: median norm of its clients' updates: one client with a wild update does not move it.
         outliers: clients whose norm exceeds the wanted multiple of the median; None without that rule.
+        gamma: the median of the noise that its clients measured, where all of them did (`methods.cfl.gamma`).
         cross: the largest similarity across the best bipartition (eq. 25).
         gap: separation gap (eq. 28) of the similarities that are used, where groups are planted.
         gap_round: with a history, the gap of this round's updates alone.
@@ -39,6 +40,7 @@ class ClusterMeasure:
     max_norm: float
     median_norm: float
     outliers: tuple[int, ...] | None = None
+    gamma: float | None = None
     cross: float | None = None
     gap: float | None = None
     gap_round: float | None = None

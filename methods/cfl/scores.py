@@ -12,24 +12,48 @@ from methods.cfl.supervised import Score
 from methods.cfl.tree import Tree
 from methods.scores.clustering import ari
 
-PathScores = Mapping[int, Mapping[int, Score]]
-"""Of each client the score, on its validation samples, of every node on its path: by client, then by node."""
+PathScores = Mapping[int, Mapping[int, tuple[Score, Score]]]
+"""Of each client with a choice the scores of every node on its path, the root first, on two halves of its validation
+samples: by client, then by node."""
 
 
-def path_metrics(scores: PathScores) -> dict[str, float]:
+def path_metrics(own: Mapping[int, Score], paths: PathScores) -> dict[str, float]:
     """What a client gains that may choose any model on its path from the root to its cluster.
 
+    A client chooses by one half of its validation samples and is judged on the other, and the other way round: judged
+    on those that it chose by, it could only gain.
+
+    Args:
+        own: the score of each client's own cluster: where it has no choice, that is all there is.
+        paths: of each client with a choice.
+
     Returns:
-        `acc_best`: mean accuracy with the model of the path that is best for the client; `acc_root`: with the root's
-        (the federated model before any split, once there was one); `below_root`: clients whose best model is worse
-        than the root's, which is on the path itself: a split never makes a client worse.
+        `acc_best`: mean accuracy with the chosen model; `acc_root`: with the root's (the federated model before any
+        split, once there was one); `below_root`: clients whose chosen model is worse than the root's.
     """
-    best = [max(score.accuracy for score in found.values()) for found in scores.values()]
+    best, root = [], []
+    for client, score in own.items():
+        if client not in paths:
+            best.append(score.accuracy)
+            root.append(score.accuracy)
+            continue
+        found, number = paths[client], score.number
+        best.append(sum(found[choice(found, by)][1 - by].correct for by in (0, 1)) / number)
+        root.append(sum(half.correct for half in next(iter(found.values()))) / number)
     return {
         "acc_best": sum(best) / len(best),
-        "acc_root": sum(found[0].accuracy for found in scores.values()) / len(scores),
-        "below_root": float(sum(b < found[0].accuracy for b, found in zip(best, scores.values(), strict=True))),
+        "acc_root": sum(root) / len(root),
+        "below_root": float(sum(b < r for b, r in zip(best, root, strict=True))),
     }
+
+
+def choice(found: Mapping[int, tuple[Score, Score]], by: int) -> int:
+    """The node of a path, root first, with the best accuracy on half `by` (0 or 1).
+
+    Where some are equally good, or the half is empty, the one nearest to the client's own cluster.
+    """
+    nodes = list(found)
+    return max(nodes, key=lambda node: (found[node][by].correct, nodes.index(node)))
 
 
 def leaf_metrics(tree: Tree, own: Mapping[int, Score], text: bool) -> dict[str, float]:
@@ -49,7 +73,7 @@ def measured_metrics(log: Sequence[ClusterMeasure]) -> dict[str, float]:
     """Norms, similarities and gaps of each cluster; and the largest gap of each kind."""
     metrics: dict[str, float] = {}
     for measure in log:
-        for key in ("mean_norm", "max_norm", "cross", "gap", "gap_round", "gap_gradients"):
+        for key in ("mean_norm", "max_norm", "gamma", "cross", "gap", "gap_round", "gap_gradients"):
             if (value := getattr(measure, key)) is not None:
                 metrics[f"{key}/{measure.node}"] = value
     for key in ("gap", "gap_round", "gap_gradients"):

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from data.augment import normalise
-from methods.base import Clients, Evaluation, Federation, Message, Prediction, Server, Update
+from methods.base import Clients, Evaluation, Federation, Message, Prediction, Server, Tensors, Update
 from methods.scores.evaluation import evaluate_predictor
+from methods.scores.recalibration import recalibrate
 from methods.training.averaging import average
 from methods.training.local import load, seeded, weights
 from methods.training.two_views import TwoViewMethod
@@ -50,6 +51,12 @@ class ClusterMethod(TwoViewMethod):
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """The mean of the weights by number of samples."""
         return server.next(average(updates))
+
+    def recalibrate(self, server: Server, clients: Clients, evaluation: Evaluation) -> Tensors:
+        """BatchNorm's statistics of the averaged network, on the clients' data."""
+        network = self.network()
+        load(network, server.tensors)
+        return recalibrate(network, clients, evaluation, self.context)
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
         """Argmax and softmax of the cluster head, features of the encoder; evaluation mode, no augmentation."""

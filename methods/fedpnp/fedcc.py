@@ -22,6 +22,9 @@ class FedCCSettings:
     tau_instance: float = setting(0.5, "temperature of the instance-level contrastive loss", gt=0)
     tau_cluster: float = setting(1.0, "temperature of the cluster-level contrastive loss", gt=0)
     alpha: float = setting(1.0, "weight of the cluster-level loss", ge=0)
+    decoupled: bool = setting(
+        False, "leave the positive pair out of the denominators of both losses, as FedPNP's paper prints them"
+    )
 
 
 class FedCC(ClusterMethod):
@@ -37,8 +40,8 @@ class FedCC(ClusterMethod):
         with self.context.autocast():
             now = model(*batch)
         (z_a, z_b), (y_a, y_b) = now.z.chunk(2), now.y.chunk(2)
-        instance = contrastive(z_a, z_b, s.tau_instance)
-        cluster = cluster_contrastive(y_a, y_b, s.tau_cluster)
+        instance = contrastive(z_a, z_b, s.tau_instance, decoupled=s.decoupled)
+        cluster = cluster_contrastive(y_a, y_b, s.tau_cluster, decoupled=s.decoupled)
         return instance + s.alpha * cluster, {
             "loss_instance": instance,
             "loss_cluster": cluster,

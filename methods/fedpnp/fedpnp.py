@@ -10,24 +10,28 @@ Where this departs from the paper's print: docs/methods.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from core.setting import setting
-from methods.base import Client, Message, MethodError, Tensors, Update
+from methods.base import Client, Message, Tensors, Update
 from methods.fedpnp.cluster_method import ClusterMethod
+from methods.fedpnp.pool import Similarity, check_threshold, past_negatives, pool_quality, pool_shares
 from methods.losses.contrastive import cluster_contrastive, contrastive
-from methods.training.local import load, weights
+from methods.training.batch_statistics import Party, given, settle
+from methods.training.local import load, views, weights
 from methods.training.model_stack import Batch, LocalModel, StepResult
 from methods.training.steps import LocalSteps, TakenSteps
 from models.heads import ClusterNet
 
 PAST = "past"
 """The companion of a client that has taken part before: its own network as its previous round left it."""
-Similarity = Literal["gaussian", "dot", "literal"]
+SETTLED_ON = 512
+"""At most so many of a client's samples, a seeded draw, give the past model its BatchNorm statistics."""
 
 
 @dataclass(frozen=True)
@@ -44,43 +48,18 @@ class FedPNPSettings:
         "gaussian",
         "similarity of past soft labels u and v: gaussian exp(cos(u, v) - 1), dot u.v, or literal exp(u.v) as printed",
     )
+    past_statistics: Literal["recalibrated", "running"] = setting(
+        "recalibrated",
+        "BatchNorm statistics of the past model: found anew on views of the client's own samples, or the running ones "
+        "that its training left, as in the paper, which have not settled where a round has few steps",
+    )
     decoupled: bool = setting(
-        False, "leave the positive pair out of the denominator of the instance-level loss, as the paper prints it"
+        False, "leave the positive pair out of the denominators of both losses, as the paper prints them"
     )
     tau_instance: float = setting(0.5, "temperature of the instance-level contrastive loss", gt=0)
     tau_cluster: float = setting(1.0, "temperature of the cluster-level contrastive loss", gt=0)
     alpha_first: float = setting(2.0, "weight of the cluster-level loss in round 1", ge=0)
     alpha: float = setting(0.1, "weight of the cluster-level loss from round 2 on", ge=0)
-
-
-def similarity(u: Tensor, v: Tensor, kind: Similarity) -> Tensor:
-    """Similarity of soft labels u (n, c) and v (m, c), as an (n, m) matrix.
-
-    `gaussian` is exp(cos(u, v) - 1), which on unit vectors is exp(-|u - v|^2 / 2).
-    """
-    if kind == "gaussian":
-        u, v = (t / t.norm(dim=1, keepdim=True).clamp(min=1e-12) for t in (u, v))
-        return (u @ v.T - 1).exp()
-    return u @ v.T if kind == "dot" else (u @ v.T).exp()
-
-
-def past_negatives(y_a: Tensor, y_b: Tensor, mu: float, kind: Similarity) -> tuple[Tensor, Tensor]:
-    """The past negatives pools (eq. 3): masks (n, n) for the anchors of view a and of view b.
-
-    Row i of the first marks every j != i with s(y_i^a, y_j^t) < mu for both views t.
-
-    Raises:
-        MethodError: `literal` similarity with mu <= 1: exp(u.v) of probability vectors is never below 1, so that
-            every pool is empty.
-    """
-    if kind == "literal" and mu <= 1:
-        raise MethodError(
-            f"method.similarity literal with method.mu {mu}: exp(u.v) >= 1 for soft labels, so every negatives pool is "
-            "empty; use gaussian (the default), or a mu between 1 and e"
-        )
-    others = ~torch.eye(len(y_a), dtype=torch.bool, device=y_a.device)
-    aa, ab, bb = similarity(y_a, y_a, kind), similarity(y_a, y_b, kind), similarity(y_b, y_b, kind)
-    return others & (aa < mu) & (ab < mu), others & (bb < mu) & (mu > ab.T)
 
 
 class FedPNP(ClusterMethod):
@@ -93,9 +72,7 @@ class FedPNP(ClusterMethod):
 
     def __init__(self, settings: FedPNPSettings, context: Any) -> None:
         super().__init__(settings, context)
-        if settings.similarity == "literal":
-            probe = torch.eye(2)
-            past_negatives(probe, probe, settings.mu, "literal")
+        check_threshold(settings.mu, settings.similarity)
 
     def facts(self, round: int) -> dict[str, Any]:
         """Alpha of the round (section 3.1 of the paper)."""
@@ -105,42 +82,62 @@ class FedPNP(ClusterMethod):
         """Local epochs from the broadcast weights, with the client's past model beside them."""
         network = self.network()
         load(network, message.tensors)
-        past = self._past(client.memory)
+        past = self._past(client)
 
         def finish(taken: TakenSteps) -> Update:
             trained = weights(network)
             # The instance head of the past model is never asked.
             memory = {name: t for name, t in trained.items() if not name.startswith("instance.")}
-            return Update(Message(trained, {"n": len(client.train)}), memory=memory, metrics=taken.metrics)
+            message_up = Message(trained, {"n": len(client.train)})
+            return Update(message_up, memory=memory, metrics=pool_quality(taken.metrics))
 
         companions = {} if past is None else {PAST: past}
         alpha = torch.tensor(float(message.facts["alpha"]), device=self.context.device)
-        return self.view_steps(client, network, finish, companions=companions, extra={"alpha": alpha})
+        steps = self.view_steps(client, network, finish, companions=companions, extra={"alpha": alpha})
+        if client.train.data.train_y is None:
+            return steps
+
+        def inputs(positions: Tensor) -> Batch:
+            # Labels judge the pool, and do nothing else.
+            return *steps.inputs(positions), client.train.y(positions)
+
+        return replace(steps, inputs=inputs)
 
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
         """L = L_instance + alpha L_cluster (eq. 8)."""
         s = self.settings
+        x, *classes = batch
         with self.context.autocast():
-            now = model(*batch)
+            now = model(x)
             # Round 1 has no past: the current soft labels stand in.
-            labels = model.ask(PAST, *batch).y if PAST in model.companions else now.y.detach()
+            labels = model.ask(PAST, x).y if PAST in model.companions else now.y.detach()
         z_a, z_b = now.z.chunk(2)
         y_a, y_b = now.y.chunk(2)
-        past_a, past_b = labels.chunk(2)
-        pools = past_negatives(past_a, past_b, s.mu, s.similarity)
+        pools = past_negatives(*labels.chunk(2), s.mu, s.similarity)
         instance = contrastive(z_a, z_b, s.tau_instance, pools, decoupled=s.decoupled)
-        cluster = cluster_contrastive(y_a, y_b, s.tau_cluster)
-        n = len(y_a)
+        cluster = cluster_contrastive(y_a, y_b, s.tau_cluster, decoupled=s.decoupled)
         return instance + extra["alpha"] * cluster, {
             "loss_instance": instance,
             "loss_cluster": cluster,
-            "pool_dropped": 1 - (pools[0].sum() + pools[1].sum()) / (2 * n * (n - 1)),
+            **pool_shares(pools, classes[0] if classes else None),
             "confidence": labels.max(1).values.mean(),
         }
 
-    def _past(self, memory: Tensors) -> ClusterNet | None:
-        if not memory:
+    def _past(self, client: Client) -> ClusterNet | None:
+        if not client.memory:
             return None
         past = self.network()
-        past.load_state_dict({**past.state_dict(), **memory})
-        return past.eval().requires_grad_(False)
+        past.load_state_dict({**past.state_dict(), **client.memory})
+        past.eval().requires_grad_(False)
+        if self.settings.past_statistics == "recalibrated":
+            settle(past, [Party(1.0, self._settling_batches(client))], self.context)
+        return past
+
+    def _settling_batches(self, client: Client) -> list[partial[Tensor]]:
+        """Views of some of the client's samples, as the past model will be asked of them."""
+        device, recipe = self.context.device, self.recipe()
+        order = torch.randperm(len(client.train), generator=client.streams.torch("past samples"))[:SETTLED_ON]
+        generator = client.streams.torch("past views", device)
+        parts = order.to(client.train.index.device).split(self.context.local.batch)
+        made = [views(client.train, part, recipe, generator) for part in parts]
+        return [partial(given, x) for x in made]

@@ -59,7 +59,7 @@ def assignment_entropy(y: Tensor, eps: float = 1e-8) -> Tensor:
     return -(p * (p + eps).log()).sum()
 
 
-def cluster_contrastive(y_a: Tensor, y_b: Tensor, tau: float) -> Tensor:
+def cluster_contrastive(y_a: Tensor, y_b: Tensor, tau: float, *, decoupled: bool = False) -> Tensor:
     """Contrast between the c columns of soft assignments, minus the entropies of both mean assignments.
 
     FedPNP eq. 7 with the sign of the entropy as contrastive clustering has it (Li et al. 2021, eq. 6): a minimised
@@ -69,5 +69,6 @@ def cluster_contrastive(y_a: Tensor, y_b: Tensor, tau: float) -> Tensor:
         y_a: (n, c) soft assignments of views a; rows sum to 1.
         y_b: (n, c), of views b.
         tau: temperature of the contrast between columns.
+        decoupled: leave the positive out of the denominator, as FedPNP's eq. 4 prints it.
     """
-    return contrastive(y_a.T, y_b.T, tau) - assignment_entropy(y_a) - assignment_entropy(y_b)
+    return contrastive(y_a.T, y_b.T, tau, decoupled=decoupled) - assignment_entropy(y_a) - assignment_entropy(y_b)

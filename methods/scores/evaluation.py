@@ -15,11 +15,14 @@ from torch import Tensor
 from data.augment import Recipe, normalise, two_views
 from methods.base import Context, Evaluation, Prediction
 from methods.scores.clustering import cluster_balance, cluster_scores
-from methods.scores.representation import alignment, effective_rank, knn_accuracy, probe_accuracy, uniformity
+from methods.scores.probe import linear_probe, sgd_probe_accuracy
+from methods.scores.representation import alignment, effective_rank, knn_accuracy, uniformity
 from methods.training.k_means import Clustering, kmeans
 
 JUDGED = 10_000
 """At most so many samples, a seeded draw, go into alignment, uniformity and effective rank."""
+BATCH = 512
+"""Samples of a step of the Adam probe."""
 
 
 def evaluate_predictor(
@@ -27,7 +30,7 @@ def evaluate_predictor(
     evaluation: Evaluation,
     recipe: Recipe | None = None,
     *,
-    probe_epochs: int = 50,
+    sgd_epochs: int = 0,
 ) -> dict[str, float]:
     """Judge a model that assigns clusters itself.
 
@@ -35,7 +38,7 @@ def evaluate_predictor(
         predict: samples x as `Samples.x` gives them to clusters, soft assignments (n, c) and embeddings (n, d).
         evaluation: what to work on.
         recipe: of the views that alignment compares; None: no alignment.
-        probe_epochs: of the linear probe (200 for the scale of papers).
+        sgd_epochs: of the Adam probe that papers train (200), as `probe_sgd`; 0: none.
 
     Returns:
         Always `clusters_used` (clusters with at least one sample) and `balance` (entropy of the cluster sizes over
@@ -47,9 +50,7 @@ def evaluate_predictor(
     metrics = _cluster_metrics(cluster, parts[0].soft.shape[1], evaluation)
     if evaluation.final:
         h = torch.cat([part.embedding for part in parts])
-        metrics |= representation_metrics(
-            lambda x: predict(x).embedding, h, evaluation, recipe, probe_epochs=probe_epochs
-        )
+        metrics |= representation_metrics(lambda x: predict(x).embedding, h, evaluation, recipe, sgd_epochs=sgd_epochs)
     return metrics
 
 
@@ -59,7 +60,7 @@ def evaluate_features(
     clusters: int | None,
     recipe: Recipe | None = None,
     *,
-    probe_epochs: int = 50,
+    sgd_epochs: int = 0,
 ) -> dict[str, float]:
     """Judge a model without clusters of its own: K-means (best of 10 starts) on its embeddings finds them.
 
@@ -68,7 +69,7 @@ def evaluate_features(
         evaluation: what to work on.
         clusters: c; None where nobody knows how many: K-means is left out then.
         recipe: as for `evaluate_predictor`.
-        probe_epochs: as for `evaluate_predictor`.
+        sgd_epochs: as for `evaluate_predictor`.
 
     Returns:
         As `evaluate_predictor`.
@@ -82,7 +83,7 @@ def evaluate_features(
         found = feature_clusters(h, clusters, evaluation)
         metrics = _cluster_metrics(found.cluster, clusters, evaluation)
     if evaluation.final:
-        metrics |= representation_metrics(embed, h, evaluation, recipe, probe_epochs=probe_epochs)
+        metrics |= representation_metrics(embed, h, evaluation, recipe, sgd_epochs=sgd_epochs)
     return metrics
 
 
@@ -123,10 +124,12 @@ def representation_metrics(
     evaluation: Evaluation,
     recipe: Recipe | None = None,
     *,
-    probe_epochs: int = 50,
+    sgd_epochs: int = 0,
 ) -> dict[str, float]:
     """`uniformity` and `effective_rank`; with labels `knn` and `probe`; with a recipe, on images, `alignment`.
 
+    `probe_gradient` says how far the probe's fit is from its optimum (`methods.scores.logistic`). In brief only what
+    is judged twice: `uniformity`, `knn` and `probe`.
     Judged on the test part, after learning from the training samples; a set without test part is split 80/20, seeded.
 
     Args:
@@ -134,12 +137,12 @@ def representation_metrics(
         h: embeddings of all training samples, then all test samples.
         evaluation: what `h` is of.
         recipe: of the views that alignment compares.
-        probe_epochs: of the linear probe.
+        sgd_epochs: as for `evaluate_predictor`.
     """
     train, streams = evaluation.train, evaluation.streams
     learn, held = _split(evaluation)
     judged = held[torch.randperm(len(held), generator=streams.torch("evaluate.judged"))[:JUDGED]].to(h.device)
-    metrics = {"effective_rank": effective_rank(h[judged])}
+    metrics = {} if evaluation.brief else {"effective_rank": effective_rank(h[judged])}
     if len(judged) > 1:
         metrics["uniformity"] = uniformity(h[judged])
     truth = _labels(evaluation)
@@ -147,10 +150,12 @@ def representation_metrics(
         y = truth.to(h.device)
         learn, held = learn.to(h.device), held.to(h.device)
         metrics["knn"] = knn_accuracy(h[learn], y[learn], h[held], y[held])
-        metrics["probe"] = probe_accuracy(
-            h[learn], y[learn], h[held], y[held], streams.torch("evaluate.probe"), epochs=probe_epochs
-        )
-    if recipe is not None and train.data.spec.kind == "image":
+        parts = h[learn], y[learn], h[held], y[held]
+        probe = linear_probe(*parts, streams.torch("evaluate.probe"))
+        metrics |= {"probe": probe.accuracy, "probe_gradient": probe.fit.gradient}
+        if sgd_epochs and not evaluation.brief:
+            metrics["probe_sgd"] = sgd_probe_accuracy(*parts, streams.torch("evaluate.probe_sgd"), epochs=sgd_epochs)
+    if recipe is not None and train.data.spec.kind == "image" and not evaluation.brief:
         generator = streams.torch("evaluate.views", train.data.device)
         distances = []
         for rows in judged.split(evaluation.batch):
@@ -161,10 +166,18 @@ def representation_metrics(
     return metrics
 
 
-def quick_probe(embed: Callable[[Tensor], Tensor], evaluation: Evaluation, limit: int, *, epochs: int = 100) -> float:
-    """Accuracy of a linear probe that learns from at most `limit` training samples, judged on as many of the test part.
+def quick_probe(
+    embed: Callable[[Tensor], Tensor], evaluation: Evaluation, limit: int, *, sgd_steps: int = 0
+) -> dict[str, float]:
+    """`probe`: a linear probe that learns from at most `limit` training samples, judged on as many of the test part.
 
     That part has labels.
+
+    Args:
+        embed: samples x to embeddings (n, d).
+        evaluation: what to work on.
+        limit: of the samples on either side, a seeded draw.
+        sgd_steps: of the Adam probe that papers train (1,000), as `probe_sgd`; rounded up to whole epochs; 0: none.
     """
     data, generator = evaluation.data, evaluation.streams.torch("probe")
     assert data.test_y is not None
@@ -172,7 +185,13 @@ def quick_probe(embed: Callable[[Tensor], Tensor], evaluation: Evaluation, limit
     judged = torch.randperm(len(data.test_x), generator=generator)[:limit].to(data.device)
     h = torch.cat([embed(evaluation.train.x(part)) for part in learn.split(evaluation.batch)])
     test = torch.cat([embed(data.test_x[part].float().div(255)) for part in judged.split(evaluation.batch)])
-    return probe_accuracy(h, evaluation.train.y(learn), test, data.test_y[judged], generator, epochs=epochs)
+    parts = h, evaluation.train.y(learn), test, data.test_y[judged]
+    metrics = {"probe": linear_probe(*parts, generator).accuracy}
+    if sgd_steps and not evaluation.brief:
+        epochs = -(-sgd_steps // -(-len(h) // BATCH))
+        drawn = evaluation.streams.torch("probe_sgd")
+        metrics["probe_sgd"] = sgd_probe_accuracy(*parts, drawn, epochs=epochs, batch=BATCH)
+    return metrics
 
 
 def _cluster_metrics(cluster: np.ndarray, clusters: int, evaluation: Evaluation) -> dict[str, float]:

@@ -8,6 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+AVERAGED = "_averaged_bn"
+"""What follows the name of a metric that was judged with BatchNorm's statistics as they were averaged."""
+JUDGED_TWICE = ("acc", "knn", "probe", "uniformity")
+"""The metrics that the last evaluation of an averaged network gives both ways."""
 Place = Literal["comparison", "figure", "curves", "progress"]
 """Tables of runs side by side; the figure of scores over rounds; the curves that DVC plots; the line of progress."""
 
@@ -64,7 +68,22 @@ METRICS = (
         shown=("comparison", "figure", "curves", "progress"),
     ),
     Metric("knn", "accuracy of k nearest neighbours among the features", "higher", "share", shown=("comparison",)),
-    Metric("probe", "accuracy of a linear probe on the features", "higher", "share", shown=("comparison",)),
+    Metric(
+        "probe",
+        "accuracy of a linear probe on the features, a logistic regression fitted to convergence",
+        "higher",
+        "share",
+        shown=("comparison",),
+    ),
+    Metric(
+        "probe_sgd", "accuracy of a linear probe after the steps of Adam that papers train it for", "higher", "share"
+    ),
+    Metric(
+        "probe_gradient",
+        "largest entry of the gradient at which the fit of the linear probe ended: at most 1e-5 where it converged",
+        "lower",
+        "index",
+    ),
     Metric("silhouette", "mean silhouette of the features", "higher", "index", labels=False, shown=("comparison",)),
     Metric(
         "stability",

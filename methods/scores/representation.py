@@ -1,13 +1,15 @@
-"""What a representation is worth beyond its clusters: kNN, linear probe, alignment, uniformity, effective rank.
+"""What a representation is worth beyond its clusters: kNN, alignment, uniformity, effective rank.
 
-Shapes: n training and m test samples, d features.
+Shapes: n training and m test samples, d features. The linear probe: `methods.scores.probe`.
 """
 
 from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
+
+from methods.scores.probe import some
 
 CHUNK = 512
 """Rows compared with all others at once: bounds memory at CHUNK x n similarities."""
@@ -31,7 +33,7 @@ def knn_accuracy(
     Raises:
         ValueError: no training or no test samples.
     """
-    _some(train_h, test_h)
+    some(train_h, test_h)
     classes, train_y = train_y.unique(return_inverse=True)
     train_h, test_h = _unit(train_h), _unit(test_h)
     k = min(k, len(train_h))
@@ -43,54 +45,6 @@ def knn_accuracy(
         votes = weight.new_zeros(len(h), len(classes)).scatter_add_(1, train_y[neighbour], weight)
         right += int((classes[votes.argmax(1)] == y).sum())
     return right / len(test_h)
-
-
-def probe_accuracy(
-    train_h: Tensor,
-    train_y: Tensor,
-    test_h: Tensor,
-    test_y: Tensor,
-    generator: torch.Generator,
-    *,
-    epochs: int = 50,
-    batch: int = 512,
-    lr: float = 3e-3,
-) -> float:
-    """Test accuracy of a linear classifier trained on fixed features, after its last epoch.
-
-    Adam on cross-entropy, the features as they are; SSD's protocol, which trains for 200 epochs.
-
-    Args:
-        train_h: (n, d) features.
-        train_y: (n,) labels, any integers. A test label that never occurs here counts as wrong.
-        test_h: (m, d).
-        test_y: (m,).
-        generator: on the CPU; draws the order of the samples.
-        epochs: passes over the training features.
-        batch: samples per step.
-        lr: learning rate.
-
-    Raises:
-        ValueError: no training or no test samples.
-    """
-    _some(train_h, test_h)
-    classes, train_y = train_y.unique(return_inverse=True)
-    train_h, test_h = train_h.detach().float(), test_h.detach().float()
-    # The loss is convex, so that zeros start it as well as any draw from the global generator.
-    probe = nn.utils.skip_init(nn.Linear, train_h.shape[1], len(classes), device=train_h.device)
-    nn.init.zeros_(probe.weight)
-    nn.init.zeros_(probe.bias)
-    optimiser = torch.optim.Adam(probe.parameters(), lr, fused=True)
-    with torch.enable_grad():
-        for _ in range(epochs):
-            order = torch.randperm(len(train_h), generator=generator).to(train_h.device)
-            for rows in order.split(batch):
-                loss = F.cross_entropy(probe(train_h[rows]), train_y[rows])
-                optimiser.zero_grad(set_to_none=True)
-                loss.backward()
-                optimiser.step()
-    with torch.no_grad():
-        return float((classes[probe(test_h).argmax(1)] == test_y).float().mean())
 
 
 def alignment(h_a: Tensor, h_b: Tensor) -> float:
@@ -158,8 +112,3 @@ def effective_rank(h: Tensor) -> float:
 
 def _unit(h: Tensor) -> Tensor:
     return F.normalize(h.detach().float(), dim=1)
-
-
-def _some(train_h: Tensor, test_h: Tensor) -> None:
-    if not len(train_h) or not len(test_h):
-        raise ValueError(f"{len(train_h)} training and {len(test_h)} test features: at least one of each is needed")

@@ -71,7 +71,8 @@ class FedBYOL(SelfSupervised):
             message_up = Message(weights(network), {"n": len(client.train)})
             return Update(message_up, memory=memory or None, metrics=taken.metrics | numbers)
 
-        return self.view_steps(client, network, finish, companions={"target": target})
+        keep_last = self.keeps_last_batch(message)
+        return self.view_steps(client, network, finish, companions={"target": target}, keep_last=keep_last)
 
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
         """BYOL's loss; the predictor alone is asked after the pass of the network."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from torch import nn
 
 from core.setting import setting
 from methods.base import Client, Message, Tensors
@@ -37,13 +38,18 @@ class FedEMASettings(FedBYOLSettings):
     )
 
 
-def divergence(broadcast: Tensors, own: Tensors) -> torch.Tensor:
-    """L2 distance of the encoders of two networks."""
-    squares = [
-        (broadcast[name].double() - tensor.double()).pow(2).sum()
-        for name, tensor in own.items()
-        if name.startswith("encoder.") and tensor.is_floating_point()
-    ]
+def divergence(network: nn.Module, broadcast: Tensors, own: Tensors) -> torch.Tensor:
+    """L2 distance of the encoders of two networks: of their parameters alone.
+
+    BatchNorm's running statistics are no parameters. They are of the data's scale, and would outweigh all weights.
+
+    Args:
+        network: of the two networks' kind, with an attribute `encoder`: says what its parameters are called.
+        broadcast: the state of the one.
+        own: the state of the other.
+    """
+    names = [name for name, _ in network.named_parameters() if name.startswith("encoder.")]
+    squares = [(broadcast[name].double() - own[name].double()).pow(2).sum() for name in names]
     return torch.stack(squares).sum().sqrt()
 
 
@@ -55,7 +61,7 @@ class FedEMA(FedBYOL):
     settings: FedEMASettings
 
     def begin(self, network: ByolNet, message: Message, client: Client) -> Tensors:
-        """W = mu W_own + (1 - mu) W_broadcast, mu = min(lambda |W_broadcast - W_own|, 1).
+        """W = mu W_own + (1 - mu) W_broadcast, mu = min(lambda |W_broadcast - W_own|, 1), by encoders.
 
         Lambda is set by the client when it first has weights of its own to compare, so that mu is then tau.
         """
@@ -65,7 +71,7 @@ class FedEMA(FedBYOL):
             load(network, message.tensors)
             return now if scale is None else now | {"lambda": scale}
         own = {name[len(OWN) :]: t for name, t in client.memory.items() if name.startswith(OWN)}
-        apart = divergence(message.tensors, own)
+        apart = divergence(network, message.tensors, own)
         if scale is None:
             scale = self.settings.tau / apart.clamp(min=1e-12)
         mu = float((scale * apart).clamp(max=1.0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -19,10 +19,12 @@ from methods.base import (
     Message,
     Prediction,
     Server,
+    Tensors,
     Update,
 )
 from methods.scores.evaluation import embed_with, evaluate_features, features_only
 from methods.scores.finetuning import finetune_accuracy
+from methods.scores.recalibration import recalibrate
 from methods.scores.representation import alignment, knn_accuracy, split_uniformity, uniformity
 from methods.training.averaging import average
 from methods.training.local import load, seeded, view_recipe, weights
@@ -32,6 +34,8 @@ from models.heads import ProjectionNet
 
 SEEN = 2000
 """Between rounds so many test samples are judged, and so many training samples are learned from and compared."""
+FEW_CLIENTS = 10
+"""Up to so many clients SSD's authors drop the last partial batch of an epoch; with more, they keep it."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,16 @@ class SelfSupervisedSettings:
 
     projection: int = setting(0, "output dimension of the projector; 0: that of the features", ge=0)
     hidden: int = setting(0, "hidden dimension of the projector; 0: four times that of the features", ge=0)
+    last_batch: Literal["auto", "drop", "keep"] = setting(
+        "auto",
+        "last batch of a local epoch, where it is smaller than the others: dropped, kept, or (auto) dropped with up to "
+        "10 clients and kept with more, as in the code of SSD's authors",
+    )
     probe_epochs: int = setting(
-        50, "number of epochs of the linear probe in the last evaluation (the papers: 200)", ge=1
+        0,
+        "number of epochs of the Adam probe that the papers use (200), which is reported as probe_sgd beside the "
+        "converged probe in the last evaluation; 0: left out",
+        ge=0,
     )
     finetune: bool = setting(False, "fine-tune the encoder with 1 % and 10 % of the labels in the last evaluation")
 
@@ -88,9 +100,20 @@ class SelfSupervised(TwoViewMethod):
         """The weights."""
         return Message(server.tensors, {"clients": server.facts["clients"]})
 
+    def keeps_last_batch(self, message: Message) -> bool:
+        """As `method.last_batch` says; `auto` goes by the number of clients."""
+        choice = self.settings.last_batch
+        return choice == "keep" or (choice == "auto" and message.facts["clients"] > FEW_CLIENTS)
+
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """The mean of the weights by number of samples."""
         return server.next(average(updates))
+
+    def recalibrate(self, server: Server, clients: Clients, evaluation: Evaluation) -> Tensors:
+        """BatchNorm's statistics of the averaged network, on the clients' data."""
+        network = self.network()
+        load(network, server.tensors)
+        return recalibrate(network, clients, evaluation, self.context)
 
     def embedder(self, server: Server) -> Callable[[Tensor], Tensor]:
         """Samples x to features (n, d) of the encoder, evaluation mode."""
@@ -109,9 +132,10 @@ class SelfSupervised(TwoViewMethod):
         if not evaluation.final:
             return metrics
         metrics |= evaluate_features(
-            embed, evaluation, self.context.known_clusters, recipe, probe_epochs=self.settings.probe_epochs
+            embed, evaluation, self.context.known_clusters, recipe, sgd_epochs=self.settings.probe_epochs
         )
-        if self.settings.finetune and evaluation.data.test_y is not None and len(evaluation.data.test_x):
+        tune = self.settings.finetune and not evaluation.brief
+        if tune and evaluation.data.test_y is not None and len(evaluation.data.test_x):
             for percent in (1, 10):
                 network = self.network()
                 load(network, server.tensors)

@@ -10,17 +10,18 @@ Where this departs from the poster, and from the released code: docs/methods.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from core.setting import setting
-from methods.base import Client, Federation, Message, MethodError, Server, Tensors
+from methods.base import Client, Federation, Message, MethodError, Server, Tensors, Update
 from methods.losses.align_uniform import align_loss, uniform_loss
+from methods.ssd.gradients import gradient_share
 from methods.ssd.losses import (
     Basis,
     Direction,
@@ -33,6 +34,7 @@ from methods.ssd.losses import (
 )
 from methods.ssd.self_supervised import SelfSupervised, SelfSupervisedSettings
 from methods.training.model_stack import Batch, LocalModel, StepResult
+from methods.training.steps import LocalSteps, TakenSteps
 from models.heads import ProjectionNet
 
 
@@ -42,9 +44,11 @@ class SSDSettings(SelfSupervisedSettings):
 
     beta: float = setting(1.0, "weight of the uniformity loss", ge=0)
     gamma: float = setting(
-        1.0, "weight of the dimension-scaled regularisation (DSR); with the form poster, about 0.05", ge=0
+        1.0,
+        "weight of the dimension-scaled regularisation (DSR); with the form poster, about 0.05; with hard separation 0",
+        ge=0,
     )
-    delta: float = setting(0.1, "weight of the projector distillation loss", ge=0)
+    delta: float = setting(0.1, "weight of the projector distillation loss; without a projector 0", ge=0)
     alpha: float = setting(10.0, "factor by which DSR scales the dimensions of a client's own subspace", ge=1)
     form: Form = setting(
         "code", "form of the DSR: |Z - T| / n as in the authors' code, or the mean of |z - t|^2 as on the poster"
@@ -77,6 +81,19 @@ class SSD(SelfSupervised):
     name = "ssd"
     Settings = SSDSettings
     settings: SSDSettings
+
+    def __init__(self, settings: SSDSettings, context: Any) -> None:
+        super().__init__(settings, context)
+        if settings.separation == "hard" and settings.gamma:
+            raise MethodError(
+                f"method.gamma is {settings.gamma:g}, and with method.separation=hard there is no DSR that it could "
+                "weigh: set method.gamma=0"
+            )
+        if not settings.projector and settings.delta:
+            raise MethodError(
+                f"method.delta is {settings.delta:g}, and with method.projector=false there is nothing to distil: "
+                "set method.delta=0"
+            )
 
     def build(self) -> ProjectionNet:
         """With or without projector."""
@@ -122,6 +139,41 @@ class SSD(SelfSupervised):
             return confined(z, extra["inside"], extra["basis"])
         return F.normalize(z, dim=1)
 
+    def local_steps(self, message: Message, client: Client) -> LocalSteps:
+        """Local epochs; with DSR the metric `dsr_gradient_share` beside their means."""
+        steps = super().local_steps(message, client)
+        if not self.regularised:
+            return steps
+
+        def finish(taken: TakenSteps) -> Update:
+            update = steps.finish(taken)
+            return replace(update, metrics={**update.metrics, "dsr_gradient_share": self.dsr_share(message, client)})
+
+        return replace(steps, finish=finish)
+
+    def dsr_share(self, message: Message, client: Client) -> float:
+        """How strongly DSR pulls: the norm of the gradient of gamma DSR over that of align + beta uniform.
+
+        Over all parameters, at the broadcast weights, on the client's first batch of the round.
+        """
+        steps = super().local_steps(message, client)  # the same draws once more, on a network of their own
+        with self.context.autocast():
+            out = steps.network(*steps.inputs(next(iter(steps.batches))))
+        z_a, z_b = self.seen(out.z, steps.extra).chunk(2)
+        plain = align_loss(z_a, z_b) + self.settings.beta * (uniform_loss(z_a) + uniform_loss(z_b)) / 2
+        dsr = self.settings.gamma * self.regularisation(z_a, z_b, steps.extra)
+        return gradient_share(dsr, plain, list(steps.network.parameters()))
+
+    @property
+    def regularised(self) -> bool:
+        """Whether DSR is part of the loss."""
+        return self.settings.gamma > 0
+
+    def regularisation(self, z_a: Tensor, z_b: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
+        """DSR, the mean of both views'."""
+        form = self.settings.form
+        return cast(Tensor, sum(dsr_loss(part, extra["scale"], extra["basis"], form) for part in (z_a, z_b)) / 2)
+
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
         """L = align + beta uniform + gamma DSR + delta distill."""
         s = self.settings
@@ -131,11 +183,10 @@ class SSD(SelfSupervised):
         align, uniform = align_loss(z_a, z_b), (uniform_loss(z_a) + uniform_loss(z_b)) / 2
         total = align + s.beta * uniform
         numbers = {"loss_align": align, "loss_uniform": uniform}
-        if s.gamma and s.separation == "soft":
-            dsr = sum(dsr_loss(part, extra["scale"], extra["basis"], s.form) for part in (z_a, z_b)) / 2
-            assert isinstance(dsr, Tensor)
+        if self.regularised:
+            dsr = self.regularisation(z_a, z_b, extra)
             total, numbers["loss_dsr"] = total + s.gamma * dsr, dsr
-        if s.delta and s.projector:
+        if s.delta:
             distill = distill_loss(out.h, out.z, s.temperature, s.direction, stop=s.stop)
             total, numbers["loss_distill"] = total + s.delta * distill, distill
         return total, numbers

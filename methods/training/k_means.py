@@ -45,3 +45,36 @@ def kmeans(x: np.ndarray, clusters: int, rng: np.random.Generator, *, starts: in
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(x)
     return Clustering(model.cluster_centers_, model.labels_.astype(np.int64), float(model.inertia_))
+
+
+def join_small(x: np.ndarray, found: Clustering, least: int) -> Clustering:
+    """The clustering without clusters of fewer than `least` points: the smallest is joined to the nearest, and again.
+
+    Centres stay the means of their points. One cluster is left at least, whatever its size.
+
+    Args:
+        x: (n, d), the points.
+        found: their clustering.
+        least: points.
+
+    >>> x = np.array([[0.0], [1.0], [5.0]])
+    >>> join_small(x, Clustering(np.array([[0.5], [5.0]]), np.array([0, 0, 1]), 0.5), 2).centres
+    array([[2.]])
+    """
+    clusters = len(found.centres)
+    sizes = np.bincount(found.cluster, minlength=clusters)
+    if sizes.min() >= least or clusters == 1:
+        return found
+    centres, cluster, left = found.centres.copy(), found.cluster.copy(), list(range(clusters))
+    while len(left) > 1 and sizes[left].min() < least:
+        smallest = min(left, key=lambda k: sizes[k])
+        left.remove(smallest)
+        nearest = min(left, key=lambda k: float(np.square(centres[k] - centres[smallest]).sum()))
+        cluster[cluster == smallest] = nearest
+        sizes[nearest] += sizes[smallest]
+        if sizes[nearest]:
+            centres[nearest] = x[cluster == nearest].mean(0)
+    number = {k: i for i, k in enumerate(left)}
+    cluster = np.array([number[k] for k in cluster.tolist()], dtype=np.int64)
+    centres = centres[left]
+    return Clustering(centres, cluster, float(np.square(x - centres[cluster]).sum()))

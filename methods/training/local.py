@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
@@ -14,6 +13,7 @@ from core.streams import stream_seed
 from data.augment import Recipe, choose_recipe, normalise, two_views
 from data.view import Samples
 from methods.base import Client, ClientError, Context, LocalSettings, MethodError, Tensors
+from methods.training.network_copies import copy_network
 
 _GLOBAL_GENERATOR = threading.Lock()
 """Layers draw their initial weights from torch's one global generator: two threads must not do so at once."""
@@ -41,13 +41,13 @@ def seeded(
         drawn: networks that were drawn before, by purpose; of one that is there a copy is given, which costs less.
     """
     if drawn is not None and purpose in drawn:
-        network = copy.deepcopy(drawn[purpose])
+        network = copy_network(drawn[purpose])
     else:
         network = seeded_build(build, stream_seed(context.seed, purpose))
         # Channels-last is faster for convolutions on CPUs and GPUs alike.
         network = network.to(context.device).to(memory_format=torch.channels_last)
         if drawn is not None:
-            drawn[purpose] = copy.deepcopy(network)
+            drawn[purpose] = copy_network(network)
     return compiled(network, context.compile)
 
 
@@ -79,10 +79,18 @@ def build_optimiser(
     raise MethodError(f"local.optimiser {local.optimiser!r}: expected adam or sgd")
 
 
-def batches(client: Client, local: LocalSettings, epochs: int | None = None) -> Iterable[Tensor]:
+def batches(
+    client: Client, local: LocalSettings, epochs: int | None = None, *, keep_last: bool = False
+) -> Iterable[Tensor]:
     """Positions into the client's samples, batch by batch, each epoch in a new seeded order.
 
     The last partial batch is dropped; a client with fewer samples than a batch trains on all of them at once.
+
+    Args:
+        client: whose samples they are.
+        local: the size of a batch, and the epochs where no number is given.
+        epochs: how many.
+        keep_last: the last partial batch is kept, unless it is a single sample: there is nothing to contrast it with.
 
     Raises:
         ClientError: fewer than two samples: there is nothing to contrast.
@@ -95,7 +103,8 @@ def batches(client: Client, local: LocalSettings, epochs: int | None = None) -> 
     device = client.train.index.device
     for _ in range(local.epochs if epochs is None else epochs):
         order = torch.randperm(count, generator=generator).to(device)
-        yield from order[: count // size * size].split(size)
+        whole = count // size * size
+        yield from order[: count if keep_last and count - whole > 1 else whole].split(size)
 
 
 def run_steps(

@@ -216,8 +216,10 @@ class GradientMethod(Method):
 
 def _kind(steps: LocalSteps, batches: Sequence[Tensor]) -> tuple[Any, ...]:
     """What must be equal for clients to be taken together: the shapes and the modes of the computation."""
+    sizes = tuple(map(len, batches))
     return (
-        len(batches[0]) if batches else 0,
+        # Batches of one size may be of any number; where the last of an epoch is smaller, they must match step by step.
+        sizes[:1] if len(set(sizes)) < 2 else sizes,
         tuple((name, network.training) for name, network in steps.companions.items()),
         tuple((name, tensor.shape) for name, tensor in steps.extra.items()),
         None if steps.optimiser is None else steps_before(steps.optimiser),

@@ -42,7 +42,13 @@ class TwoViewMethod(GradientMethod):
         def finish(taken: TakenSteps) -> Update:
             return Update(Message(weights(network), {"n": len(client.train)}), metrics=taken.metrics)
 
-        return self.view_steps(client, network, finish, extra=self.prepare(message, client))
+        return self.view_steps(
+            client, network, finish, extra=self.prepare(message, client), keep_last=self.keeps_last_batch(message)
+        )
+
+    def keeps_last_batch(self, message: Message) -> bool:
+        """Whether an epoch ends with a smaller batch, where samples are left over; by default they are left out."""
+        return False
 
     def view_steps(
         self,
@@ -53,8 +59,9 @@ class TwoViewMethod(GradientMethod):
         companions: Mapping[str, nn.Module] | None = None,
         extra: Tensors | None = None,
         optimiser: Mapping[str, Tensor] | None = None,
+        keep_last: bool = False,
     ) -> LocalSteps:
-        """A client's local epochs on two views, not yet done; arguments as `LocalSteps` has them."""
+        """A client's local epochs on two views, not yet done; `keep_last` as `batches`, others as `LocalSteps` has."""
         recipe = self.recipe()
         generator = client.streams.torch("views", self.context.device)
 
@@ -64,7 +71,7 @@ class TwoViewMethod(GradientMethod):
         return LocalSteps(
             client,
             network.train(),
-            batches(client, self.context.local),
+            batches(client, self.context.local, keep_last=keep_last),
             inputs,
             finish,
             companions or {},

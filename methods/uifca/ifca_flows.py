@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 
+from core.setting import setting
 from methods.assignment import assign_samples
 from methods.base import Assignment, Client, ClientError, Clients, Evaluation, Federation, Message, Server, Update
 from methods.scores.clustering import cluster_scores
@@ -21,29 +23,50 @@ from methods.uifca.flow_method import FlowMethod, FlowSettings
 class IFCAFlowsSettings(FlowSettings):
     """Hyper-parameters of IFCA on flows."""
 
+    first: Literal["dealt", "lowest"] = setting(
+        "dealt",
+        "the flow that a client first trains: dealt, so that the K flows begin on different clients; or lowest, the "
+        "one under which its points are likeliest, which is the same for all clients while the flows are alike",
+    )
+
 
 class IFCAFlows(FlowMethod):
-    """IFCA with flows as a method; a flow that nobody chose stays as it is."""
+    """IFCA with flows as a method; a flow that nobody chose stays as it is.
+
+    The K starts are one function but for a little noise, and then the likeliest is the same for everybody: all clients
+    would train one flow. So every client is dealt a flow, and trains that one until somebody's training of it counts.
+    """
 
     name = "ifca_flows"
     Settings = IFCAFlowsSettings
     settings: IFCAFlowsSettings
 
     def init_server(self, federation: Federation) -> Server:
-        """The K starts."""
-        return Server({"flows": self.starts()})
+        """The K starts; and where they are dealt, a flow for each client, as many clients to each as can be."""
+        flows = self.starts()
+        if self.settings.first == "lowest":
+            return Server({"flows": flows})
+        order = federation.streams.torch("first flows")
+        dealt = torch.randperm(federation.clients, generator=order) % len(flows)
+        return Server({"flows": flows}, {"dealt": dealt.tolist(), "trained": [0] * len(flows)})
 
     def broadcast(self, server: Server, client: int) -> Message:
-        """All K flows."""
-        return Message(server.tensors)
+        """All K flows; and the client's own, while nobody has trained that."""
+        facts: dict[str, Any] = {}
+        if "dealt" in server.facts:
+            own = server.facts["dealt"][client]
+            facts = {} if server.facts["trained"][own] else {"choice": own}
+        return Message(server.tensors, facts)
 
     def client_update(self, message: Message, client: Client) -> Update:
-        """Choose the flow with the lowest mean loss, and train it on all points."""
+        """Choose the flow with the lowest mean loss, or take the one that is dealt, and train it on all points."""
         if not len(client.train):
             raise ClientError(f"client {client.id} has no training samples to cluster")
         flows = message.tensors["flows"]
-        choice = self.choice(flows, client)
-        fitted = self.fit(flows[choice], torch.arange(len(client.train)).to(client.train.index.device), client, choice)
+        dealt = message.facts.get("choice")
+        choice = self.choice(flows, client) if dealt is None else int(dealt)
+        every = torch.arange(len(client.train)).to(client.train.index.device)
+        fitted = self.fit(flows[choice], every, client, choice, client.streams.round)
         if fitted is None:
             raise ClientError(f"client {client.id}: its flow diverged in round {client.streams.round}; lower local.lr")
         sent = Message({"flow": fitted[0]}, {"n": len(client.train), "choice": choice})
@@ -61,7 +84,12 @@ class IFCAFlows(FlowMethod):
         for update in updates:
             means[update.message.facts["choice"]].add(update.message.tensors, float(update.message.facts["n"]))
         rows = [mean.mean()["flow"] if mean.weight else old for mean, old in zip(means, flows, strict=True)]
-        return server.next({"flows": torch.stack(rows)})
+        facts = dict(server.facts)
+        if "trained" in facts:
+            facts["trained"] = [
+                int(bool(before or mean.weight)) for before, mean in zip(facts["trained"], means, strict=True)
+            ]
+        return server.next({"flows": torch.stack(rows)}, facts)
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """Purity, ACC, NMI and ARI where each point has its client's choice."""

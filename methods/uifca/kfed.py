@@ -1,7 +1,8 @@
 """k-FED: one-shot federated K-means (Dennis et al. 2021; UIFCA's algorithm 1).
 
 Each client clusters its points by K-means and sends the centres; the server clusters the centres of all clients. A
-point belongs to the server's cluster of its local centre.
+point belongs to the server's cluster of its local centre. A centre of one point would be that point itself: clusters
+smaller than a least size are joined to the nearest before anything is sent.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from methods.base import (
     Update,
 )
 from methods.scores.clustering import cluster_scores
-from methods.training.k_means import kmeans
+from methods.training.k_means import Clustering, join_small, kmeans
 
 
 @dataclass(frozen=True)
@@ -41,20 +42,36 @@ class KFedSettings:
     """Hyper-parameters of k-FED."""
 
     starts: int = setting(10, "number of starts of K-means on clients and on the server; the best one counts", ge=1)
+    least: int = setting(
+        2,
+        "number of points that a centre is the mean of, at least: smaller clusters are joined to the nearest; with 1 a "
+        "client may send single samples as they are",
+        ge=1,
+    )
 
 
-def local_centres(client: Client, clusters: int, starts: int) -> tuple[Tensor, Tensor]:
+def local_clustering(x: np.ndarray, clusters: int, rng: np.random.Generator, starts: int, least: int) -> Clustering:
+    """K-means of one client's points (n, d), clusters of fewer than `least` points joined to the nearest."""
+    return join_small(x, kmeans(x, min(clusters, len(x)), rng, starts=starts), least)
+
+
+def local_centres(client: Client, clusters: int, starts: int, least: int) -> tuple[Tensor, Tensor]:
     """A client's K-means: centres float32 (k, d), k <= clusters, and the local cluster of each point, int64 (n,).
 
     Raises:
-        ClientError: no point, or values that are not finite.
+        ClientError: fewer points than a centre must be the mean of, or values that are not finite.
     """
     x = client.train.x().flatten(1).float().cpu().numpy()
     if not len(x):
         raise ClientError(f"client {client.id} has no training samples to cluster")
+    if len(x) < least:
+        raise ClientError(
+            f"client {client.id} has {len(x)} training samples, and a centre of k-FED is the mean of {least} at least: "
+            "leave this client out, or lower method.least"
+        )
     if not np.isfinite(x).all():
         raise ClientError(f"client {client.id} holds values that are not finite")
-    found = kmeans(x, min(clusters, len(x)), client.streams.numpy("kfed"), starts=starts)
+    found = local_clustering(x, clusters, client.streams.numpy("kfed"), starts, least)
     return torch.from_numpy(found.centres).float(), torch.from_numpy(found.cluster)
 
 
@@ -87,7 +104,8 @@ class KFed(Method):
 
     def client_update(self, message: Message, client: Client) -> Update:
         """Local centres up, local clusters into memory."""
-        centres, local = local_centres(client, self.context.clusters, self.settings.starts)
+        s = self.settings
+        centres, local = local_centres(client, self.context.clusters, s.starts, s.least)
         return Update(Message({"centres": centres}), memory={"local": local})
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
@@ -126,11 +144,16 @@ class KFed(Method):
         return assign_samples(predict, evaluation, None, centres=server.tensors["centres"], held=held)
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
-        """Purity, ACC, NMI and ARI over all clients' points."""
+        """Clusters in use over all clients' points, and, of data with labels, purity, ACC, NMI and ARI."""
         found, truth = [], []
         for client in clients:
             labels = server.tensors.get(f"labels/{client.id}")
             if labels is not None and "local" in client.memory:
                 found.append(labels[client.memory["local"]])
-                truth.append(client.train.y())
-        return cluster_scores(torch.cat(truth).cpu().numpy(), torch.cat(found).cpu().numpy())
+                if client.train.data.train_y is not None:
+                    truth.append(client.train.y())
+        if not found:
+            return {}
+        cluster = torch.cat(found).cpu()
+        metrics = {"clusters_used": float(len(cluster.unique()))}
+        return metrics | (cluster_scores(torch.cat(truth).cpu().numpy(), cluster.numpy()) if truth else {})

@@ -20,13 +20,13 @@ STARTS = 10
 """Starts of K-means, on clients and server; the best counts."""
 
 
-def send_centres(client: Client, clusters: int) -> Update:
-    """A client's local centres go up; the local cluster of each point stays with it.
+def send_centres(client: Client, clusters: int, least: int) -> Update:
+    """A client's local centres, each of `least` points or more, go up; the local cluster of each point stays with it.
 
     Raises:
-        ClientError: no point, or values that are not finite.
+        ClientError: fewer than `least` points, or values that are not finite.
     """
-    centres, local = local_centres(client, clusters, STARTS)
+    centres, local = local_centres(client, clusters, STARTS, least)
     return Update(Message({"centres": centres}), memory={"local": local})
 
 

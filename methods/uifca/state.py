@@ -39,6 +39,8 @@ class UIFCAState:
         began: the cluster round with which the present try began.
         tried: the tries that have been judged, in order.
         chosen: the try that goes on; `UNDECIDED` before one is chosen.
+        clients: how many there are.
+        current: where not all clients take part, those whose points have been assigned in the present cluster round.
     """
 
     phase: Phase
@@ -51,13 +53,15 @@ class UIFCAState:
     began: int = 0
     tried: tuple[Try, ...] = ()
     chosen: int = UNDECIDED
+    clients: int = 0
+    current: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, server: Server) -> UIFCAState:
         """The state in a server's facts."""
         facts = dict(server.facts)
-        for key in ("empty", "diverged"):
-            facts[key] = tuple(facts[key])
+        for key in ("empty", "diverged", "current"):
+            facts[key] = tuple(facts.get(key, ()))
         facts["tried"] = tuple(Try(*one) for one in facts["tried"])
         return cls(**facts)
 
@@ -91,6 +95,20 @@ class UIFCAState:
         if self.cluster_round > self.began:
             state = replace(state, still=0 if changed else self.still + 1)
         return state
+
+    def after_part(self, clients: list[int], changed: int, empty: list[int], diverged: list[int]) -> UIFCAState:
+        """One more communication round is done, of some of the clients; who was assigned before has not changed."""
+        state = replace(self, comm_round=self.comm_round + 1, empty=tuple(empty), diverged=tuple(diverged))
+        if self.begins_cluster_round:
+            return replace(state, changed=changed, current=tuple(sorted(clients)))
+        current = tuple(sorted({*self.current, *clients}))
+        return replace(state, changed=self.changed + changed, current=current)
+
+    def after_parts(self) -> UIFCAState:
+        """A cluster round of parts is done: only with all clients in it can no change mean that it has settled."""
+        if self.cluster_round == self.began:
+            return self
+        return replace(self, still=0 if self.changed or len(self.current) < self.clients else self.still + 1)
 
 
 @dataclass(frozen=True)
@@ -133,9 +151,14 @@ class Instruction:
         return self.comm_round == 0
 
     @property
+    def first_of_try(self) -> bool:
+        """Whether this is the first cluster round of a try: no flows have been learned in it."""
+        return self.phase == "learn" and self.cluster_round == self.began
+
+    @property
     def begins_try(self) -> bool:
         """Whether this round's assignment is the first one of a try."""
-        return self.phase == "learn" and self.begins_cluster_round and self.cluster_round == self.began
+        return self.first_of_try and self.begins_cluster_round
 
     @property
     def decided(self) -> bool:

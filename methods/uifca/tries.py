@@ -76,7 +76,7 @@ def chosen_assignment(instruction: Instruction, client: Client) -> Tensor | None
     return client.memory.get(f"{PREFIX}{instruction.chosen}")
 
 
-def conclude_try(server: Server, updates: Iterable[Update], tries: int, starts: Tensor) -> Server:
+def conclude_try(server: Server, updates: Iterable[Update], tries: int, starts: Tensor, partial: bool) -> Server:
     """After a try has been judged: the next one begins, or, after the last, the best goes on.
 
     Args:
@@ -84,6 +84,7 @@ def conclude_try(server: Server, updates: Iterable[Update], tries: int, starts: 
         updates: the clients' verdicts.
         tries: how many there are.
         starts: the common starts of the flows, (K, p).
+        partial: whether clients may miss the round that follows, and are then assigned by its flows later.
     """
     state = UIFCAState.of(server)
     reports = [JudgeReport.of(update.message) for update in updates]
@@ -98,4 +99,7 @@ def conclude_try(server: Server, updates: Iterable[Update], tries: int, starts: 
         return server.next({**flows, "flows": starts}, state.facts())
     best = min(range(len(tried)), key=lambda number: tried[number].loss)
     state = replace(state, chosen=best)
-    return server.next({"flows": flows[f"{PREFIX}{best}"]}, state.facts(), finished=tried[best].settled)
+    flows = {"flows": flows[f"{PREFIX}{best}"]}
+    if partial:
+        flows["assigning"] = flows["flows"]
+    return server.next(flows, state.facts(), finished=tried[best].settled)

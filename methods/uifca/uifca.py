@@ -32,10 +32,11 @@ from methods.base import (
     MethodError,
     RunHistory,
     Server,
+    Tensors,
     Update,
 )
-from methods.training.averaging import WeightedMean
 from methods.uifca import kfed_start, stopping, tries
+from methods.uifca.averaged import average
 from methods.uifca.flow_method import FlowMethod, FlowSettings
 from methods.uifca.held_out import HeldOut
 from methods.uifca.quality import CurrentAssignment, assignment_scores
@@ -72,6 +73,9 @@ class UIFCASettings(FlowSettings):
     held_out: float = setting(
         0.2, "with stop validation: share of each client's points that is held out from training", gt=0, lt=1
     )
+    least: int = setting(
+        2, "with init kfed: number of points that a centre is the mean of, at least; see method kfed", ge=1
+    )
     folds: int = setting(
         1,
         "against over-fitting: number of parts that each client's points are divided into; in every cluster round one "
@@ -85,23 +89,6 @@ class Assigned(NamedTuple):
 
     cluster: Tensor
     changed: int
-
-
-class Averaged(NamedTuple):
-    """What a round's reports come to, over all clients.
-
-    Attributes:
-        flows: the mean of each flow by points of its cluster, (p,); None where nobody could train it.
-        counts, points: of each flow, the points it was trained on, and the points it had.
-        changed: points that changed their cluster.
-        held: of each flow, summed losses and numbers of held-out points: float64 (2, K).
-    """
-
-    flows: list[Tensor | None]
-    counts: list[int]
-    points: list[int]
-    changed: int
-    held: Tensor
 
 
 class UIFCA(FlowMethod):
@@ -125,11 +112,14 @@ class UIFCA(FlowMethod):
 
     def init_server(self, federation: Federation) -> Server:
         """The K starts; with `init: kfed` the first round gathers local centres."""
-        state = UIFCAState("centres" if self.settings.init == "kfed" else "learn")
+        state = UIFCAState("centres" if self.settings.init == "kfed" else "learn", clients=federation.clients)
         return Server({"flows": self.starts()}, state.facts())
 
     def broadcast(self, server: Server, client: int) -> Message:
-        """The flows, and what the round is for; after k-FED's round also the clusters of the client's centres."""
+        """The flows, and what the round is for; after k-FED's round also the clusters of the client's centres.
+
+        To a client that was not there when this cluster round began, also the flows that it began from: `assigning`.
+        """
         state = UIFCAState.of(server)
         facts = Instruction.from_state(state).facts()
         if not state.assigned:
@@ -137,6 +127,8 @@ class UIFCA(FlowMethod):
         tensors = {"flows": server.tensors["flows"]}
         if (labels := server.tensors.get(f"labels/{client}")) is not None:
             tensors["labels"] = labels
+        if "assigning" in server.tensors and not state.begins_cluster_round and client not in state.current:
+            tensors["assigning"] = server.tensors["assigning"]
         return Message(tensors, facts)
 
     # --- clients --------------------------------------------------------------------------------------------------
@@ -149,7 +141,7 @@ class UIFCA(FlowMethod):
             raise ClientError(f"client {client.id} holds values that are not finite")
         instruction = Instruction.of(message)
         if instruction.phase == "centres":
-            return kfed_start.send_centres(client, self.context.clusters)
+            return kfed_start.send_centres(client, self.context.clusters, self.settings.least)
         assigned = self.assign(message, client)
         if instruction.phase == "judge":
             losses = self.losses(message.tensors["flows"], client.train, client.streams)
@@ -157,16 +149,22 @@ class UIFCA(FlowMethod):
         return self.learn(message, client, assigned)
 
     def assign(self, message: Message, client: Client) -> Assigned:
-        """The cluster of each point: where a cluster round begins, its likeliest flow (algorithm 2)."""
-        instruction, flows = Instruction.of(message), message.tensors["flows"]
-        before, count = client.memory.get("assignment"), len(client.train)
+        """The cluster of each point: once a cluster round, its likeliest flow (algorithm 2).
+
+        That is where the cluster round begins, or, for a client that was not there, when it next takes part.
+        """
+        instruction, count = Instruction.of(message), len(client.train)
+        flows = message.tensors.get("assigning", message.tensors["flows"])
+        due = instruction.begins_cluster_round or "assigning" in message.tensors
+        before, of_round = client.memory.get("assignment"), assigned_in(client.memory, instruction)
         if tries.returns_to_chosen(instruction, client):
             own = tries.chosen_assignment(instruction, client)
             return Assigned(self.likeliest(flows, client) if own is None else own, count)
-        # A client that was not there at the start begins at random, like the rest.
-        if before is None or instruction.begins_try:
-            return Assigned(self.first_assignment(message, client), count)
-        if not instruction.begins_cluster_round:
+        if before is None or of_round < instruction.began or instruction.begins_try:
+            # Nothing in this try is assigned yet. Before its first flows are learned, points begin at random.
+            known = due and (instruction.decided or not instruction.first_of_try)
+            return Assigned(self.likeliest(flows, client) if known else self.first_assignment(message, client), count)
+        if not due or (of_round == instruction.cluster_round and not instruction.begins_cluster_round):
             return Assigned(before, 0)
         after = before.clone()
         free = self.held_out.reassigned(client, instruction.cluster_round - 1)
@@ -198,7 +196,8 @@ class UIFCA(FlowMethod):
             losses = self.losses(flows, client.train.take(held), client.streams)
             judged = stopping.held_out_losses(losses, assigned.cluster[held])
         positions = cluster_positions(assigned.cluster, held, len(flows))
-        fits = self.fit_all(flows, {k: rows for k, rows in enumerate(positions) if len(rows)}, client)
+        with_points = {k: rows for k, rows in enumerate(positions) if len(rows)}
+        fits = self.fit_all(flows, with_points, client, self.rounds_learned(instruction) + 1)
         trained = {k: fit for k, fit in fits.items() if fit is not None}
         if not trained:
             raise ClientError(
@@ -211,9 +210,13 @@ class UIFCA(FlowMethod):
         metrics = {"loss": loss, "changed": float(assigned.changed), "trained": float(len(trained))}
         memory = {} if instruction.decided else tries.of_tries(client.memory)
         tensors = {f"flow/{k}": flow for k, (flow, _) in trained.items()}
-        return Update(
-            Message(tensors, report.facts()), memory={**memory, "assignment": assigned.cluster}, metrics=metrics
-        )
+        memory |= {"assignment": assigned.cluster, "cluster_round": torch.tensor([instruction.cluster_round])}
+        return Update(Message(tensors, report.facts()), memory=memory, metrics=metrics)
+
+    def rounds_learned(self, instruction: Instruction) -> int:
+        """Communication rounds that the present flows have been learned for: what the learning rate decays by."""
+        earlier = instruction.cluster_round * self.settings.comm_rounds if self.settings.warm_start else 0
+        return earlier + instruction.comm_round
 
     # --- server ---------------------------------------------------------------------------------------------------
 
@@ -223,27 +226,40 @@ class UIFCA(FlowMethod):
         if state.phase == "centres":
             return kfed_start.cluster_centres(server, updates, self.context.clusters, self.context.seed)
         if state.phase == "judge":
-            return tries.conclude_try(server, updates, s.tries, self.starts())
+            return tries.conclude_try(server, updates, s.tries, self.starts(), self.partial)
         begins, sent = state.begins_cluster_round, server.tensors["flows"]
         starts = sent if s.warm_start else self.starts()
         averaged = average(updates, len(sent))
-        # A flow that nobody could train begins anew.
-        flows = [start if mean is None else mean for mean, start in zip(averaged.flows, starts, strict=True)]
+        empty = [k for k, number in enumerate(averaged.points) if not number]
+        diverged = [k for k, number in enumerate(averaged.counts) if not number and averaged.points[k]]
+        # A flow that nobody could train begins anew; one whose clients are not there waits for them.
+        waits = sent if self.partial and not begins else starts
+        flows = [
+            mean if mean is not None else (waits if k in empty else starts)[k] for k, mean in enumerate(averaged.flows)
+        ]
         tensors = {**tries.of_tries(server.tensors), "flows": torch.stack(flows)}
         if s.stop == "validation":
             judged = starts if begins else sent
             tensors |= stopping.keep_best(server.tensors, judged, averaged.held, first=begins)
-        empty = [k for k, number in enumerate(averaged.points) if not number]
-        diverged = [k for k, number in enumerate(averaged.counts) if not number and averaged.points[k]]
-        state = state.after_averaging(averaged.changed, empty, diverged)
+        if self.partial:
+            state = state.after_part(averaged.clients, averaged.changed, empty, diverged)
+            tensors |= of_cluster_round(server.tensors)
+        else:
+            state = state.after_averaging(averaged.changed, empty, diverged)
+        ends = state.comm_round == s.comm_rounds
+        if self.partial and ends:
+            state = state.after_parts()
         # Each part of the points must have had its turn.
-        settled = begins and state.still >= s.folds
-        if settled:
+        settled = (ends if self.partial else begins) and state.still >= s.folds
+        if settled and not self.partial:
             # The assignment that did not change was made by the flows that this round began from.
             tensors["flows"], state = sent, replace(state, comm_round=0)
-        elif state.comm_round == s.comm_rounds:
+        elif ends:
             tensors["flows"] = tensors.get("best", tensors["flows"])
-            state = replace(state, cluster_round=state.cluster_round + 1, comm_round=0)
+            state = replace(state, cluster_round=state.cluster_round + 1, comm_round=0, current=())
+            if self.partial:
+                tensors = {k: v for k, v in tensors.items() if not k.startswith("labels/")}
+                tensors["assigning"] = tensors["flows"]
         if s.tries > 1 and not state.decided:
             ends = settled or state.cluster_round - state.began == s.trial
             return server.next(tensors, replace(state, phase="judge" if ends else "learn").facts())
@@ -329,6 +345,17 @@ def lowest(losses: Tensor) -> Tensor:
     return losses.nan_to_num(nan=float("inf")).argmin(1)
 
 
+def assigned_in(memory: Tensors, instruction: Instruction) -> int:
+    """The cluster round in which a client's points were last assigned; before this was noted, the present one."""
+    noted = memory.get("cluster_round")
+    return instruction.cluster_round if noted is None else int(noted)
+
+
+def of_cluster_round(tensors: Tensors) -> Tensors:
+    """Those of the server's tensors that clients need who take part in a cluster round for the first time."""
+    return {key: value for key, value in tensors.items() if key == "assigning" or key.startswith("labels/")}
+
+
 def cluster_positions(cluster: Tensor, held: Tensor, clusters: int) -> list[Tensor]:
     """Positions of the points of each cluster that a client trains on, int64.
 
@@ -340,21 +367,3 @@ def cluster_positions(cluster: Tensor, held: Tensor, clusters: int) -> list[Tens
     free = torch.ones(len(cluster), dtype=torch.bool, device=cluster.device)
     free[held] = False
     return [torch.nonzero((cluster == k) & free).squeeze(1) for k in range(clusters)]
-
-
-def average(updates: Iterable[Update], clusters: int) -> Averaged:
-    """The mean of each of K flows over the clients, by their points of its cluster, and the sums of their reports."""
-    means = [WeightedMean() for _ in range(clusters)]
-    counts, points, changed = [0] * clusters, [0] * clusters, 0
-    held = torch.zeros(2, clusters, dtype=torch.float64)
-    for update in updates:
-        report = LearnReport.of(update.message)
-        changed += report.changed
-        for k, count in enumerate(report.counts):
-            points[k] += report.points[k]
-            counts[k] += count
-            if count:
-                means[k].add({"flow": update.message.tensors[f"flow/{k}"]}, count)
-        if report.held_loss:
-            held += torch.tensor([report.held_loss, report.held_count], dtype=torch.float64)
-    return Averaged([mean.mean()["flow"] if mean.weight else None for mean in means], counts, points, changed, held)

@@ -83,11 +83,21 @@ def convergence(study: Study, groups: Sequence[Group], folder: Path) -> list[Stu
         study,
         groups,
         {
-            "probe_over_steps": lambda run: float(curve(run)["probe"].mean()),
+            "probe_over_steps": over_steps_mean,
             "steps_to_uniform": until("step"),
             "delay_to_uniform": until("delay"),
         },
     )
+
+
+def over_steps_mean(run: RunFolder) -> float:
+    """The mean of a run's probes."""
+    return float(curve(run)["probe"].mean())
+
+
+def mean_probe(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
+    """`probe_over_steps`, the mean of each run's probes."""
+    return each_run(study, groups, {"probe_over_steps": over_steps_mean})
 
 
 def negatives_of(run: RunFolder) -> str:
@@ -109,12 +119,13 @@ def traffic(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRo
 def labels_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
     """Figure 3c: variance of label counts over steps; and how many of each label every device holds at the end.
 
-    `label_variance_mean` is the mean over all rounds, as in the paper's right panel.
+    `label_variance_mean` is the mean over rounds from the first pull on, as in the paper's right panel; without
+    exchange over all.
     """
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     for group in groups:
-        tables = pd.concat([run.table("rounds")[["step", "label_variance"]].dropna() for run in group.runs])
+        tables = pd.concat([from_first_pull(run)[["step", "label_variance"]].dropna() for run in group.runs])
         mean = tables.groupby("step")["label_variance"].mean()
         axes.plot(mean.index, mean, label=group.row.caption)
     axes.set(xlabel="local steps", ylabel="variance of label counts across devices")
@@ -125,9 +136,28 @@ def labels_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> l
         draw_labels(group.runs[0], folder / f"labels-{group.row.key}.png")
 
     def over_rounds(run: RunFolder) -> float:
-        return float(run.table("rounds")["label_variance"].dropna().mean())
+        return float(from_first_pull(run)["label_variance"].dropna().mean())
 
     return each_run(study, groups, {"label_variance_mean": over_rounds})
+
+
+def from_first_pull(run: RunFolder) -> pd.DataFrame:
+    """The table of a run's rounds without those before the first pull: only then has a device anything of others."""
+    table, first = run.table("rounds"), exchange_table(run)["round"].min()
+    return table if pd.isna(first) else table[table["round"] >= first]
+
+
+def redundancy(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
+    """`redundancy_mean`: the share of pulled samples whose label the receiver holds itself, mean over rounds.
+
+    Judged with labels, which no device has.
+    """
+
+    def mean(run: RunFolder) -> float | None:
+        table = run.table("rounds")
+        return float(table["redundancy"].dropna().mean()) if "redundancy" in table else None
+
+    return each_run(study, groups, {"redundancy_mean": mean})
 
 
 def draw_labels(run: RunFolder, path: Path) -> Path:
@@ -158,7 +188,7 @@ def embeddings(study: Study, groups: Sequence[Group], folder: Path) -> list[Stud
         assert checkpoint is not None
         data = opened.data
         order = torch.randperm(len(data.test_x), generator=Streams(0, 0, SERVER).torch("shown"))[:SHOWN]
-        h = opened.method.predictor(checkpoint.server)(data.test_x[order].float().div(255)).embedding
+        h = opened.method.predictor(checkpoint.judged)(data.test_x[order].float().div(255)).embedding
         flat = PCA(2, random_state=0).fit_transform(h.cpu().numpy())
         assert data.test_y is not None
         axes.scatter(flat[:, 0], flat[:, 1], c=data.test_y[order].cpu().numpy(), cmap="tab10", s=5)

@@ -9,22 +9,23 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from core.streams import Streams
-from methods.cfl.bipartition import bipartition, correct
+from methods.cfl.bipartition import bipartition, correct, separation_gap
 
 
-def separation_probability(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float]:
-    """Figure 3: how often the bipartition of noisy gradients at a stationary point is correct (definition 1).
+def noisy_gradients(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float]:
+    """Figure 3: how often noisy gradients at a stationary point can be told apart by their groups.
 
     k group gradients are normal with mean zero over groups (stationary), each client's is its group's plus normal
     noise whose norm is `noise` times as large.
 
     Returns:
-        `probability`, the share of `trials` that were correct.
+        Shares of `trials`: `gap_positive`, the separation gap is positive (what eq. 30 is the probability of), and
+        `correct_bipartition`, no group is cut (definition 1), which is less: remark 2 takes the two for the same.
     """
     k, d, trials = settings["groups"], settings["dimension"], settings["trials"]
     rng = Streams(seed).numpy(f"separation {k} {settings['noise']}")
     truth = np.repeat(np.arange(k), settings["clients_per_group"])
-    right = 0
+    positive = right = 0
     for _ in range(trials):
         gradients = rng.standard_normal((k, d))
         gradients -= gradients.mean(0)
@@ -32,8 +33,10 @@ def separation_probability(settings: dict[str, Any], seed: int, folder: Path) ->
         noise *= np.linalg.norm(gradients, axis=1)[truth, None] / np.linalg.norm(noise, axis=1, keepdims=True)
         seen = gradients[truth] + settings["noise"] * noise
         seen /= np.linalg.norm(seen, axis=1, keepdims=True)
-        right += correct(bipartition(seen @ seen.T), truth)
-    return {"probability": right / trials}
+        alpha = seen @ seen.T
+        positive += separation_gap(alpha, truth) > 0
+        right += correct(bipartition(alpha), truth)
+    return {"gap_positive": positive / trials, "correct_bipartition": right / trials}
 
 
 def toy_paths(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float]:

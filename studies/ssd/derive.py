@@ -17,7 +17,8 @@ from engine.checkpoint import newest_valid
 from engine.opened_run import OpenedClients, OpenedRun
 from engine.represent import prepare_set
 from engine.run_folder import RunFolder
-from methods.scores.representation import alignment, probe_accuracy, split_uniformity, uniformity
+from methods.scores.probe import linear_probe
+from methods.scores.representation import alignment, split_uniformity, uniformity
 from methods.ssd.self_supervised import SEEN, SelfSupervised
 from methods.ssd.ssd import SSD
 from methods.training.local import load, views
@@ -99,6 +100,16 @@ def seeds_above(study: Study, groups: Sequence[Group], folder: Path) -> list[Stu
     return rows
 
 
+def gradient_share(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
+    """`dsr_gradient_share`: how strongly DSR pulls, mean over rounds and clients; of runs without it none."""
+
+    def mean(run: RunFolder) -> float | None:
+        table = run.table("clients")
+        return float(table["dsr_gradient_share"].dropna().mean()) if "dsr_gradient_share" in table else None
+
+    return each_run(study, groups, {"dsr_gradient_share": mean})
+
+
 def projections(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
     """Uniformity and alignment of the projections z, where the poster takes them, next to those of the features.
 
@@ -121,7 +132,7 @@ def judge_projections(path: Path) -> dict[str, float]:
     method = opened.method
     if checkpoint is None or not isinstance(method, SSD):
         return {}
-    server = checkpoint.server
+    server = checkpoint.judged
     network = method.network()
     load(network, server.tensors)
     network.eval()
@@ -186,7 +197,7 @@ def transfer(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyR
         other = DeviceData(prepare_set(wanted.to, opened.prepared.folder.parent.parent))
         if other.train_y is None or other.test_y is None or other.spec.shape != opened.prepared.spec.shape:
             raise ValueError(f"{wanted.to} has no labels, or other images than {opened.prepared.spec.name}")
-        embed = opened.method.embedder(checkpoint.server)
+        embed = opened.method.embedder(checkpoint.judged)
         limit = wanted.limit or len(other.train_x)
 
         def features(x: torch.Tensor) -> torch.Tensor:
@@ -194,14 +205,7 @@ def transfer(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyR
 
         generator = opened.evaluation(checkpoint.server.round, final=True).streams.torch("transfer")
         order = torch.randperm(len(other.train_x), generator=generator)[:limit]
-        epochs = opened.method.settings.probe_epochs
-        return probe_accuracy(
-            features(other.train_x[order]),
-            other.train_y[order],
-            features(other.test_x),
-            other.test_y,
-            generator,
-            epochs=epochs,
-        )
+        parts = features(other.train_x[order]), other.train_y[order], features(other.test_x), other.test_y
+        return linear_probe(*parts, generator).accuracy
 
     return each_run(study, groups, {"transfer": probe})

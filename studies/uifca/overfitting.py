@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,11 @@ from models.normalising_flows import Flow, build_flow
 from review.figures import save
 
 
-def cluster_round(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float]:
-    """One cluster round on two Gaussian clusters: purity and losses after each epoch.
+def longer_training(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float]:
+    """One cluster round on two Gaussian clusters: purity and losses after each epoch, and after how many steps that is.
+
+    An epoch of more points is more steps: over epochs, figure 6 mixes the one with the other. With `steps` the flows
+    take so many of them, whatever the number of points.
 
     Points start in the cluster of their own type with probability `right`. One flow is trained on each cluster; after
     each epoch all points that count are given to the likelier flow. With `held_out` the flows are trained on one half
@@ -32,15 +36,16 @@ def cluster_round(settings: dict[str, Any], seed: int, folder: Path) -> dict[str
     truth is needed for it.
 
     Args:
-        settings: points (in all), dimension, right, held_out, watch (0 where it is missing), flow, width, epochs,
-            batch, lr (Adam).
+        settings: points (in all), dimension, right, held_out, watch (0 where it is missing), flow, width, epochs or
+            steps (of each flow), batch, lr (Adam).
         seed: of the points, the first assignment, weights and batches.
         folder: for the table over epochs and its figure.
 
     Returns:
-        `purity_first` (of the given assignment), `purity_best` over epochs, `purity_last`, `epoch_best`, and
-        `epochs_apart`: after how many epochs the wrong points of cluster 1 were, on average, likelier under flow 2.
-        Where points are kept from training, `purity_stopped` and `epoch_stopped`: at the lowest mean loss of these.
+        `purity_first` (of the given assignment), `purity_best` over epochs, `purity_last`, `epoch_best`, `steps_best`,
+        `steps_last`, and `apart`: the share of the epochs after which the wrong points of cluster 1 were, on average,
+        likelier under flow 2 (figure 6c: all). Where points are kept from training, `purity_stopped`, `epoch_stopped`
+        and `steps_stopped`: at the lowest mean loss of these.
     """
     count = settings["points"]
     x_all, y_all = synthetic.gaussian(2, count // 2, settings["dimension"], seed)
@@ -63,7 +68,9 @@ def cluster_round(settings: dict[str, Any], seed: int, folder: Path) -> dict[str
     optimisers = [torch.optim.Adam(flow.parameters(), settings["lr"]) for flow in flows]
     right = majority(y, cluster)
     table = []
-    for epoch in range(1, settings["epochs"] + 1):
+    per_epoch = math.ceil(int((trained & (cluster == 0)).sum()) / settings["batch"])
+    epochs = max(1, round(settings["steps"] / per_epoch)) if "steps" in settings else settings["epochs"]
+    for epoch in range(1, epochs + 1):
         for k in range(2):
             own = x[trained & (cluster == k)]
             order = torch.randperm(len(own), generator=Streams(seed, epoch, k).torch("overfitting batches"))
@@ -71,7 +78,7 @@ def cluster_round(settings: dict[str, Any], seed: int, folder: Path) -> dict[str
         with torch.no_grad():
             losses = torch.stack([-flow.eval().log_prob(x) for flow in flows], 1)
         first = counted & (cluster == 0)
-        row: dict[str, float] = {"epoch": epoch}
+        row: dict[str, float] = {"epoch": epoch, "steps": epoch * per_epoch}
         for name, rows in (("right", first & right), ("wrong", first & ~right)):
             for k in range(2):
                 row[f"{name}_{k + 1}"] = float(losses[rows, k].mean())
@@ -86,13 +93,16 @@ def cluster_round(settings: dict[str, Any], seed: int, folder: Path) -> dict[str
     stopped: dict[str, float] = {}
     if kept:
         stop = int(np.argmin(frame["kept_loss"].to_numpy()))
-        stopped = {"purity_stopped": float(frame["purity"][stop]), "epoch_stopped": float(frame["epoch"][stop])}
+        stopped = {f"{name}_stopped": float(frame[name][stop]) for name in ("purity", "epoch", "steps")}
+    best = int(np.argmax(frame["purity"].to_numpy()))
     return stopped | {
         "purity_first": given,
-        "purity_best": float(frame["purity"].max()),
+        "purity_best": float(frame["purity"][best]),
         "purity_last": float(frame["purity"].iloc[-1]),
-        "epoch_best": float(frame["epoch"][int(np.argmax(frame["purity"].to_numpy()))]),
-        "epochs_apart": float((frame["wrong_2"] < frame["wrong_1"]).sum()),
+        "epoch_best": float(frame["epoch"][best]),
+        "steps_best": float(frame["steps"][best]),
+        "steps_last": float(frame["steps"].iloc[-1]),
+        "apart": float((frame["wrong_2"] < frame["wrong_1"]).mean()),
     }
 
 
@@ -107,21 +117,25 @@ def train_epoch(flow: Flow, optimiser: torch.optim.Optimizer, points: Tensor, ba
 
 
 def draw_round(frame: pd.DataFrame, given: float, path: Path) -> None:
-    """Purity over epochs, and mean losses of right and wrong points of cluster 1 under both flows."""
-    figure = Figure(figsize=(10, 3.8), layout="constrained")
+    """Purity over steps, and mean losses of right and wrong points of cluster 1 under both flows; epochs above."""
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
     left, middle = figure.subplots(1, 2)
-    left.plot(frame["epoch"], frame["purity"], marker=".")
+    left.plot(frame["steps"], frame["purity"], marker=".")
     left.axhline(given, color="tab:red", linestyle="--", label="assignment that was trained on")
-    left.set(xlabel="epoch", ylabel="purity if assigned now", ylim=(0.45, 1.02))
+    left.set(ylabel="purity if assigned now", ylim=(0.45, 1.02))
     left.legend(fontsize="small")
     for name, style in (("right", "-"), ("wrong", "--")):
         for k, colour in ((1, "tab:blue"), (2, "tab:orange")):
             middle.plot(
-                frame["epoch"], frame[f"{name}_{k}"], style, color=colour, label=f"{name} points of cluster 1, flow {k}"
+                frame["steps"], frame[f"{name}_{k}"], style, color=colour, label=f"{name} points of cluster 1, flow {k}"
             )
     low, high = frame[["right_1", "wrong_1", "wrong_2"]].min().min(), frame["wrong_2"].quantile(0.9)
-    middle.set(xlabel="epoch", ylabel="mean -log p", ylim=(low - 2, max(high, low + 1) * 1.1))
+    middle.set(ylabel="mean -log p", ylim=(low - 2, max(high, low + 1) * 1.1))
     middle.legend(fontsize="x-small")
+    per_epoch = float(frame["steps"].iloc[0])
     for axes in (left, middle):
+        axes.set(xlabel="steps of each flow")
+        epochs = axes.secondary_xaxis("top", functions=(lambda x: x / per_epoch, lambda x: x * per_epoch))
+        epochs.set_xlabel("epoch")
         axes.grid(alpha=0.3)
     save(figure, path)

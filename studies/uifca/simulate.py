@@ -17,6 +17,7 @@ from data.partition.deal import NOBODY, deal_majority
 from methods.scores.clustering import purity
 from methods.training.k_means import kmeans
 from methods.uifca.batched import run_batched
+from methods.uifca.kfed import local_clustering
 from review.figures import save
 from studies.rows import Measured
 
@@ -95,8 +96,9 @@ def kfed_clusters(x: Tensor, clusters: int, seed: int) -> np.ndarray:
     """k-FED on points (clients, points, d): the cluster of each point, clients one after another."""
     local, centres = [], []
     for i, points in enumerate(x.numpy()):
-        found = kmeans(points, clusters, Streams(seed, 1, i).numpy("kfed"))
+        found = local_clustering(points, clusters, Streams(seed, 1, i).numpy("kfed"), starts=10, least=2)
         local.append(found.cluster)
         centres.append(found.centres)
     labels = kmeans(np.concatenate(centres), clusters, Streams(seed).numpy("kfed server")).cluster
-    return np.concatenate([labels[i * clusters + own] for i, own in enumerate(local)])
+    firsts = np.cumsum([0, *map(len, centres)])
+    return np.concatenate([labels[first + own] for first, own in zip(firsts, local, strict=False)])

@@ -177,7 +177,9 @@ def test_a_set_of_ones_own_survives_and_travels(clone: Clone, tmp_path: Path) ->
     assert changed["balance"]["new"] == 2.0
     assert changed["balance"]["old"] == pytest.approx(metrics["balance"])
     assert "error" not in other.dvc("plots", "diff", "--out", tmp_path / "plots").lower()
-    assert (tmp_path / "plots" / "index.html").is_file()
+    page = (tmp_path / "plots" / "index.html").read_text()
+    assert all(title in page for title in ("scores over rounds", "bytes moved in each round"))
+    assert page.count("var spec") == 2, "each plot once, and none that nobody asked for"
 
 
 def test_repro_follows_changes_of_a_built_in_set(clone: Clone) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -108,3 +109,10 @@ def test_a_worker_without_the_shared_folder_says_so() -> None:
     answer = work(Train(Path("/nowhere/at/all"), 1, (), ()).plain(), "cpu")
     assert "does not see /nowhere/at/all" in answer["error"]
     assert "SHOAL_HOME" in answer["error"]
+
+
+def test_workers_can_be_started_before_torch_is_imported() -> None:
+    """They import while the driver does: with torch first, a run would begin seconds later."""
+    code = "import engine.worker_processes, sys; print({'torch', 'pandas', 'prefect', 'mlflow'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

@@ -2,7 +2,8 @@
 
 The recording names the arithmetic that it was made with (torch's version and the digest of a reference computation).
 On a machine with other arithmetic the same runs must agree with it closely, since their bits cannot.
-To record anew, where a change of numbers is meant: python -m tests.engine.test_recorded_bits
+To record anew, where a change of numbers is meant: python -m tests.engine.test_recorded_bits, with the names of cases
+to record these alone. Where that is done with other arithmetic than that of the recording, the case names its own.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +167,7 @@ def test_the_numbers_are_those_recorded(home: Path, two_slots: WorkerProcesses, 
     one, two = found(name), found(name, two_slots)
     assert one == two, "one slot and two"
     expected = recorded["cases"][name]
-    if recorded["arithmetic"] == arithmetic():
+    if expected.get("arithmetic", recorded["arithmetic"]) == arithmetic():
         assert one["weights_sha256"] == expected["weights_sha256"]
         assert one["rounds"] == expected["rounds"]
         return
@@ -182,17 +184,20 @@ def test_what_is_recorded_is_still_there() -> None:
     assert json.loads(RECORDING.read_text())["cases"].keys() == CASES.keys()
 
 
-def record() -> None:
-    """Write the recording."""
+def record(names: Sequence[str] = ()) -> None:
+    """Write the recording: of the cases named, or of all anew."""
     import tempfile
 
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["SHOAL_HOME"] = folder
         write_colour_set()
-        cases = {name: found(name) for name in CASES}
-    RECORDING.write_text(json.dumps({"arithmetic": arithmetic(), "cases": cases}, indent=1) + "\n")
+        cases = {name: found(name) for name in names or CASES}
+    recorded = json.loads(RECORDING.read_text()) if names else {"arithmetic": arithmetic(), "cases": {}}
+    own = {} if recorded["arithmetic"] == arithmetic() else {"arithmetic": arithmetic()}
+    recorded["cases"] |= {name: own | case for name, case in cases.items()}
+    RECORDING.write_text(json.dumps(recorded, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    record()
+    record(sys.argv[1:])

@@ -108,10 +108,10 @@ def nt_xent(
     return (means[0] + means[1]) / 2
 
 
-def cluster_loss(y_a: Tensor, y_b: Tensor, tau: float = 1.0) -> Tensor:
+def cluster_loss(y_a: Tensor, y_b: Tensor, tau: float = 1.0, *, decoupled: bool = False) -> Tensor:
     """NT-Xent of the columns, less the entropies of both mean assignments."""
     entropies = sum(-(y.mean(0) * y.mean(0).log()).sum() for y in (y_a, y_b))
-    return nt_xent(y_a.T, y_b.T, tau) - entropies
+    return nt_xent(y_a.T, y_b.T, tau, decoupled=decoupled) - entropies
 
 
 def byol(prediction: Tensor, projection: Tensor) -> Tensor:

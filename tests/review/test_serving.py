@@ -27,9 +27,9 @@ from engine import places
 from engine.merge import merge
 from engine.run_folder import RunFolder
 from engine.settings import SettingsError, make_settings
+from review.record import LogRun, PromoteModel
 from review.served_input import InputError, samples
 from review.serving import requirements
-from review.tracking import sync
 from tasks.driving import drive
 from tasks.starting import new_run
 from tests.conftest import SMALL
@@ -118,13 +118,14 @@ def test_arrays_and_encoded_images_give_the_same_in_a_fresh_process(tracked: Run
 def test_a_repeated_sync_registers_nothing_and_a_new_run_is_the_newest(tracked: RunFolder) -> None:
     client = MlflowClient(store())
     for _ in range(2):
-        sync(tracked, tracked.settings(), places.mlflow_store())
+        assert LogRun(tracked.path).carry_out()
+        assert PromoteModel(tracked.path).carry_out() == "1"
     (first,) = client.search_model_versions(f"name = '{NAME}'")
     assert first.run_id == tracked.lineage()["mlflow_run"]
     assert first.tags["shoal.run"] == tracked.name
     run_with(seed=1)
     assert aliases() == {"newest": "2", "champion": "1"}
-    sync(tracked, tracked.settings(), places.mlflow_store())
+    PromoteModel(tracked.path).carry_out()
     assert aliases() == {"newest": "2", "champion": "1"}
     run_with(seed=2, tracking={"champion": True})
     assert aliases() == {"newest": "3", "champion": "3"}

@@ -11,10 +11,13 @@ import pytest
 from data.augment import normalise
 from engine.checkpoint import load_round
 from engine.opened_run import OpenedRun
+from engine.preflight import check_method
+from engine.settings import make_settings
 from methods.scores.representation import uniformity
 from methods.training.local import load
 from review.result import run_result
-from studies.definition import Row, load_study
+from studies.cells import cells
+from studies.definition import Row, load_study, study_names
 from studies.rows import Group
 from studies.ssd import derive as ssd
 from tests.runs import straight
@@ -25,6 +28,50 @@ STUDY = load_study("ssd-soft-hard")
 def group(row: Row, *runs: Any) -> Group:
     """Runs as a group of the study's only column."""
     return Group(row, STUDY.columns["silo"], runs)
+
+
+@pytest.mark.parametrize("name", [name for name in study_names() if load_study(name).system == "ssd"])
+def test_the_method_takes_the_settings_of_every_cell(home: Path, name: str) -> None:
+    study = load_study(name)
+    for scale in study.scales:
+        for cell in cells(study, scale, 1):
+            check_method(make_settings(cell.settings), home)
+
+
+def test_cells_of_cifar100_are_those_of_the_paper() -> None:
+    """The paper's device setting: 50 clients, a fifth of them in each round."""
+    study = load_study("ssd-table")
+    silo, device = (
+        cells(study, "paper", 1, ["ssd"], [column])[0].settings for column in ("cifar100_silo", "cifar100_device")
+    )
+    for settings, clients, fraction in ((silo, 10, 1.0), (device, 50, 0.2)):
+        assert settings["data"]["name"] == "cifar100"
+        assert settings["partition"]["clients"] == clients
+        assert settings["participation"]["fraction"] == fraction
+        assert settings["model"]["encoder"] == "resnet18"
+    assert study.published("ssd", "cifar100_device", "probe") == 0.4521
+    assert study.published("fedalignuniform", "cifar100_silo", "probe") == 0.5725
+
+
+def test_the_table_has_both_directions_of_distillation() -> None:
+    found = {
+        cell.row.key: (cell.settings["method"]["direction"], cell.settings["method"]["stop"])
+        for cell in cells(load_study("ssd-table"), "paper", 1, columns=["silo"])
+    }
+    assert found["distillation"] == found["ssd"] == ("poster", False)
+    assert found["distillation_code"] == found["ssd_code"] == ("code", False)
+
+
+def test_the_share_of_the_regularisation_is_averaged_over_rounds_and_clients(
+    home: Path, small: Callable[..., Any]
+) -> None:
+    soft, plain = (straight(small(method={"name": "ssd", "gamma": gamma}, rounds=2)) for gamma in (1.0, 0.0))
+    groups = [group(STUDY.rows["soft"], soft), group(STUDY.rows["fedalignuniform"], plain)]
+    rows = ssd.gradient_share(STUDY, groups, home)
+    shares = soft.table("clients")["dsr_gradient_share"]
+    assert [(row.row_key, row.metric) for row in rows] == [("soft", "dsr_gradient_share")]
+    assert len(shares) == 2 * 3
+    assert rows[0].mean == pytest.approx(shares.mean())
 
 
 def test_projections_are_judged_as_each_client_sees_them(home: Path, small: Callable[..., Any]) -> None:
@@ -44,7 +91,7 @@ def test_projections_are_judged_as_each_client_sees_them(home: Path, small: Call
         assert 0 < found[row, "z_alignment"] < 4
     opened = OpenedRun(runs["soft"])
     network = opened.method.network()
-    load(network, load_round(runs["soft"], 1).server.tensors)
+    load(network, load_round(runs["soft"], 1).judged.tensors)
     x = normalise(opened.data.test_x.float() / 255)
     assert len(x) <= ssd.SEEN, "all of them are judged"
     assert found["soft", "test_z_uniformity"] == pytest.approx(uniformity(network.eval()(x).z.detach()), abs=1e-4)

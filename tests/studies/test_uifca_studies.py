@@ -11,7 +11,7 @@ from review.figures import draw_figures
 from studies.definition import Column, Row
 from studies.rows import Measured
 from studies.uifca.masks import correct, masks
-from studies.uifca.overfitting import cluster_round
+from studies.uifca.overfitting import longer_training
 from studies.uifca.simulate import purity_rounds, table1
 from tests.runs import straight
 
@@ -41,24 +41,42 @@ def test_table1_keeps_purity_after_every_round(tmp_path):
 
 
 def test_watched_points_say_when_to_stop(tmp_path):
-    found = cluster_round({**ROUND, "watch": 0.2}, 0, tmp_path)
+    found = longer_training({**ROUND, "watch": 0.2}, 0, tmp_path)
     table = pd.read_csv(tmp_path / "epochs.csv")
     best = table.loc[table["kept_loss"].idxmin()]
     assert found["epoch_stopped"] == best["epoch"]
     assert found["purity_stopped"] == pytest.approx(best["purity"])
-    assert "purity_stopped" not in cluster_round(ROUND, 0, tmp_path)
+    assert "purity_stopped" not in longer_training(ROUND, 0, tmp_path)
+
+
+def test_epochs_are_told_in_steps_too_and_steps_may_be_equal(tmp_path):
+    """200 points in two clusters: about 100 for each flow, and 2 or 3 batches of 50 an epoch."""
+    found = longer_training(ROUND, 0, tmp_path)
+    table = pd.read_csv(tmp_path / "epochs.csv")
+    per_epoch = table["steps"].iloc[0]
+    assert per_epoch in (2, 3)
+    assert (table["steps"] == table["epoch"] * per_epoch).all()
+    assert found["steps_last"] == 3 * per_epoch
+    assert found["steps_best"] == found["epoch_best"] * per_epoch
+    assert 0 <= found["apart"] <= 1
+    counts = {}
+    for points in (200, 800):
+        longer = longer_training({**ROUND, "points": points, "steps": 18}, 0, tmp_path)
+        counts[points] = len(pd.read_csv(tmp_path / "epochs.csv"))
+        assert longer["steps_last"] == pytest.approx(18, abs=5)
+    assert counts[200] > counts[800]
 
 
 @pytest.mark.parametrize("held_out", [False, True])
 def test_a_cluster_round_counts_the_points_it_says(tmp_path, held_out):
-    found = cluster_round({**ROUND, "held_out": held_out}, 0, tmp_path)
+    found = longer_training({**ROUND, "held_out": held_out}, 0, tmp_path)
     assert 0.55 < found["purity_first"] < 0.85
     table = pd.read_csv(tmp_path / "epochs.csv")
     assert len(table) == 3
     assert table["purity"].between(0.5, 0.999).all(), "better than chance, and not told by the labels"
     assert found["purity_last"] == pytest.approx(table["purity"].iloc[-1])
     assert found["purity_best"] == pytest.approx(table["purity"].max())
-    assert cluster_round({**ROUND, "held_out": held_out}, 0, tmp_path) == found
+    assert longer_training({**ROUND, "held_out": held_out}, 0, tmp_path) == found
 
 
 def digit_set(folder):

@@ -8,11 +8,13 @@ import torch
 from torch import nn
 
 from core.streams import Streams
+from data.augment import normalise
 from data.partition.table import Transformation
 from methods.base import Federation, Message, MethodError, Update
+from methods.cfcl.batches import batch_inputs, held_negatives, pulled_negatives
 from methods.cfcl.consent import consented
 from methods.cfcl.losses import Triplet
-from methods.cfcl.memory import at_hand, drawn_negatives, only, package, read_inbox
+from methods.cfcl.memory import at_hand, label_counts, only, package, read_inbox
 
 DEVICES = 4
 
@@ -216,10 +218,11 @@ def test_a_pull_brings_what_the_receiver_lacks(world):
 
 
 def test_the_selection_temperature_grows_with_the_steps(world, monkeypatch):
-    """lambda_t = first + (last - first) t / T."""
+    """lambda_t = first + (last - first) t / T; macro importance is by fractions where nothing is said."""
     heats = []
 
-    def importance(candidates, anchors, positives, *, heat, **rest):
+    def importance(candidates, anchors, positives, *, heat, kind, **rest):
+        assert kind == "fractions"
         heats.append(heat)
         return torch.full((len(candidates),), 1 / len(candidates), dtype=torch.float64)
 
@@ -278,10 +281,67 @@ def test_other_losses_take_part_in_the_exchange(world, loss):
     assert all(len(m["pulled"]) for m in net.memory)
 
 
+def test_a_uniform_pull_draws_from_the_whole_local_set(world):
+    """Within one interval of averaging importance has the same few candidates; a uniform pull is not bound to them."""
+    given = {}
+    for selection in ("uniform", "cfcl"):
+        net = Net(world, selection=selection, edges=RING, steps=12, tau_a=12, tau_p=1, candidates=4).run()
+        sent = torch.cat([memory["received"] for memory in net.memory])
+        given[selection] = len(sent[sent[:, 1] == 0][:, 0].unique())
+    assert given["cfcl"] == 4, "of the 24 samples of device 0"
+    assert given["uniform"] > 12
+
+
+def test_redundancy_is_the_share_pulled_of_labels_that_the_receiver_holds(world, client_list):
+    """Device 0 holds classes 0 and 2; of five samples that it has from others three are of these."""
+    y = world.data.train_y
+    picked = torch.cat(
+        [torch.nonzero(y == label).flatten()[:count] for label, count in ((0, 1), (2, 2), (1, 1), (3, 1))]
+    )
+    pulled = torch.stack((picked, torch.zeros_like(picked)), 1)
+    first, second = world.client(0, 1, {"pulled": pulled}, every=2), replace(world.client(1, every=2), id=1)
+    counts = label_counts(client_list([first, second]), 4)
+    assert counts.own.tolist() == [[24, 0, 24, 0], [0, 24, 0, 24]]
+    assert counts.pulled.tolist() == [[1, 1, 2, 1], [0, 0, 0, 0]]
+    assert counts.redundancy == pytest.approx(3 / 5)
+    assert label_counts(client_list([second]), 4).redundancy is None
+    # What is on its way counts.
+    net = Net(world, edges=RING, selection="uniform")
+    net.round()
+    clients = client_list([net.client(k) for k in range(DEVICES)])
+    metrics = net.method.evaluate(net.server, clients, world.evaluation())
+    assert metrics["redundancy"] == 0, "device k holds class k only, and gives only that"
+    assert label_counts(clients, 4).pulled.sum() == 2 * 3 * DEVICES
+
+
+def test_any_other_sample_that_is_held_is_as_likely_a_negative():
+    """Anchor 2 of five held samples: each of the four others a quarter of the time."""
+    positions = torch.full((4000,), 2)
+    drawn = held_negatives(positions, 5, torch.Generator().manual_seed(0))
+    assert (drawn.bincount(minlength=5) / 4000).tolist() == pytest.approx([0.25, 0.25, 0, 0.25, 0.25], abs=0.03)
+    ends = held_negatives(torch.tensor([0, 4] * 500), 5, torch.Generator().manual_seed(1))
+    assert set(ends[::2].tolist()) == {1, 2, 3, 4}
+    assert set(ends[1::2].tolist()) == {0, 1, 2, 3}
+
+
+def test_held_negatives_are_of_own_and_of_pulled_samples(world):
+    samples = at_hand(world.samples(torch.arange(6)), torch.tensor([[90, 0], [91, 0]]))
+    net = Net(world)
+    inputs = batch_inputs(samples, 2, net.method.recipe(), Streams(0, 1, 0), True, "held")
+    seen = {position for _ in range(40) for position in _found(inputs(torch.arange(4))[1], samples)}
+    assert seen == set(range(8))
+
+
+def _found(negatives, samples):
+    """Which of the samples each negative is."""
+    held = normalise(samples.x())
+    return [int((held - each).abs().flatten(1).sum(1).argmin()) for each in negatives]
+
+
 def test_negatives_are_drawn_from_what_was_pulled_and_are_never_the_anchor():
     generator = torch.Generator().manual_seed(0)
     positions = torch.tensor([3, 10, 11, 12] * 50)  # ten own samples, then three that were pulled
-    drawn = drawn_negatives(positions, 10, 3, generator)
+    drawn = pulled_negatives(positions, 10, 3, generator)
     assert set(drawn.tolist()) == {10, 11, 12}
     assert not bool((drawn == positions).any())
     own = drawn[positions < 10]
@@ -311,6 +371,8 @@ def test_where_nothing_comes_negatives_are_of_the_batch(world):
 def test_pulled_negatives_are_for_triplets(world):
     with pytest.raises(MethodError, match=r"method\.negatives"):
         world.method("cfcl", encoder="pooled-conv", loss="simclr", negatives="pulled")
+    with pytest.raises(MethodError, match=r"method\.negatives: held is for the triplet loss"):
+        world.method("cfcl", encoder="pooled-conv", loss="ssd", negatives="held")
 
 
 def test_partial_participation_is_refused(world):

@@ -42,6 +42,33 @@ def test_macro_by_hand():
     assert macro_probability(tx, res, 3, "ratio").tolist() == pytest.approx([0.5, 0.5, 0])
 
 
+def test_macro_by_fractions_of_each_set():
+    """Clusters with 2, 1 and 0 of 3 candidates, and with 2, 0 and 3 of 5 reserve samples."""
+    tx, res = torch.tensor([0, 0, 1]), torch.tensor([0, 0, 2, 2, 2])
+    first = (2 / 3) / (2 / 3 + 2 / 5)
+    expected = [first / (first + 1), 1 / (first + 1), 0]
+    assert macro_probability(tx, res, 3, "fractions").tolist() == pytest.approx(expected)
+    # Ten times as many candidates change nothing: what counts say depends on the sizes of both sets.
+    assert macro_probability(tx.repeat(10), res, 3, "fractions").tolist() == pytest.approx(expected)
+    assert macro_probability(tx.repeat(10), res, 3, "share").tolist() != pytest.approx(expected, abs=0.05)
+    # A cluster that holds nothing of either has no probability, and is no division by zero.
+    assert macro_probability(tx, res, 4, "fractions").tolist() == pytest.approx([*expected, 0])
+    nobody = torch.zeros(0, dtype=torch.int64)
+    assert macro_probability(torch.tensor([0, 1, 1]), nobody, 2, "fractions").tolist() == [0.5, 0.5]
+
+
+def test_by_fractions_two_hundred_candidates_do_not_drown_twenty_of_a_reserve():
+    """Ten clusters of 20 candidates; the reserve's 20 samples lie in two of them.
+
+    Where both have half of the reserve, f / (f + g) is 0.1 / 0.6 against 1 elsewhere: a share of 0.04 of what is
+    drawn, where a uniform pull has 0.2. By counts it is 20 / 30 against 1, and a share of 0.14.
+    """
+    tx, res = torch.arange(200) % 10, torch.arange(20) % 2
+    fractions, share = (macro_probability(tx, res, 10, kind) for kind in ("fractions", "share"))
+    assert float(fractions[:2].sum()) == pytest.approx((2 / 6) / (2 / 6 + 8))
+    assert float(share[:2].sum()) == pytest.approx((4 / 3) / (4 / 3 + 8))
+
+
 def test_macro_of_one_cluster_and_without_reserve():
     assert macro_probability(
         torch.zeros(4, dtype=torch.int64), torch.zeros(2, dtype=torch.int64), 1, "share"

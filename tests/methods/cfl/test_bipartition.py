@@ -86,6 +86,20 @@ def test_cosines_by_hand():
     np.testing.assert_allclose(alpha, expected, atol=1e-12)
 
 
+def test_two_zero_updates_have_no_similarity():
+    alpha = cosine_matrix(torch.tensor([[0.0, 0], [0, 0], [1, 0]]))
+    np.testing.assert_array_equal(alpha, np.eye(3))
+    assert bipartition(alpha).cross == 0
+
+
+def test_a_bipartition_may_be_correct_without_a_positive_gap():
+    """Remark 2 says "if and only if"; only "if" holds. Two clients of group 0 are less alike than the cut allows."""
+    alpha = np.array([[1, 0.5, -0.2, 0], [0.5, 1, 0.5, 0], [-0.2, 0.5, 1, 0], [0, 0, 0, 1]])
+    truth = np.array([0, 0, 0, 1])
+    assert correct(bipartition(alpha), truth)
+    assert separation_gap(alpha, truth) < 0
+
+
 def test_splitting_needs_a_low_enough_similarity():
     # sqrt((1 - cross) / 2) at cross = 0.5 is 0.5.
     assert ready_to_split(0.5, 0.49)

@@ -10,8 +10,9 @@ from core.streams import Streams
 from methods.base import ClientError, Federation, Message, MethodError, Update
 from methods.cfl import criteria
 from methods.cfl.adversary import attack_of, corrupt
+from methods.cfl.gamma import NOTHING_SHARED, gamma_of, halves
 from methods.cfl.measure import ClusterMeasure
-from methods.cfl.scores import enrolled_right, path_metrics
+from methods.cfl.scores import choice, enrolled_right, path_metrics
 from methods.cfl.state import CFLState
 from methods.cfl.supervised import Score
 from methods.cfl.tree import Tree, branch_similarities, nearest_child
@@ -33,15 +34,15 @@ def start(method, clients, truth=()):
     return method.init_server(Federation(method.context.spec, (10,) * clients, Streams(0), truth))
 
 
-def a_round(method, server, rows, clients=None):
-    """One aggregation of the given updates."""
+def a_round(method, server, rows, clients=None, **facts):
+    """One aggregation of the given updates; `facts` travel with each."""
     clients = range(len(rows)) if clients is None else clients
     size = len(server.tensors["node/0"])
     updates = []
     for client, pull in zip(clients, rows, strict=True):
         update = torch.zeros(size)
         update[: len(pull)] = pull
-        updates.append(Update(Message({"update": update}, {"n": 10}), client=client))
+        updates.append(Update(Message({"update": update}, {"n": 10, **facts}), client=client))
     return method.aggregate(server, iter(updates))
 
 
@@ -152,6 +153,126 @@ def test_history_of_gradients_is_refused(world):
         world.method("cfl", history=0.5, similarity="gradients")
 
 
+def part_of(method, fraction):
+    """The method where only a share of the clients takes part in a round."""
+    method.context = replace(method.context, fraction=fraction)
+    return method
+
+
+def test_planted_groups_are_found_though_half_the_clients_take_part(world):
+    """Four groups of four; eight clients a round. Each cluster is judged by the latest update of each client."""
+    method = part_of(world.method("cfl", criterion="schedule", schedule=tuple(range(1, 60))), 0.5)
+    truth = tuple(np.repeat(range(4), 4).tolist())
+    federation = Federation(method.context.spec, (10,) * 16, Streams(0), truth)
+    server, rows = method.init_server(federation), directions(4, 4, 60)
+    for _ in range(40):
+        there = method.sample_clients(server, federation)
+        assert len(there) == 8
+        server = a_round(method, server, rows[there], there)
+    assert leaves(server) == [tuple(range(4 * g, 4 * g + 4)) for g in range(4)]
+    kept = [key for key in server.tensors if key.startswith("latest/") and key.endswith("/update")]
+    assert len(kept) == 16, "one vector a client"
+
+
+def test_the_latest_updates_say_whether_a_cluster_rests_and_a_new_one_begins_without_them(world):
+    """Norms of all clients' latest updates: of one group's alone, the mean would be as long as the updates."""
+    settings = {"criterion": "absolute", "eps1": 0.5, "eps2": 1.0}
+    rows = directions(2, 3, 40, noise=0.01)
+    method = part_of(world.method("cfl", **settings), 0.5)
+    server = a_round(method, start(method, 6), rows[:3], range(3))
+    assert server.facts["log"][0]["mean_norm"] > 1
+    moved = server.tensors["node/0"]
+    server = a_round(method, server, rows[3:], range(3, 6))
+    assert server.facts["log"][0]["mean_norm"] < 0.5 < 1 < server.facts["log"][0]["max_norm"]
+    assert leaves(server) == [(0, 1, 2), (3, 4, 5)]
+    tree = Tree.of(server.facts)
+    still = next(child for child in tree.nodes[0].children if tree.nodes[child].clients == (0, 1, 2))
+    assert torch.equal(server.tensors[f"node/{still}"], moved), "nobody of it took part in this round"
+    assert server.tensors[f"edge/{still}"].shape[0] == 3
+    assert not [key for key in server.tensors if key.startswith("latest/")]
+    everyone = a_round(world.method("cfl", **settings), start(method, 6), rows)
+    assert not [key for key in everyone.tensors if key.startswith("latest/")], "nothing is kept where all take part"
+
+
+def test_who_left_is_forgotten(world):
+    method = part_of(world.method("cfl", criterion="schedule", schedule=(9,), leaves=((2, 2),)), 0.5)
+    server = a_round(method, start(method, 3), directions(1, 3, 20, noise=1.0))
+    assert len([key for key in server.tensors if key.startswith("latest/2/")]) == 2
+    server = a_round(method, server, directions(1, 1, 20, noise=1.0), [0])
+    assert not [key for key in server.tensors if key.startswith("latest/2/")]
+
+
+def test_zero_updates_are_cut_and_no_cosine_is_undefined(world):
+    method = world.method("cfl", criterion="schedule", schedule=(1,), gamma_max=0.5)
+    rows = directions(1, 4, 20, noise=0.0) + 1
+    rows[1] = rows[3] = 0
+    server = a_round(method, start(method, 4), rows)
+    assert server.facts["log"][0]["cross"] == 0
+    assert torch.isfinite(server.tensors["similarity/0"]).all()
+
+
+@pytest.mark.parametrize(("criterion", "clusters"), [("absolute", 2), ("relative", 1)])
+def test_only_the_relative_criterion_waits_for_a_cluster_to_settle(world, criterion, clusters):
+    method = world.method(
+        "cfl", criterion=criterion, first_split=5, settle=5, patience=1, eps1=0.3, eps2=0.1, gamma_max=0.5
+    )
+    server = a_round(method, start(method, 6), directions(2, 3, 20))
+    assert len(leaves(server)) == clusters
+
+
+def test_gamma_by_hand():
+    """s = (3, 0), halves s + (0, 1) and s - (0, 1): |a - b|^2 / 4 = 1, <a, b> = 8."""
+    assert gamma_of(torch.tensor([3.0, 1.0]), torch.tensor([3.0, -1.0])) == pytest.approx((1 / 8) ** 0.5)
+    assert gamma_of(torch.tensor([1.0, 0.0]), torch.tensor([-1.0, 0.0])) == NOTHING_SHARED
+    assert gamma_of(torch.zeros(2), torch.zeros(2)) == NOTHING_SHARED
+    first, second = halves(9, torch.Generator().manual_seed(0))
+    assert len(first) == len(second) == 4
+    assert len({*first.tolist(), *second.tolist()}) == 8
+
+
+@pytest.mark.parametrize("gamma", [0.3, 1.0, 3.0])
+def test_gamma_is_that_of_planted_noise(gamma):
+    """Samples whose pulls are a group's plus noise: measured by halves, the noise of their mean is what was planted."""
+    rng = torch.Generator().manual_seed(0)
+    size, samples = 20_000, 40
+    pull = torch.randn(size, generator=rng)
+    found = []
+    for _ in range(5):
+        pulls = pull + gamma * samples**0.5 * torch.randn(samples, size, generator=rng)
+        first, second = (pulls[rows].mean(0) for rows in halves(samples, rng))
+        found.append(gamma_of(first, second))
+    assert sum(found) / 5 == pytest.approx(gamma, rel=0.1)
+
+
+def test_measured_gamma_decides_as_equation_39_says(world):
+    """Opposite groups, cross -1: the bound is 1. A louder noise forbids the split, whatever gamma_max says."""
+    method = world.method("cfl", criterion="schedule", schedule=(1,), gamma="measured", gamma_max=0.99)
+    rows = directions(2, 3, 20, noise=0.0)
+    for gamma, clusters in ((0.9, 2), (1.1, 1)):
+        server = a_round(method, start(method, 6), rows, gamma=gamma)
+        assert len(leaves(server)) == clusters
+        assert server.facts["log"][0]["gamma"] == gamma
+    assert len(leaves(a_round(method, start(method, 6), rows))) == 1, "nobody measured it"
+
+
+def test_clients_measure_gamma_only_where_a_split_is_possible(world):
+    method = world.method("cfl", criterion="schedule", schedule=(2,), gamma="measured", epochs=1)
+    server = start(method, 1)
+    client = world.client(every=2)
+    assert "gamma" not in method.client_update(method.broadcast(server, 0), client).message.facts
+    later = replace(server, round=1)
+    update = method.client_update(method.broadcast(later, 0), client)
+    assert 0 < update.message.facts["gamma"] == update.metrics["gamma"]
+    plain = world.method("cfl", criterion="schedule", schedule=(2,), epochs=1)
+    same = plain.client_update(plain.broadcast(later, 0), client)
+    assert torch.equal(same.message.tensors["update"], update.message.tensors["update"])
+    few = replace(client, train=client.train.take(torch.arange(3)))
+    with pytest.raises(ClientError, match=r"3 training samples; method\.gamma measured"):
+        method.client_update(method.broadcast(later, 0), few)
+    with pytest.raises(MethodError, match=r"method\.gamma measured is the noise of one round"):
+        world.method("cfl", gamma="measured", history=0.5)
+
+
 def test_a_cluster_with_somebody_missing_is_not_split(world):
     method = world.method("cfl", criterion="schedule", schedule=(1, 2))
     rows = directions(2, 3, 20)
@@ -241,18 +362,26 @@ def test_the_better_of_parent_and_child_is_kept(world, client_list):
     scores = method.path_scores(tree, server.tensors, [0, 1], client_list(clients))
     (client,) = tree.nodes[ruined].clients
     assert scores[client].keys() == {0, ruined}
-    assert scores[client][ruined].accuracy < scores[client][0].accuracy
-    other = scores[1 - client]
-    assert metrics["acc_best"] == (scores[client][0].accuracy + max(s.accuracy for s in other.values())) / 2
-    assert metrics["acc"] == (scores[client][ruined].accuracy + other[tree.place(1 - client).id].accuracy) / 2
+    assert [half.number for half in scores[client][0]] == [6, 6]
+    assert all(scores[client][ruined][half].correct < scores[client][0][half].correct for half in (0, 1))
+    own = method.own_scores(tree, server.tensors, [0, 1], client_list(clients))
+    kept = sum(half.correct for half in scores[client][0]) / 12
+    others = scores[1 - client]
+    other = sum(others[choice(others, by)][1 - by].correct for by in (0, 1)) / 12
+    assert metrics["acc_best"] == pytest.approx((kept + other) / 2)
+    assert metrics["acc"] == (own[client].accuracy + own[1 - client].accuracy) / 2
 
 
-def test_the_best_model_of_a_path_by_hand():
-    """Client 0 does best with the root's model, client 1 with its cluster's."""
-    scores = {0: {0: Score(1.0, 8, 10), 1: Score(1.0, 2, 10)}, 1: {0: Score(1.0, 5, 10), 2: Score(1.0, 9, 10)}}
-    metrics = path_metrics(scores)
-    assert metrics["acc_best"] == pytest.approx(0.85)
-    assert metrics["acc_root"] == pytest.approx(0.65)
+def test_a_model_is_chosen_on_one_half_and_judged_on_the_other():
+    """By hand. Client 0: the root's model is better on one half, its cluster's on the other; client 1 has no choice."""
+    root, cluster = (Score(1.0, 4, 5), Score(1.0, 1, 5)), (Score(1.0, 2, 5), Score(1.0, 3, 5))
+    own = {0: Score(1.0, 5, 10), 1: Score(1.0, 9, 10)}
+    metrics = path_metrics(own, {0: {0: root, 1: cluster}})
+    # Chosen by the first half: the root, with 1 right on the second; by the second: the cluster, with 2 on the first.
+    assert metrics["acc_best"] == pytest.approx((0.3 + 0.9) / 2)
+    assert metrics["acc_root"] == pytest.approx((0.5 + 0.9) / 2)
+    assert metrics["below_root"] == 1
+    assert choice({0: (Score(1, 3, 5),) * 2, 4: (Score(1, 3, 5),) * 2}, 0) == 4, "equally good: its own cluster's"
 
 
 def test_what_is_measured_is_logged_by_its_names(world):

@@ -3,8 +3,9 @@ import math
 import pytest
 import torch
 
-from methods.base import MethodError
-from methods.fedpnp.fedpnp import past_negatives, similarity
+from methods.base import Context, LocalSettings, MethodError, ModelSettings
+from methods.fedpnp.fedpnp import FedPNP
+from methods.fedpnp.pool import check_threshold, past_negatives, pool_quality, pool_shares, similarity
 
 SURE = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
 
@@ -46,10 +47,60 @@ def test_equal_labels_leave_no_negatives_and_a_large_mu_leaves_all():
     assert all(torch.equal(pool, others) for pool in past_negatives(y, y, 10.0, "gaussian"))
 
 
-def test_literal_similarity_refuses_an_always_empty_pool(world):
-    with pytest.raises(MethodError, match="pool is empty"):
-        world.method("fedpnp", similarity="literal")
-    assert world.method("fedpnp", similarity="literal", mu=math.e)
+@pytest.mark.parametrize(
+    ("kind", "mu"), [("literal", 0.999), ("literal", 1.0), ("gaussian", 0.3), ("gaussian", 1 / math.e)]
+)
+def test_a_threshold_that_leaves_every_pool_empty_is_refused(world, kind, mu):
+    with pytest.raises(MethodError, match=r"method\.mu .*pool is empty; use .* above (1|0\.3679)$"):
+        world.method("fedpnp", similarity=kind, mu=mu)
+
+
+@pytest.mark.parametrize(("kind", "mu"), [("literal", 1.01), ("gaussian", 0.37), ("dot", 1e-3)])
+def test_just_above_it_labels_that_differ_are_negatives(world, kind, mu):
+    assert world.method("fedpnp", similarity=kind, mu=mu)
+    check_threshold(mu, kind)
+    pool, _ = past_negatives(SURE, SURE, mu, kind)
+    assert pool.tolist() == [[False, False, True], [False, False, True], [True, True, False]]
+
+
+def test_quality_of_the_pool_by_hand():
+    # Dropped: (0, 1), (1, 0) by both views, (0, 2) by view a. Of one class: 0 and 1, 2 and 3.
+    pools = [~torch.eye(4, dtype=torch.bool) for _ in range(2)]
+    for pool in pools:
+        pool[0, 1] = pool[1, 0] = False
+    pools[0][0, 2] = False
+    shares = pool_shares(tuple(pools), torch.tensor([7, 7, 3, 3]))
+    assert {name: round(float(share) * 24) for name, share in shares.items()} == {
+        "pool_dropped": 5,
+        "pairs_same": 8,
+        "pairs_dropped_same": 4,
+    }
+    found = pool_quality({name: float(share) for name, share in shares.items()})
+    assert found == pytest.approx({"pool_dropped": 5 / 24, "pool_precision": 4 / 5, "pool_recall": 4 / 8})
+    assert pool_shares(tuple(pools), None).keys() == {"pool_dropped"}
+    nothing = {"pool_dropped": 0.0, "pairs_same": 0.2, "pairs_dropped_same": 0.0}
+    assert pool_quality(nothing) == {"pool_dropped": 0.0, "pool_recall": 0.0}
+
+
+def test_without_labels_the_pool_is_not_judged_and_training_is_the_same(world, make_world):
+    """Labels judge the pool and do nothing else."""
+    trained = []
+    for here in (world, make_world(labels=False)):
+        method = here.method("fedpnp") if here is world else unlabelled(here)
+        _, updates = here.run(method, 2)
+        trained.append(updates)
+    for known, unknown in zip(*trained, strict=True):
+        assert known.metrics.keys() - unknown.metrics.keys() <= {"pool_precision", "pool_recall"}
+        assert "pool_recall" in known.metrics
+        assert "pool_recall" not in unknown.metrics
+        assert all(torch.equal(t, unknown.message.tensors[name]) for name, t in known.message.tensors.items())
+
+
+def unlabelled(world):
+    """FedPNP on data without labels, told how many clusters there are."""
+    known = ModelSettings("tiny-conv", clusters=4)
+    context = Context(world.spec, known, LocalSettings(epochs=2, batch=32), seed=0, rounds=3)
+    return FedPNP(FedPNP.Settings(), context)
 
 
 def test_with_every_other_sample_a_negative_fedpnp_is_fedcc(world):

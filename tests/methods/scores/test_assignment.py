@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +11,8 @@ import torch.nn.functional as F
 
 from core.streams import Streams
 from methods.assignment import assign_samples, assignment_of, nearest_centres
-from methods.base import MethodError, Prediction
+from methods.base import Method, MethodError, Prediction
+from methods.registry import METHODS
 from methods.scores.clustering import cluster_balance, cluster_scores
 from methods.scores.evaluation import features_only
 from methods.scores.quality import DRAWN, silhouette, size_shares, stability
@@ -84,7 +84,12 @@ def test_margin():
     assert nearest_centres(points, torch.zeros(2, 2)).confidence.tolist()[0] == 0  # two centres in one place
 
 
-@pytest.mark.parametrize("name", ["fedcc", "kmeans", "kfed", "fedsimclr", "ncc", "uifca", "ifca_flows", "clustergan"])
+def gives_clusters(kind):
+    """Whether a method can say the cluster of every sample: its server holds a model, learnt without labels."""
+    return kind.predictor is not Method.predictor and not kind.learns_from_labels
+
+
+@pytest.mark.parametrize("name", [name for name, kind in METHODS.items() if gives_clusters(kind)])
 def test_it_is_what_evaluation_judged(world, client_list, name):
     """From the table alone one gets the scores of the evaluation again."""
     method = world.method(name)
@@ -103,17 +108,19 @@ def test_it_is_what_evaluation_judged(world, client_list, name):
     found = assignment_of(method, server, clients, evaluation)
     truth = torch.cat((world.data.train_y, world.data.test_y)).numpy()
     cluster = found.cluster.numpy()
-    if name in ("kfed", "uifca", "ifca_flows", "clustergan"):  # judged on the clients' samples alone
-        truth, cluster = truth[: len(evaluation.train)], cluster[: len(evaluation.train)]
-    assert cluster_scores(truth, cluster)["acc"] == pytest.approx(scores["acc"])
-    assert cluster_scores(truth, cluster)["nmi"] == pytest.approx(scores["nmi"])
-    if "balance" in scores:
-        assert cluster_balance(cluster, found.clusters) == pytest.approx(scores["balance"])
+    # Some methods judge all samples, some those of clients alone.
+    again = [
+        {**cluster_scores(truth[:n], cluster[:n]), "balance": cluster_balance(cluster[:n], found.clusters)}
+        for n in (len(truth), len(evaluation.train))
+    ]
+    told = {name: scores[name] for name in again[0] if name in scores}
+    assert {"acc", "nmi"} <= told.keys()
+    assert told in [pytest.approx({name: one[name] for name in told}) for one in again]
     assert ((found.confidence >= 0) & (found.confidence <= 1)).all()
-    assert (found.centres is None) == (found.distance is None) == (name not in ("kmeans", "kfed", "fedsimclr"))
+    assert (found.centres is None) == (found.distance is None)
 
 
-@pytest.mark.parametrize("name", ["single", "fedavg", "cfl", "ifca", "alone"])
+@pytest.mark.parametrize("name", [name for name, kind in METHODS.items() if not gives_clusters(kind)])
 def test_methods_without_clusters_of_samples_say_so(world, name):
     method = world.method(name)
     with pytest.raises(MethodError, match=r"labels|no model"):
@@ -167,24 +174,3 @@ def test_sizes():
         "largest_cluster": 0.5,
         "empty_clusters": 1,
     }
-
-
-@pytest.mark.parametrize("name", ["kfed", "ifca_flows", "uifca"])
-def test_what_a_client_holds_counts_instead_of_what_is_likeliest(world, client_list, name, monkeypatch):
-    """Clients are made to hold every sample in a cluster that the model would not give it."""
-    method = world.method(name)
-    update = method.client_update(method.broadcast(server := world.start(method), 0), world.client())
-    server = method.aggregate(server, iter([replace(update, client=0)]))
-    clients = client_list([world.client(0, 1, update.memory)])
-    likeliest = method.predictor(server)(world.samples().x()).cluster
-    wrong = (likeliest + 1) % 4
-    if name == "kfed":
-        clients = client_list([world.client(0, 1, {"local": torch.arange(96)})])
-        server = replace(server, tensors={**server.tensors, "labels/0": wrong})
-    elif name == "uifca":
-        monkeypatch.setattr(method, "current_assignment", lambda *_: SimpleNamespace(cluster=wrong))
-    else:
-        wrong = torch.full((96,), int(wrong[0]))
-        monkeypatch.setattr(method, "choice", lambda *_: int(wrong[0]))
-    found = assignment_of(method, server, clients, world.evaluation())
-    assert torch.equal(found.cluster[:96], wrong)

@@ -15,7 +15,7 @@ from methods.scores.representation import effective_rank
 ALWAYS = {"clusters_used", "balance"}
 SCORES = {"acc", "nmi", "ari", "purity"}
 FINAL = {"uniformity", "effective_rank"}
-LABELLED = {"knn", "probe"}
+LABELLED = {"knn", "probe", "probe_gradient"}
 
 
 def quarters(x):
@@ -52,7 +52,7 @@ def test_one_cluster_for_all(world):
 
 
 def test_final_metrics(world):
-    metrics = evaluate_predictor(planted, world.evaluation(final=True), RECIPES["none"], probe_epochs=300)
+    metrics = evaluate_predictor(planted, world.evaluation(final=True), RECIPES["none"])
     assert metrics.keys() == ALWAYS | SCORES | FINAL | LABELLED | {"alignment"}
     assert metrics["knn"] == metrics["probe"] == 1
     assert metrics["alignment"] == pytest.approx(0, abs=1e-6)
@@ -70,7 +70,7 @@ def test_the_batch_size_does_not_matter(world):
 
 def test_without_a_test_part_the_training_samples_are_split(make_world):
     world = make_world(test=False)
-    metrics = evaluate_predictor(planted, world.evaluation(final=True), probe_epochs=300)
+    metrics = evaluate_predictor(planted, world.evaluation(final=True))
     assert metrics.keys() == ALWAYS | SCORES | FINAL | LABELLED
     assert metrics["acc"] == metrics["knn"] == metrics["probe"] == 1
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from core.streams import Streams
-from methods.base import Federation, MethodError
+from methods.base import Client, Federation, LocalSettings, MethodError
 from methods.scores.finetuning import few_labels, finetune_accuracy
 from methods.ssd.losses import subspace_dimensions
-from methods.training.local import weights
+from methods.training.local import batches, weights
 
 NAMES = ["ssd", "fedsimclr", "fedbyol", "fedema"]
 
@@ -60,8 +60,8 @@ def test_align_uniform_is_ssd_without_its_additions(world):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"projector": False},
-        {"separation": "hard"},
+        {"projector": False, "delta": 0.0},
+        {"separation": "hard", "gamma": 0.0},
         {"form": "poster", "gamma": 0.05},
         {"direction": "code", "stop": True},
         {"basis": "axis"},
@@ -79,6 +79,53 @@ def test_settings_that_cannot_work_are_named(world):
         start(world.method("ssd"), 200)
     with pytest.raises(MethodError, match=r"method\.delta"):
         start(world.method("ssd", projection=32), 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"separation": "hard"}, r"method\.gamma is 1, and with method\.separation=hard .* set method\.gamma=0"),
+        ({"projector": False}, r"method\.delta is 0\.1, and with method\.projector=false .* set method\.delta=0"),
+    ],
+)
+def test_weights_of_what_is_not_there_are_refused(world, changes, sentence):
+    """Where hard separation has no DSR, and without projector nothing is distilled, a weight would be ignored."""
+    with pytest.raises(MethodError, match=sentence):
+        world.method("ssd", **changes)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_last_batch_is_kept_above_ten_clients(world, name):
+    """70 samples in batches of 32: two whole ones, and 6 samples left over."""
+
+    def sizes(clients, **changes):
+        method = world.method(name, epochs=2, batch=32, **changes)
+        server = start(method, clients)
+        client = Client(0, world.samples(torch.arange(70)), world.samples(torch.arange(2)), {}, (), Streams(0, 1, 0))
+        return [len(batch) for batch in method.local_steps(method.broadcast(server, 0), client).batches]
+
+    assert sizes(10) == [32, 32, 32, 32]
+    assert sizes(11) == [32, 32, 6, 32, 32, 6]
+    assert sizes(11, last_batch="drop") == [32, 32, 32, 32]
+    assert sizes(2, last_batch="keep") == [32, 32, 6, 32, 32, 6]
+
+
+def test_every_sample_is_in_one_batch_of_an_epoch_and_a_single_one_is_dropped(world):
+    def drawn(count):
+        client = Client(0, world.samples(torch.arange(count)), world.samples(torch.arange(2)), {}, (), Streams(0, 1, 0))
+        return list(batches(client, LocalSettings(epochs=1, batch=32), keep_last=True))
+
+    assert sorted(torch.cat(drawn(70)).tolist()) == list(range(70))
+    assert [len(batch) for batch in drawn(65)] == [32, 32]
+    assert [len(batch) for batch in drawn(20)] == [20]
+    assert [len(batch) for batch in drawn(64)] == [32, 32]
+
+
+def test_training_with_a_kept_last_batch_of_two(world):
+    method = world.method("ssd", last_batch="keep", epochs=1, batch=32)
+    client = Client(0, world.samples(torch.arange(34)), world.samples(torch.arange(2)), {}, (), Streams(0, 1, 0))
+    update = method.client_update(method.broadcast(start(method, 2), 0), client)
+    assert all(torch.isfinite(tensor).all() for tensor in update.message.tensors.values())
 
 
 def test_fedbyol_keeps_or_restarts_its_target(world):

@@ -5,6 +5,7 @@ import torch
 
 from core.streams import Streams
 from methods.ssd.losses import dsr_loss
+from methods.ssd.ssd import SSD
 from tests.methods.one_step import (
     assert_trained,
     byol,
@@ -77,6 +78,46 @@ def test_ssd(world, k, form, direction, stop):
     assert_trained(update.message.tensors, stepped(network, loss))
 
 
+@pytest.mark.parametrize(("form", "gamma"), [("code", 1.0), ("poster", 0.3)])
+def test_the_share_of_the_regularisation_is_of_gradients_on_the_first_batch(world, form, gamma):
+    """|grad gamma DSR| / |grad (align + beta uniform)| over all parameters, at the broadcast weights."""
+    method = method_of_one_step(world, "ssd", beta=0.8, gamma=gamma, form=form, basis="axis")
+    done = one_step(method, world)
+    network = network_of(method, done.message.tensors)
+    z = network(views(method, done.client)).z
+    scale = torch.ones(z.shape[1])
+    scale[own_dimensions(z.shape[1], 2, 0)] = 10.0
+    parts = [unit(part) for part in z.chunk(2)]
+    squares = [(part - unit(part * scale).detach()).pow(2).sum(1) for part in parts]
+    dsr = sum(each.sum().sqrt() / len(each) if form == "code" else each.mean() for each in squares) / 2
+    plain = (parts[0] - parts[1]).pow(2).sum(1).mean()
+    plain = plain + 0.8 * (mean_over_pairs(parts[0]) + mean_over_pairs(parts[1])) / 2
+    norms = []
+    for loss in (gamma * dsr, plain):
+        found = torch.autograd.grad(loss, list(network.parameters()), retain_graph=True)
+        norms.append(sum(float(gradient.double().pow(2).sum()) for gradient in found) ** 0.5)
+    assert done.update.metrics["dsr_gradient_share"] == pytest.approx(norms[0] / norms[1], rel=1e-3)
+
+
+def test_the_share_is_that_of_the_weights_broadcast_and_grows_with_gamma(world):
+    """More training, or another weight of distillation, does not change it; four times gamma makes it fourfold."""
+    shares = [
+        one_step(method_of_one_step(world, "ssd", **changes), world).update.metrics["dsr_gradient_share"]
+        for changes in ({}, {"epochs": 2}, {"delta": 0.0}, {"gamma": 4.0})
+    ]
+    assert shares[0] > 0
+    assert shares == pytest.approx([shares[0], shares[0], shares[0], 4 * shares[0]], rel=1e-5)
+    without = one_step(method_of_one_step(world, "ssd", gamma=0.0), world).update.metrics
+    assert "dsr_gradient_share" not in without
+
+
+def test_measuring_the_share_changes_nothing_of_the_training(world, monkeypatch):
+    trained = [one_step(method_of_one_step(world, "ssd"), world).update.message.tensors]
+    monkeypatch.setattr(SSD, "dsr_share", lambda self, message, client: 0.0)
+    trained.append(one_step(method_of_one_step(world, "ssd"), world).update.message.tensors)
+    assert all(torch.equal(tensor, trained[1][name]) for name, tensor in trained[0].items())
+
+
 def test_no_gradient_flows_through_the_target_of_the_regularisation():
     """By hand: of the mean of |z - t|^2 with t held fast, the gradient is 2 (z - t) / n."""
     z = unit(torch.randn(4, 3, generator=torch.Generator().manual_seed(0))).requires_grad_()
@@ -112,8 +153,9 @@ def test_fedbyol(world, round):
 
 
 def encoders_apart(a, b):
-    """L2 distance of two encoders."""
-    parts = [(t - b[name]).double().pow(2).sum() for name, t in floats(a).items() if name.startswith("encoder.")]
+    """L2 distance of the parameters of two encoders; running statistics are none."""
+    names = [name for name in floats(a) if name.startswith("encoder.") and "running" not in name]
+    parts = [(a[name] - b[name]).double().pow(2).sum() for name in names]
     return torch.stack(parts).sum().sqrt()
 
 

@@ -11,6 +11,7 @@ from core.streams import Streams
 from data.partition.table import Transformation
 from data.prepared import Manifest, open_prepared, write_prepared
 from data.view import DeviceData, Samples
+from engine.settings import make_settings
 from methods.base import Client, ClientError, Context, Federation, Message, MethodError, ModelSettings, Update
 from methods.registry import METHODS
 from methods.scores.clustering import purity
@@ -170,7 +171,7 @@ def test_who_missed_the_chosen_try_is_assigned_by_its_flows(blobs):
     update = uifca.client_update(uifca.broadcast(server, 0), client(blobs, 0, 43, missed))
     likeliest = affine_losses(server.tensors["flows"], blobs.train_x[:POINTS]).argmin(-1)
     assert torch.equal(update.memory["assignment"], likeliest)
-    assert set(update.memory) == {"assignment"}
+    assert set(update.memory) == {"assignment", "cluster_round"}
     there = uifca.client_update(uifca.broadcast(server, 0), client(blobs, 0, 43, memory[0]))
     assert torch.equal(there.memory["assignment"], memory[0][f"try/{server.facts['chosen']}"])
 
@@ -207,23 +208,11 @@ def test_every_point_goes_to_the_flow_under_which_it_is_likeliest(blobs):
     assert update.message.facts["changed"] == POINTS
 
 
-def test_kfed_finds_blobs_and_may_begin_uifca(blobs):
-    kfed = method(blobs, name="kfed")
-    server, memory = play(blobs, kfed, 1)
-    assert server.finished
-    labels = torch.cat([server.tensors[f"labels/{k}"][memory[k]["local"]] for k in range(CLIENTS)])
-    assert purity(blobs.train_y.numpy(), labels.numpy()) >= 0.98
-    both = method(blobs, init="kfed", cluster_rounds=2, comm_rounds=2, steps=2)
-    server, memory = play(blobs, both, 2)
-    assert server.facts["phase"] == "learn"
-    assert score(blobs, memory) >= 0.98
-
-
 def test_assignments_never_travel(blobs):
     uifca = method(blobs, cluster_rounds=2, comm_rounds=2, steps=2)
     server = uifca.init_server(Federation(blobs.spec, (POINTS,), Streams(0)))
     update = uifca.client_update(uifca.broadcast(server, 0), client(blobs, 0))
-    assert set(update.memory) == {"assignment"}
+    assert set(update.memory) == {"assignment", "cluster_round"}
     assert all(t.is_floating_point() for t in update.message.tensors.values())
     assert sum(update.message.facts["counts"]) == POINTS
 
@@ -304,21 +293,6 @@ def test_folds_find_planted_blobs_and_stop_when_every_part_had_its_turn(blobs):
     assert server.facts["still"] == 2
 
 
-def test_ifca_on_flows_gives_a_client_one_cluster(blobs):
-    ifca = method(blobs, name="ifca_flows", steps=5)
-    server = ifca.init_server(Federation(blobs.spec, (POINTS,) * 2, Streams(0)))
-    flows = server.tensors["flows"].clone()
-    flows[1, -D:] += 50  # far from every point
-    server = replace(server, tensors={"flows": flows})
-    updates = [replace(ifca.client_update(ifca.broadcast(server, k), client(blobs, k)), client=k) for k in range(2)]
-    chosen = [u.message.facts["choice"] for u in updates]
-    assert 1 not in chosen
-    after = ifca.aggregate(server, iter(updates)).tensors["flows"]
-    assert torch.equal(after[1], flows[1]), "a flow that nobody chose stays as it is"
-    mine = [u.message.tensors["flow"] for u in updates if u.message.facts["choice"] == chosen[0]]
-    torch.testing.assert_close(after[chosen[0]], torch.stack(mine).mean(0))
-
-
 def test_images_become_bytes_with_noise(world):
     samples = world.samples()
     context = Context(world.spec)
@@ -369,6 +343,33 @@ def test_who_is_right_by_majority():
 def test_flows_that_do_not_fit_the_data_are_named(blobs):
     with pytest.raises(MethodError, match="of images"):
         method(blobs, flow="cycle").starts()
+
+
+def test_the_rate_falls_by_lr_decay_within_a_cluster_round(blobs):
+    """A decay that leaves next to nothing: the second communication round moves no flow, the next begins anew."""
+    settings = {"cluster_rounds": 3, "comm_rounds": 2, "steps": 4}
+    plain, falling = method(blobs, **settings), method(blobs, **settings)
+    falling.context = replace(falling.context, local=replace(falling.context.local, lr_decay=1e-9))
+    (one, _), (two, _), (three, _) = (play(blobs, falling, rounds) for rounds in (1, 2, 3))
+    assert torch.equal(one.tensors["flows"], play(blobs, plain, 1)[0].tensors["flows"])
+    torch.testing.assert_close(two.tensors["flows"], one.tensors["flows"], rtol=0, atol=1e-6)
+    assert not torch.equal(play(blobs, plain, 2)[0].tensors["flows"], two.tensors["flows"])
+    assert (three.tensors["flows"] - falling.starts()).abs().max() > 1e-3
+    warm = method(blobs, warm_start=True, **settings)
+    warm.context = replace(warm.context, local=replace(warm.context.local, lr_decay=1e-9))
+    after, _ = play(blobs, warm, 3)
+    torch.testing.assert_close(after.tensors["flows"], play(blobs, warm, 2)[0].tensors["flows"], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("flow", "data", "rate"),
+    [("auto", "gaussian", 1e-5), ("auto", "mnist-shrink2", 1e-4), ("tabular", "gaussian", 1e-4)],
+)
+def test_rates_where_the_settings_name_none_fit_the_flow(flow, data, rate):
+    settings = make_settings({"method": {"name": "uifca", "flow": flow}, "data": {"name": data}})
+    assert settings.local.lr == rate
+    given = make_settings({"method": {"name": "uifca"}, "data": {"name": data}, "local": {"lr": 0.5}})
+    assert given.local.lr == 0.5
 
 
 def test_a_client_that_comes_late_begins_at_random(blobs):

@@ -1,0 +1,25 @@
+"""How strong one part of a loss is beside another, by the gradients of both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def gradient_norm(loss: Tensor, parameters: Sequence[Tensor]) -> Tensor:
+    """The L2 norm of a loss's gradient over all parameters together, a scalar; the graph is kept for another.
+
+    Args:
+        loss: a scalar.
+        parameters: those that the loss does not depend on count as 0.
+    """
+    found = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+    norms = [gradient.norm() for gradient in found if gradient is not None]
+    return torch.stack(norms).norm() if norms else loss.new_zeros(())
+
+
+def gradient_share(part: Tensor, other: Tensor, parameters: Sequence[Tensor]) -> float:
+    """The norm of the gradient of `part` over that of `other`: 0 where `part` does nothing."""
+    return float(gradient_norm(part, parameters) / gradient_norm(other, parameters).clamp(min=1e-12))

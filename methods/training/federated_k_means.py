@@ -1,0 +1,104 @@
+"""Federated K-means: Lloyd's iterations of which only sums and counts leave a client.
+
+One iteration over all clients is one iteration of K-means (Lloyd 1982) on their pooled samples, whatever the clients
+hold. The starts come from the clients' own clusterings, as in k-FED (Dennis et al. 2021), by k-means++ (Arthur and
+Vassilvitskii 2007) weighted by how many samples stand behind each local centre.
+
+Symbols in shapes: n samples, d features, c clusters, s starts that go on side by side, m local centres of all clients.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from methods.base import MethodError
+
+ROWS = 2048
+"""Samples in one pass when distances are taken."""
+
+
+class Sums(NamedTuple):
+    """What one iteration takes from some samples, float64.
+
+    Attributes:
+        sums: (s, c, d), the sum of the samples nearest to each centre.
+        counts: (s, c), how many they are.
+        inertia: (s,), the sum of squared distances to the nearest centre, of all samples.
+    """
+
+    sums: Tensor
+    counts: Tensor
+    inertia: Tensor
+
+
+def nearest(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
+    """The nearest centre of each sample and the squared distance to it, both (s, n); of equally near ones the first.
+
+    Args:
+        x: (n, d), float64.
+        centres: (s, c, d), float64.
+    """
+    squared = (x.square().sum(1)[None, :, None] - 2 * x @ centres.mT + centres.square().sum(2)[:, None, :]).clamp_min(0)
+    least = squared.min(2)
+    return least.indices, least.values
+
+
+def cluster_sums(x: Tensor, centres: Tensor, *, least: int = 1) -> Sums:
+    """One client's part of an iteration.
+
+    Args:
+        x: (n, d).
+        centres: (s, c, d).
+        least: a cluster of fewer samples is left out of sums and counts, as its mean would tell of single ones.
+    """
+    x, centres = x.double(), centres.double().to(x.device)
+    starts, clusters, width = centres.shape
+    sums, counts = centres.new_zeros(starts, clusters, width), centres.new_zeros(starts, clusters)
+    inertia = centres.new_zeros(starts)
+    for part in x.split(ROWS):
+        cluster, squared = nearest(part, centres)
+        member = torch.nn.functional.one_hot(cluster, clusters).double()  # (s, n, c)
+        sums += member.mT @ part
+        counts += member.sum(1)
+        inertia += squared.sum(1)
+    few = counts < least
+    return Sums(sums.masked_fill(few[..., None], 0), counts.masked_fill(few, 0), inertia)
+
+
+def moved_centres(centres: Tensor, sums: Tensor, counts: Tensor) -> Tensor:
+    """The mean of each cluster's samples (s, c, d), float64; a cluster without samples stays where it is."""
+    return torch.where(counts[..., None] > 0, sums / counts.clamp_min(1)[..., None], centres.double())
+
+
+def starting_centres(local: Tensor, weights: Tensor, clusters: int, starts: int, rng: np.random.Generator) -> Tensor:
+    """Centres to start from: K-means of the clients' local centres, once for each start, (s, c, d) float64.
+
+    Args:
+        local: (m, d), centres that clients found among their own samples.
+        weights: (m,), how many samples stand behind each.
+        clusters: c.
+        starts: s.
+        rng: draws the k-means++ starts.
+
+    Raises:
+        MethodError: fewer local centres than clusters.
+    """
+    from sklearn.cluster import KMeans  # here: it takes seconds to import
+    from threadpoolctl import threadpool_limits
+
+    if len(local) < clusters:
+        raise MethodError(
+            f"the clients sent {len(local)} local centres, too few to start {clusters} clusters from: set "
+            "model.clusters lower, or let more clients take part"
+        )
+    x, weight = local.double().cpu().numpy(), weights.double().cpu().numpy()
+    found = []
+    with threadpool_limits(1):  # sums over several threads come in another order
+        for _ in range(starts):
+            model = KMeans(clusters, n_init=1, random_state=int(rng.integers(2**31)))
+            found.append(torch.from_numpy(model.fit(x, sample_weight=weight).cluster_centers_))
+    return torch.stack(found)

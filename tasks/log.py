@@ -1,0 +1,23 @@
+"""The task that has MLflow keep a run whole."""
+
+from __future__ import annotations
+
+from prefect import task
+
+from review.record import LogRun
+from tasks.once import done_once
+from tasks.retries import OF_A_ROUND
+
+
+@task(name="log", **OF_A_ROUND)
+def log(run: LogRun, ticket: str | None = None) -> bool | None:
+    """Log a run whose rounds are done to MLflow: metrics, tables, figures, report, checkpoints, final model.
+
+    Args:
+        run: the run's folder.
+        ticket: see `tasks.once`.
+
+    Returns:
+        Whether MLflow has the run now; None where the ticket's holder knows.
+    """
+    return done_once(run, ticket)

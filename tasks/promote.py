@@ -1,0 +1,23 @@
+"""The task that gives a run's model its name in MLflow's registry."""
+
+from __future__ import annotations
+
+from prefect import task
+
+from review.record import PromoteModel
+from tasks.once import done_once
+from tasks.retries import OF_A_ROUND
+
+
+@task(name="promote", **OF_A_ROUND)
+def promote(run: PromoteModel, ticket: str | None = None) -> str | None:
+    """Register the model of a logged run, and move the aliases `newest` and, where it is due, `champion`.
+
+    Args:
+        run: the run's folder.
+        ticket: see `tasks.once`.
+
+    Returns:
+        The version; None where there is none, or where the ticket's holder knows.
+    """
+    return done_once(run, ticket)

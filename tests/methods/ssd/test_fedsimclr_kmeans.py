@@ -1,0 +1,120 @@
+"""FedSimCLR with federated K-means: phases, what travels, and agreement with K-means of pooled features."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.cluster import KMeans
+
+from methods.base import Message, Server, Update
+from methods.scores.clustering import cluster_scores
+from methods.ssd.fedsimclr_kmeans import CENTRES, FEATURES
+from tests.methods.conftest import ClientList
+
+
+def carried_out(world, method, rounds, clients=3):
+    """The states after each round, the updates of each, and the clients with their memories."""
+    server = world.start(method, clients)
+    held = [world.client(k, every=clients) for k in range(clients)]
+    states, sent = [server], []
+    for round in range(1, rounds + 1):
+        updates = []
+        for k in range(clients):
+            client = replace(world.client(k, round, held[k].memory, every=clients))
+            update = replace(method.client_update(method.broadcast(server, k), client), client=k)
+            held[k] = client if update.memory is None else replace(client, memory=update.memory)
+            updates.append(update)
+        server = method.aggregate(server, iter(updates))
+        states.append(server)
+        sent.append(updates)
+        if server.finished:
+            break
+    return states, sent, ClientList(held)
+
+
+@pytest.fixture
+def method(world):
+    return world.method("fedsimclr_kmeans", rounds=14, kmeans_rounds=12, least_points=1, epochs=4)
+
+
+def test_clusters_are_those_of_k_means_on_all_features(world, method):
+    states, _, clients = carried_out(world, method, 14)
+    assert states[-1].finished, "K-means settles within its rounds"
+    found = method.assignment(states[-1], clients, world.evaluation())
+    n = world.spec.train
+    h = found.features[:n].double().numpy()
+    centres = method.centres(states[-1]).numpy()
+    again = KMeans(4, init=centres, n_init=1).fit(h)
+    np.testing.assert_allclose(again.cluster_centers_, centres, atol=1e-6)
+    pooled = KMeans(4, n_init=50, random_state=0).fit(h)
+    assert states[-1].facts["inertia"][states[-1].facts["best"]] <= 1.02 * pooled.inertia_
+    assert method.evaluate(states[-1], clients, world.evaluation())["acc"] == pytest.approx(
+        cluster_scores(torch.cat((world.data.train_y, world.data.test_y)).numpy(), found.cluster.numpy())["acc"]
+    )
+
+
+def test_the_best_start_counts(world, method):
+    states, _, _ = carried_out(world, method, 14)
+    facts = states[-1].facts
+    assert len(facts["inertia"]) == 10
+    assert facts["inertia"][facts["best"]] == min(facts["inertia"])
+    for best in (2, 5):
+        other = Server(states[-1].tensors, {**facts, "best": best}, states[-1].round)
+        assert torch.equal(method.centres(other), states[-1].tensors[CENTRES][best])
+    found = method.aggregate(states[3], iter([sums_of(states[3], inertia=[float(k != 7) for k in range(10)])]))
+    assert found.facts["best"] == 7
+
+
+def sums_of(state, inertia):
+    """An update of client 0 in a K-means round, with these sums of squared distances."""
+    zeros = torch.zeros_like(state.tensors[CENTRES])
+    tensors = {"sums": zeros, "counts": zeros[..., 0], "inertia": torch.tensor(inertia).double()}
+    return Update(Message(tensors), client=0)
+
+
+def test_the_encoder_rests_while_clusters_are_found(world, method):
+    states, sent, clients = carried_out(world, method, 4)
+    assert [CENTRES in state.tensors for state in states] == [False, False, False, True, True]
+    for name, tensor in states[2].tensors.items():
+        assert torch.equal(states[4].tensors[name], tensor)
+    assert all("loss" in update.metrics for update in sent[1])
+    assert set(sent[2][0].message.tensors) == {"centres", "counts"}
+    assert set(sent[3][0].message.tensors) == {"sums", "counts", "inertia"}
+    assert set(clients[0].memory) == {FEATURES}
+
+
+def test_the_network_travels_once_and_then_centres_alone(world, method):
+    states, _, _ = carried_out(world, method, 4)
+    assert set(method.broadcast(states[4], 0).tensors) == {CENTRES}
+    late = method.broadcast(states[4], 7).tensors  # has missed the round before
+    assert set(late) == set(states[4].tensors)
+    client = world.client(0, 5)
+    update = method.client_update(method.broadcast(states[4], 7), client)
+    assert len(update.memory[FEATURES]) == len(client.train)
+
+
+def test_small_clusters_of_a_client_are_not_told(world):
+    """A client of nine samples, of which one is of another class than the rest."""
+    told = {}
+    for least in (1, 2):
+        method = world.method("fedsimclr_kmeans", rounds=14, kmeans_rounds=12, epochs=4, least_points=least)
+        states, _, _ = carried_out(world, method, 6)
+        own = torch.tensor([0, 4, 8, 12, 16, 20, 24, 28, 1])
+        client = replace(world.client(0, 4), train=world.samples(own))
+        starting = method.client_update(method.broadcast(states[2], 9), client)
+        moving = method.client_update(method.broadcast(states[-1], 9), client)
+        told[least] = (starting.message.tensors["counts"], moving.message.tensors["counts"][0])
+    assert sorted(told[1][1].tolist()) == [0, 0, 1, 8]
+    assert sorted(told[2][1].tolist()) == [0, 0, 0, 8]
+    assert 1 in told[1][0]
+    assert (told[2][0] >= 2).all()
+    assert len(told[2][0])
+
+
+def test_features_have_unit_length_unless_told_otherwise(world):
+    for unit in (True, False):
+        method = world.method("fedsimclr_kmeans", rounds=3, kmeans_rounds=2, unit_features=unit)
+        _, _, clients = carried_out(world, method, 2)
+        norms = clients[0].memory[FEATURES].norm(dim=1)
+        assert torch.allclose(norms, torch.ones_like(norms)) == unit
