@@ -18,7 +18,7 @@ import studies
 from engine.codec import read_json, write_atomic
 from studies.definition import Claim, Study, StudyError
 from studies.digests import digests
-from studies.result import study_folder
+from studies.result import rule_of, study_folder
 from studies.rows import StudyRow
 
 DOCS = Path(studies.__file__).resolve().parent.parent / "docs"
@@ -38,7 +38,7 @@ class Kept:
         rows: the table, by keys: row, column, metric, values, seeds.
         digests: of the settings of each cell when it was measured, by `row/column`.
         overrides: settings that were laid over all cells.
-        rules: the claims as they were said when it was measured.
+        rules: what decided each claim when it was measured (`studies.result.rule_of`).
         provenance: commits, versions, machine, date and seconds (`studies.provenance.Provenance`).
     """
 
@@ -81,14 +81,9 @@ class Kept:
         today = digests(study, self.scale, self.overrides)
         return {cell for cell, digest in self.digests.items() if today.get(cell) != digest}
 
-    def said(self, claim: Claim) -> bool:
+    def said(self, study: Study, claim: Claim) -> bool:
         """Whether the rule of a claim was the same when the result was measured: its wording may have changed."""
-        return rule_of(claim.model_dump(mode="json")) in [rule_of(rule) for rule in self.rules]
-
-
-def rule_of(claim: dict[str, Any]) -> dict[str, Any]:
-    """What of a claim decides its verdict."""
-    return {key: claim.get(key) for key in ("left", "op", "right", "margin", "every_seed")}
+        return rule_of(study, self.scale, claim) in self.rules
 
 
 def kept_file(study: str, scale: str, docs: Path = DOCS) -> Path:

@@ -17,7 +17,7 @@ from studies.definition import Study, StudyError, load_study, study_names
 from studies.kept import DOCS, Kept, image_file, load_kept
 from studies.rows import StudyRow
 from studies.verdicts import Entry, entries, published
-from studies.wording import decimals, given, interval_words, number
+from studies.wording import given, interval_words, number
 
 PAGES = {
     "fedpnp": "FedPNP: clustering with a past negatives pool",
@@ -103,16 +103,22 @@ def claim_row(entry: Entry) -> list[str]:
     if not paper and (value := published(entry)) is not None:
         paper = given(value, signed=checked.bound is None)
     sought = given(checked.looked_for) if checked.looked_for is not None else ""
-    seeds = len(checked.of_seeds)
     return [
         entry.claim.claim,
         verdict_words(entry),
         ours,
         paper,
-        f"{seeds}" if seeds >= checked.seeds else f"{seeds} of {checked.seeds}",
+        seeds_words(len(checked.of_seeds), checked.seeds),
         "" if checked.every_seed or not (seen or sought) else f"{seen or '?'} / {sought or '?'}",
         f"`{entry.command.removeprefix('shoal study ')}`",
     ]
+
+
+def seeds_words(there: int, planned: int) -> str:
+    """How many seeds there are, and how many the rule has, where those are not as many."""
+    if there < planned:
+        return f"{there} of {planned}"
+    return str(there) if there == planned else f"{there}, {planned} planned"
 
 
 def verdict_words(entry: Entry) -> str:
@@ -126,7 +132,7 @@ def verdict_words(entry: Entry) -> str:
     marks = [
         checked.note if there is not None else "",
         "settings have changed since" if entry.stale else "",
-        "the rule was written after the run" if entry.later else "",
+        "the rule was written after the run" if entry.later and entry.verdict is not Verdict.MISSING else "",
     ]
     return "; ".join(filter(None, (verdict, *marks)))
 
@@ -149,7 +155,7 @@ def system_page(page: str, studies: Sequence[Study], docs: Path) -> str:
 
 def study_parts(study: Study, scale: str, one: Kept, docs: Path) -> Iterator[str]:
     """Heading, table, figures and origin of a kept result."""
-    yield f"## {study.title}"
+    yield f"## {study.title[:1].upper()}{study.title[1:]}"
     yield f"{sentence(study.scales[scale].about)} Mean and deviation over seeds{paper_words(study)}."
     rows = one.table(study)
     yield values_table(study, scale, rows)
@@ -178,6 +184,7 @@ def values_table(study: Study, scale: str, rows: Sequence[StudyRow]) -> str:
     columns = list(study.columns_at(scale).values())
     there = {row.metric for row in rows}
     shown = [metric for metric in study.shown or study.metrics[: 5 if len(columns) == 1 else 1] if metric in there]
+    digits = {metric: digits_of(study, metric, rows) for metric in shown}
     by_place = {(row.row_key, row.column_key, row.metric): row for row in rows}
     body = []
     if len(columns) == 1:
@@ -185,25 +192,33 @@ def values_table(study: Study, scale: str, rows: Sequence[StudyRow]) -> str:
         for key, row in study.rows.items():
             found = [by_place.get((key, columns[0].key, metric)) for metric in shown]
             if any(found):
-                body.append([row.caption, *(cell(study, one) for one in found), counts(found)])
+                body.append([row.caption, *(cell(one, digits) for one in found), counts(found)])
     else:
-        head = [study.name if len(shown) > 1 else shown[0] if shown else "", *(c.caption for c in columns), "seeds"]
+        head = [shown[0] if len(shown) == 1 else "", *(column.caption for column in columns), "seeds"]
         for key, row in study.rows.items():
             for metric in shown:
                 found = [by_place.get((key, column.key, metric)) for column in columns]
                 if any(found):
                     label = f"{row.caption}, {metric}" if len(shown) > 1 else row.caption
-                    body.append([label, *(cell(study, one) for one in found), counts(found)])
+                    body.append([label, *(cell(one, digits) for one in found), counts(found)])
     return table(head, body, "l" + "r" * (len(head) - 1))
 
 
-def cell(study: Study, row: StudyRow | None) -> str:
+def digits_of(study: Study, metric: str, rows: Sequence[StudyRow]) -> int:
+    """Digits after the point of a metric in a table."""
+    if study.percent and metric in study.metrics:
+        return 1
+    largest = max(abs(row.mean) for row in rows if row.metric == metric)
+    return 3 if largest < 10 else 1 if largest < 1000 else 0
+
+
+def cell(row: StudyRow | None, digits: dict[str, int]) -> str:
     """A number of ours, and the paper's in brackets."""
     if row is None:
         return ""
-    digits = 1 if study.percent and row.metric in study.metrics else min(4, max(decimals(row.mean / 10), 0))
-    paper = "" if row.paper is None else f" ({row.paper:,.{digits}f})"
-    return f"{row.mean:,.{digits}f} ± {row.std:,.{digits}f}{paper}"
+    d = digits[row.metric]
+    paper = "" if row.paper is None else f" ({row.paper:,.{d}f})"
+    return f"{row.mean:,.{d}f} ± {row.std:,.{d}f}{paper}"
 
 
 def counts(rows: Sequence[StudyRow | None]) -> str:
@@ -221,7 +236,7 @@ def origin(study: Study, scale: str, one: Kept) -> str:
     return (
         f"`shoal study {study.name} --scale {scale}{laid}`: {made['date']}, commit {commits}, "
         f"torch {made['versions'].get('torch', 'unknown')}; {made['machine']}{took}. "
-        f"[Every seed](data/{study.name}-{scale}.json)."
+        f"[Every seed](./data/{study.name}-{scale}.json)."
     )
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 from engine import places
 from engine.codec import write_atomic
 from studies.claims import CheckedClaim, check
-from studies.definition import Study
+from studies.definition import Claim, Study
 from studies.digests import decisive, digests
 from studies.provenance import Provenance
 from studies.rows import StudyRow
@@ -34,7 +34,7 @@ class StudyResult:
         folder: where tables and figures are.
         digests: of the settings of each cell, by `row/column` (`studies.digests`).
         overrides: settings that were laid over all cells and change numbers.
-        rules: the claims as the study's file said them when this was written.
+        rules: what decided each claim when this was written (`rule_of`).
         provenance: where the numbers come from.
     """
 
@@ -59,6 +59,12 @@ class StudyResult:
 def study_folder(name: str, scale: str) -> Path:
     """Where a study's table and figures are."""
     return places.home() / "results" / "studies" / f"{name}-{scale}"
+
+
+def rule_of(study: Study, scale: str, claim: Claim) -> dict[str, Any]:
+    """What decides the verdict on a claim, as JSON: its sides, margin and seeds, whatever its words."""
+    decisive_parts = {"left", "op", "right", "margin", "every_seed"}
+    return {**claim.model_dump(mode="json", include=decisive_parts), "seeds": study.seeds_of(claim, scale)}
 
 
 def write_result(
@@ -92,7 +98,7 @@ def write_result(
         str(folder),
         {key: value for key, value in digests(study, scale, overrides).items() if tuple(key.split("/")) in measured},
         decisive(overrides),
-        tuple(claim.model_dump(mode="json") for claim in study.claims_at(scale)),
+        tuple(rule_of(study, scale, claim) for claim in study.claims_at(scale)),
         provenance,
     )
     write_atomic(folder / "result.json", (json.dumps(result.plain(), indent=1) + "\n").encode())

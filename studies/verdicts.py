@@ -19,7 +19,7 @@ class Entry:
         study, claim, scale: which.
         checked: the verdict on what is kept.
         stale: whether settings of its cells have changed since they were measured.
-        later: whether its rule was said, or changed, after it was measured.
+        later: whether its rule was written, or changed, after it was measured.
         kept: whether anything is kept of the study at the scale.
     """
 
@@ -58,7 +58,9 @@ def entries(study: Study, docs: Path = DOCS) -> list[Entry]:
             checked = check(study, scale, claim, tables.get(scale, []))
             stale = not changed.get(scale, set()).isdisjoint(cells_of(claim))
             own.append(
-                Entry(study, claim, scale, checked, stale, one is not None and not one.said(claim), one is not None)
+                Entry(
+                    study, claim, scale, checked, stale, one is not None and not one.said(study, claim), one is not None
+                )
             )
         measured = [entry for entry in own if entry.checked.interval is not None]
         found += measured or own[:1]

@@ -169,6 +169,22 @@ def test_a_rule_that_was_written_after_the_run_is_marked(measured: Callable[...,
     assert overview({"cfl": [later]}, docs).count("the rule was written after the run") == 1
 
 
+def test_seeds_are_part_of_the_rule(measured: Callable[..., Path], docs: Path) -> None:
+    """Two were planned and three run; fewer planned afterwards is a new rule, more planned are missing."""
+    study = toy()
+    measured(study, seeds=3)
+    page = overview({"cfl": [study]}, docs)
+    assert "| apart pulls | **reproduced** | " in page
+    assert page.count("| 3, 2 planned |") == 2
+    scales = study.model_dump()["scales"]
+    fewer = toy(scales={**scales, "cpu": {"about": "200 steps", "seeds": 1}})
+    assert by_claim(fewer, docs)["apart pulls"].later
+    more = toy(scales={**scales, "cpu": {"about": "200 steps", "seeds": 4}})
+    page = overview({"cfl": [more]}, docs)
+    assert page.count("| **not measured**; 3 of 4 seeds | ") == 2, "and no rule that was written after the run"
+    assert page.count("| 3 of 4 |") == 2
+
+
 def test_keeping_loses_no_cell(measured: Callable[..., Path], docs: Path) -> None:
     study = toy()
     path = measured(study)
