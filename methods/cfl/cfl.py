@@ -243,8 +243,9 @@ class CFL(Supervised):
         s = self.settings
         rows = stack(by_client, active, "update", state.size)
         measured = measure_norms(node, active, rows, self.mean(active, by_client)[: state.size], s.outliers)
-        gammas = [by_client[client].message.facts.get("gamma") for client in active]
-        if s.gamma == "measured" and None not in gammas:
+        facts = [by_client[client].message.facts for client in active]
+        gammas = [fact["gamma"] for fact in facts if "gamma" in fact]
+        if s.gamma == "measured" and len(gammas) == len(active):
             measured = replace(measured, gamma=float(np.median(gammas)))
         if len(active) < 2:
             return measured

@@ -113,7 +113,8 @@ class FedPNP(ClusterMethod):
             labels = model.ask(PAST, x).y if PAST in model.companions else now.y.detach()
         z_a, z_b = now.z.chunk(2)
         y_a, y_b = now.y.chunk(2)
-        pools = past_negatives(*labels.chunk(2), s.mu, s.similarity)
+        past_a, past_b = labels.chunk(2)
+        pools = past_negatives(past_a, past_b, s.mu, s.similarity)
         instance = contrastive(z_a, z_b, s.tau_instance, pools, decoupled=s.decoupled)
         cluster = cluster_contrastive(y_a, y_b, s.tau_cluster, decoupled=s.decoupled)
         return instance + extra["alpha"] * cluster, {

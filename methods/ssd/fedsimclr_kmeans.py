@@ -1,9 +1,10 @@
 """FedSimCLR, then federated K-means over what it has learnt: a federated clustering in which nothing is pooled.
 
-The first rounds are FedSimCLR's. In the last `kmeans_rounds` the encoder stays as it is: clients first cluster their
-own features and send centres and counts, from which the server starts; then each round is one iteration of K-means,
-for which clients send the sums and counts of their clusters. Several starts go on side by side, and the one with the
-least sum of squared distances counts.
+The first rounds are FedSimCLR's. In the last `kmeans_rounds` the encoder stays as it is. First clients send the moments
+of their features, from which the server finds the principal components of all; in these, whitened and of unit length,
+clients cluster their own samples and send centres and counts, from which the server starts; then each round is one
+iteration of K-means, for which clients send the sums and counts of their clusters. Several starts go on side by side,
+and the one with the least sum of squared distances counts.
 
 The idea: under uneven clients averaged features stay good where averaged cluster heads do not, since the heads of
 clients that hold different classes disagree on which output means what.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -35,15 +37,28 @@ from methods.base import (
 )
 from methods.scores.evaluation import evaluate_predictor
 from methods.ssd.fedsimclr import FedSimCLR, FedSimCLRSettings
-from methods.training.federated_k_means import cluster_sums, moved_centres, nearest, starting_centres
+from methods.training.federated_k_means import (
+    Moments,
+    cluster_sums,
+    moments,
+    moved_centres,
+    nearest,
+    starting_centres,
+    whitening,
+)
 from methods.training.k_means import kmeans
 
 CENTRES = "kmeans.centres"
-"""Among the server's tensors: (s, c, d) float64, the centres of every start."""
+"""Among the server's tensors: (s, c, k) float64, the centres of every start."""
+MEAN, PROJECTION = "kmeans.mean", "kmeans.projection"
+"""Among the server's tensors: (d,) and (d, k) float64, which make of features what is clustered."""
+OURS = (CENTRES, MEAN, PROJECTION)
 FEATURES = "features"
 """In a client's memory: (n, d) float32, what the finished encoder makes of its samples."""
 ROWS = 512
 """Samples in one forward pass."""
+Step = Literal["train", "measure", "start", "move"]
+"""What a round does: learn features, measure them, start K-means, or take one iteration of it."""
 STILL = 1e-9
 """K-means is done when no centre of the best start has moved by more than this."""
 
@@ -53,10 +68,16 @@ class FedSimCLRKMeansSettings(FedSimCLRSettings):
     """Hyper-parameters of FedSimCLR with federated K-means."""
 
     kmeans_rounds: int = setting(
-        10,
+        12,
         "number of last rounds of the run that leave the encoder as it is and find the clusters by federated K-means; "
         "at least one round trains, however few there are",
-        ge=2,
+        ge=3,
+    )
+    components: int = setting(
+        16,
+        "number of principal components of the features, whitened and then scaled to unit length, among which clusters "
+        "are found; 0: among the features as they are",
+        ge=0,
     )
     starts: int = setting(
         10,
@@ -64,7 +85,6 @@ class FedSimCLRKMeansSettings(FedSimCLRSettings):
         "counts",
         ge=1,
     )
-    unit_features: bool = setting(True, "whether features are scaled to unit length before they are clustered")
     least_points: int = setting(
         2,
         "smallest number of a client's samples in a cluster of which it sends a centre or a sum; smaller ones would "
@@ -76,8 +96,9 @@ class FedSimCLRKMeansSettings(FedSimCLRSettings):
 class FedSimCLRKMeans(FedSimCLR):
     """FedSimCLR with federated K-means as a method.
 
-    Server state: encoder and projector; once K-means has begun also the centres of every start, and as facts their sums
-    of squared distances and which clients have the encoder. A client's memory holds the features of its samples then.
+    Server state: encoder and projector; once the encoder rests also mean and projection of the features, then the
+    centres of every start, and as facts their sums of squared distances and which clients have the encoder. A client's
+    memory holds the features of its samples then.
     """
 
     name = "fedsimclr_kmeans"
@@ -96,31 +117,42 @@ class FedSimCLRKMeans(FedSimCLR):
         """How many rounds train the encoder."""
         return max(1, self.context.rounds - self.settings.kmeans_rounds)
 
+    def next_step(self, server: Server) -> Step:
+        """What the round after a state does."""
+        if server.round < self.training_rounds:
+            return "train"
+        if self.settings.components and PROJECTION not in server.tensors:
+            return "measure"
+        return "move" if CENTRES in server.tensors else "start"
+
     def broadcast(self, server: Server, client: int) -> Message:
-        """The network; once a client has it for good, the centres alone."""
-        facts = {"clients": server.facts["clients"], "find": server.round >= self.training_rounds}
-        have = client in server.facts.get("have", ())
-        network = {} if have else network_of(server.tensors)
-        return Message(network | {k: t for k, t in server.tensors.items() if k == CENTRES}, facts)
+        """The network; once a client has it for good, what is clustered by and the centres alone."""
+        facts = {"clients": server.facts["clients"], "step": self.next_step(server)}
+        network = {} if client in server.facts.get("have", ()) else network_of(server.tensors)
+        return Message(network | {name: t for name, t in server.tensors.items() if name in OURS}, facts)
 
     def client_update(self, message: Message, client: Client) -> Update:
-        """FedSimCLR's local epochs; or local centres to start from; or sums and counts of one K-means iteration."""
-        if not message.facts["find"]:
+        """FedSimCLR's local epochs; or moments; or local centres to start from; or sums of one K-means iteration."""
+        step, least = message.facts["step"], self.settings.least_points
+        if step == "train":
             return super().client_update(message, client)
         features, memory = self.features(message, client)
-        if CENTRES in message.tensors:
-            found = cluster_sums(features, message.tensors[CENTRES], least=self.settings.least_points)
-            tensors = {"sums": found.sums, "counts": found.counts, "inertia": found.inertia}
+        if step == "measure":
+            tensors = moments(features if len(features) >= least else features[:0])._asdict()
+        elif step == "start":
+            tensors = self.local_centres(clustered(features, message.tensors), client)
         else:
-            local = kmeans(
-                features.double().cpu().numpy(),
-                min(self.context.clusters, len(features)),
-                client.streams.numpy("kmeans"),
-            )
-            counts = torch.bincount(torch.from_numpy(local.cluster), minlength=len(local.centres)).double()
-            told = counts >= self.settings.least_points
-            tensors = {"centres": torch.from_numpy(local.centres).double()[told], "counts": counts[told]}
-        return Update(Message({k: t.cpu() for k, t in tensors.items()}), memory=memory)
+            tensors = cluster_sums(
+                clustered(features, message.tensors), message.tensors[CENTRES], least=least
+            )._asdict()
+        return Update(Message({name: t.cpu() for name, t in tensors.items()}), memory=memory)
+
+    def local_centres(self, x: Tensor, client: Client) -> Tensors:
+        """A client's own K-means: `centres` (at most c, k) and how many samples are behind each, `counts`, float64."""
+        found = kmeans(x.cpu().numpy(), min(self.context.clusters, len(x)), client.streams.numpy("kmeans"))
+        counts = torch.bincount(torch.from_numpy(found.cluster), minlength=len(found.centres)).double()
+        told = counts >= self.settings.least_points
+        return {"centres": torch.from_numpy(found.centres).double()[told], "counts": counts[told]}
 
     def features(self, message: Message, client: Client) -> tuple[Tensor, Tensors | None]:
         """What the finished encoder makes of the client's samples (n, d), and the memory to keep, where it is new.
@@ -140,34 +172,36 @@ class FedSimCLRKMeans(FedSimCLR):
         return h, {FEATURES: h.cpu()}
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
-        """The mean of the weights; or starts from the clients' centres; or every start's centres moved."""
-        if server.round < self.training_rounds:
+        """The mean of the weights; or the projection; or starts from the clients' centres; or all centres moved."""
+        step = self.next_step(server)
+        if step == "train":
             return super().aggregate(server, updates)
-        came = list(updates)  # a few centres each
+        came = list(updates)  # a few vectors each
         have = sorted({*server.facts.get("have", ()), *(update.client for update in came)})
-        if CENTRES not in server.tensors:
-            local, counts = (torch.cat([u.message.tensors[k] for u in came]) for k in ("centres", "counts"))
+        facts = {**server.facts, "have": have}
+        if step == "start":
+            local, counts = (torch.cat([u.message.tensors[name] for u in came]) for name in ("centres", "counts"))
             rng = Streams(self.context.seed).numpy("kmeans server")
             centres = starting_centres(local, counts, self.context.clusters, self.settings.starts, rng)
-            return server.next({**server.tensors, CENTRES: centres}, {**server.facts, "have": have})
-        before = server.tensors[CENTRES]
-        sums, counts, inertia = (
-            torch.stack([u.message.tensors[k] for u in came]).sum(0) for k in ("sums", "counts", "inertia")
-        )
-        centres = moved_centres(before, sums, counts)
+            return server.next({**server.tensors, CENTRES: centres}, facts)
+        whole = {name: torch.stack([u.message.tensors[name] for u in came]).sum(0) for name in came[0].message.tensors}
+        if step == "measure":
+            mean, projection = whitening(Moments(**whole), self.settings.components)
+            return server.next({**server.tensors, MEAN: mean, PROJECTION: projection}, facts)
+        before, inertia = server.tensors[CENTRES], whole["inertia"]
+        centres = moved_centres(before, whole["sums"], whole["counts"])
         best = int(inertia.argmin())
-        facts = {**server.facts, "have": have, "inertia": inertia.tolist(), "best": best}
         still = bool((centres[best] - before[best]).abs().max() <= STILL)
+        facts |= {"inertia": inertia.tolist(), "best": best}
         return server.next({**server.tensors, CENTRES: centres}, facts, finished=still)
 
     def embedder(self, server: Server) -> Callable[[Tensor], Tensor]:
-        """Samples x to features (n, d) of the encoder, evaluation mode; of unit length if the settings say so."""
-        embed = super().embedder(replace(server, tensors=network_of(server.tensors)))
-        return (lambda x: F.normalize(embed(x), dim=1)) if self.settings.unit_features else embed
+        """Samples x to features (n, d) of the encoder, evaluation mode."""
+        return super().embedder(replace(server, tensors=network_of(server.tensors)))
 
     def recalibrate(self, server: Server, clients: Clients, evaluation: Evaluation) -> Tensors:
         """BatchNorm's statistics while the encoder is trained; clusters are of features under the averaged ones."""
-        return {} if CENTRES in server.tensors else super().recalibrate(server, clients, evaluation)
+        return {} if self.next_step(server) != "train" else super().recalibrate(server, clients, evaluation)
 
     def centres(self, server: Server) -> Tensor | None:
         """The centres (c, d) of the best start, float64; None before K-means has begun."""
@@ -181,9 +215,9 @@ class FedSimCLRKMeans(FedSimCLR):
         embed, centres = self.embedder(server), centres.to(self.context.device)
 
         def predict(x: Tensor) -> Prediction:
-            h = embed(x)
-            cluster = nearest(h.double(), centres[None])[0][0]
-            return Prediction(cluster, F.one_hot(cluster, len(centres)).float(), h)
+            h = clustered(embed(x), server.tensors)
+            cluster = nearest(h, centres[None])[0][0]
+            return Prediction(cluster, F.one_hot(cluster, len(centres)).float(), h.float())
 
         return predict
 
@@ -204,4 +238,17 @@ class FedSimCLRKMeans(FedSimCLR):
 
 def network_of(tensors: Tensors) -> Tensors:
     """The network's tensors alone."""
-    return {name: tensor for name, tensor in tensors.items() if name != CENTRES}
+    return {name: tensor for name, tensor in tensors.items() if name not in OURS}
+
+
+def clustered(features: Tensor, tensors: Tensors) -> Tensor:
+    """What is clustered (n, k), float64: features (n, d) projected and of unit length, or as they are.
+
+    Args:
+        features: of the encoder.
+        tensors: of the server, or of its message.
+    """
+    if PROJECTION not in tensors:
+        return features.double()
+    mean, projection = (tensors[name].to(features.device) for name in (MEAN, PROJECTION))
+    return F.normalize((features.double() - mean) @ projection, dim=1)

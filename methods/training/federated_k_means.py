@@ -17,8 +17,39 @@ from torch import Tensor
 
 from methods.base import MethodError
 
+NOTHING = 1e-9
+"""Directions with less than this share of the largest variance count as constant."""
 ROWS = 2048
 """Samples in one pass when distances are taken."""
+
+
+class Moments(NamedTuple):
+    """What whitening takes from some samples, float64: how many, their sum (d,), the sum of outer products (d, d)."""
+
+    count: Tensor
+    total: Tensor
+    outer: Tensor
+
+
+def moments(x: Tensor) -> Moments:
+    """The moments of samples x (n, d): those of several clients add up."""
+    x = x.double()
+    return Moments(torch.tensor(float(len(x)), dtype=torch.float64), x.sum(0), x.mT @ x)
+
+
+def whitening(of: Moments, components: int) -> tuple[Tensor, Tensor]:
+    """The mean (d,) and the projection (d, k) that give the first k principal components variance 1.
+
+    Args:
+        of: moments of all samples.
+        components: k, at most d; directions in which nothing varies are left out.
+    """
+    mean = of.total / of.count
+    covariance = of.outer / of.count - torch.outer(mean, mean)
+    variances, directions = torch.linalg.eigh(covariance)
+    variances, directions = variances.flip(0)[:components], directions.flip(1)[:, :components]
+    there = variances > NOTHING * variances[0]
+    return mean, directions[:, there] / variances[there].sqrt()
 
 
 class Sums(NamedTuple):

@@ -9,7 +9,7 @@ from sklearn.cluster import KMeans
 
 from methods.base import Message, Server, Update
 from methods.scores.clustering import cluster_scores
-from methods.ssd.fedsimclr_kmeans import CENTRES, FEATURES
+from methods.ssd.fedsimclr_kmeans import CENTRES, FEATURES, MEAN, PROJECTION, clustered
 from tests.methods.conftest import ClientList
 
 
@@ -35,7 +35,7 @@ def carried_out(world, method, rounds, clients=3):
 
 @pytest.fixture
 def method(world):
-    return world.method("fedsimclr_kmeans", rounds=14, kmeans_rounds=12, least_points=1, epochs=4)
+    return world.method("fedsimclr_kmeans", rounds=14, kmeans_rounds=12, least_points=1, components=3, epochs=4)
 
 
 def test_clusters_are_those_of_k_means_on_all_features(world, method):
@@ -62,7 +62,7 @@ def test_the_best_start_counts(world, method):
     for best in (2, 5):
         other = Server(states[-1].tensors, {**facts, "best": best}, states[-1].round)
         assert torch.equal(method.centres(other), states[-1].tensors[CENTRES][best])
-    found = method.aggregate(states[3], iter([sums_of(states[3], inertia=[float(k != 7) for k in range(10)])]))
+    found = method.aggregate(states[4], iter([sums_of(states[4], inertia=[float(k != 7) for k in range(10)])]))
     assert found.facts["best"] == 7
 
 
@@ -74,23 +74,24 @@ def sums_of(state, inertia):
 
 
 def test_the_encoder_rests_while_clusters_are_found(world, method):
-    states, sent, clients = carried_out(world, method, 4)
-    assert [CENTRES in state.tensors for state in states] == [False, False, False, True, True]
+    states, sent, clients = carried_out(world, method, 5)
+    assert [CENTRES in state.tensors for state in states] == [False, False, False, False, True, True]
     for name, tensor in states[2].tensors.items():
-        assert torch.equal(states[4].tensors[name], tensor)
+        assert torch.equal(states[5].tensors[name], tensor)
     assert all("loss" in update.metrics for update in sent[1])
-    assert set(sent[2][0].message.tensors) == {"centres", "counts"}
-    assert set(sent[3][0].message.tensors) == {"sums", "counts", "inertia"}
+    assert set(sent[2][0].message.tensors) == {"count", "total", "outer"}
+    assert set(sent[3][0].message.tensors) == {"centres", "counts"}
+    assert set(sent[4][0].message.tensors) == {"sums", "counts", "inertia"}
     assert set(clients[0].memory) == {FEATURES}
 
 
 def test_the_network_travels_once_and_then_centres_alone(world, method):
-    states, _, _ = carried_out(world, method, 4)
-    assert set(method.broadcast(states[4], 0).tensors) == {CENTRES}
-    late = method.broadcast(states[4], 7).tensors  # has missed the round before
-    assert set(late) == set(states[4].tensors)
-    client = world.client(0, 5)
-    update = method.client_update(method.broadcast(states[4], 7), client)
+    states, _, _ = carried_out(world, method, 5)
+    assert set(method.broadcast(states[5], 0).tensors) == {CENTRES, MEAN, PROJECTION}
+    late = method.broadcast(states[5], 7).tensors  # has missed the rounds before
+    assert set(late) == set(states[5].tensors)
+    client = world.client(0, 6)
+    update = method.client_update(method.broadcast(states[5], 7), client)
     assert len(update.memory[FEATURES]) == len(client.train)
 
 
@@ -98,11 +99,13 @@ def test_small_clusters_of_a_client_are_not_told(world):
     """A client of nine samples, of which one is of another class than the rest."""
     told = {}
     for least in (1, 2):
-        method = world.method("fedsimclr_kmeans", rounds=14, kmeans_rounds=12, epochs=4, least_points=least)
+        method = world.method(
+            "fedsimclr_kmeans", rounds=14, kmeans_rounds=12, components=3, epochs=4, least_points=least
+        )
         states, _, _ = carried_out(world, method, 6)
         own = torch.tensor([0, 4, 8, 12, 16, 20, 24, 28, 1])
         client = replace(world.client(0, 4), train=world.samples(own))
-        starting = method.client_update(method.broadcast(states[2], 9), client)
+        starting = method.client_update(method.broadcast(states[3], 9), client)
         moving = method.client_update(method.broadcast(states[-1], 9), client)
         told[least] = (starting.message.tensors["counts"], moving.message.tensors["counts"][0])
     assert sorted(told[1][1].tolist()) == [0, 0, 1, 8]
@@ -112,9 +115,22 @@ def test_small_clusters_of_a_client_are_not_told(world):
     assert len(told[2][0])
 
 
-def test_features_have_unit_length_unless_told_otherwise(world):
-    for unit in (True, False):
-        method = world.method("fedsimclr_kmeans", rounds=3, kmeans_rounds=2, unit_features=unit)
-        _, _, clients = carried_out(world, method, 2)
-        norms = clients[0].memory[FEATURES].norm(dim=1)
-        assert torch.allclose(norms, torch.ones_like(norms)) == unit
+def test_what_is_clustered_is_whitened_over_all_clients(world, method):
+    states, _, clients = carried_out(world, method, 4)
+    h = torch.cat([client.memory[FEATURES] for client in clients]).double()
+    mean, projection = states[3].tensors[MEAN], states[3].tensors[PROJECTION]
+    white = (h - mean) @ projection
+    torch.testing.assert_close(white.T @ white / len(h), torch.eye(white.shape[1]).double(), atol=1e-5, rtol=0)
+    pooled = np.linalg.svd((h - h.mean(0)).numpy(), full_matrices=False)[2][: white.shape[1]]
+    own = (projection / projection.norm(dim=0)).T.numpy()
+    np.testing.assert_allclose(np.abs(own @ pooled.T), np.eye(len(own)), atol=1e-3)
+    assert torch.allclose(clustered(h, states[3].tensors).norm(dim=1), torch.ones(len(h)).double())
+
+
+def test_without_components_features_are_clustered_as_they_are(world):
+    method = world.method("fedsimclr_kmeans", rounds=14, kmeans_rounds=12, components=0)
+    states, _, clients = carried_out(world, method, 3)
+    assert CENTRES in states[3].tensors
+    assert PROJECTION not in states[3].tensors
+    h = clients[0].memory[FEATURES]
+    assert torch.equal(clustered(h, states[3].tensors), h.double())

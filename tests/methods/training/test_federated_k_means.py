@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
 from methods.base import MethodError
-from methods.training.federated_k_means import cluster_sums, moved_centres, nearest, starting_centres
+from methods.training.federated_k_means import (
+    Moments,
+    cluster_sums,
+    moments,
+    moved_centres,
+    nearest,
+    starting_centres,
+    whitening,
+)
 
 
 def blobs(seed, n=240, clusters=4, width=3):
@@ -86,3 +94,17 @@ def test_local_centres_count_by_the_samples_behind_them():
 def test_too_few_local_centres_are_refused():
     with pytest.raises(MethodError, match="3 local centres"):
         starting_centres(torch.zeros(3, 2), torch.ones(3), 4, 1, np.random.default_rng(0))
+
+
+def test_whitening_of_several_clients_is_that_of_all():
+    x, _ = blobs(5, width=6)
+    x[:, 5] = 2.5  # nothing varies there
+    rng = np.random.default_rng(0)
+    parts = [moments(x[own]) for own in shares(len(x), 4, rng)]
+    whole = Moments(*(torch.stack(column).sum(0) for column in zip(*parts, strict=True)))
+    mean, projection = whitening(whole, 6)
+    assert projection.shape == (6, 5)
+    white = (x - mean) @ projection
+    torch.testing.assert_close(white.mT @ white / len(x), torch.eye(5).double(), atol=1e-8, rtol=0)
+    mean, two = whitening(whole, 2)
+    assert torch.equal(two, projection[:, :2])

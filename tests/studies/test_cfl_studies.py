@@ -1,0 +1,33 @@
+"""Studies of CFL: what is simulated is what eq. 30 is of, and subsets are what their rows are called."""
+
+import pytest
+
+from studies.cells import cells
+from studies.cfl.simulate import noisy_gradients
+from studies.definition import load_study
+
+
+def test_a_positive_gap_is_rarer_than_a_correct_bipartition(tmp_path):
+    few = {"dimension": 100, "clients_per_group": 3, "trials": 40}
+    clear = noisy_gradients({**few, "groups": 5, "noise": 0.5}, 0, tmp_path)
+    assert clear == {"gap_positive": 1.0, "correct_bipartition": 1.0}
+    noisy = noisy_gradients({**few, "groups": 10, "noise": 1.5}, 0, tmp_path)
+    assert 0.2 < noisy["gap_positive"] < 0.7
+    assert noisy["correct_bipartition"] > 0.9
+    drowned = noisy_gradients({**few, "groups": 10, "noise": 10.0}, 0, tmp_path)
+    assert drowned["gap_positive"] == 0
+
+
+@pytest.mark.parametrize("name", ["cfl-gap-points", "cfl-gap-rounds"])
+@pytest.mark.parametrize("scale", ["cpu", "paper"])
+def test_only_rows_that_say_so_are_stratified(name, scale):
+    for cell in cells(load_study(name), scale, 1):
+        assert cell.settings["partition"]["stratified"] == ("stratified" in cell.row.caption), cell.label
+
+
+def test_the_studies_name_the_same_metrics_as_the_simulation(tmp_path):
+    study = load_study("cfl-separation-probability")
+    found = noisy_gradients(
+        {"dimension": 20, "clients_per_group": 2, "trials": 2, "groups": 2, "noise": 1}, 0, tmp_path
+    )
+    assert set(study.metrics) == set(found)
