@@ -26,7 +26,7 @@ ROWS = 2048
 class Moments(NamedTuple):
     """What whitening takes from some samples, float64: how many, their sum (d,), the sum of outer products (d, d)."""
 
-    count: Tensor
+    samples: Tensor
     total: Tensor
     outer: Tensor
 
@@ -44,8 +44,8 @@ def whitening(of: Moments, components: int) -> tuple[Tensor, Tensor]:
         of: moments of all samples.
         components: k, at most d; directions in which nothing varies are left out.
     """
-    mean = of.total / of.count
-    covariance = of.outer / of.count - torch.outer(mean, mean)
+    mean = of.total / of.samples
+    covariance = of.outer / of.samples - torch.outer(mean, mean)
     variances, directions = torch.linalg.eigh(covariance)
     variances, directions = variances.flip(0)[:components], directions.flip(1)[:, :components]
     there = variances > NOTHING * variances[0]

@@ -79,7 +79,7 @@ def test_the_encoder_rests_while_clusters_are_found(world, method):
     for name, tensor in states[2].tensors.items():
         assert torch.equal(states[5].tensors[name], tensor)
     assert all("loss" in update.metrics for update in sent[1])
-    assert set(sent[2][0].message.tensors) == {"count", "total", "outer"}
+    assert set(sent[2][0].message.tensors) == {"samples", "total", "outer"}
     assert set(sent[3][0].message.tensors) == {"centres", "counts"}
     assert set(sent[4][0].message.tensors) == {"sums", "counts", "inertia"}
     assert set(clients[0].memory) == {FEATURES}
