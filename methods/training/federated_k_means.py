@@ -119,7 +119,7 @@ def starting_centres(local: Tensor, weights: Tensor, clusters: int, starts: int,
         MethodError: fewer local centres than clusters.
     """
     from sklearn.cluster import KMeans  # here: it takes seconds to import
-    from threadpoolctl import threadpool_limits
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     if len(local) < clusters:
         raise MethodError(
