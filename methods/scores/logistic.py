@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-TOLERANCE = 1e-5
+TOLERANCE = 1e-7
 """The largest entry of the gradient at which a fit is called converged."""
 STEPS, PRODUCTS = 60, 250
 """At most so many Newton steps, and so many products with the Hessian in each."""

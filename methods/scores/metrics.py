@@ -80,7 +80,7 @@ METRICS = (
     ),
     Metric(
         "probe_gradient",
-        "largest entry of the gradient at which the fit of the linear probe ended: at most 1e-5 where it converged",
+        "largest entry of the gradient at which the fit of the linear probe ended: at most 1e-7 where it converged",
         "lower",
         "index",
     ),

@@ -101,7 +101,7 @@ def test_the_gradient_vanishes_whatever_the_penalty(strength):
     loss = F.cross_entropy(scores, y) + weight[:-1].square().sum() / (2 * strength * 120)
     loss.backward()
     assert fit.converged
-    assert float(weight.grad.abs().max()) <= 1e-5
+    assert float(weight.grad.abs().max()) <= 1e-7
     assert fit.loss == pytest.approx(loss.item(), rel=1e-12)
     elsewhere = fit_logistic(x, y, 3, strength, start=normal(41, 3))
     assert elsewhere.loss == pytest.approx(fit.loss, rel=1e-6), "the start does not matter"
@@ -111,7 +111,7 @@ def test_what_has_not_converged_is_told(monkeypatch):
     monkeypatch.setattr(logistic, "STEPS", 1)
     y = torch.arange(90) % 3
     h = normal(90, 8) + F.one_hot(y, 8)
-    with pytest.warns(UserWarning, match="probe has not converged: the largest entry of its gradient is .*1e-05"):
+    with pytest.warns(UserWarning, match="probe has not converged: the largest entry of its gradient is .*1e-07"):
         found = linear_probe(h, y, h, y, generator())
     assert not found.fit.converged
 
@@ -122,7 +122,7 @@ def test_a_converged_probe_says_nothing():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = linear_probe(h, y, h, y, generator())
-    assert found.fit.gradient <= 1e-5
+    assert found.fit.gradient <= 1e-7
 
 
 def two_models(n=2000, seed=0):
@@ -174,7 +174,7 @@ def test_the_penalty_is_chosen_on_what_is_held_out():
     noisy = torch.cat((0.7 * F.one_hot(y[:150], 3) + 0.6 * normal(150, 3), normal(150, 400, seed=1)), 1)
     weak = linear_probe(clear, y, clear, y, generator())
     strong = linear_probe(noisy, y[:150], noisy, y[:150], generator())
-    assert strong.strength <= 1e-2 < 0.1 <= weak.strength
+    assert strong.strength <= 3e-2 < 0.1 <= weak.strength
 
 
 def test_labels_are_any_integers_and_unseen_ones_count_as_wrong():
