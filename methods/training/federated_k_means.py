@@ -16,9 +16,12 @@ import torch
 from torch import Tensor
 
 from methods.base import MethodError
+from methods.training.k_means import kmeans
 
 NOTHING = 1e-9
 """Directions with less than this share of the largest variance count as constant."""
+ROUNDING = 1e-12
+"""Share of the mean square below which a variance is rounding."""
 ROWS = 2048
 """Samples in one pass when distances are taken."""
 
@@ -43,11 +46,24 @@ def whitening(of: Moments, components: int) -> tuple[Tensor, Tensor]:
     Args:
         of: moments of all samples.
         components: k, at most d; directions in which nothing varies are left out.
+
+    Raises:
+        MethodError: no sample, or features that are the same for all.
     """
+    if not of.samples > 0:
+        raise MethodError(
+            "no client has as many samples as method.least_points, so that nobody may say how its features vary: set "
+            "method.least_points lower"
+        )
     mean = of.total / of.samples
     covariance = of.outer / of.samples - torch.outer(mean, mean)
     variances, directions = torch.linalg.eigh(covariance)
     variances, directions = variances.flip(0)[:components], directions.flip(1)[:, :components]
+    # What rounding leaves of a variance of 0 goes with the squares that were subtracted.
+    if not variances[0] > ROUNDING * of.outer.trace() / of.samples:
+        raise MethodError(
+            "the features are the same for all samples: the encoder has collapsed, and there is nothing to cluster"
+        )
     there = variances > NOTHING * variances[0]
     return mean, directions[:, there] / variances[there].sqrt()
 
@@ -118,18 +134,11 @@ def starting_centres(local: Tensor, weights: Tensor, clusters: int, starts: int,
     Raises:
         MethodError: fewer local centres than clusters.
     """
-    from sklearn.cluster import KMeans  # here: it takes seconds to import
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
     if len(local) < clusters:
         raise MethodError(
             f"the clients sent {len(local)} local centres, too few to start {clusters} clusters from: set "
             "model.clusters lower, or let more clients take part"
         )
     x, weight = local.double().cpu().numpy(), weights.double().cpu().numpy()
-    found = []
-    with threadpool_limits(1):  # sums over several threads come in another order
-        for _ in range(starts):
-            model = KMeans(clusters, n_init=1, random_state=int(rng.integers(2**31)))
-            found.append(torch.from_numpy(model.fit(x, sample_weight=weight).cluster_centers_))
-    return torch.stack(found)
+    found = [kmeans(x, clusters, rng, starts=1, weights=weight).centres for _ in range(starts)]
+    return torch.stack([torch.from_numpy(centres) for centres in found])

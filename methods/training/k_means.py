@@ -19,7 +19,9 @@ class Clustering(NamedTuple):
     inertia: float
 
 
-def kmeans(x: np.ndarray, clusters: int, rng: np.random.Generator, *, starts: int = 10) -> Clustering:
+def kmeans(
+    x: np.ndarray, clusters: int, rng: np.random.Generator, *, starts: int = 10, weights: np.ndarray | None = None
+) -> Clustering:
     """The best of several runs of K-means (Lloyd 1982; Arthur and Vassilvitskii 2007).
 
     Args:
@@ -27,6 +29,7 @@ def kmeans(x: np.ndarray, clusters: int, rng: np.random.Generator, *, starts: in
         clusters: c.
         rng: draws the starts.
         starts: runs; the one with the least sum of squared distances counts.
+        weights: (n,), how much each sample counts; without them all count the same.
 
     Raises:
         MethodError: fewer samples than clusters, or values that are not finite.
@@ -43,7 +46,7 @@ def kmeans(x: np.ndarray, clusters: int, rng: np.random.Generator, *, starts: in
     # may leave fewer distinct points than clusters; that shows in `clusters_used`, and needs no warning.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(x)
+        model.fit(x, sample_weight=weights)
     return Clustering(model.cluster_centers_, model.labels_.astype(np.int64), float(model.inertia_))
 
 

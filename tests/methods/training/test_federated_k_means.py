@@ -108,3 +108,12 @@ def test_whitening_of_several_clients_is_that_of_all():
     torch.testing.assert_close(white.mT @ white / len(x), torch.eye(5).double(), atol=1e-8, rtol=0)
     mean, two = whitening(whole, 2)
     assert torch.equal(two, projection[:, :2])
+
+
+def test_nothing_to_whiten_is_refused():
+    nobody = moments(torch.zeros(0, 3))
+    with pytest.raises(MethodError, match=r"method\.least_points"):
+        whitening(nobody, 2)
+    for constant in (0.0, 0.7):
+        with pytest.raises(MethodError, match="collapsed"):
+            whitening(moments(torch.full((50, 3), constant)), 2)
