@@ -8,7 +8,7 @@ TORCH ?= auto
 # Several small processes of one thread are faster than one of many.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo test test-slow check format types serve results bench clean
+.PHONY: setup demo test test-slow fuzz chaos hostile check format types serve results bench clean
 
 setup: $(STAMP)
 
@@ -25,6 +25,14 @@ test: setup
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
+
+# Broken inputs for every reader of outside bytes; ends with a table.
+fuzz: setup
+	$(BIN)/python -m tests.fuzz.run --count $(or $(COUNT),100000)
+
+# Runs that are killed, stopped and starved, over every method: their table goes to results/chaos.
+chaos: setup
+	$(BIN)/python -m tests.chaos --count $(or $(COUNT),300)
 
 check: setup
 	$(BIN)/ruff format --check .
@@ -63,6 +71,12 @@ bench: setup
 	$(BIN)/python -m benchmarks.profile_round > results/bench/profile.md
 	$(BIN)/python -m benchmarks.device > results/bench/device.md
 	cat results/bench/*.md
+
+# One hostile client in every method, in every way: fails where one ends a run.
+hostile: setup
+	mkdir -p results/hostile
+	$(BIN)/python -m benchmarks.hostile --json results/hostile/outcomes.json > results/hostile/outcomes.md
+	cat results/hostile/outcomes.md
 
 clean:
 	rm -rf $(VENV) $(PEERS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,5 +1,6 @@
 """A local step of FedPNP and of SSD beside a hand-written loop of the same arithmetic: same views, same losses, same
-precision, without anything of the engine or of the methods' classes.
+precision, without anything of the engine or of the methods' classes. What a method does once a round (FedPNP settles
+its past model, SSD measures the share of a gradient) the loop by hand does too, by the method's own function.
 
     python -m benchmarks.steps --repeats 5
 """
@@ -65,8 +66,13 @@ def setting(name: str, encoder: str, data: DeviceData, precision: str) -> tuple[
 
 def plain_fedpnp(method: Any, client: Client, data: DeviceData) -> Callable[[], None]:
     """FedPNP's epoch by hand."""
-    network, past = method.network(), method._past(client)
+    network = method.network()
     s, recipe = method.settings, view_recipe(method.context)
+    past = method._past(client)
+
+    def once() -> None:
+        nonlocal past
+        past = method._past(client)
 
     def loss(x: Tensor) -> Tensor:
         with method.context.autocast():
@@ -77,13 +83,14 @@ def plain_fedpnp(method: Any, client: Client, data: DeviceData) -> Callable[[], 
         instance = contrastive(*now.z.chunk(2), s.tau_instance, pools, decoupled=s.decoupled)
         return instance + s.alpha * cluster_contrastive(*now.y.chunk(2), s.tau_cluster)
 
-    return epoch(network, loss, recipe, data)
+    return epoch(network, loss, recipe, data, once)
 
 
 def plain_ssd(method: Any, client: Client, data: DeviceData) -> Callable[[], None]:
     """SSD's epoch by hand."""
+    message = Message({}, {"clients": 10})
     network = method.network()
-    extra = method.prepare(Message({}, {"clients": 10}), client)
+    extra = method.prepare(message, client)
     s = method.settings
 
     def loss(x: Tensor) -> Tensor:
@@ -96,14 +103,22 @@ def plain_ssd(method: Any, client: Client, data: DeviceData) -> Callable[[], Non
         total = total + s.gamma * (spread[0] + spread[1]) / 2
         return total + s.delta * distill_loss(h, z, s.temperature, s.direction, stop=s.stop)
 
-    return epoch(network, loss, method.recipe(), data)
+    whole = Message(dict(network.state_dict()), message.facts)
+    return epoch(network, loss, method.recipe(), data, lambda: method.dsr_share(whole, client))
 
 
-def epoch(network: nn.Module, loss: Callable[[Tensor], Tensor], recipe: Any, data: DeviceData) -> Callable[[], None]:
-    """One pass over the images in random order."""
+def epoch(
+    network: nn.Module,
+    loss: Callable[[Tensor], Tensor],
+    recipe: Any,
+    data: DeviceData,
+    once: Callable[[], object],
+) -> Callable[[], None]:
+    """What is done once a round, then one pass over the images in random order."""
     start = copy.deepcopy(network.state_dict())
 
     def run() -> None:
+        once()
         network.load_state_dict(start)
         network.train()
         optimiser = torch.optim.SGD(network.parameters(), 0.01, momentum=0.9, fused=True)

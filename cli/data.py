@@ -5,6 +5,7 @@ Only typer is imported here at once, since every `shoal --help` waits for what t
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -255,6 +256,6 @@ def _size(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
     height, _, width = text.lower().partition("x")
-    if not height.isdigit() or not width.isdigit():
+    if not all(re.fullmatch(r"[0-9]{1,5}", side) for side in (height, width)):
         raise DataError(f"--size {text!r}: expected HEIGHTxWIDTH, such as 32x32")
     return int(height), int(width)

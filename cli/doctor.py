@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sqlite3
@@ -16,8 +17,10 @@ import torch
 from core.errors import ShoalError
 from data.prepare import prepared_sets
 from engine import places
+from engine.addresses import masked
 from engine.hardware import describe
 from engine.lineage import git_state
+from review.embedded_store import FILE, broken, newest_revision, store_uri
 from tasks.prefect_environment import server_answers
 
 # Versions that are known to bite, and what they do.
@@ -99,6 +102,26 @@ def _try(name: str, look: Callable[[], str]) -> Check:
         return Check(name, False, str(error), "see the message")
 
 
+def _embedded_store() -> Check:
+    """The SQLite file that runs are logged to where no server is named."""
+    path = places.mlflow_store() / FILE
+    if not path.exists():
+        return Check("mlflow store", True, f"{path}: made with the first run")
+    if wrong := broken(path.parent):
+        mend = "`shoal run --resume RUN` puts a new one in its place and logs RUN again; runs' folders have everything"
+        return Check("mlflow store", False, f"{path}: {wrong}", mend)
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as store:
+            (count,) = store.execute("select count(*) from runs").fetchone()
+            (revision,) = store.execute("select version_num from alembic_version").fetchone()
+    except sqlite3.Error as error:
+        return Check("mlflow store", False, f"{path}: {error}", "end what holds it, or wait")
+    if newest_revision() not in (None, revision):
+        mend = f"mlflow db upgrade {store_uri(path.parent)}"
+        return Check("mlflow store", False, f"{path}: {count} runs, made by another version of MLflow", mend)
+    return Check("mlflow store", True, f"{path}: {count} runs")
+
+
 def servers() -> Iterator[Check]:
     """MLflow and Prefect."""
     uri = os.environ.get("MLFLOW_TRACKING_URI")
@@ -107,19 +130,9 @@ def servers() -> Iterator[Check]:
             ok = requests.get(f"{uri.rstrip('/')}/health", timeout=3).ok
         except requests.RequestException:
             ok = False
-        yield Check("mlflow store", ok, uri, "start that server, or unset MLFLOW_TRACKING_URI")
+        yield Check("mlflow store", ok, masked(uri), "start that server, or unset MLFLOW_TRACKING_URI")
     else:
-        path = places.mlflow_store() / "mlflow.db"
-        try:
-            if path.exists():
-                with sqlite3.connect(path) as store:
-                    count = store.execute("select count(*) from runs").fetchone()[0]
-                detail = f"{path}: {count} runs"
-            else:
-                detail = f"{path}: made with the first run"
-            yield Check("mlflow store", True, detail)
-        except sqlite3.Error as error:
-            yield Check("mlflow store", False, f"{path}: {error}", "move it away; the runs' folders have everything")
+        yield _embedded_store()
     url = os.environ.get("PREFECT_API_URL", "")
     yield Check(
         "prefect server",

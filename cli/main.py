@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -16,9 +17,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from cli.console import carry_out, err, out, results_table, show_result, show_study
+from cli.console import carry_out, err, out, show_result, show_study
 from cli.groups import Commands
 from core.errors import ShoalError
+from engine.addresses import masked
 
 app = typer.Typer(
     cls=Commands,
@@ -28,6 +30,8 @@ app = typer.Typer(
     help="Federated clustering and representation learning without labels, as a tracked pipeline.",
 )
 
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+"""Of an OSError: the disk is full, or its place is not to be written."""
 PATIENCE = 5.0
 """Seconds that a finished command still waits for Prefect, where its server was lost."""
 
@@ -60,6 +64,9 @@ def run(
     overrides: Set = None,
     resume: Annotated[str | None, typer.Option(help="go on with this run: its folder, name, or latest")] = None,
     partition: Annotated[Path | None, typer.Option(help="use this stored partition", hidden=True)] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="only say what it would do, how many bytes it would send and how long")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run one federation, from data to reviewed result; prints the run's folder and final metrics."""
@@ -69,10 +76,16 @@ def run(
         raise ShoalError(f"there is no settings file {settings}: to override a setting write --set {settings}")
     from engine.worker_processes import warm
 
-    warm()
+    if not dry_run:
+        warm()
     from engine.settings import load_settings
 
     wanted = load_settings(settings, overrides or ()) if resume is None else None
+    if dry_run:
+        from cli.plan import plan_command
+
+        plan_command(out, wanted, partition, as_json)
+        return
     # After the settings, which may be wrong: the rest takes as long again to import.
     from engine import places
     from engine.run_folder import RunFolder
@@ -157,25 +170,9 @@ def enroll(
     as_json: Json = False,
 ) -> None:
     """Find a new client's place in the cluster tree of a CFL run, and write its model."""
-    from engine import places
-    from engine.run_folder import RunFolder
-    from review.enroll import enroll as find_place
-    from review.enroll import new_client
+    from cli.enroll import enroll_command
 
-    run_folder = RunFolder.find(name, places.runs())
-    data = new_client(run_folder, client, places.store(), places.mirror(), validation=validation, limit=limit)
-    found = find_place(run_folder, data, give, out_file)
-    if as_json:
-        print(json.dumps(found))
-        return
-    table = Table("node", "nearest update of each branch", "validation accuracy")
-    for step in found["path"]:
-        shown = ", ".join(f"{node}: {value:+.3f}" for node, value in step["similarities"].items())
-        score = "" if step["accuracy"] is None else f"{step['accuracy']:.3f}"
-        table.add_row(str(step["node"]), shown, score)
-    out.print(table)
-    out.print(f"cluster {found['cluster']} with clients {', '.join(map(str, found['clients']))}", highlight=False)
-    out.print(f"model of node {found['given']}: {found['model']}", highlight=False, soft_wrap=True)
+    enroll_command(out, name, client, give, validation, limit, out_file, as_json)
 
 
 @app.command(epilog="Example: shoal predict latest new-images/ --out clusters.csv --sheet clusters.png")
@@ -211,43 +208,55 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """A table of runs side by side."""
-    from engine import places
-    from engine.run_folder import RunFolder
-    from review.result import run_result
+    from cli.compare import compare_command
 
-    if study is not None:
-        from engine.codec import read_json
-        from studies.definition import StudyError
-        from studies.result import study_folder
+    compare_command(out, names, study, scale, rate, as_json)
 
-        path = study_folder(study, scale) / "result.json"
-        if not path.exists():
-            raise StudyError(
-                f"study {study!r} has no result at scale {scale!r} yet: shoal study {study} --scale {scale}"
-            )
-        names = read_json(path)["runs"]
-    if not names:
-        raise ShoalError("nothing to compare: name runs, or --study NAME")
-    found = [RunFolder.find(name, places.runs()) for name in names]
-    results = [
-        {"method": f.settings().method.name, "data": f.settings().data.name, **run_result(f).plain()} for f in found
-    ]
-    if rate is not None:
-        from review.delay import LinkRates, delays
 
-        links = LinkRates(up=rate, down=rate, d2d=rate)
-        for f, result in zip(found, results, strict=True):
-            result["delay"] = float(delays(f, links)["delay"].iloc[-1]) if result["rounds"] else 0.0
-    if as_json:
-        print(json.dumps(results))
-        return
-    out.print(results_table(results))
+@app.command(epilog="Example: shoal runs --method fedpnp --state finished")
+def runs(
+    method: Annotated[str | None, typer.Option(help="only runs of this method")] = None,
+    data: Annotated[str | None, typer.Option(help="only runs on this data set")] = None,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(help="only running, finished, interrupted, failed or unreadable ones; repeatable"),
+    ] = None,
+    last: Annotated[int | None, typer.Option(min=1, help="only so many, the newest")] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option(metavar="RUN", help="remove this run: folder, name, latest; repeatable")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="with --remove: do not ask")] = False,
+    as_json: Json = False,
+) -> None:
+    """The runs that are there, the newest first; or remove some."""
+    from cli.runs import remove_command, runs_command
+
+    if remove:
+        remove_command(out, err, remove, sure=yes)
+    else:
+        runs_command(out, method, data, state or (), last, as_json)
+
+
+@app.command(name="open", epilog="Example: shoal open latest")
+def open_run(
+    name: Annotated[str, typer.Argument(metavar="RUN", help="a run: folder, name, latest")] = "latest",
+    show: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="open a browser, or only say where it is")
+    ] = True,
+) -> None:
+    """Open the report of a run."""
+    from cli.runs import open_command
+
+    open_command(out, name, show=show)
 
 
 @app.command(epilog="Example: shoal serve --port 4200 --mlflow-port 5000")
 def serve(
     port: Annotated[int, typer.Option(help="of the Prefect server")] = 4200,
     mlflow_port: Annotated[int, typer.Option(help="of the MLflow page")] = 5000,
+    host: Annotated[
+        str, typer.Option(help="address to listen on; others than 127.0.0.1 let other hosts in: see docs/operations.md")
+    ] = "127.0.0.1",
     reset: Annotated[
         bool,
         typer.Option("--reset-schedules", help="take schedules and parameters from prefect.yaml again"),
@@ -256,7 +265,7 @@ def serve(
     """Prefect server, a worker, the deployments of prefect.yaml and the MLflow page, until Ctrl-C."""
     from flows.serve import serve as start
 
-    start(port, mlflow_port, out, reset=reset)
+    start(port, mlflow_port, out, reset=reset, host=host)
 
 
 @app.command(epilog="Example: shoal doctor --json")
@@ -301,7 +310,18 @@ def main() -> None:
     except ShoalError as error:
         if os.environ.get("SHOAL_DEBUG"):
             raise
-        err.print("[red]error[/]", Text(str(error)), soft_wrap=True)
+        err.print("[red]error[/]", Text(masked(str(error))), soft_wrap=True)
+        sys.exit(1)
+    except OSError as error:
+        # A folder or disk that cannot be written, met where nobody said it better; anything else is a fault of ours.
+        if os.environ.get("SHOAL_DEBUG") or error.errno not in DISK:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        err.print(
+            "[red]error[/]",
+            Text(f"{where}{error.strerror}; free some space, or set SHOAL_HOME to a folder that you may write to"),
+            soft_wrap=True,
+        )
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

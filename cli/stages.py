@@ -131,7 +131,7 @@ def report() -> None:
     with kept_run() as run:
         draw_figures(run)
         draw_cluster_sheets(run)
-        shutil.copy(write_report(run), RESULTS / "report.html")
+        shutil.copy(write_report(run, beside=False), RESULTS / "report.html")
 
 
 def _settings(params: Path) -> Settings:
@@ -161,7 +161,7 @@ def keep(run: RunFolder, round: int, memories: set[str], folder: Path) -> None:
         memories: files of clients that the checkpoint names, relative to the run.
         folder: an older copy there is replaced.
     """
-    from engine.codec import write_json
+    from engine.codec import write_sealed
     from engine.round_paths import RoundPaths
 
     shutil.rmtree(folder, ignore_errors=True)
@@ -176,7 +176,7 @@ def keep(run: RunFolder, round: int, memories: set[str], folder: Path) -> None:
     lineage = run.lineage()
     lineage["data"]["folder"] = f"data/store/prepared/{lineage['data']['name']}"
     lineage["partition"]["folder"] = PARTITION.as_posix()
-    write_json(folder / "lineage.json", lineage)
+    write_sealed(folder / "lineage.json", lineage)
 
 
 @contextlib.contextmanager
@@ -188,7 +188,7 @@ def kept_run() -> Iterator[RunFolder]:
     """
     from data.prepare import prepared_folder
     from engine import places
-    from engine.codec import read_json, write_json
+    from engine.codec import read_json, write_sealed
     from engine.run_folder import RunError, RunFolder
 
     if not (FEDERATION / "result.json").is_file():
@@ -202,5 +202,5 @@ def kept_run() -> Iterator[RunFolder]:
         lineage = run.lineage()
         lineage["data"]["folder"] = str(prepared_folder(places.store(), lineage["data"]["name"]).resolve())
         lineage["partition"]["folder"] = str(PARTITION.resolve())
-        write_json(run.path / "lineage.json", lineage)
+        write_sealed(run.path / "lineage.json", lineage)
         yield run

@@ -11,3 +11,17 @@ class DataError(ShoalError):
 
 class PartitionError(ShoalError):
     """A partition cannot be made, or does not fit its data set."""
+
+
+def shown(text: object, most: int = 60) -> str:
+    """A name from outside as an error can show it: as it is, or in quotes where it is long, empty or unprintable."""
+    name = str(text)
+    if name.isprintable() and name.strip() and len(name) <= most:
+        return name
+    return ascii(name if len(name) <= most else f"{name[:most]}...")
+
+
+def brief(error: BaseException) -> str:
+    """What another library's exception says, in a line of at most 200 characters; its kind where it says nothing."""
+    said = " ".join((getattr(error, "strerror", None) or str(error)).split())
+    return "".join(c if c.isprintable() else "?" for c in said)[:200] or type(error).__name__

@@ -6,9 +6,11 @@ listed them. sha256: of the mirror's files, as its README lists them.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from core.errors import DataError
+from core.errors import DataError, brief
+from data.readers import LARGEST_UNPACKED
 from data.sources import Layout, RawFile, verify
 
 IDX_FILES = (
@@ -124,7 +126,7 @@ def download_ag_news(root: Path) -> None:
 
     Raises:
         OSError: no network or a refused request (requests' errors are OSErrors).
-        DataError: a wrong checksum.
+        DataError: a wrong checksum, or more bytes than any official file has.
     """
     import requests
 
@@ -132,15 +134,20 @@ def download_ag_news(root: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for file in AG_NEWS[0].files:
         name = Path(file.path).name
-        response = requests.get(f"{AG_NEWS_URL}/{name}", timeout=60)
-        response.raise_for_status()
-        verify(response.content, file.digest, f"{AG_NEWS_URL}/{name}")
+        url, content = f"{AG_NEWS_URL}/{name}", bytearray()
+        with requests.get(url, timeout=60, stream=True) as response:
+            response.raise_for_status()
+            for block in response.iter_content(1 << 20):
+                content += block
+                if len(content) > LARGEST_UNPACKED:
+                    raise DataError(f"{url} sends more than {LARGEST_UNPACKED:,} bytes: it is not the published file")
+        verify(content, file.digest, url)
         scratch = folder / f".{name}.tmp"
-        scratch.write_bytes(response.content)
+        scratch.write_bytes(content)
         scratch.rename(folder / name)
 
 
-def names_of_lines(content: bytes | None) -> tuple[str, ...]:
+def names_of_lines(content: bytes | None, name: str = "a list of names") -> tuple[str, ...]:
     """The lines of a list of names; none where there is no such file.
 
     Raises:
@@ -149,4 +156,17 @@ def names_of_lines(content: bytes | None) -> tuple[str, ...]:
     try:
         return tuple(line.strip() for line in (content or b"").decode("utf-8").splitlines() if line.strip())
     except UnicodeDecodeError as error:
-        raise DataError(f"a list of names is not text ({error}): get the file again") from error
+        raise DataError(f"{name} is not text in UTF-8 ({brief(error)}): get the file again") from error
+
+
+def numbers_of_lines(content: bytes | None, name: str) -> list[int]:
+    """As `names_of_lines`, of whole numbers.
+
+    Raises:
+        DataError: not text, or a line that is no whole number.
+    """
+    lines = names_of_lines(content, name)
+    for number, line in enumerate(lines, 1):
+        if not re.fullmatch(r"[0-9]{1,9}", line):
+            raise DataError(f"{name}, entry {number}: {line[:40]!r} is no whole number: get the file again")
+    return [int(line) for line in lines]

@@ -11,9 +11,15 @@ from typing import BinaryIO
 import numpy as np
 from PIL import Image, ImageOps
 
-from core.errors import DataError
+from core.errors import DataError, brief
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm", ".pnm"})
+
+
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
+"""What Pillow may take a file for: of its other formats some start programs."""
+MOST_PIXELS = 50_000_000
+"""Of one image, at most, looked at before anything is decoded: half a gigabyte is at work on so many."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,23 @@ def image_files(folder: Path) -> list[Path]:
     )
 
 
+def own_files(paths: list[Path], folder: Path) -> tuple[list[Path], list[Rejected]]:
+    """The files that lie in a folder; and those that links reach outside it, or whose names are no text."""
+    root = folder.resolve()
+    kept: list[Path] = []
+    rejected: list[Rejected] = []
+    for path in paths:
+        name = path.relative_to(folder).as_posix()
+        shown = name.encode("utf-8", "backslashreplace").decode()
+        if shown != name:
+            rejected.append(Rejected(shown, "its name is not text in UTF-8"))
+        elif not path.resolve().is_relative_to(root):
+            rejected.append(Rejected(name, "a link to a place outside the folder: copy what is meant to belong to it"))
+        else:
+            kept.append(path)
+    return kept, rejected
+
+
 def decode(path: Path | BinaryIO) -> np.ndarray:
     """One image, of a file or of bytes in memory, as uint8: (height, width) where it is grey, else (height, width, 3).
 
@@ -61,10 +84,16 @@ def decode(path: Path | BinaryIO) -> np.ndarray:
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path) as opened:
+            warnings.simplefilter("ignore")
+            with Image.open(path, formats=FORMATS) as opened:
+                if opened.width * opened.height > MOST_PIXELS:
+                    raise DataError(
+                        f"{opened.height}x{opened.width} pixels, at most {MOST_PIXELS:,} in all are decoded: make it "
+                        "smaller"
+                    )
                 opened.load()
-                image = ImageOps.exif_transpose(opened)
+                ImageOps.exif_transpose(opened, in_place=True)
+                image: Image.Image = opened
                 if image.mode in ("1", "L", "LA", "La"):
                     return np.array(image.convert("L"))
                 if image.mode == "F" or image.mode.startswith("I"):
@@ -73,7 +102,7 @@ def decode(path: Path | BinaryIO) -> np.ndarray:
     except DataError:
         raise
     except Exception as error:  # decoders raise nearly anything on broken files
-        raise DataError(f"unreadable or truncated ({' '.join(str(error).split()) or type(error).__name__})") from error
+        raise DataError(f"unreadable or truncated ({brief(error)})") from error
 
 
 def _to_bytes(values: np.ndarray) -> np.ndarray:
@@ -89,8 +118,11 @@ def _to_bytes(values: np.ndarray) -> np.ndarray:
 
 
 def _frames(path: Path) -> int:
-    with Image.open(path) as opened:
-        return int(getattr(opened, "n_frames", 1))
+    try:
+        with Image.open(path, formats=FORMATS) as opened:
+            return int(getattr(opened, "n_frames", 1))
+    except Exception:  # a broken frame after the first, which was read
+        return 1
 
 
 def read_images(paths: list[Path], root: Path) -> tuple[list[Picture], list[Rejected]]:

@@ -24,6 +24,7 @@ from data.images import (
     image_files,
     listing,
     odd_sized,
+    own_files,
     read_images,
     resized,
     stack,
@@ -93,7 +94,9 @@ def add_folder(
 
     in_a_client = [path for paths in files.values() for path in paths]
     strays = sorted(set(image_files(folder)) - set(in_a_client))
-    pictures, bad = read_images(in_a_client, folder)
+    own, linked = own_files(in_a_client, folder)
+    pictures, bad = read_images(own, folder)
+    bad += linked
     bad += [Rejected(path.relative_to(folder).as_posix(), "in no client's folder") for path in strays]
     _refuse_or_skip(bad, on_bad, folder, "skip them with on_bad='skip' (--on-bad skip), or mend them")
     if not pictures:
@@ -220,8 +223,8 @@ def add_table(
             name that is taken, or rows that cannot be appended to the set.
     """
     onto = _check_name(name, store, force, append)
-    table = read_table(path)
     reserved = [client_column, *([label_column] if label_column else [])]
+    table = read_table(path, text=reserved)
     for column in reserved:
         if column not in table.columns:
             raise DataError(f"{path} has no column {column!r}; its columns: {', '.join(map(str, table.columns))}")
@@ -304,7 +307,7 @@ def _refuse_or_skip(rejected: list[Rejected], action: str, folder: Path, advice:
 
 def _image_labels(path: Path, files: list[str], passed_over: set[str]) -> list[str]:
     """The label of each file, from a CSV with the columns file and label."""
-    table = read_table(path)
+    table = read_table(path, text=("file", "label"))
     for column in ("file", "label"):
         if column not in table.columns:
             raise DataError(f"{path} has no column {column!r}: expected a CSV with the columns file and label")

@@ -174,7 +174,7 @@ def number_labels(labels: list[str], known: tuple[str, ...] = ()) -> tuple[np.nd
     """
     new = sorted(
         set(labels) - set(known),
-        key=lambda text: (0, int(text), "") if re.fullmatch(r"-?\d+", text) else (1, 0, text),
+        key=lambda text: (0, int(text), text) if re.fullmatch(r"-?[0-9]{1,18}", text) else (1, 0, text),
     )
     names = (*known, *new)
     number = {label: k for k, label in enumerate(names)}

@@ -20,7 +20,7 @@ from core.errors import DataError
 from data.prepared import Manifest, Prepared, open_prepared, read_manifest, write_prepared
 from data.sets import SETS, DataSet, Request
 
-_OPTION = re.compile(r"([a-z]+)(-?\d+)")
+_OPTION = re.compile(r"([a-z]+)(-?[0-9]{1,18})")
 
 
 def store_folder(store: Path, name: str) -> Path:
@@ -116,7 +116,7 @@ def resolve(name: str, options: Mapping[str, int] | None = None) -> tuple[DataSe
     for option, value in given.items():
         if option not in data_set.options:
             have = ", ".join(data_set.options) or "none"
-            raise DataError(f"data set {data_set.name!r} has no option {option!r}; its options: {have}")
+            raise DataError(f"data set {data_set.name!r} has no option {option[:60]!r}; its options: {have}")
         floor = 0 if option in ("seed", "test", "only") else 1
         if isinstance(value, bool) or not isinstance(value, int) or value < floor:
             raise DataError(f"option {option!r} of {data_set.name!r} is {value!r}, expected a whole number >= {floor}")
@@ -224,4 +224,5 @@ def _unknown(name: str, own: list[str]) -> DataError:
     close = difflib.get_close_matches(name.lower(), known, n=2)
     hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
     yours = f"; your own: {', '.join(own)}" if own else ""
-    return DataError(f"there is no data set {name!r}{hint} Built in: {', '.join(SETS)}{yours}")
+    said = repr(name) if name.isprintable() and len(name) <= 100 else f"{name[:60]!a}..."
+    return DataError(f"there is no data set {said}{hint} Built in: {', '.join(SETS)}{yours}")

@@ -10,10 +10,12 @@ labels int64 (n,), or absent. The test arrays may be absent too.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,11 +23,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from core.errors import DataError
+from core.errors import DataError, brief
+from core.seal import sealed, unsealed
 
 Kind = Literal["image", "vector", "text"]
 DTYPES: dict[str, str] = {"image": "uint8", "vector": "float32", "text": "int32"}
 ARRAYS = ("train_x", "train_y", "test_x", "test_y")
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,8 @@ class Manifest:
     """sha256 over the arrays, in the order of ARRAYS."""
     extra: dict[str, Any] = field(default_factory=dict)
     """What else belongs to this set: a vocabulary, natural client names, skipped files."""
+    files: dict[str, str] = field(default_factory=dict)
+    """sha256 of each other file of the set, by name."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,7 @@ class Prepared:
                 f"data set {self.manifest.name!r} has no column {name!r}; it has "
                 f"{', '.join(have) if have else 'no columns: only sets with natural clients have one'}"
             )
-        return np.load(path, allow_pickle=False)
+        return np.array(_array(path, self.manifest.name))
 
 
 def array_digest(arrays: Mapping[str, np.ndarray | None]) -> str:
@@ -144,11 +150,13 @@ def write_prepared(
     """
     ordered = {name: arrays.get(name) for name in ARRAYS}
     check_arrays(manifest, ordered)
-    complete = Manifest(**{**asdict(manifest), "digest": array_digest({**ordered, **(columns or {})})})
+    others = {name: hashlib.sha256(raw).hexdigest() for name, raw in (files or {}).items()}
+    digest = array_digest({**ordered, **(columns or {})})
+    complete = Manifest(**{**asdict(manifest), "digest": digest, "files": others})
     scratch = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir(parents=True)
     try:
+        scratch.mkdir(parents=True)
         for name, array in ordered.items():
             if array is not None:
                 np.save(scratch / f"{name}.npy", array, allow_pickle=False)
@@ -156,17 +164,38 @@ def write_prepared(
             np.save(scratch / f"column_{name}.npy", column, allow_pickle=False)
         for name, raw in (files or {}).items():
             (scratch / name).write_bytes(raw)
-        (scratch / "manifest.json").write_text(json.dumps(asdict(complete), indent=1, sort_keys=True) + "\n")
+        (scratch / "manifest.json").write_text(json.dumps(sealed(asdict(complete)), indent=1, sort_keys=True) + "\n")
         if folder.exists():
             shutil.rmtree(folder)
         scratch.rename(folder)
+    except OSError as error:
+        room = " (free some space, or set SHOAL_HOME)" if error.errno in FULL else ""
+        raise DataError(f"the data set could not be written to {folder}: {brief(error)}{room}") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return complete
 
 
 def check_arrays(manifest: Manifest, arrays: Mapping[str, np.ndarray | None]) -> None:
-    """Refuse arrays that are not what the manifest says.
+    """Refuse arrays that are not what the manifest says, and values that are not finite.
+
+    Raises:
+        DataError: names the array, what was expected and what was found.
+    """
+    check_shapes(manifest, arrays)
+    for part, count in (("train", manifest.train), ("test", manifest.test)):
+        x = arrays.get(f"{part}_x")
+        if x is not None and x.dtype.kind == "f":
+            bad = ~np.isfinite(x.reshape(count, -1)).all(axis=1)
+            if bad.any():
+                raise DataError(
+                    f"{part}_x of {manifest.name!r} holds NaN or infinite values in {int(bad.sum())} samples, "
+                    f"first in sample {int(bad.argmax())}: clean the data and prepare it again"
+                )
+
+
+def check_shapes(manifest: Manifest, arrays: Mapping[str, np.ndarray | None]) -> None:
+    """Refuse arrays of other shapes or types than the manifest says; none of their values is read.
 
     Raises:
         DataError: names the array, what was expected and what was found.
@@ -182,13 +211,6 @@ def check_arrays(manifest: Manifest, arrays: Mapping[str, np.ndarray | None]) ->
             raise DataError(
                 f"{part}_x of {manifest.name!r} is {x.dtype} {x.shape}, expected {expected} {(count, *manifest.shape)}"
             )
-        if expected.kind == "f":
-            bad = ~np.isfinite(x.reshape(count, -1)).all(axis=1)
-            if bad.any():
-                raise DataError(
-                    f"{part}_x of {manifest.name!r} holds NaN or infinite values in {int(bad.sum())} samples, "
-                    f"first in sample {int(bad.argmax())}: clean the data and prepare it again"
-                )
         if y is not None and (y.shape != (count,) or y.dtype != np.int64):
             raise DataError(f"{part}_y of {manifest.name!r} is {y.dtype} {y.shape}, expected int64 ({count},)")
 
@@ -201,12 +223,49 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / "manifest.json"
     try:
-        raw = json.loads(path.read_text())
-        return Manifest(**{**raw, "shape": tuple(raw["shape"]), "class_names": tuple(raw["class_names"])})
+        raw = unsealed(json.loads(path.read_text()))
+        manifest = Manifest(**{**raw, "shape": tuple(raw["shape"]), "class_names": tuple(raw["class_names"])})
     except FileNotFoundError:
         raise DataError(f"no prepared data set in {folder}: run `shoal data prepare {folder.name}`") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} is not a data manifest ({error}): prepare the set again") from error
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DataError(f"{path} is not a data manifest ({brief(error)}): prepare the set again") from error
+    if wrong := _wrong(manifest):
+        raise DataError(f"{path} is not a data manifest ({wrong}): prepare the set again")
+    return manifest
+
+
+def _wrong(manifest: Manifest) -> str | None:
+    """Which entry of a manifest is none; None where all can be."""
+    counts = (manifest.train, manifest.test, *manifest.shape)
+    expected = {
+        "kind": isinstance(manifest.kind, str) and manifest.kind in DTYPES,
+        "train, test or shape": all(type(count) is int and 0 <= count < 1 << 40 for count in counts),
+        "classes": manifest.classes is None or (type(manifest.classes) is int and 0 < manifest.classes < 1 << 31),
+        "class_names": all(isinstance(name, str) for name in manifest.class_names),
+        "extra": isinstance(manifest.extra, dict),
+        "name, source, licence, subset or digest": all(
+            isinstance(text, str)
+            for text in (manifest.name, manifest.source, manifest.licence, manifest.subset, manifest.digest)
+        ),
+    }
+    return next((entry for entry, whole in expected.items() if not whole), None)
+
+
+def _array(path: Path, name: str) -> np.ndarray:
+    """A memory-mapped array.
+
+    Raises:
+        DataError: truncated, or not an array of numbers.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
+            if isinstance(array, np.ndarray) and array.dtype.kind in "buif":
+                return array
+    except Exception as error:  # a header is read as Python: broken ones raise nearly anything
+        raise DataError(f"{path} cannot be read ({brief(error)}): run `shoal data prepare {name} --force`") from error
+    raise DataError(f"{path} is no array of numbers: run `shoal data prepare {name} --force`")
 
 
 def open_prepared(folder: Path, *, verify: bool = False) -> Prepared:
@@ -226,21 +285,29 @@ def open_prepared(folder: Path, *, verify: bool = False) -> Prepared:
         if not path.exists():
             arrays[name] = None
             continue
-        try:
-            arrays[name] = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (ValueError, OSError, EOFError) as error:
-            raise DataError(
-                f"{path} cannot be read ({error}): run `shoal data prepare {manifest.name} --force`"
-            ) from error
+        arrays[name] = _array(path, manifest.name)
     train_x = arrays["train_x"]
     if train_x is None:
         raise DataError(f"{folder} has no train_x.npy: run `shoal data prepare {manifest.name} --force`")
+    try:
+        check_shapes(manifest, arrays)
+    except DataError as error:
+        raise DataError(f"{folder}: {error}: run `shoal data prepare {manifest.name} --force`") from None
     if verify:
-        columns = {p.stem.removeprefix("column_"): np.load(p) for p in sorted(folder.glob("column_*.npy"))}
+        columns = {
+            p.stem.removeprefix("column_"): _array(p, manifest.name) for p in sorted(folder.glob("column_*.npy"))
+        }
         found = array_digest({**arrays, **columns})
         if found != manifest.digest:
             raise DataError(
                 f"the arrays in {folder} are not those of its manifest (sha256 {found[:12]}, expected "
                 f"{manifest.digest[:12]}): run `shoal data prepare {manifest.name} --force`"
             )
+        for name, expected in manifest.files.items():
+            path = folder / name
+            if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != expected:
+                raise DataError(
+                    f"{path} is missing or is not the file that its manifest describes: add or prepare the set "
+                    f"{manifest.name} again"
+                )
     return Prepared(folder, manifest, train_x, arrays["train_y"], arrays["test_x"], arrays["test_y"])

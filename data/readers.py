@@ -9,15 +9,24 @@ import csv
 import gzip
 import io
 import lzma
+import math
 import pickle
+import pickletools
+import warnings
 import zlib
 from typing import Any
 
 import numpy as np
 
-from core.errors import DataError
+from core.errors import DataError, brief, shown
 
+LARGEST_UNPACKED = 256 << 20
+"""Bytes of an unpacked raw file, at most: the largest official one, CIFAR-100's training part, has 155 MB."""
+LZMA_MEMORY = 256 << 20
+"""Bytes that unpacking an .xz file may take for its dictionary; its strongest preset takes 65 MB."""
 CIFAR_SHAPE = (3, 32, 32)
+MOST_NUMBERED = 1_000_000
+"""The highest number that a pickle may give a value to refer to it; CIFAR-100's has one for each of 50,000 names."""
 _CIFAR_PIXELS = 3 * 32 * 32
 # What a pickled numpy array needs; anything else in a pickle could run code.
 _PICKLE_ALLOWED = {
@@ -33,16 +42,52 @@ def unpack(content: bytes, name: str) -> bytes:
     """The content of a .gz or .xz file; of any other name, `content` itself.
 
     Raises:
-        DataError: the compressed stream is broken or ends early.
+        DataError: the compressed stream is broken or ends early, or holds more than `LARGEST_UNPACKED` bytes.
     """
     try:
         if name.endswith(".gz"):
-            return gzip.decompress(content)
-        if name.endswith(".xz"):
-            return lzma.decompress(content)
+            unpacked = gunzip(content, LARGEST_UNPACKED)
+        elif name.endswith(".xz"):
+            unpacked = _unxz(content, LARGEST_UNPACKED)
+        else:
+            return content
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise DataError(f"{name} is truncated or is not a {name[-3:]} file ({error}): get the file again") from error
-    return content
+        raise DataError(
+            f"{name} is truncated or is not a {name[-3:]} file ({brief(error)}): get the file again"
+        ) from error
+    if len(unpacked) > LARGEST_UNPACKED:
+        raise DataError(
+            f"{name} unpacks to more than {LARGEST_UNPACKED:,} bytes, which no official file does: get the file again"
+        )
+    return unpacked
+
+
+def gunzip(content: bytes, most: int) -> bytes:
+    """The content of a .gz file; of one that holds more than `most` bytes, the first `most` + 1.
+
+    Raises:
+        OSError, EOFError, zlib.error: it is no whole .gz file.
+    """
+    with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+        return file.read(most + 1)
+
+
+def _unxz(content: bytes, most: int) -> bytes:
+    unpacked = b""
+    while len(unpacked) <= most:
+        stream = lzma.LZMADecompressor(memlimit=LZMA_MEMORY)
+        try:
+            unpacked += stream.decompress(content, max_length=most + 1 - len(unpacked))
+        except lzma.LZMAError:
+            if unpacked:  # what follows a whole stream is none
+                break
+            raise
+        if not stream.eof and len(unpacked) <= most:
+            raise EOFError("the stream ends before its end marker")
+        content = stream.unused_data
+        if not content:
+            break
+    return unpacked
 
 
 def read_idx(content: bytes, name: str) -> np.ndarray:
@@ -63,7 +108,7 @@ def read_idx(content: bytes, name: str) -> np.ndarray:
     if len(content) < start:
         raise DataError(f"{name} ends within its header: get the file again")
     shape = tuple(int(size) for size in np.frombuffer(content, ">u4", dimensions, offset=4))
-    expected = start + int(np.prod(shape, dtype=np.int64))
+    expected = start + math.prod(shape)
     if len(content) != expected:
         raise DataError(
             f"{name} has {len(content):,} bytes, expected {expected:,} for shape {shape}: get the file again"
@@ -108,6 +153,13 @@ class _ArrayUnpickler(pickle.Unpickler):
         return super().find_class(module, name)
 
 
+def _check_memo(content: bytes) -> None:
+    """Refuse a pickle that numbers a value so high that the table of them alone would fill the memory."""
+    for operation, argument, _ in pickletools.genops(content):
+        if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and (argument or 0) > MOST_NUMBERED:
+            raise pickle.UnpicklingError(f"it numbers a value {argument}")
+
+
 def read_cifar_pickle(content: bytes, name: str) -> dict[str, Any]:
     """A dictionary of CIFAR's Python version, read without running code from the file.
 
@@ -115,9 +167,12 @@ def read_cifar_pickle(content: bytes, name: str) -> dict[str, Any]:
         DataError: not a pickle, not a dictionary, or it holds other things than arrays, lists and strings.
     """
     try:
-        loaded = _ArrayUnpickler(io.BytesIO(content), encoding="latin1").load()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _check_memo(content)
+            loaded = _ArrayUnpickler(io.BytesIO(content), encoding="latin1").load()
     except Exception as error:  # unpickling broken bytes raises nearly anything
-        raise DataError(f"{name} cannot be read as a CIFAR pickle ({error}): get the file again") from error
+        raise DataError(f"{name} cannot be read as a CIFAR pickle ({brief(error)}): get the file again") from error
     if not isinstance(loaded, dict):
         raise DataError(f"{name} holds a {type(loaded).__name__}, expected CIFAR's dictionary")
     return loaded
@@ -134,8 +189,15 @@ def cifar_batch(batch: dict[str, Any], name: str, *, classes: int = 10) -> tuple
     """
     key = "labels" if classes == 10 else "fine_labels"
     if "data" not in batch or key not in batch:
-        raise DataError(f"{name} has the entries {sorted(map(str, batch))}, expected 'data' and {key!r}")
-    images, labels = np.asarray(batch["data"]), np.asarray(batch[key], dtype=np.int64)
+        have = ", ".join(sorted(map(shown, batch))[:10]) or "none"
+        raise DataError(f"{name} has the entries {have}; expected 'data' and {key!r}")
+    try:
+        images, labels = np.asarray(batch["data"]), np.asarray(batch[key])
+    except Exception as error:  # lists of anything
+        raise DataError(f"{name} holds data that are no arrays ({brief(error)}): get the file again") from error
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise DataError(f"{name}: {key} is {labels.dtype} {labels.shape}, expected a whole number an image")
+    labels = labels.astype(np.int64)
     if images.dtype != np.uint8 or images.shape != (len(labels), _CIFAR_PIXELS):
         raise DataError(f"{name}: data is {images.dtype} {images.shape}, expected uint8 {(len(labels), _CIFAR_PIXELS)}")
     _check_labels(labels, classes, name)
@@ -153,18 +215,19 @@ def read_ag_news(content: bytes, name: str, *, classes: int = 4) -> tuple[list[s
     """
     texts: list[str] = []
     labels: list[int] = []
+    known = {str(number) for number in range(1, classes + 1)}
     try:
         reader = csv.reader(io.StringIO(content.decode("utf-8"), newline=""), strict=True)
         for row in reader:
-            if len(row) != 3 or not row[0].isdigit() or not 1 <= int(row[0]) <= classes:
+            if len(row) != 3 or row[0] not in known:
                 raise DataError(
                     f"{name}, line {reader.line_num}: expected a class from 1 to {classes}, a title and a "
-                    f"description, found {len(row)} fields beginning with {row[0][:20] if row else ''!r}"
+                    f"description, found {len(row)} fields beginning with {row[0][:20] if row else ''!a}"
                 )
             labels.append(int(row[0]) - 1)
             texts.append(f"{row[1]}\n{row[2]}")
     except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{name} is not a whole CSV file in UTF-8 ({error}): get the file again") from error
+        raise DataError(f"{name} is not a whole CSV file in UTF-8 ({brief(error)}): get the file again") from error
     if not texts:
         raise DataError(f"{name} is empty: get the file again")
     return texts, np.asarray(labels, dtype=np.int64)

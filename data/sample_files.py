@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from core.errors import DataError
+from core.errors import DataError, brief
 from data.prepared import Prepared
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def sample_files(prepared: Prepared) -> pd.DataFrame | None:
         DataError: the table is missing, unreadable, or not the one that the manifest names.
     """
     import pandas as pd  # here: half a second that most users of a prepared set need not wait
+    import pyarrow.parquet
 
     expected = prepared.manifest.extra.get(DIGEST)
     if expected is None:
@@ -53,8 +54,12 @@ def sample_files(prepared: Prepared) -> pd.DataFrame | None:
         raise DataError(f"{path} cannot be read ({error.strerror}): {mend}") from None
     if hashlib.sha256(raw).hexdigest() != expected:
         raise DataError(f"{path} is not the table of file names that its manifest describes: {mend}")
-    table = pd.read_parquet(io.BytesIO(raw))
-    counts = table["part"].value_counts()
+    try:
+        pyarrow.parquet.read_table(io.BytesIO(raw)).validate(full=True)
+        table = pd.read_parquet(io.BytesIO(raw))[list(COLUMNS)]
+        counts = table["part"].value_counts()
+    except Exception as error:  # written by another program, and named in the manifest
+        raise DataError(f"{path} is no table of file names ({brief(error)}): {mend}") from error
     if [counts.get("train", 0), counts.get("test", 0)] != [prepared.manifest.train, prepared.manifest.test]:
         raise DataError(f"{path} does not have a row for every sample of the set: {mend}")
     return table

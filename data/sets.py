@@ -171,11 +171,11 @@ def load_cifar(
     for file in raw.layout.optional:
         content = raw.read_optional(file.path) or b""
         if file.path.endswith("jpeg_indices.txt") and content:
-            extra["test_from_jpeg"] = [int(line) for line in files.names_of_lines(content)]
+            extra["test_from_jpeg"] = files.numbers_of_lines(content, file.path)
         elif file.path.endswith("meta") and content:
-            class_names = tuple(readers.read_cifar_pickle(content, file.path).get("fine_label_names", ()))
+            class_names = tuple(map(str, readers.read_cifar_pickle(content, file.path).get("fine_label_names", ())))
         elif content:
-            class_names = files.names_of_lines(content)
+            class_names = files.names_of_lines(content, file.path)
     return Loaded(arrays, _source(raw), class_names, extra=extra)
 
 

@@ -86,7 +86,7 @@ def locate(root: Path, path: str) -> Path | None:
     return None
 
 
-def verify(content: bytes, expected: str, name: str) -> None:
+def verify(content: bytes | bytearray, expected: str, name: str) -> None:
     """Refuse bytes that are not those expected.
 
     Args:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -94,8 +95,8 @@ def read_edges(text: str) -> Edges:
         words = line.split("#")[0].split()
         if not words:
             continue
-        if len(words) < 2 or not all(word.isdigit() for word in words[:2]):
-            raise DataError(f"line {number} of the edge list is {line!r}: expected two device numbers")
+        if len(words) < 2 or not all(re.fullmatch(r"[0-9]{1,9}", word) for word in words[:2]):
+            raise DataError(f"line {number} of the edge list is {line[:60]!a}: expected two device numbers")
         edges.append((int(words[0]), int(words[1])))
     return tuple(edges)
 

@@ -2,40 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from engine.at_work import RunAtWork
 from engine.checkpoint import adopt, open_round
-from engine.finished_work import FinishedWork, load_update
+from engine.finished_work import FinishedWork
+from engine.inspection import check_state, inspect_round
 from engine.memory_index import MemoryIndex
 from engine.one_thread import one_thread
 from engine.round_paths import RoundPaths
 from engine.run_folder import RunError, RunFolder
-from methods.base import Update
+from engine.wire import Failed
 
 
-def aggregate(held: RunAtWork, round: int, clients: Sequence[int]) -> None:
-    """The method's aggregation over the updates in order of client id, read one at a time.
+def aggregate(held: RunAtWork, round: int, clients: Sequence[int], least: int = 1) -> dict[int, Failed]:
+    """The method's aggregation over the updates that are not refused, in order of client id, read one at a time.
 
     Args:
         held: the run; its state after `round` is kept there.
         round: the round.
         clients: the ids of those that came through.
+        least: where fewer than this are left, nothing is aggregated.
+
+    Returns:
+        Whose answers were not taken, and why.
 
     Raises:
-        RunError: the method's state is of another round, or the work of a client is not there.
+        RunError: the method's state is of another round or not finite, or the work of a client is not there.
     """
     before, memory_index = held.state(round - 1)
     done = [held.done(round, client) for client in sorted(clients)]
-    updates: Iterator[Update] = (load_update(held.run, round, each) for each in done)
     method = held.opened.method
     with one_thread():
+        refused, done, updates = inspect_round(held.run, held.opened, before, done)
+        if len(done) < least:
+            return refused
         following = method.aggregate(before, updates)
+        check_state(method, before, following)
     if following.round != round:
         raise RunError(f"method {method.name!r} aggregated round {round} into {following.round}")
     after = memory_index_after(held.run, round, memory_index, done)
     open_round(held.run, following, after)
     held.keep_state(following, after)
+    return refused
 
 
 def memory_index_after(run: RunFolder, round: int, before: MemoryIndex, done: Sequence[FinishedWork]) -> MemoryIndex:
@@ -55,8 +64,11 @@ def memory_index_after(run: RunFolder, round: int, before: MemoryIndex, done: Se
             target = paths.memory(each.client)
             adopt(run, paths.work / each.memory, target)
             after.memory[each.client] = target
+            after.sha256[target] = each.sha256[each.memory]
         for peer in sorted(each.peers):
             target = paths.inbox(peer, each.client)
             adopt(run, paths.work / each.peer(peer), target)
             after.inbox.setdefault(peer, []).append(target)
+            after.sha256[target] = each.sha256[each.peer(peer)]
+    after.only_digests_of_files()
     return after

@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 
-from engine.codec import load_server, read_json
+from engine.checkpoint import load_index
+from engine.codec import load_server
+from engine.deadlines import Limits, WorkTimes
 from engine.finished_work import FinishedWork, finished_work
 from engine.memory_index import MemoryIndex
 from engine.opened_run import OpenedRun
@@ -48,6 +50,11 @@ class RunAtWork:
         """Settings, data, partition and method."""
         return OpenedRun(self.run)
 
+    @cached_property
+    def times(self) -> WorkTimes:
+        """What the work of this run took in this process."""
+        return WorkTimes(Limits.of(self.opened.settings.workers), self.opened.federation.sizes)
+
     def keep_state(self, server: Server, memory_index: MemoryIndex) -> None:
         """Remember the state after a round, so that it need not be read."""
         self._states[server.round] = server, memory_index
@@ -63,7 +70,7 @@ class RunAtWork:
         if round not in self._states:
             paths = RoundPaths(self.run.path, round)
             folder = paths.checkpoint if paths.checkpoint.exists() else paths.scratch
-            self.keep_state(load_server(folder / SERVER), MemoryIndex.of(read_json(folder / LINKS)))
+            self.keep_state(load_server(folder / SERVER), load_index(folder / LINKS))
         return self._states[round]
 
     def keep_done(self, round: int, done: dict[int, FinishedWork]) -> None:

@@ -7,7 +7,9 @@
       links.json          versions of memory and inbox }
 
 A client's private memory is written once per change, as memory/<client>/<round>.safetensors, and its pending peer
-messages as memory/<client>/inbox/<round>-<sender>.safetensors; links.json says which versions belong to the round.
+messages as memory/<client>/inbox/<round>-<sender>.safetensors; links.json says which versions belong to the round, and
+their digests. The manifest has the digests of links.json, of judged.safetensors and of the server state, and seals
+itself: whatever of a checkpoint was changed after it was written is noticed before it is used.
 """
 
 from __future__ import annotations
@@ -15,24 +17,29 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from core.errors import brief, shown
 from engine.codec import (
+    PRIVATE,
     StoreError,
+    check_digest,
     disk_error,
+    file_digest,
     load_server,
     load_tensors,
-    read_json,
+    private_folder,
+    read_sealed,
     save_server,
     server_digest,
     sync_folder,
-    write_json,
+    write_sealed,
 )
 from engine.manifest import Manifest, RoundRecord
 from engine.memory_index import MemoryIndex
-from engine.round_paths import LINKS, MANIFEST, SERVER, RoundPaths, round_of
+from engine.round_paths import JUDGED, LINKS, MANIFEST, SERVER, RoundPaths, round_of
 from engine.run_folder import RunFolder, now
 from methods.base import Server, Tensors
 
@@ -65,7 +72,7 @@ def open_round(run: RunFolder, server: Server, memory_index: MemoryIndex) -> Rou
     except OSError as error:
         raise disk_error(paths.scratch, error) from error
     save_server(paths.scratch / SERVER, server)
-    write_json(paths.scratch / LINKS, memory_index.plain())
+    write_sealed(paths.scratch / LINKS, memory_index.plain())
     return paths
 
 
@@ -85,8 +92,9 @@ def close_round(
         StoreError: the disk is full; the round before stays valid.
     """
     paths = RoundPaths(run.path, server.round)
-    manifest = Manifest(server.round, now(), server_digest(server), record)
-    write_json(paths.scratch / MANIFEST, manifest.plain())
+    files = {name: file_digest(paths.scratch / name) for name in (LINKS, JUDGED) if (paths.scratch / name).exists()}
+    manifest = Manifest(server.round, now(), server_digest(server), record, server.finished, files)
+    write_sealed(paths.scratch / MANIFEST, manifest.plain())
     try:
         # Older files were synced with their own round: only this round's can be new.
         for folder in {(run.path / path).parent for path in memory_index.files() if round_of(path) == server.round}:
@@ -106,12 +114,13 @@ def adopt(run: RunFolder, source: Path, target: str) -> None:
     """Give a work file its lasting name (the work file stays until the round is closed), and sync it."""
     path = run.path / target
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(path.parent)
         path.unlink(missing_ok=True)
         try:
             os.link(source, path)
         except OSError:
             shutil.copyfile(source, path)  # a file system without hard links
+            path.chmod(PRIVATE)
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -128,22 +137,38 @@ def rounds_done(run: RunFolder) -> list[int]:
     )
 
 
-def manifests(run: RunFolder, last: int) -> Iterator[Manifest]:
-    """The manifests up to a round, ascending: the source of both tables."""
-    return (load_manifest(run, r) for r in rounds_done(run) if r <= last)
+def manifests(run: RunFolder, last: int, lost: Callable[[int, str], None] | None = None) -> Iterator[Manifest]:
+    """The manifests up to a round, ascending: the source of the tables.
+
+    One that is missing or cannot be trusted is left out: what it recorded is lost, and the run is not.
+
+    Args:
+        run: the run's folder.
+        last: the newest round that is wanted.
+        lost: is told of each that is left out: its round, and why.
+    """
+    for round in range(last + 1):
+        try:
+            yield load_manifest(run, round)
+        except StoreError as error:
+            if lost is not None:
+                lost(round, str(error))
 
 
 def load_manifest(run: RunFolder, round: int) -> Manifest:
     """The manifest of a round.
 
     Raises:
-        StoreError: it is missing or incomplete.
+        StoreError: it is missing, incomplete, changed, or of another round.
     """
     path = RoundPaths(run.path, round).manifest
     try:
-        return Manifest.of(read_json(path))
-    except (KeyError, TypeError) as error:
-        raise StoreError(f"{path} is not the manifest of a round: {type(error).__name__} {error}") from error
+        manifest = Manifest.of(read_sealed(path))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise StoreError(f"{path} is not the manifest of a round: {type(error).__name__} {brief(error)}") from error
+    if manifest.round != round:
+        raise StoreError(f"{path} is the manifest of round {shown(manifest.round)}")
+    return manifest
 
 
 def has_server(run: RunFolder, round: int) -> bool:
@@ -152,7 +177,7 @@ def has_server(run: RunFolder, round: int) -> bool:
 
 
 def load_round(run: RunFolder, round: int) -> Checkpoint:
-    """Read a checkpoint back, every byte of the server state checked.
+    """Read a checkpoint back, and compare every file that belongs to it with its digest.
 
     Raises:
         StoreError: a part is missing, truncated or changed.
@@ -160,13 +185,41 @@ def load_round(run: RunFolder, round: int) -> Checkpoint:
     paths = RoundPaths(run.path, round)
     manifest = load_manifest(run, round)
     server = load_server(paths.server)
-    if server_digest(server) != manifest.server_sha256:
+    same = server.round == round and manifest.finished in (None, server.finished)
+    if not same or server_digest(server) != manifest.server_sha256:
         raise StoreError(f"{paths.server} is not the state its manifest describes")
-    memory_index = MemoryIndex.of(read_json(paths.links))
-    for path in memory_index.files():
-        load_tensors(run.path / path)
-    statistics = load_tensors(paths.judged)[0] if paths.judged.exists() else {}
-    return Checkpoint(server, memory_index, manifest, statistics)
+    memory_index = load_index(paths.links, manifest.files.get(LINKS))
+    for path in sorted(memory_index.files()):
+        load_tensors(run.path / path, sha256=memory_index.sha256.get(path))
+    return Checkpoint(server, memory_index, manifest, load_statistics(paths, manifest))
+
+
+def load_index(path: Path, sha256: str | None = None) -> MemoryIndex:
+    """Which files of memory and inbox belong to a checkpoint.
+
+    Args:
+        path: its links.json.
+        sha256: hex digest that the file must have, where one is known.
+
+    Raises:
+        StoreError: it is missing, incomplete or changed.
+    """
+    check_digest(path, sha256)
+    try:
+        return MemoryIndex.of(read_sealed(path))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StoreError(f"{path} does not say which files belong to the round: {error}") from error
+
+
+def load_statistics(paths: RoundPaths, manifest: Manifest) -> Tensors:
+    """What stood in place of the state's tensors when it was judged; empty where nothing did.
+
+    Raises:
+        StoreError: the file is missing or changed.
+    """
+    if JUDGED not in manifest.files and (manifest.files or not paths.judged.exists()):
+        return {}
+    return load_tensors(paths.judged, sha256=manifest.files.get(JUDGED))[0]
 
 
 def newest_valid(run: RunFolder) -> Checkpoint | None:
@@ -202,7 +255,7 @@ def prune(run: RunFolder, keep: int) -> None:
             part.unlink(missing_ok=True)
     named: set[str] = set()
     for kept in full[-keep:]:
-        named |= MemoryIndex.of(read_json(RoundPaths(run.path, kept).links)).files()
+        named |= load_index(RoundPaths(run.path, kept).links).files()
     for path in run.memory.rglob("*.safetensors"):
         if str(path.relative_to(run.path)) not in named:
             path.unlink(missing_ok=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,30 +18,37 @@ import torch
 from torch import Tensor
 
 from core.errors import ShoalError
+from core.seal import BrokenSeal, sealed, unsealed
 from methods.base import Message, Server, Tensors
 
 SAMPLES = "samples:"
 """Prefix of the names of index tensors that stand for raw samples."""
 
 
+PRIVATE = 0o600
+"""The mode of files that hold what a client keeps or sends: nobody but the user reads them."""
+
+
 class StoreError(ShoalError):
     """A file of a run cannot be written or read."""
 
 
-def write_atomic(path: Path, content: bytes, *, sync: bool = True) -> None:
+def write_atomic(path: Path, content: bytes, *, sync: bool = True, mode: int = 0o666) -> None:
     """Write a file beside its place and rename it there, so that a reader never sees half of it.
 
     Args:
         path: the final place; its folder must exist.
         content: the bytes.
         sync: also wait until they are on the disk.
+        mode: who may read and write it, as far as the umask allows.
 
     Raises:
         StoreError: the disk is full, or the place cannot be written.
     """
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # Two threads of a process may write the same file: two copies of a cohort, on two threads of a Dask worker.
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
-        with scratch.open("wb") as file:
+        with open(scratch, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(content)
             if sync:
                 file.flush()
@@ -48,6 +57,14 @@ def write_atomic(path: Path, content: bytes, *, sync: bool = True) -> None:
     except OSError as error:
         scratch.unlink(missing_ok=True)
         raise disk_error(path, error) from error
+
+
+def private_folder(folder: Path) -> None:
+    """Make a folder that nobody but the user may look into; one that is there becomes so where it can."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if folder.stat().st_mode & 0o077:
+        with contextlib.suppress(OSError):  # another user's, or a file system without modes
+            folder.chmod(0o700)
 
 
 def disk_error(path: Path, error: OSError) -> StoreError:
@@ -74,6 +91,23 @@ def write_json(path: Path, value: Any, *, sync: bool = True) -> None:
     write_atomic(path, (json.dumps(value, indent=1, sort_keys=True) + "\n").encode(), sync=sync)
 
 
+def write_sealed(path: Path, record: dict[str, Any], *, sync: bool = True) -> None:
+    """Write a JSON object atomically, with a digest of itself."""
+    write_json(path, sealed(record), sync=sync)
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Read a JSON object, and compare it with the digest that it carries; one without a digest is taken as it is.
+
+    Raises:
+        StoreError: missing, not JSON, or changed since it was written.
+    """
+    try:
+        return unsealed(read_json(path))
+    except BrokenSeal as error:
+        raise StoreError(f"{path} cannot be trusted: {error}") from None
+
+
 def read_json(path: Path) -> Any:
     """Read a JSON value.
 
@@ -84,11 +118,15 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text())
     except FileNotFoundError:
         raise StoreError(f"{path} is missing") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StoreError(f"{path} is not JSON ({error})") from error
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Any = None, *, sync: bool = True) -> None:
+def save_tensors(
+    path: Path, tensors: Mapping[str, Tensor], facts: Any = None, *, sync: bool = True, mode: int = 0o666
+) -> None:
     """Write tensors by name, and a JSON value, to one safetensors file.
 
     Raises:
@@ -101,38 +139,47 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Any = None, *
         if tensor.untyped_storage().data_ptr() in seen:
             plain[name] = tensor.clone()
         seen.add(tensor.untyped_storage().data_ptr())
-    write_atomic(path, safetensors.torch.save(plain, {"facts": json.dumps(facts)}), sync=sync)
+    write_atomic(path, safetensors.torch.save(plain, {"facts": json.dumps(facts)}), sync=sync, mode=mode)
 
 
-def load_tensors(path: Path, device: torch.device | str = "cpu") -> tuple[Tensors, Any]:
+def load_tensors(path: Path, device: torch.device | str = "cpu", sha256: str | None = None) -> tuple[Tensors, Any]:
     """Tensors by name, and the JSON value beside them.
 
+    Args:
+        path: the file.
+        device: where the tensors are wanted.
+        sha256: hex digest that the file must have, where one is known.
+
     Raises:
-        StoreError: missing, truncated, or not a safetensors file.
+        StoreError: missing, truncated, not a safetensors file, or with another digest.
     """
+    # Read once, for the digest and for the tensors: of small files that costs less than to open them twice.
+    content = read_file(path)
+    if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
+        raise changed(path)
     try:
-        with safetensors.safe_open(str(path), framework="pt", device=str(device)) as file:
-            facts = json.loads((file.metadata() or {}).get("facts", "null"))
-            return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118 (no mapping)
-    except FileNotFoundError:
-        raise StoreError(f"{path} is missing") from None
-    except (safetensors.SafetensorError, ValueError, OSError) as error:
+        tensors = safetensors.torch.load(content)
+        length = int.from_bytes(content[:8], "little")  # of the header, which is JSON
+        about = json.loads(content[8 : 8 + length]).get("__metadata__", {})
+        facts = json.loads(about.get("facts", "null"))
+    except (safetensors.SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise StoreError(f"{path} cannot be read: {error}") from error
+    return {name: tensor.to(device) for name, tensor in tensors.items()}, facts
 
 
 def save_message(path: Path, message: Message) -> None:
-    """Write a message; not synced: a message that is lost with the power is computed again."""
+    """Write a message or memory of a client; not synced: what is lost with the power is computed again."""
     samples = {SAMPLES + name: index for name, index in message.samples.items()}
-    save_tensors(path, {**message.tensors, **samples}, message.facts, sync=False)
+    save_tensors(path, {**message.tensors, **samples}, message.facts, sync=False, mode=PRIVATE)
 
 
-def load_message(path: Path, device: torch.device | str = "cpu") -> Message:
-    """Read a message.
+def load_message(path: Path, device: torch.device | str = "cpu", sha256: str | None = None) -> Message:
+    """Read a message; arguments as of `load_tensors`.
 
     Raises:
         StoreError: see `load_tensors`.
     """
-    tensors, facts = load_tensors(path, device)
+    tensors, facts = load_tensors(path, device, sha256)
     samples = {k.removeprefix(SAMPLES): t for k, t in tensors.items() if k.startswith(SAMPLES)}
     return Message({k: t for k, t in tensors.items() if not k.startswith(SAMPLES)}, facts, samples)
 
@@ -168,6 +215,35 @@ def server_digest(server: Server) -> str:
     digest = hashlib.sha256(tensors_digest(server.tensors).encode())
     digest.update(json.dumps(server.facts, sort_keys=True).encode())
     return digest.hexdigest()
+
+
+def check_digest(path: Path, sha256: str | None) -> None:
+    """Compare a file with the digest that is known of it; None: nothing is known.
+
+    Raises:
+        StoreError: it is missing, or has other bytes.
+    """
+    if sha256 is not None and hashlib.sha256(read_file(path)).hexdigest() != sha256:
+        raise changed(path)
+
+
+def changed(path: Path) -> StoreError:
+    """The error to show of a file whose digest is not the one that is known of it."""
+    return StoreError(f"{path} has been changed or damaged since it was written (its digest is another)")
+
+
+def read_file(path: Path) -> bytes:
+    """All bytes of a file.
+
+    Raises:
+        StoreError: it is missing, or cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise StoreError(f"{path} is missing") from None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def file_digest(path: Path, new: Callable[[], Any] = hashlib.sha256) -> str:

@@ -98,9 +98,9 @@ class Dispatch:
                 try:
                     answer: Trained | Failed | WorkerLost = future.result()
                 except WorkerLost as lost:
-                    if cohort.copies:
-                        continue  # its other copy is still at work
                     answer = lost
+                if cohort.copies and isinstance(answer, WorkerLost | Failed):
+                    continue  # its other copy is still at work
                 cohort.settled = True
                 left -= 1
                 if cohort.began is not None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from engine.codec import StoreError, file_digest, load_message, read_json
+from engine.codec import StoreError, file_digest, load_message, read_sealed
 from engine.round_paths import RoundPaths
 from engine.run_folder import RunFolder
 from methods.base import Update
@@ -93,14 +93,29 @@ def finished_work(run: RunFolder, round: int, client: int) -> FinishedWork | Non
     """What a client already finished in a round that was cut short, if every file of it is whole."""
     paths = RoundPaths(run.path, round)
     try:
-        done = FinishedWork.of(read_json(paths.done(client)))
-        whole = all(file_digest(paths.work / name) == digest for name, digest in done.sha256.items())
-    except (StoreError, OSError, KeyError):
+        done = FinishedWork.of(read_sealed(paths.done(client)))
+        whole = (
+            done.client == client
+            and done.sha256.keys() == set(done.files.values())
+            and all(file_digest(paths.work / name) == digest for name, digest in done.sha256.items())
+        )
+    except (StoreError, OSError, KeyError, TypeError, ValueError, AttributeError):
         return None
     return done if whole else None
 
 
+def forget_work(run: RunFolder, round: int, done: FinishedWork) -> None:
+    """Remove what a client answered in a round; the done-file first, without which the rest is nothing."""
+    paths = RoundPaths(run.path, round)
+    for path in (paths.done(done.client), *(paths.work / name for name in done.files.values())):
+        path.unlink(missing_ok=True)
+
+
 def load_update(run: RunFolder, round: int, done: FinishedWork) -> Update:
-    """A finished client's update as `aggregate` takes it (peer messages and memory stay in their files)."""
-    message = load_message(RoundPaths(run.path, round).work / done.update)
+    """A finished client's update as `aggregate` takes it (peer messages and memory stay in their files).
+
+    Raises:
+        StoreError: the file is not the one that the client's work ended with.
+    """
+    message = load_message(RoundPaths(run.path, round).work / done.update, sha256=done.sha256[done.update])
     return Update(message, metrics=dict(done.metrics), client=done.client)

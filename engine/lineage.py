@@ -58,6 +58,23 @@ def versions() -> dict[str, str]:
     return found
 
 
+def changes_since(before: dict[str, Any]) -> list[str]:
+    """How code and packages differ from those that a run was started with, each in a few words.
+
+    Args:
+        before: the run's lineage.
+    """
+    found = []
+    now, then = versions(), before.get("versions", {})
+    for name in PACKAGES:
+        if name in then and then[name] != now[name]:
+            found.append(f"{name} {then[name]} is now {now[name]}")
+    state, code = git_state(Path(__file__).parent), before.get("git", {})
+    if code.get("commit") and state["commit"] and code["commit"] != state["commit"]:
+        found.append(f"commit {code['commit'][:10]} is now {state['commit'][:10]}")
+    return found
+
+
 def lineage(
     settings: Settings, prepared: Prepared, partition_folder: Path, partition: Partition, resolved: dict[str, Any]
 ) -> dict[str, Any]:

@@ -2,14 +2,52 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from core.errors import ShoalError, shown
 from engine.finished_work import FinishedWork
+
+
+class MetricNameTaken(ShoalError):
+    """A client's metric has the name of something that the engine counts itself."""
+
 
 COUNTED = ("round", "client", "samples", "bytes_up", "bytes_down", "bytes_d2d", "seconds")
 """The first columns of the table of clients; the clients' own metrics follow, by name."""
+
+
+def check_metric_names(metrics: Mapping[str, float]) -> None:
+    """Refuse metrics that would stand in place of what the engine counts.
+
+    Raises:
+        MetricNameTaken: names them.
+    """
+    taken = sorted(metrics.keys() & set(COUNTED))
+    if taken:
+        raise MetricNameTaken(
+            f"a client's metric may not be called {' or '.join(map(repr, taken))}: the engine counts that itself; "
+            "let the method give it another name"
+        )
+
+
+METRICS = 100
+"""Metrics that a client may report, at most."""
+METRIC_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_./-]{0,99}")
+
+
+def odd_metrics(metrics: Mapping[str, float]) -> str | None:
+    """Why a client's metrics fit no table; None where they do. What is not finite does: honest work may diverge."""
+    if len(metrics) > METRICS:
+        return f"{len(metrics)} metrics, expected at most {METRICS}"
+    for name, value in metrics.items():
+        if not (isinstance(name, str) and METRIC_NAME.fullmatch(name)):
+            return f"{shown(name)} is no name of a metric: expected up to 100 letters, digits, and _ . / -"
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return f"{name!r} is {shown(value)}, expected a number"
+    return None
 
 
 @dataclass(frozen=True)
@@ -90,6 +128,9 @@ class RoundRecord:
         links: the messages between clients.
         left_out: clients that were chosen and failed.
         seconds: how long the round took.
+        refused: those of the clients left out whose messages were refused.
+        refusals: in how many rounds so far each client was refused, this one counted, so that quarantine does not hang
+            on old manifests; None in those of version 0.1.0.
     """
 
     metrics: Mapping[str, float]
@@ -97,6 +138,8 @@ class RoundRecord:
     links: tuple[PeerBytes, ...]
     left_out: tuple[int, ...]
     seconds: RoundSeconds
+    refused: tuple[int, ...] = ()
+    refusals: Mapping[int, int] | None = None
 
     def totals(self) -> dict[str, int]:
         """Bytes up, down and between clients, of all clients together."""
@@ -116,12 +159,16 @@ class Manifest:
         finished_at: seconds since the epoch.
         server_sha256: digest of the server state.
         record: what its clients did; None for round 0.
+        finished: whether the method said that no round is to follow.
+        files: hex digest of the other files of the checkpoint, by name; runs of version 0.1.0 kept none.
     """
 
     round: int
     finished_at: float
     server_sha256: str
     record: RoundRecord | None = None
+    finished: bool | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
         """As JSON."""
@@ -129,6 +176,8 @@ class Manifest:
             "round": self.round,
             "finished_at": self.finished_at,
             "server_sha256": self.server_sha256,
+            "finished": self.finished,
+            "files": dict(self.files),
         }
         if self.record is not None:
             about |= {
@@ -137,7 +186,10 @@ class Manifest:
                 "links": [row.plain() for row in self.record.links],
                 "left_out": list(self.record.left_out),
                 "seconds": asdict(self.record.seconds),
+                "refused": list(self.record.refused),
             }
+            if self.record.refusals is not None:
+                about["refusals"] = {str(client): rounds for client, rounds in sorted(self.record.refusals.items())}
         return about
 
     @classmethod
@@ -155,5 +207,14 @@ class Manifest:
                 tuple(PeerBytes.of(row) for row in plain.get("links", [])),
                 tuple(plain["left_out"]),
                 RoundSeconds(**plain["seconds"]),
+                tuple(plain.get("refused", ())),
+                {int(k): rounds for k, rounds in plain["refusals"].items()} if "refusals" in plain else None,
             )
-        return cls(plain["round"], plain["finished_at"], plain["server_sha256"], record)
+        return cls(
+            plain["round"],
+            plain["finished_at"],
+            plain["server_sha256"],
+            record,
+            plain.get("finished"),
+            plain.get("files", {}),
+        )

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from core.streams import SERVER, Streams
 from data.partition.table import Partition, load_partition
-from data.prepared import Prepared, open_prepared
+from data.prepared import Prepared
 from data.view import DeviceData, Samples, all_samples, client_samples
 from engine.codec import load_message, load_tensors
 from engine.memory_index import MemoryIndex
 from engine.round_paths import sender_of
 from engine.run_folder import RunError, RunFolder
 from engine.settings import Settings
+from engine.verified import open_verified
 from methods.base import Client, Clients, Context, Evaluation, Federation, Method, Tensors
 from methods.registry import METHODS
 
@@ -38,7 +40,7 @@ class OpenedRun:
         self.settings: Settings = run.settings()
         self.lineage: dict[str, Any] = run.lineage()
         self.device = torch.device(device)
-        self.prepared: Prepared = open_prepared(Path(self.lineage["data"]["folder"]))
+        self.prepared: Prepared = open_verified(Path(self.lineage["data"]["folder"]))
         if self.prepared.manifest.digest != self.lineage["data"]["digest"]:
             raise RunError(
                 f"the prepared data in {self.prepared.folder} is not what run {run.name} was started on (digest "
@@ -67,6 +69,7 @@ class OpenedRun:
             self.device,
             self.lineage["resolved"]["precision"],
             s.workers.compile if self.working else "off",
+            s.dataclass("aggregation"),
         )
 
     @cached_property
@@ -88,14 +91,25 @@ class OpenedRun:
         """A client's samples."""
         return client_samples(self.data, self.partition, client, validation=validation)
 
-    def client(self, client: int, round: int, memory: str | None, inbox: Sequence[str]) -> Client:
-        """A client as its worker sees it in `round`."""
+    def client(
+        self,
+        client: int,
+        round: int,
+        memory: str | None,
+        inbox: Sequence[str],
+        sha256: Mapping[str, str] = MappingProxyType({}),
+    ) -> Client:
+        """A client as its worker sees it in `round`; `sha256` has the digests of its files, by path.
+
+        Raises:
+            StoreError: a file is missing, unreadable, or not the one of that digest.
+        """
         tensors: Tensors = {}
         if memory is not None:
-            tensors, _ = load_tensors(self.run.path / memory, self.device)
+            tensors, _ = load_tensors(self.run.path / memory, self.device, sha256.get(memory))
         messages = []
         for path in inbox:
-            messages.append((sender_of(path), load_message(self.run.path / path, self.device)))
+            messages.append((sender_of(path), load_message(self.run.path / path, self.device, sha256.get(path))))
         return Client(
             client,
             self.samples(client),
@@ -124,6 +138,7 @@ class OpenedClients(Clients):
         return self.opened.partition.clients
 
     def __getitem__(self, client: int) -> Client:
+        index = self.memory_index
         return self.opened.client(
-            client, self.round, self.memory_index.memory.get(client), self.memory_index.inbox.get(client, [])
+            client, self.round, index.memory.get(client), index.inbox.get(client, []), index.of_client(client)
         )

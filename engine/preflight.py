@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 from data.prepare import is_built_in, prepare, resolve, store_folder
@@ -23,6 +24,7 @@ def check_method(settings: Settings, store: Path) -> None:
         DataError: no such data set, or an option that it does not have.
         MethodError: the method does not work on such data, or its settings do not go together.
     """
+    check_privacy(settings)
     spec = known_spec(settings.data.name, settings.data.options, store)
     context = Context(
         spec,
@@ -32,8 +34,29 @@ def check_method(settings: Settings, store: Path) -> None:
         settings.seed,
         settings.rounds,
         settings.participation.fraction,
+        aggregation=settings.dataclass("aggregation"),
     )
     METHODS[settings.method.name](settings.dataclass("method"), context)
+
+
+def check_privacy(settings: Settings) -> None:
+    """Refuse private updates where a method sends more than the weights that are averaged, or nobody accounts them.
+
+    Raises:
+        MethodError: says for which methods they are, or what to install.
+    """
+    kind = METHODS[settings.method.name]
+    if settings.privacy.clip is not None and find_spec("opacus") is None:
+        raise MethodError(
+            "privacy.clip needs the package opacus, which accounts epsilon: install it with "
+            'pip install -c constraints.txt -e ".[privacy]"'
+        )
+    if settings.privacy.clip is not None and (not kind.averages or kind.exchange_metric):
+        fit = sorted(name for name, method in METHODS.items() if method.averages and not method.exchange_metric)
+        raise MethodError(
+            f"privacy.clip is for methods whose clients send the weights that are averaged, and nothing else: "
+            f"{', '.join(fit)}; method {settings.method.name!r} is none of them"
+        )
 
 
 def check_validation(settings: Settings) -> None:

@@ -24,7 +24,8 @@ from typing import Protocol
 
 import fsspec
 
-from engine.codec import StoreError, file_digest, read_json, write_json
+from engine.addresses import masked, resolved
+from engine.codec import PRIVATE, StoreError, file_digest, private_folder, read_sealed, write_sealed
 from engine.finished_work import FinishedWork
 from engine.round_paths import RoundPaths, is_earlier_version, server_file
 from engine.run_folder import RunFolder
@@ -52,7 +53,7 @@ class RemoteFiles:
     """Files under an fsspec URL, by relative path.
 
     Args:
-        url: such as s3://bucket/shoal or file:///mnt/shared/shoal.
+        url: such as s3://bucket/shoal or file:///mnt/shared/shoal; `${NAME}` of an environment variable is replaced.
 
     Raises:
         SettingsError: no such protocol, or its package is not installed.
@@ -60,9 +61,9 @@ class RemoteFiles:
 
     def __init__(self, url: str) -> None:
         try:
-            self.fs, root = fsspec.core.url_to_fs(url)
+            self.fs, root = fsspec.core.url_to_fs(resolved(url, "workers.depot"))
         except (ValueError, ImportError) as error:
-            raise SettingsError(f"workers.depot: {url!r} cannot be used: {error}") from None
+            raise SettingsError(f"workers.depot: {url!r} cannot be used: {masked(str(error), url)}") from None
         self.url, self.root = url, root.rstrip("/")
 
     @contextlib.contextmanager
@@ -72,7 +73,12 @@ class RemoteFiles:
         except StoreError:
             raise
         except Exception as error:  # every store has exceptions of its own
-            raise StoreError(f"the depot {self.url} failed at {what}: {type(error).__name__}: {error}") from error
+            said = masked(str(error), self.url)
+            # Without its cause, whose words hold what is masked here and reach logs with it.
+            cause = error if said == str(error) else None
+            raise StoreError(
+                f"the depot {masked(self.url)} failed at {what}: {type(error).__name__}: {said}"
+            ) from cause
 
     def has(self, path: str) -> bool:
         """Whether there is such a file."""
@@ -92,6 +98,7 @@ class RemoteFiles:
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
                 self.fs.get_file(f"{self.root}/{path}", str(scratch))
+                scratch.chmod(PRIVATE)
                 scratch.replace(target)
             finally:
                 scratch.unlink(missing_ok=True)
@@ -116,6 +123,8 @@ class RemoteFiles:
             with self._named(path):
                 names = self.fs.cat_file(f"{self.root}/{path}/{COMPLETE}").decode().splitlines()
             for name in names:
+                if Path(name).name != name:
+                    raise StoreError(f"the depot {masked(self.url)} names {name[:60]!r} in {path}: that is no file")
                 self.get(f"{path}/{name}", scratch / name)
             # Another process of this host may have been faster.
             with contextlib.suppress(OSError):
@@ -206,7 +215,7 @@ class RemoteFilesPool:
             self._remote.get(f"{back}/{name}", paths.work / name)
             if file_digest(paths.work / name) != digest:
                 return Failed(f"{name} of client {done.client} came back from the depot with other bytes")
-        write_json(paths.done(done.client), done.plain(), sync=False)
+        write_sealed(paths.done(done.client), done.plain(), sync=False)
         return done
 
 
@@ -252,6 +261,7 @@ def with_remote_files(remote_request: RemoteRequest, handle: Callable[[Request],
     """
     remote, place = RemoteFiles(remote_request.url), cache() / "runs" / remote_request.key
     with _opening:
+        private_folder(cache())  # it may lie among everybody's temporary files
         open_here(remote, place, remote_request)
     for path in remote_request.files:
         if not (place / path).exists():
@@ -287,8 +297,8 @@ def open_here(remote: RemoteFiles, place: Path, request: RemoteRequest) -> None:
         remote.get_folder(f"{what}/{digests[what]}", folder)
     remote.get(f"runs/{request.key}/settings.yaml", place / "settings.yaml")
     remote.get(f"runs/{request.key}/lineage.json", place / "sent.json")
-    lineage = read_json(place / "sent.json")
-    write_json(
+    lineage = read_sealed(place / "sent.json")
+    write_sealed(
         place / "lineage.json",
         lineage | {what: {**lineage[what], "folder": str(folder)} for what, folder in folders.items()},
     )

@@ -116,7 +116,7 @@ def parse(name: str, options: dict[str, int]) -> tuple[str, dict[str, int], dict
     """
     own = dict(OPTIONS)
     parts = name.removeprefix(PREFIX).split("-")
-    while parts and (found := re.fullmatch(r"(images|epochs)(\d+)", parts[-1])):
+    while parts and (found := re.fullmatch(r"(images|epochs)([0-9]{1,18})", parts[-1])):
         own[found[1]] = int(found[2])
         parts.pop()
     own |= {key: options[key] for key in own if key in options}

@@ -118,3 +118,12 @@ def is_earlier_version(path: str, other: str) -> bool:
     """
     mine, its = (re.fullmatch(r"(rounds/|memory/\d+/)(\d+)\b.*", p) for p in (path, other))
     return bool(mine and its and mine[1] == its[1] and int(its[2]) < int(mine[2]))
+
+
+def version(path: Path) -> tuple[int, int] | None:
+    """What tells the file that lies there now from one that lay there before; None where there is none."""
+    try:
+        about = path.stat()
+    except OSError:
+        return None
+    return about.st_ino, about.st_mtime_ns

@@ -10,33 +10,33 @@ import contextlib
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from core.errors import ShoalError
 from engine.at_work import Call, RunAtWork, hold
 from engine.checkpoint import close_round, drop_after, manifests, newest_valid, open_round
 from engine.codec import server_digest
-from engine.dispatch import Cohort, Dispatch, even_cohorts
-from engine.finished_work import FinishedWork, finished_work
+from engine.dropout import answering
+from engine.inspection import MessageRefused
+from engine.lineage import changes_since
 from engine.manifest import ClientRow, PeerBytes, RoundRecord, RoundSeconds
 from engine.memory_index import MemoryIndex
 from engine.one_thread import one_thread
 from engine.opened_run import OpenedRun
+from engine.privacy import Ledger
 from engine.round_paths import RoundPaths
 from engine.run_folder import FAILED, FINISHED, INTERRUPTED, RUNNING, RunError, RunFolder
 from engine.tables import RunTables
-from engine.units import AggregateRound, EvaluateRound, Runner, TrainCohort
+from engine.training import Answers, RoundFailed, Training
+from engine.units import AggregateRound, EvaluateRound, Runner
 from engine.wire import Failed
 from engine.worker_processes import WorkerLost
 from methods.base import Server
 
 Observer = Callable[[dict[str, Any]], None]
-
-
-class RoundFailed(ShoalError):
-    """Too few clients came through; the run stops and can be resumed."""
 
 
 @dataclass
@@ -78,15 +78,16 @@ class Engine:
                     round = server.round
                 self.finish(server)
                 return server
-            except KeyboardInterrupt:
-                self.tell("interrupted", round=round)
-                self.run.set_status(INTERRUPTED, round, f"interrupted; go on with --resume {self.run.name}")
-                raise
-            except BaseException as error:
+            except Exception as error:
                 # A full disk may refuse these too; the error itself matters more.
                 with contextlib.suppress(ShoalError):
                     self.tell("failed", round=round, message=str(error))
                     self.run.set_status(FAILED, round, str(error))
+                raise
+            except BaseException:  # Ctrl-C and what else asks a process to end, such as Prefect's own signal
+                with contextlib.suppress(ShoalError):
+                    self.tell("interrupted", round=round)
+                    self.run.set_status(INTERRUPTED, round, f"interrupted; go on with --resume {self.run.name}")
                 raise
 
     @property
@@ -96,18 +97,23 @@ class Engine:
 
     def ended(self, server: Server) -> bool:
         """Whether no round is left to do."""
-        return server.finished or server.round >= self.opened.settings.rounds
+        return server.finished or server.round >= self.opened.settings.rounds or self.budget_spent(server)
 
     def start(self) -> Server:
         """The newest valid checkpoint, or the initial state written as round 0."""
         checkpoint = newest_valid(self.run)
         drop_after(self.run, checkpoint.server.round if checkpoint else -1)
         self.tables = RunTables(self.run)
+        privacy, plain = self.opened.settings.privacy, self.opened.settings.dataclass("aggregation").plain
+        self.ledger = Ledger(privacy.noise, privacy.delta, averaged=plain)
         if checkpoint is not None:
+            self.tell_changes(checkpoint.server.round)
             server = checkpoint.server
             self.held.keep_state(server, checkpoint.memory_index)
-            for manifest in manifests(self.run, server.round):
+            for manifest in manifests(self.run, server.round, self.lost_manifest):
                 self.tables.add(manifest)
+                if manifest.record is not None:
+                    self.account([row.client for row in manifest.record.clients])
             self.tables.write()
         else:
             with one_thread():
@@ -120,6 +126,19 @@ class Engine:
         self.tell("resumed" if server.round else "started", round=server.round, rounds=rounds)
         return server
 
+    def lost_manifest(self, round: int, why: str) -> None:
+        """Say that a round is missing from the tables; who took part in it is not known, so that all are accounted."""
+        self.tell("manifest_unreadable", round=round, message=f"round {round} is missing from the tables: {why}")
+        if round and self.opened.settings.privacy.clip is not None:
+            self.ledger.add_unknown()
+
+    def tell_changes(self, round: int) -> None:
+        """Say before a run goes on where code or packages are not those that it was started with."""
+        changes = changes_since(self.run.lineage())
+        if changes:
+            said = f"goes on after round {round} with other software: {'; '.join(changes)}; numbers may differ in bits"
+            self.tell("software_changed", round=round, message=said)
+
     @property
     def keep(self) -> int:
         """How many server states are kept."""
@@ -129,103 +148,154 @@ class Engine:
         """One round after `server`: broadcast and train, aggregate, evaluate, checkpoint."""
         began = time.perf_counter()
         round = server.round + 1
-        chosen = self.opened.method.sample_clients(server, self.opened.federation)
-        self.tell("round_started", round=round, clients=len(chosen))
-        done = self.train(round, chosen)
-        trained = time.perf_counter()
-        following = self.aggregate(round, done)
-        aggregated = time.perf_counter()
-        metrics = self.evaluate(following)
+        answers = self.answers(server)
+        spent = self.spent(round, answers)
+        following, trained, aggregated = self.held.state(round)[0], answers.trained, time.perf_counter()
+        metrics = self.evaluate(following) | spent
         evaluated = time.perf_counter()
         seconds = RoundSeconds(trained - began, aggregated - trained, evaluated - aggregated, evaluated - began)
-        self.checkpoint(following, record_of(round, chosen, done, metrics, seconds))
+        record = record_of(round, answers, metrics, seconds)
+        self.checkpoint(following, replace(record, refusals=self.tables.refused_by(record)))
+        self.tell_quarantined(round, answers.refused)
         self.tell("round_finished", round=round, metrics=metrics, seconds=seconds.round)
         return following
 
-    # --- broadcast and train --------------------------------------------------------------------------------------
+    # --- broadcast, train and aggregate ---------------------------------------------------------------------------
 
-    def train(self, round: int, chosen: list[int]) -> dict[int, FinishedWork]:
-        """Have every chosen client trained; failed ones are tried again, then left out.
+    def sample(self, server: Server, without: Iterable[int] = ()) -> list[int]:
+        """Who is asked in the round after a state: nobody who is quarantined, nor those named."""
+        away = frozenset(self.quarantined) | frozenset(without)
+        return self.opened.method.sample_clients(server, replace(self.opened.federation, quarantined=away))
+
+    def answering(self, round: int, chosen: list[int], answers: Answers) -> list[int]:
+        """Which of the clients that were drawn answer; simulated dropout takes the others."""
+        settings = self.opened.settings
+        asked = answering(chosen, round, settings.seed, settings.participation.dropout)
+        answers.dropped += sorted(set(chosen) - set(asked))
+        return asked
+
+    def answers(self, server: Server) -> Answers:
+        """Have clients trained and their answers aggregated; the next server state lies in an open checkpoint then.
+
+        Where so many are refused that too few are left, clients are drawn once more without them.
 
         Raises:
             RoundFailed: fewer came through than `participation.minimum` asks for.
         """
-        done = {c: found for c in chosen if (found := finished_work(self.run, round, c)) is not None}
-        failures: dict[int, str] = {}
-        # A group is trained as a whole: the same bits, wherever a round was cut short.
-        waiting = [group for group in self.groups(chosen) if not done.keys() >= set(group)]
-        for attempt in range(self.opened.settings.participation.retries + 1):
-            failures = {}
-            for client, result in self.train_cohorts(round, self.cohorts(waiting)):
-                if isinstance(result, Failed):
-                    failures[client] = result.error
-                    self.tell("client_failed", round=round, client=client, attempt=attempt + 1, message=result.error)
-                else:
-                    done[client] = result
-                    self.tell("client_finished", round=round, client=client, seconds=result.seconds)
-            waiting = [group for group in waiting if failures.keys() & set(group)]
-            if not waiting:
-                break
-        needed = max(1, math.ceil(self.opened.settings.participation.minimum * len(chosen)))
-        if len(done) < needed:
+        round, answers = server.round + 1, Answers()
+        asked = self.answering(round, self.sample(server), answers)
+        self.tell("round_started", round=round, clients=len(asked))
+        if answers.dropped:
+            self.tell("clients_dropped", round=round, clients=answers.dropped)
+        training = Training(self.held, self.runner, self.slots, self.tables, self.tell)
+        needed = max(1, math.ceil(self.opened.settings.participation.minimum * len(asked)))
+        while asked:
+            answers.asked += asked
+            training.train(round, asked, answers)
+            answers.trained = time.perf_counter()
+            if len(answers.done) >= needed:
+                self.aggregate(training, round, answers, needed)
+                if len(answers.done) >= needed:
+                    break
+            again = self.sample(server, answers.refused) if answers.refused else []
+            known = {*answers.asked, *answers.dropped}
+            again = [client for client in again if client not in known]
+            asked = self.answering(round, again, answers) if again else []
+        self.tell_left_out(round, answers)
+        if len(answers.done) < needed:
+            why = [f"client {client}: {message}" for client, message in answers.left_out.items()]
+            away = f"; quarantined: {', '.join(map(str, self.quarantined))}" if self.quarantined else ""
             raise RoundFailed(
-                f"round {round}: {len(done)} of {len(chosen)} clients came through, {needed} are needed "
-                f"(participation.minimum). " + "; ".join(f"client {c}: {m}" for c, m in list(failures.items())[:3])
+                f"round {round}: {len(answers.done)} of {len(answers.asked)} clients came through, {needed} are needed "
+                f"(participation.minimum). {'; '.join(why[:3])}{away}"
             )
-        for client, message in failures.items():
-            self.tell("client_left_out", round=round, client=client, message=message)
-        return done
+        return answers
 
-    def groups(self, chosen: list[int]) -> list[list[int]]:
-        """The clients of a round in groups that are trained in one computation; by default each alone."""
-        size = self.opened.settings.workers.batched
-        return [chosen[start : start + size] for start in range(0, len(chosen), size)]
+    def aggregate(self, training: Training, round: int, answers: Answers, needed: int) -> None:
+        """Make the next server state, in a checkpoint that is not closed yet; whom the server refuses is left out.
 
-    def cohorts(self, groups: list[list[int]]) -> list[list[list[int]]]:
-        """The groups of a round in cohorts."""
-        expected = self.expected_seconds()
-        by_first = {group[0]: group for group in groups}
-        seconds = {first: sum(expected[c] for c in group) for first, group in by_first.items()}
-        found = even_cohorts(seconds, self.slots, measured=bool(self.tables.seconds))
-        return [[by_first[first] for first in cohort] for cohort in found]
+        Whose answer was damaged since it was written works anew, as often as a client that failed.
+        """
+        tries: Counter[int] = Counter()
+        while len(answers.done) >= needed:
+            self.held.keep_done(round, answers.done)
+            unit = AggregateRound(self.run.path, round, tuple(sorted(answers.done)), needed)
+            found: dict[int, Failed] = self.runner.submit(unit).result()
+            damaged = sorted(client for client, failed in found.items() if failed.kind != MessageRefused.__name__)
+            for client, failed in found.items():
+                del answers.done[client]
+                (answers.failed if client in damaged else answers.refused)[client] = failed.error
+            if not damaged:
+                return
+            tries.update(damaged)
+            for client in damaged:
+                self.tell(
+                    "client_failed", round=round, client=client, attempt=tries[client], message=found[client].error
+                )
+            retries = self.opened.settings.participation.retries
+            if again := {client for client in damaged if tries[client] <= retries}:
+                groups = [group for group in training.groups(answers.asked) if again & set(group)]
+                training.train(round, [client for group in groups for client in group], answers)
+                answers.failed = {c: why for c, why in answers.failed.items() if c not in answers.done}
 
-    def expected_seconds(self) -> list[float]:
-        """How long each client's update takes: as it last did, else by its number of samples."""
-        sizes, measured = self.opened.federation.sizes, self.tables.seconds
-        rate = sum(measured.values()) / max(1, sum(sizes[c] for c in measured)) if measured else 1.0
-        return [measured.get(client, rate * size) for client, size in enumerate(sizes)]
+    @property
+    def quarantined(self) -> list[int]:
+        """The clients that were refused in as many rounds as `participation.refusals` says; by the manifests."""
+        limit = self.opened.settings.participation.refusals
+        return sorted(client for client, rounds in self.tables.refusals.items() if limit and rounds >= limit)
 
-    def train_cohorts(self, round: int, cohorts: list[list[list[int]]]) -> Iterator[tuple[int, FinishedWork | Failed]]:
-        """(client, result) as cohorts of groups end; the clients of a lost worker get a failure each."""
-        expected = self.expected_seconds()
-        wanted = []
-        for groups in cohorts:
-            unit = TrainCohort(self.run.path, round, tuple(map(tuple, groups)))
-            wanted.append(Cohort(unit, sum(expected[c] for c in unit.clients)))
-        dispatch = Dispatch(
-            self.runner,
-            self.slots,
-            self.opened.settings.workers.reissue,
-            lambda cohort: self.tell("cohort_reissued", round=round, message=f"{cohort.unit.name}: begun again"),
-        )
-        for cohort, answer in dispatch.run(wanted):
-            if isinstance(answer, Failed):
-                raise RoundFailed(f"round {round}: {answer.error}")
-            if isinstance(answer, WorkerLost):
-                self.tell("slot_lost", round=round, message=str(answer))
-                # What the worker finished before it was lost is in its done-files.
-                for client in cohort.unit.clients:
-                    yield client, finished_work(self.run, round, client) or Failed(str(answer))
-            else:
-                yield from answer.clients.items()
+    def tell_quarantined(self, round: int, refused: Iterable[int]) -> None:
+        """Say who was refused once too often in a round."""
+        for client in sorted({*refused} & {*self.quarantined}):
+            message = f"client {client} was refused in {self.tables.refusals[client]} rounds: it is not asked again"
+            self.tell("client_quarantined", round=round, client=client, message=message)
 
-    # --- aggregate, evaluate, checkpoint --------------------------------------------------------------------------
+    def tell_left_out(self, round: int, answers: Answers) -> None:
+        """Say which of the clients that were asked a round goes on without, and why."""
+        for client, message in answers.left_out.items():
+            kind = "client_refused" if client in answers.refused else "client_left_out"
+            self.tell(kind, round=round, client=client, message=message)
 
-    def aggregate(self, round: int, done: dict[int, FinishedWork]) -> Server:
-        """The next server state, which lies in a checkpoint that is not closed yet."""
-        self.held.keep_done(round, done)
-        self.runner.submit(AggregateRound(self.run.path, round, tuple(sorted(done)))).result()
-        return self.held.state(round)[0]
+    # --- what may be told of clients ------------------------------------------------------------------------------
+
+    def account(self, clients: Sequence[int]) -> None:
+        """Count a round in which these clients took part against what may be told of them."""
+        if self.opened.settings.privacy.clip is not None:
+            self.ledger.add(clients, [self.opened.federation.sizes[client] for client in clients])
+
+    def budget_spent(self, server: Server) -> bool:
+        """Whether one more round would tell more of a client than `privacy.epsilon` allows."""
+        privacy = self.opened.settings.privacy
+        if privacy.epsilon is None:
+            return False
+        return self.spent_by(self.sample(server))[f"epsilon_{privacy.budget}"] > privacy.epsilon
+
+    def spent_by(self, clients: Sequence[int]) -> dict[str, float]:
+        """Epsilon after a round in which these clients take part, as metrics; empty without private updates."""
+        if self.opened.settings.privacy.clip is None:
+            return {}
+        sizes = [self.opened.federation.sizes[client] for client in clients]
+        spent = self.ledger.after(clients, sizes)
+        return {"epsilon_sent": spent.sent, "epsilon_mean": spent.mean}
+
+    def spent(self, round: int, answers: Answers) -> dict[str, float]:
+        """Account a round whose state is not told yet.
+
+        Raises:
+            RoundFailed: so few answered that it would tell more than the budget allows.
+        """
+        privacy, clients = self.opened.settings.privacy, sorted(answers.done)
+        spent = self.spent_by(clients)
+        if privacy.epsilon is not None and spent[f"epsilon_{privacy.budget}"] > privacy.epsilon:
+            raise RoundFailed(
+                f"round {round}: with the noise of {len(clients)} clients it would spend an epsilon of "
+                f"{spent[f'epsilon_{privacy.budget}']:.3g}, more than privacy.epsilon {privacy.epsilon:.3g}: resume "
+                "the run when more clients can take part"
+            )
+        self.account(clients)
+        return spent
+
+    # --- evaluate, checkpoint -------------------------------------------------------------------------------------
 
     def evaluate(self, server: Server) -> dict[str, float]:
         """Metrics of the new state, by a worker; empty between evaluations.
@@ -255,12 +325,19 @@ class Engine:
         shutil.rmtree(RoundPaths(self.run.path, server.round).work, ignore_errors=True)
         self.tables.add(manifest)
         self.tables.write()
-        self.run.set_status(RUNNING, server.round, rounds=self.opened.settings.rounds)
+        self.run.set_status(RUNNING, server.round, "", rounds=self.opened.settings.rounds, **self.away())
+
+    def away(self) -> dict[str, list[int]]:
+        """For the status: who is quarantined, where anybody is."""
+        return {"quarantined": self.quarantined} if self.quarantined else {}
 
     def finish(self, server: Server) -> None:
         """Record the end."""
         shutil.rmtree(self.run.work, ignore_errors=True)  # what a second copy of a cohort may have left
-        self.run.set_status(FINISHED, server.round, weights_sha256=server_digest(server))
+        if server.round < self.opened.settings.rounds and not server.finished:
+            said = f"the budget of privacy.epsilon {self.opened.settings.privacy.epsilon} allows no round more"
+            self.tell("budget_spent", round=server.round, message=said)
+        self.run.set_status(FINISHED, server.round, "", weights_sha256=server_digest(server), **self.away())
         self.tell("finished", round=server.round)
 
     def tell(self, kind: str, **facts: Any) -> None:
@@ -270,15 +347,14 @@ class Engine:
             observer(entry)
 
 
-def record_of(
-    round: int, chosen: list[int], done: dict[int, FinishedWork], metrics: dict[str, float], seconds: RoundSeconds
-) -> RoundRecord:
-    """What is kept of a round, of those that were chosen and those that came through."""
-    works = [done[client] for client in sorted(done)]
+def record_of(round: int, answers: Answers, metrics: dict[str, float], seconds: RoundSeconds) -> RoundRecord:
+    """What is kept of a round, of those that were drawn and those that came through."""
+    works = [answers.done[client] for client in sorted(answers.done)]
     return RoundRecord(
         metrics,
         tuple(ClientRow.of_work(round, work) for work in works),
         tuple(PeerBytes(round, work.client, peer, size) for work in works for peer, size in work.peers.items()),
-        tuple(sorted(set(chosen) - set(done))),
+        tuple(sorted({*answers.asked, *answers.dropped} - set(answers.done))),
         seconds,
+        tuple(sorted(answers.refused)),
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import time
@@ -22,9 +23,23 @@ import pandas as pd
 import yaml
 
 from core.errors import ShoalError
-from engine.codec import disk_error, read_json, write_atomic, write_json
+from engine.addresses import masked
+from engine.codec import (
+    check_digest,
+    disk_error,
+    private_folder,
+    read_json,
+    read_sealed,
+    write_atomic,
+    write_json,
+    write_sealed,
+)
 from engine.settings import Settings, make_settings
+from engine.yaml_text import read_yaml_file
 
+SETTINGS, LINEAGE = "settings.yaml", "lineage.json"
+ORDER = ".order"
+"""The file, among the runs, that says in which order they were started."""
 RUNNING, FINISHED, INTERRUPTED, FAILED = "running", "finished", "interrupted", "failed"
 
 
@@ -42,6 +57,7 @@ class RunFolder:
         self.memory = self.path / "memory"
         self.work = self.path / "work"
         self.figures = self.path / "figures"
+        self._held = False
 
     @classmethod
     def create(cls, runs: Path, settings: Settings, lineage: dict[str, Any]) -> RunFolder:
@@ -57,15 +73,18 @@ class RunFolder:
                 continue
             except OSError as error:
                 raise disk_error(run.path, error) from error
-        for folder in (run.rounds, run.memory, run.figures):
+        for folder in (run.rounds, run.figures):
             folder.mkdir()
-        write_atomic(run.path / "settings.yaml", yaml.safe_dump(settings.plain(), sort_keys=False).encode())
-        write_json(run.path / "lineage.json", lineage)
+        private_folder(run.memory)
+        text = yaml.safe_dump(settings.plain(), sort_keys=False).encode()
+        write_atomic(run.path / SETTINGS, text)
+        write_sealed(run.path / LINEAGE, {**lineage, "settings_file_sha256": hashlib.sha256(text).hexdigest()})
+        add_to_order(runs, run.name)
         return run
 
     @classmethod
     def find(cls, text: str, runs: Path) -> RunFolder:
-        """A run by its path, its name under `runs`, or the beginning of that name; `latest` is the newest.
+        """A run by its path, its name under `runs`, or the beginning of that name; `latest` was started last.
 
         Raises:
             RunError: none, or more than one.
@@ -73,7 +92,7 @@ class RunFolder:
         for candidate in (Path(text), runs / text):
             if (candidate / "settings.yaml").is_file():
                 return cls(candidate)
-        names = sorted(p.parent.name for p in runs.glob("*/settings.yaml"))
+        names = [path.parent.name for path in in_order(runs)]
         if text == "latest" and names:
             return cls(runs / names[-1])
         matches = [name for name in names if name.startswith(text)]
@@ -84,30 +103,48 @@ class RunFolder:
         raise RunError(f"no run {text!r} in {runs} (there are {len(names)} runs; `ls {runs}` lists them)")
 
     def settings(self) -> Settings:
-        """The settings the run was started with."""
-        return make_settings(yaml.safe_load((self.path / "settings.yaml").read_text()))
+        """The settings the run was started with.
+
+        Raises:
+            StoreError: the file or the lineage has changed since.
+            RunError: the file holds no settings, or settings that this version refuses.
+        """
+        check_digest(self.path / SETTINGS, self.lineage().get("settings_file_sha256"))
+        raw = read_yaml_file(self.path / SETTINGS, "", RunError)
+        if not isinstance(raw, dict):
+            raise RunError(f"{self.path / SETTINGS} holds a {type(raw).__name__}, expected keys and values")
+        try:
+            return make_settings(raw)
+        except ShoalError as error:
+            raise RunError(f"{self.path / SETTINGS}: {error}") from None
 
     def lineage(self) -> dict[str, Any]:
         """Where the run's data, code and settings come from."""
-        return read_json(self.path / "lineage.json")
+        return read_sealed(self.path / LINEAGE)
 
     def set_lineage(self, **entries: Any) -> None:
         """Add to the lineage (the MLflow run id is only known later)."""
-        write_json(self.path / "lineage.json", {**self.lineage(), **entries})
+        write_sealed(self.path / LINEAGE, {**self.lineage(), **entries})
 
     def status(self) -> dict[str, Any]:
         """State, round and message."""
         path = self.path / "status.json"
-        return read_json(path) if path.exists() else {"state": INTERRUPTED, "round": 0, "message": "never started"}
+        if not path.exists():
+            return {"state": INTERRUPTED, "round": 0, "message": "never started"}
+        found = read_json(path)
+        if isinstance(found, dict) and isinstance(found.get("state"), str) and type(found.get("round")) is int:
+            return found
+        raise RunError(f"{path} is no status of a run: remove it, then go on with `shoal run --resume {self.name}`")
 
     def set_status(self, state: str, round: int, message: str = "", **more: Any) -> None:
         """Replace the status."""
-        about = {"state": state, "round": round, "message": message, "pid": os.getpid(), "updated": now()}
+        about = {"state": state, "round": round, "message": masked(message), "pid": os.getpid(), "updated": now()}
         write_json(self.path / "status.json", {**about, **more})
 
     def event(self, kind: str, **facts: Any) -> dict[str, Any]:
         """Append a line to the event log."""
-        entry = {"time": now(), "event": kind, **facts}
+        shown = {key: masked(fact) if isinstance(fact, str) else fact for key, fact in facts.items()}
+        entry = {"time": now(), "event": kind, **shown}
         try:
             with (self.path / "events.jsonl").open("a") as file:
                 file.write(json.dumps(entry) + "\n")
@@ -116,12 +153,14 @@ class RunFolder:
         return entry
 
     def events(self) -> list[dict[str, Any]]:
-        """The event log; a last line cut short by a crash is left out."""
+        """The event log; what is no event, such as a last line cut short by a crash, is left out."""
         path = self.path / "events.jsonl"
         entries = []
-        for line in path.read_text().splitlines() if path.exists() else ():
-            with contextlib.suppress(ValueError):
-                entries.append(json.loads(line))
+        for line in path.read_bytes().split(b"\n") if path.exists() else ():
+            with contextlib.suppress(ValueError, RecursionError):
+                entry = json.loads(line)
+                if isinstance(entry, dict) and isinstance(entry.get("event"), str):
+                    entries.append(entry)
         return entries
 
     def table(self, name: str) -> pd.DataFrame:
@@ -135,11 +174,14 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the run for this process.
+        """Hold the run for this process; who holds it already goes on holding it.
 
         Raises:
             RunError: another process is working on it.
         """
+        if self._held:
+            yield
+            return
         with (self.path / "lock").open("a+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -153,7 +195,40 @@ class RunFolder:
             file.truncate()
             file.write(str(os.getpid()))
             file.flush()
-            yield
+            self._held = True
+            try:
+                yield
+            finally:
+                self._held = False
+
+
+def in_order(runs: Path, pattern: str = "*") -> list[Path]:
+    """The settings files of the runs in a folder, in the order in which the runs were started there.
+
+    Names begin with the time, and a clock that was set back makes smaller ones. The file `ORDER` has a line a run, in
+    the order in which their folders were made. Runs that it does not name, which came from elsewhere or from version
+    0.1.0, stand before the others, by name.
+
+    Args:
+        runs: the folder.
+        pattern: of the names of the runs that are wanted.
+    """
+    there = {path.parent.name: path for path in runs.glob(f"{pattern}/settings.yaml")}
+    try:
+        listed = (runs / ORDER).read_bytes().decode("utf-8", "replace").splitlines()
+    except OSError:
+        listed = []
+    place = {name: number for number, name in enumerate(listed)}
+    return [there[name] for name in sorted(there, key=lambda name: (place.get(name, -1), name))]
+
+
+def add_to_order(runs: Path, name: str) -> None:
+    """Say that a run is the newest of its folder."""
+    try:
+        with (runs / ORDER).open("a") as file:
+            file.write(f"{name}\n")  # so short a line is appended whole
+    except OSError as error:
+        raise disk_error(runs / ORDER, error) from error
 
 
 def now() -> float:

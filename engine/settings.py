@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Union
 
-import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from core.errors import ShoalError
+from core.errors import ShoalError, brief
 from core.setting import FileFormat
 from data.augment import AugmentSettings
 from data.partition.schemes import SCHEMES, Auto, settle
@@ -26,17 +25,32 @@ from engine.settings_sections import (
     DataSection,
     EvaluateSection,
     ParticipationSection,
+    PrivacySection,
     Section,
     TrackingSection,
     WorkersSection,
     section,
 )
 from engine.wrong_settings import Tagged, explain
+from engine.yaml_text import read_yaml, read_yaml_file
 from methods.base import LocalSettings, ModelSettings
+from methods.context import AggregationSettings
 from methods.registry import DEFAULT, METHODS
 
 REPRESENTATIONS = "rotnet-"
 """How the name of a set of representations begins (`engine.represent`, whose imports take longer)."""
+
+
+LATER = (
+    ("participation", "dropout", 0.0),
+    ("participation", "refusals", 3),
+    ("participation", "longest", 100.0),
+    ("participation", "largest", 1e12),
+    ("method", "whitening", 1.0),
+)
+"""Settings that came after others were digested: section, key, and the value with which nothing changes."""
+LATER_SECTIONS = ("aggregation", "privacy")
+"""Whole sections that came later."""
 
 
 class SettingsError(ShoalError):
@@ -51,7 +65,12 @@ TAGGED = {
     "partition": Tagged("kind", Auto.kind, PARTITION_SECTIONS),
 }
 
-SOURCES: dict[str, type] = {"model": ModelSettings, "local": LocalSettings, "augment": AugmentSettings}
+SOURCES: dict[str, type] = {
+    "model": ModelSettings,
+    "local": LocalSettings,
+    "augment": AugmentSettings,
+    "aggregation": AggregationSettings,
+}
 """The dataclass of each section that is the same for every method and scheme."""
 
 
@@ -62,10 +81,12 @@ if TYPE_CHECKING:
     LocalSection: TypeAlias = Any
     ModelSection: TypeAlias = Any
     AugmentSection: TypeAlias = Any
+    AggregationSection: TypeAlias = Any
 else:
     LocalSection = section(LocalSettings, optional=True)
     ModelSection = section(ModelSettings, optional=True)
     AugmentSection = section(AugmentSettings)
+    AggregationSection = section(AggregationSettings)
     MethodUnion = Annotated[Union[tuple(METHOD_SECTIONS.values())], Field(discriminator="name")]  # noqa: UP007
     PartitionUnion = Annotated[Union[tuple(PARTITION_SECTIONS.values())], Field(discriminator="kind")]  # noqa: UP007
 
@@ -81,6 +102,8 @@ class Settings(Section):
     local: LocalSection = LocalSection()
     augment: AugmentSection = AugmentSection()
     participation: ParticipationSection = ParticipationSection()
+    aggregation: AggregationSection = AggregationSection()
+    privacy: PrivacySection = PrivacySection()
     evaluate: EvaluateSection = EvaluateSection()
     checkpoint: CheckpointSection = CheckpointSection()
     workers: WorkersSection = WorkersSection()
@@ -123,6 +146,13 @@ class Settings(Section):
     def digest(self) -> str:
         """sha256 of what decides the numbers: not where it ran, nor where it is shown."""
         decisive = {k: v for k, v in self.plain().items() if k not in ("tracking", "checkpoint")}
+        # What came later counts only where it is used: the digests of runs from before stay as they are.
+        for part, key, unused in LATER:
+            if key in decisive[part] and decisive[part][key] == unused:
+                del decisive[part][key]
+        for part in LATER_SECTIONS:
+            if decisive[part] == type(getattr(self, part))().model_dump(mode="json"):
+                del decisive[part]
         # Clients in one computation, and compiled networks, agree with the loop up to rounding, not to the bit.
         workers = {"batched": self.workers.batched > 1, "compile": self.workers.compile != "off"}
         named = ("precision", "device", *(name for name, used in workers.items() if used))
@@ -190,12 +220,8 @@ def load_settings(path: Path | None = None, overrides: Sequence[str] = ()) -> Se
     """
     raw: dict[str, Any] = {}
     if path is not None:
-        try:
-            raw = yaml.safe_load(path.read_text()) or {}
-        except OSError as error:
-            raise SettingsError(f"settings file {path} cannot be read: {error.strerror}") from None
-        except yaml.YAMLError as error:
-            raise SettingsError(f"settings file {path} is not YAML: {error}") from None
+        raw = read_yaml_file(path, "settings file", SettingsError)
+        raw = {} if raw is None else raw
         if not isinstance(raw, dict):
             raise SettingsError(f"settings file {path} holds a {type(raw).__name__}, expected keys and values")
     for override in overrides:
@@ -215,11 +241,13 @@ def _read_files(raw: dict[str, Any]) -> None:
             if file is not None and isinstance(given.get(item.name), str):
                 path = Path(given[item.name])
                 try:
-                    given[item.name] = file.parse(path.read_text())
-                except OSError as error:
+                    given[item.name] = file.parse(path.read_text(encoding="utf-8"))
+                except (OSError, ValueError) as error:
                     raise SettingsError(
-                        f"{key}.{item.name}: {file.name} {path} cannot be read: {error.strerror}"
+                        f"{key}.{item.name}: {file.name} {path} cannot be read: {brief(error)}"
                     ) from None
+                except ShoalError as error:
+                    raise SettingsError(f"{key}.{item.name}: {file.name} {path}: {error}") from None
 
 
 def _source(key: str, given: dict[str, Any]) -> type | None:
@@ -247,11 +275,8 @@ def nested(overrides: Sequence[str]) -> dict[str, Any]:
 def _apply(raw: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
-        raise SettingsError(f"--set {override!r}: expected key.path=value, for example --set local.epochs=1")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise SettingsError(f"--set {override!r}: the value is not YAML: {error}") from None
+        raise SettingsError(f"--set {override[:80]!r}: expected key.path=value, for example --set local.epochs=1")
+    value = read_yaml(text, f"--set {override[:80]!r}", SettingsError)
     *path, last = key.strip().split(".")
     place = raw
     for step in path:

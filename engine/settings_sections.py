@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal, Union, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, create_model, field_validator, model_validator
 
 from core.setting import BOUNDS
+from engine.addresses import SCHEMA, check_address
 
 
 class Section(BaseModel):
@@ -70,6 +71,62 @@ class ParticipationSection(Section):
     retries: int = Field(
         1, ge=0, description="number of times that a failed client is tried again before the round goes on without it"
     )
+    dropout: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="simulated dropout: probability with which a client that was chosen for a round does not answer, "
+        "drawn for each client and round; one client always answers",
+    )
+    refusals: int = Field(
+        3,
+        ge=0,
+        description="number of rounds in which a client's message is refused before it is quarantined, that is, not "
+        "asked again in this run; 0: it is always asked again",
+    )
+    longest: float = Field(
+        100.0,
+        ge=0,
+        description="a client is refused that changes the model by more than this multiple of the median of the round, "
+        "and by more than the model's own norm; more samples may change it more, in proportion; 0: no such rule",
+    )
+    largest: float = Field(
+        1e12, gt=0, description="a client is refused whose tensors hold values larger than this, either way"
+    )
+
+
+class PrivacySection(Section):
+    """Differential privacy of the clients' updates: see docs/privacy.md."""
+
+    clip: float | None = Field(
+        None,
+        gt=0,
+        description="largest L2 norm of the difference between the weights that a client sends and those that it was "
+        "sent; longer ones are scaled down; none: updates leave as they are",
+    )
+    noise: float = Field(
+        0.0,
+        ge=0,
+        description="standard deviation of the Gaussian noise that each client adds to every value of its clipped "
+        "difference, as a multiple of privacy.clip",
+    )
+    delta: float = Field(1e-5, gt=0, lt=1, description="delta at which epsilon is accounted")
+    epsilon: float | None = Field(
+        None, gt=0, description="budget: the run ends before the round that would spend more; none: no budget"
+    )
+    budget: Literal["sent", "mean"] = Field(
+        "sent",
+        description="what the budget is of: sent: all messages of one client; mean: the server states, for those who "
+        "see these alone",
+    )
+
+    @model_validator(mode="after")
+    def _together(self) -> PrivacySection:
+        if self.noise and self.clip is None:
+            raise ValueError("privacy.noise is a multiple of privacy.clip: set privacy.clip too")
+        if self.epsilon is not None and not self.noise:
+            raise ValueError("a budget of privacy.epsilon needs noise: set privacy.noise and privacy.clip")
+        return self
 
 
 class EvaluateSection(Section):
@@ -101,7 +158,17 @@ class WorkersSection(Section):
         description="where clients are trained: local: processes on this machine; dask, ray: a running cluster, or one "
         "started for the run",
     )
-    address: str | None = Field(None, description="dask, ray: address of a running cluster, such as tcp://host:8786")
+    address: str | None = Field(
+        None,
+        description="dask, ray: address of a running cluster, such as tcp://host:8786",
+        json_schema_extra=SCHEMA,
+    )
+    listen: str = Field(
+        "127.0.0.1",
+        pattern=r"^[A-Za-z0-9.:-]+$",
+        description="dask, ray: address on which a cluster that is started for the run listens; any other than "
+        "127.0.0.1 lets other hosts run code here",
+    )
     slots: int | Literal["auto"] = Field(
         "auto",
         description="number of worker processes; auto: one for each CPU core, `per_gpu` for each GPU, or all workers "
@@ -123,12 +190,31 @@ class WorkersSection(Section):
     depot: str | None = Field(
         None,
         description="dask, ray: fsspec URL, such as s3://bucket/shoal, through which files reach workers that share "
-        "no file system with this machine",
+        "no file system with this machine; passwords as ${NAME} of an environment variable",
+        json_schema_extra=SCHEMA,
     )
     reissue: float = Field(
         0.0,
         ge=0,
         description="factor over its expected time after which a cohort is started again on a free worker; 0: never",
+    )
+    deadline: float = Field(
+        10.0,
+        ge=0,
+        description="factor over the longest time that a client took so far, in this run and this kind of round, after "
+        "which its worker is ended and its work done elsewhere; 0: never",
+    )
+    deadline_least: float = Field(
+        300.0,
+        gt=0,
+        description="seconds that any work has before `deadline` counts; a worker that uses no core for so long counts "
+        "as stopped",
+    )
+    deadline_first: float = Field(
+        21600.0,
+        gt=0,
+        description="seconds that a client has where nobody's work of that kind was measured yet; also the last "
+        "evaluation",
     )
     precision: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="floating-point precision; auto: bf16 on GPUs that have it, else fp32"
@@ -136,6 +222,11 @@ class WorkersSection(Section):
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="device of the workers; auto: a GPU where there is one"
     )
+
+    @field_validator("address", "depot")
+    @classmethod
+    def _no_secret(cls, value: str | None, info: ValidationInfo) -> str | None:
+        return check_address(value, f"workers.{info.field_name}")
 
     @model_validator(mode="after")
     def _hosts(self) -> WorkersSection:
@@ -151,11 +242,19 @@ class TrackingSection(Section):
 
     mlflow: bool = Field(True, description="log the run to MLflow")
     uri: str | None = Field(
-        None, description="MLflow tracking server; none: MLFLOW_TRACKING_URI, else the embedded store"
+        None,
+        description="MLflow tracking server; none: MLFLOW_TRACKING_URI, else the embedded store; passwords as ${NAME} "
+        "of an environment variable",
+        json_schema_extra=SCHEMA,
     )
     experiment: str = Field("shoal", description="name of the MLflow experiment")
     checkpoints: Literal["final", "all", "none"] = Field(
         "final", description="server states that are logged as artifacts"
+    )
+    clients: bool = Field(
+        True,
+        description="log what is of single clients to MLflow: their losses, counts, bytes and names, clusters of their "
+        "samples, figures and the report; false: only what is of all together",
     )
     model: bool = Field(True, description="log the final model as an MLflow pyfunc")
     register_as: str = Field(
@@ -168,6 +267,11 @@ class TrackingSection(Section):
     prefect: Literal["auto", "on", "off"] = Field(
         "auto", description="run as a Prefect flow; auto: where a Prefect server answers"
     )
+
+    @field_validator("uri")
+    @classmethod
+    def _no_secret(cls, value: str | None) -> str | None:
+        return check_address(value, "tracking.uri")
 
     @field_validator("prefect", mode="before")
     @classmethod

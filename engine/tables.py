@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
-from engine.manifest import Manifest
+from engine.manifest import Manifest, RoundRecord
 from engine.run_folder import RunFolder
 
 
@@ -13,6 +14,7 @@ class RunTables:
 
     Attributes:
         seconds: how long each client's newest update took.
+        refusals: in how many rounds each client was refused.
     """
 
     def __init__(self, run: RunFolder) -> None:
@@ -21,6 +23,7 @@ class RunTables:
         self._clients: list[dict[str, Any]] = []
         self._links: list[dict[str, Any]] = []
         self.seconds: dict[int, float] = {}
+        self.refusals: Counter[int] = Counter()
 
     def add(self, manifest: Manifest) -> None:
         """Add a round; round 0 has no row."""
@@ -29,6 +32,7 @@ class RunTables:
             return
         self._clients += [row.plain() for row in record.clients]
         self.seconds |= {row.client: row.seconds for row in record.clients}
+        self.refusals = Counter(record.refusals) if record.refusals is not None else self.refused_by(record)
         self._links += [row.plain() for row in record.links]
         self._rounds.append(
             {
@@ -44,6 +48,10 @@ class RunTables:
                 **dict(sorted(record.metrics.items())),
             }
         )
+
+    def refused_by(self, record: RoundRecord) -> Counter[int]:
+        """In how many rounds each client was refused by the end of the round that follows those added."""
+        return self.refusals + Counter(record.refused)
 
     def write(self) -> None:
         """Write all of them."""

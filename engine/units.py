@@ -17,7 +17,7 @@ import torch
 from engine.aggregation import aggregate
 from engine.at_work import current
 from engine.codec import save_tensors
-from engine.round_paths import JUDGED, SERVER, RoundPaths
+from engine.round_paths import JUDGED, SERVER, RoundPaths, version
 from engine.wire import ClientFiles, Evaluate, Evaluated, Failed, Train, Trained
 
 
@@ -65,9 +65,13 @@ class TrainCohort:
             WorkerLost: it ended in the middle.
         """
         held = current(self.run)
-        _, index = held.state(self.round - 1)
-        clients = tuple(ClientFiles(c, index.memory.get(c), tuple(index.inbox.get(c, ()))) for c in self.clients)
-        answer = held.call(Train(self.run, self.round, clients, self.groups))
+        server, index = held.state(self.round - 1)
+        paths = RoundPaths(self.run, self.round)
+        deadline = held.times.cohort(held.opened.method.stage(server), self.groups, lambda c: version(paths.done(c)))
+        clients = tuple(
+            ClientFiles(c, index.memory.get(c), tuple(index.inbox.get(c, ())), index.of_client(c)) for c in self.clients
+        )
+        answer = held.call(Train(self.run, self.round, clients, self.groups, deadline))
         assert isinstance(answer, Trained | Failed)
         return answer
 
@@ -80,24 +84,29 @@ class AggregateRound:
         run: the run's folder.
         round: the round.
         clients: the ids of those that came through.
+        least: where the server refuses so many that fewer than this are left, there is no next state.
     """
 
     run: Path
     round: int
     clients: tuple[int, ...]
+    least: int = 1
 
     @property
     def name(self) -> str:
         """The round."""
         return f"round {self.round}, aggregate"
 
-    def carry_out(self) -> None:
+    def carry_out(self) -> dict[int, Failed]:
         """The state is in the checkpoint's scratch folder after this.
 
+        Returns:
+            Whose answers were not taken, and why: see `aggregate`.
+
         Raises:
-            RunError: the method's state is of another round, or the work of a client is not there.
+            RunError: the method's state is of another round or not finite, or the work of a client is not there.
         """
-        aggregate(current(self.run), self.round, self.clients)
+        return aggregate(current(self.run), self.round, self.clients, self.least)
 
 
 @dataclass(frozen=True)
@@ -128,10 +137,13 @@ class EvaluateRound:
         held = current(self.run)
         _, memory_index = held.state(self.round)
         scratch = RoundPaths(self.run, self.round).scratch
-        answer = held.call(Evaluate(self.run, self.round, scratch / SERVER, memory_index, self.final))
+        deadline = held.times.evaluation(self.round, final=self.final)
+        answer = held.call(Evaluate(self.run, self.round, scratch / SERVER, memory_index, self.final, deadline))
         assert isinstance(answer, Evaluated | Failed)
+        if isinstance(answer, Evaluated) and not self.final:
+            held.times.evaluated(answer.seconds)
         if isinstance(answer, Evaluated) and answer.judged:
-            judged = {name: torch.from_numpy(array) for name, array in answer.judged.items()}
+            judged = {name: torch.tensor(array) for name, array in answer.judged.items()}
             save_tensors(scratch / JUDGED, judged)
             return Evaluated(answer.metrics, answer.seconds)
         return answer

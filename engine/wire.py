@@ -7,9 +7,10 @@ as they are. What leaves this installation (Dask, Ray, remote files) travels as 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,6 +18,19 @@ from engine.finished_work import FinishedWork
 from engine.memory_index import MemoryIndex
 
 # --- requests ---------------------------------------------------------------------------------------------------------
+
+
+class Deadline(Protocol):
+    """When a worker is held to hang (`engine.deadlines`). It stays with whoever asks: a worker is not told."""
+
+    def why(self, spent: float, idle: float) -> str | None:
+        """Why the worker is held to hang; None where it is not.
+
+        Args:
+            spent: seconds that it has worked on the request.
+            idle: the newest seconds in which it used no core; 0 where nobody can tell.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -27,11 +41,13 @@ class ClientFiles:
         client: the client's id.
         memory: its newest private memory, if it has one.
         inbox: the messages of other clients that wait for it.
+        sha256: hex digest of each of these files, by its path.
     """
 
     client: int
     memory: str | None = None
     inbox: tuple[str, ...] = ()
+    sha256: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -43,12 +59,14 @@ class Train:
         round: the round, whose messages come from the server state of the round before.
         clients: what each client's work begins from.
         groups: the ids in groups, each trained in one computation.
+        deadline: when the worker is held to hang; None: never.
     """
 
     run: Path
     round: int
     clients: tuple[ClientFiles, ...]
     groups: tuple[tuple[int, ...], ...]
+    deadline: Deadline | None = field(default=None, compare=False, repr=False)
 
     def plain(self) -> dict[str, Any]:
         """As JSON."""
@@ -56,7 +74,10 @@ class Train:
             "do": "train",
             "run": str(self.run),
             "round": self.round,
-            "clients": [{"client": c.client, "memory": c.memory, "inbox": list(c.inbox)} for c in self.clients],
+            "clients": [
+                {"client": c.client, "memory": c.memory, "inbox": list(c.inbox), "sha256": dict(c.sha256)}
+                for c in self.clients
+            ],
             "groups": [list(group) for group in self.groups],
         }
 
@@ -71,6 +92,7 @@ class Evaluate:
         server: the file of the state.
         memory_index: memories and inboxes of the clients after the round.
         final: also what is computed only at the end of a run.
+        deadline: as of `Train`.
     """
 
     run: Path
@@ -78,6 +100,7 @@ class Evaluate:
     server: Path
     memory_index: MemoryIndex
     final: bool
+    deadline: Deadline | None = field(default=None, compare=False, repr=False)
 
     def plain(self) -> dict[str, Any]:
         """As JSON."""
@@ -96,7 +119,7 @@ class Assign:
     """Find the cluster of every sample under a server state.
 
     Args:
-        run, round, server, memory_index: as of `Evaluate`.
+        run, round, server, memory_index, deadline: as of `Evaluate`.
         judge: also say how well the clusters are separated.
     """
 
@@ -105,6 +128,7 @@ class Assign:
     server: Path
     memory_index: MemoryIndex
     judge: bool
+    deadline: Deadline | None = field(default=None, compare=False, repr=False)
 
     def plain(self) -> dict[str, Any]:
         """As JSON."""
@@ -143,6 +167,11 @@ class RemoteRequest:
     data: str
     partition: str
 
+    @property
+    def deadline(self) -> Deadline | None:
+        """Of what is asked."""
+        return self.request.deadline
+
     def plain(self) -> dict[str, Any]:
         """As JSON."""
         about = {"url": self.url, "run": self.key, "files": list(self.files), "back": self.back}
@@ -170,7 +199,7 @@ def request_of(plain: dict[str, Any]) -> Request | RemoteRequest:
         )
     run, round = Path(plain["run"]), plain["round"]
     if plain["do"] == "train":
-        clients = tuple(ClientFiles(c["client"], c["memory"], tuple(c["inbox"])) for c in plain["clients"])
+        clients = tuple(ClientFiles(c["client"], c["memory"], tuple(c["inbox"]), c["sha256"]) for c in plain["clients"])
         return Train(run, round, clients, tuple(tuple(group) for group in plain["groups"]))
     server, memory_index = Path(plain["server"]), MemoryIndex.of(plain["links"])
     if plain["do"] == "evaluate":

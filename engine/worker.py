@@ -11,19 +11,20 @@ import traceback
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from core.errors import ShoalError
-from engine.codec import StoreError, file_digest, load_server, save_message, write_json
+from engine.codec import StoreError, file_digest, load_server, private_folder, save_message, write_sealed
 from engine.finished_work import FinishedWork
+from engine.inspection import Inspection
+from engine.manifest import check_metric_names
 from engine.opened_run import OpenedClients, OpenedRun
 from engine.round_paths import RoundPaths, memory_file, peer_file, update_file
 from engine.run_folder import RunFolder
 from engine.wire import Answer, Assign, Assigned, ClientFiles, Evaluate, Evaluated, Failed, Request, Train, Trained
 from methods.assignment import assignment_of
-from methods.base import Client, ClientError, Message, Server, Update
+from methods.base import Client, Message, Server, Update
 from methods.scores.metrics import AVERAGED, JUDGED_TWICE
 from methods.scores.quality import silhouette
+from methods.training.private import private_message
 
 
 class Worker:
@@ -78,11 +79,12 @@ class Worker:
     ) -> dict[int, FinishedWork | Failed]:
         """The exchanges of some clients, their local work in one computation where there are several."""
         started = time.perf_counter()
+        inspection = Inspection.of(opened, server)
         results: dict[int, FinishedWork | Failed] = {}
         begun: list[tuple[Message, Client]] = []
         for each in group:
             try:
-                client = opened.client(each.client, round, each.memory, each.inbox)
+                client = opened.client(each.client, round, each.memory, each.inbox, each.sha256)
                 begun.append((opened.method.broadcast(server, client.id), client))
             except StoreError:
                 raise
@@ -101,7 +103,9 @@ class Worker:
             try:
                 if isinstance(update, Exception):
                     raise update
+                update = leaving(opened, down, client, update)
                 began = written - trained / len(begun)  # of the local work each has its share
+                inspection.check(client.id, len(client.train), update)
                 results[client.id] = self.write(opened, round, down, client, update, began)
             except StoreError:
                 raise  # a full disk is no client's fault
@@ -114,10 +118,11 @@ class Worker:
     ) -> FinishedWork:
         """A client's answers, written to work/; `began` is when it would have begun had it worked alone."""
         number = client.id
-        check_finite(update, number, round)
+        check_metric_names(update.metrics)
         sample_bytes = opened.prepared.spec.sample_bytes
         paths = RoundPaths(opened.run.path, round)
-        paths.work.mkdir(parents=True, exist_ok=True)
+        private_folder(opened.run.work)
+        private_folder(paths.work)
         files = {"update": update_file(number)}
         save_message(paths.work / files["update"], update.message)
         if update.memory is not None:
@@ -139,7 +144,7 @@ class Worker:
             sha256={name: file_digest(paths.work / name) for name in files.values()},
             seconds=time.perf_counter() - began,
         )
-        write_json(paths.done(number), done.plain(), sync=False)
+        write_sealed(paths.done(number), done.plain(), sync=False)
         return done
 
     def evaluate(self, request: Evaluate) -> Evaluated:
@@ -182,24 +187,18 @@ class Worker:
         )
 
 
+def leaving(opened: OpenedRun, down: Message, client: Client, update: Update) -> Update:
+    """The update as it leaves the client: private where the settings say so."""
+    privacy = opened.settings.privacy
+    if privacy.clip is None:
+        return update
+    generator = client.streams.torch("privacy")
+    return replace(
+        update, message=private_message(update.message, down.tensors, privacy.clip, privacy.noise, generator)
+    )
+
+
 def failure(error: Exception) -> Failed:
     """What a failure is told as."""
     text = str(error) if isinstance(error, ShoalError) else f"{type(error).__name__}: {error}"
     return Failed(text, type(error).__name__, "".join(traceback.format_exception(error)))
-
-
-def check_finite(update: Update, client: int, round: int) -> None:
-    """Refuse an update with NaN or infinite values before it reaches the server.
-
-    Raises:
-        ClientError: names the client and the tensor.
-    """
-    parts = [("update", update.message), *((f"message to client {p}", m) for p, m in update.peers.items())]
-    parts.append(("private memory", Message(update.memory or {})))
-    for what, message in parts:
-        for name, tensor in message.tensors.items():
-            if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-                raise ClientError(
-                    f"the {what} of client {client} in round {round} holds NaN or infinite values in {name!r}; "
-                    "lower local.lr or check the client's data"
-                )

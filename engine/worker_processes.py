@@ -11,20 +11,26 @@ import os
 import queue
 import signal
 import threading
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from core.errors import ShoalError
+from engine.process_clock import ProcessClock
 from engine.without_main import WORKER, without_main
 
 if TYPE_CHECKING:
     # Not imported: `warm` is to begin before this process has waited for torch.
-    from engine.wire import Answer, Request
+    from engine.wire import Answer, Deadline, Request
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 PRELOADED = ["engine.worker", "torch._dynamo"]
 """What workers need (torch's optimisers want the latter), imported once, by the process that they are forked from."""
+LOOK = 0.5
+"""Seconds between looks at whether a worker hangs."""
+WAIT = 5.0
+"""Seconds for a process to end, or to start, before it is helped."""
 
 
 def warm() -> Any:
@@ -75,44 +81,80 @@ class WorkerProcess:
     process: Any = None
     pipe: Connection | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _watched: tuple[Any, Deadline, ProcessClock] | None = field(default=None, init=False)
+    _hangs: str | None = field(default=None, init=False)
 
     def call(self, request: Request) -> Answer:
         """Send a request and wait for the answer.
 
         Raises:
-            WorkerLost: the process ended without an answer.
+            WorkerLost: the process ended without an answer, or was ended because it hangs.
         """
-        pipe = self.ready()
+        pipe, process = self.ready()
         try:
-            pipe.send(request)
-            return pipe.recv()
+            with self._watching(process, request.deadline):
+                pipe.send(replace(request, deadline=None))
+                return pipe.recv()
         except (EOFError, OSError):
-            self.process.join(5)
-            code = self.process.exitcode
+            process.join(WAIT)
+            why = f"ended in the middle of its work (exit code {process.exitcode})"
             self.close()
-            raise WorkerLost(f"worker slot {self.number} ended in the middle of its work (exit code {code})") from None
+            raise WorkerLost(f"worker slot {self.number} {self._hangs or why}") from None
 
-    def ready(self) -> Connection:
-        """Start the process where none is running."""
+    @contextlib.contextmanager
+    def _watching(self, process: Any, deadline: Deadline | None) -> Iterator[None]:
+        """Let `look` end the process where it hangs, until the end of this."""
         with self._lock:
+            self._watched = None if deadline is None else (process, deadline, ProcessClock(process.pid))
+            self._hangs = None
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._watched = None
+
+    def look(self) -> None:
+        """End the process where it hangs; whoever waits for its answer is told."""
+        with self._lock:
+            if self._watched is None or self._hangs:
+                return
+            process, deadline, clock = self._watched
+            clock.look()
+            why = deadline.why(clock.spent, clock.idle)
+            if why:
+                self._hangs = f"was ended at {why}"
+                process.kill()
+
+    def ready(self) -> tuple[Connection, Any]:
+        """The pipe to the process, and the process, which is started where none is running."""
+        with self._lock:
+            if self._hangs:  # it was ended in the moment in which it answered
+                self.close()
             if self.process is None or self.pipe is None or not self.process.is_alive():
                 context = warm()
-                self.pipe, inner = context.Pipe()
+                pipe, inner = context.Pipe()
                 name = f"{WORKER} {self.number}"
-                self.process = context.Process(target=serve, args=(inner, self.device), daemon=True, name=name)
+                process = context.Process(target=serve, args=(inner, self.device), daemon=True, name=name)
                 with without_main():
-                    self.process.start()
+                    process.start()
                 inner.close()
-            return self.pipe
+                # Not before: the slots may be closed meanwhile, and what was not started cannot be ended.
+                self.pipe, self.process = pipe, process
+                self._hangs = None
+            return self.pipe, self.process
 
     def close(self) -> None:
-        """End the process."""
-        if self.pipe is not None:
-            self.pipe.close()
-        if self.process is not None:
-            self.process.terminate()
-            self.process.join(5)
+        """End the process, also one that is stopped: of what it has begun nothing is needed."""
+        process, pipe = self.process, self.pipe
         self.process = self.pipe = None
+        if process is not None:
+            process.kill()
+            process.join(WAIT)
+            if process.is_alive():  # it is not: who should tell so is stopped, the process that it was forked from
+                cool()
+                process.join(WAIT)
+        if pipe is not None:
+            pipe.close()
 
 
 def serve(pipe: Connection, device: str) -> None:
@@ -157,6 +199,7 @@ class WorkerProcesses:
         for slot in reversed(self.processes):
             self._idle.put(slot)
         self._closed = threading.Event()
+        threading.Thread(target=self._look, daemon=True, name="shoal deadlines").start()
         # While the caller prepares its run, the workers start.
         self._starting = threading.Thread(target=self._start, daemon=True)
         self._starting.start()
@@ -167,12 +210,19 @@ class WorkerProcesses:
                 return
             with contextlib.suppress(OSError, EOFError):  # it is tried again when the slot is needed
                 slot.ready()
+            if self._closed.is_set():
+                slot.close()
+
+    def _look(self) -> None:
+        while not self._closed.wait(LOOK):
+            for slot in self.processes:
+                slot.look()
 
     def call(self, request: Request) -> Answer:
         """Have an idle slot do the request; wait for one if all are busy.
 
         Raises:
-            WorkerLost: its process ended, or the slots were closed.
+            WorkerLost: its process ended, or was ended because it hangs; or the slots were closed.
         """
         slot = self._idle.get()
         try:
@@ -185,7 +235,9 @@ class WorkerProcesses:
     def close(self) -> None:
         """End all processes."""
         self._closed.set()
-        self._starting.join()
+        self._starting.join(WAIT)
+        if self._starting.is_alive():
+            cool()
         for slot in self.processes:
             slot.close()
 

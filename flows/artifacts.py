@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import os
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -16,8 +15,8 @@ from prefect.artifacts import (
     update_progress_artifact,
 )
 
-from engine import places
 from engine.run_folder import RunFolder
+from review.mlflow_page import mlflow_page
 from review.result import run_result, shown_metrics
 
 EVERY = 2.0
@@ -84,29 +83,3 @@ def result_artifacts(folder: RunFolder) -> None:
         create_table_artifact(table=rows, description=f"{folder.name}; {shown}")
         if page is not None:
             create_link_artifact(link=page, link_text=f"{folder.name} in MLflow", description="the run in MLflow")
-
-
-def mlflow_page(folder: RunFolder) -> str | None:
-    """The address of a run in MLflow's page.
-
-    Returns:
-        None where the run is not in MLflow, or no page over its store is known.
-    """
-    about = folder.lineage()
-    store, run_id = about.get("mlflow_uri"), about.get("mlflow_run")
-    if not store or not run_id:
-        return None
-    if store.startswith("http"):
-        page = store
-    elif folder.settings().tracking.uri is None:
-        page = os.environ.get(places.PAGE_VARIABLE)
-    else:
-        page = None  # a store of the run's own, over which nobody is known to have started a page
-    if not page:
-        return None
-    with contextlib.suppress(Exception):  # whatever MLflow raises where it is out of reach
-        from mlflow import MlflowClient
-
-        experiment = MlflowClient(tracking_uri=store).get_run(run_id).info.experiment_id
-        return f"{page.rstrip('/')}/#/experiments/{experiment}/runs/{run_id}?workflowType=machine_learning"
-    return None

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import IO
 
 from engine import places
-from engine.run_folder import FINISHED, RunError, RunFolder
+from engine.run_folder import FINISHED, RunError, RunFolder, in_order
 from engine.settings import Settings
 from tasks.preparing import settled
-from tasks.starting import new_run
+from tasks.starting import has_settings, new_run
 
 BEGAN, ENDED = "pipeline_began", "pipeline_ended"
 """Events of a run that the pipeline works on: between the two, also a run whose rounds are done is unfinished."""
@@ -52,9 +52,9 @@ def claimed_run(settings: Settings, *, resume: bool = True) -> Iterator[RunFolde
 def _unfinished(settings: Settings) -> tuple[RunFolder, IO[str]] | None:
     """The newest run of these settings that nobody works on, if it is unfinished, and the file that claims it."""
     digest = settled(settings).digest()
-    for path in sorted(places.runs().glob(f"*_{digest[:8]}*/settings.yaml"), reverse=True):
+    for path in reversed(in_order(places.runs(), f"*_{digest[:8]}*")):
         run = RunFolder(path.parent)
-        if run.settings().digest() != digest:
+        if not has_settings(run, digest):
             continue
         claim = _claim(run.path)
         if claim is None:

@@ -6,6 +6,7 @@ parameters and the like of a deployment that the server knows are the server's.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,11 @@ import requests
 import yaml
 
 from core.errors import ShoalError
+from engine.yaml_text import read_yaml_file
 
 POOL = "shoal"
+CLIENT_AUTH = "PREFECT_API_AUTH_STRING"
+"""`user:password` for Prefect's server, where it asks for one."""
 PATIENCE = 30.0
 """Seconds for one question to Prefect's server."""
 
@@ -35,13 +39,33 @@ def read_project(folder: Path) -> dict[str, Any]:
         raise DeploymentError(
             f"no prefect.yaml in {folder}: start `shoal serve` in the project's folder (the clone), where it lies"
         )
-    try:
-        project = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
-        raise DeploymentError(f"{path} is no YAML that can be read ({error}): correct it") from error
+    project = read_yaml_file(path, "", DeploymentError)
     if not isinstance(project, dict) or not project.get("deployments"):
         raise DeploymentError(f"{path} names no deployments: add one under `deployments`, or take the project's file")
+    entries = project["deployments"]
+    if not isinstance(entries, list):
+        raise DeploymentError(f"{path}: deployments holds a {type(entries).__name__}, expected a list of deployments")
+    for number, entry in enumerate(entries, 1):
+        if wrong := _wrong(entry):
+            raise DeploymentError(f"{path}: deployment {number} {wrong}")
     return project
+
+
+def _wrong(entry: Any) -> str | None:
+    """What a deployment lacks; None where it has all that is needed here."""
+    if not isinstance(entry, dict):
+        return f"is a {type(entry).__name__}, expected its keys"
+    for key in ("name", "entrypoint"):
+        if not isinstance(entry.get(key), str) or not entry[key]:
+            return f"has no {key}"
+    if not isinstance(entry.get("work_pool"), dict):
+        return f"has no work_pool: expected work_pool: {{name: {POOL}}}"
+    if not isinstance(entry.get("parameters") or {}, dict):
+        return "has parameters that are no keys and values"
+    schedules = entry.get("schedules") or []
+    if not isinstance(schedules, list) or not all(isinstance(each, dict) for each in schedules):
+        return "has schedules that are no list of them, such as - {cron: '0 3 * * *'}"
+    return None
 
 
 def keep_what_users_set(project: dict[str, Any], known: list[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
@@ -76,6 +100,12 @@ def keep_what_users_set(project: dict[str, Any], known: list[dict[str, Any]]) ->
     return {**project, "deployments": entries}, differing
 
 
+def login() -> tuple[str, str] | None:
+    """User and password for Prefect's server; None where it asks for none."""
+    user, _, password = os.environ.get(CLIENT_AUTH, "").partition(":")
+    return (user, password) if user else None
+
+
 def _schedules(listed: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     """Schedules of prefect.yaml or of the API, in a form in which the two can be compared."""
     found = []
@@ -102,7 +132,7 @@ def register(
     Returns:
         Names of deployments whose schedules or parameters differ from the file's and were kept.
     """
-    known = requests.post(f"{api}/deployments/filter", json={}, timeout=PATIENCE)
+    known = requests.post(f"{api}/deployments/filter", json={}, timeout=PATIENCE, auth=login())
     known.raise_for_status()
     kept, differing = (project, []) if reset else keep_what_users_set(project, known.json())
     path = work / "prefect.yaml"
@@ -120,13 +150,14 @@ def make_pool(api: str, variables: dict[str, str | None], prefect: Callable[...,
         prefect: runs Prefect's command line.
     """
     url = f"{api}/work_pools/{POOL}"
-    found = requests.get(url, timeout=PATIENCE)
+    found = requests.get(url, timeout=PATIENCE, auth=login())
     if found.status_code == 404:
         prefect("work-pool", "create", POOL, "--type", "process")
-        found = requests.get(url, timeout=PATIENCE)
+        found = requests.get(url, timeout=PATIENCE, auth=login())
     found.raise_for_status()
     template = found.json()["base_job_template"]
     environment = template["variables"]["properties"]["env"]
     merged = {**(environment.get("default") or {}), **variables}
     environment["default"] = {name: value for name, value in merged.items() if value is not None}
-    requests.patch(url, json={"base_job_template": template}, timeout=PATIENCE).raise_for_status()
+    changed = requests.patch(url, json={"base_job_template": template}, timeout=PATIENCE, auth=login())
+    changed.raise_for_status()

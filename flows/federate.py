@@ -11,12 +11,14 @@ from tasks.prefect_environment import lost, quiet
 
 quiet()
 
+import httpx  # noqa: E402 (comes with Prefect)
 from prefect import flow, get_run_logger, runtime, tags  # noqa: E402 (its environment comes first)
 from prefect.context import TagsContext  # noqa: E402
 from prefect.task_runners import ThreadPoolTaskRunner  # noqa: E402
 
 from core.errors import ShoalError  # noqa: E402
 from engine import places  # noqa: E402
+from engine.addresses import masked  # noqa: E402
 from engine.rounds import Observer  # noqa: E402
 from engine.run_folder import FINISHED, RunFolder  # noqa: E402
 from flows.artifacts import ProgressArtifact  # noqa: E402
@@ -24,6 +26,19 @@ from flows.names import flow_run_name, run_title  # noqa: E402
 from review.result import RunResult, run_result  # noqa: E402
 from tasks.driving import drive  # noqa: E402
 from tasks.prefect_runner import PrefectRunner  # noqa: E402
+
+
+class WithoutLostConnections(logging.Filter):
+    """Of a server that does not answer Prefect says so in one line, instead of a hundred of traceback."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let the record pass, without its traceback where a connection was lost."""
+        if record.exc_info and isinstance(record.exc_info[1], httpx.TransportError):
+            record.exc_info = record.exc_text = None
+        return True
+
+
+logging.getLogger("prefect.flow_runs").addFilter(WithoutLostConnections())
 
 THREADS = 64
 """Task runs at once, at most; they wait for workers."""
@@ -41,14 +56,14 @@ def federate(run: str, observers: Sequence[Any] = ()) -> RunResult:
         observers: told of every event.
     """
     folder = RunFolder.find(run, places.runs())
-    folder.set_lineage(prefect={"flow_run": str(runtime.flow_run.id)})
     log = get_run_logger()
 
     def warn(message: str) -> None:
         folder.event("prefect_lost", message=message)
-        log.warning(message)
+        log.warning(masked(message))
 
-    with untagged(), task_runs_unlogged(), ProgressArtifact(folder) as progress:
+    with folder.locked(), untagged(), task_runs_unlogged(), ProgressArtifact(folder) as progress:
+        folder.set_lineage(prefect={"flow_run": str(runtime.flow_run.id)})
         return drive(
             folder,
             runner_of=lambda slots: PrefectRunner(2 * slots + 2, warn),

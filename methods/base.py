@@ -11,9 +11,9 @@ Symbols in shapes: n samples, c clusters, d features.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -22,48 +22,17 @@ from core.streams import Streams
 from data.prepared import DataSpec
 from data.view import DeviceData, Samples
 from methods.context import Context, LocalSettings, MethodError, ModelSettings
+from methods.declared import MessageForm, TensorForm, exactly, forms_like
+from methods.message import Message, Tensors
+from methods.prediction import Assignment, Prediction
 
 if TYPE_CHECKING:  # needed by hooks for people alone: training does without
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
-Tensors = dict[str, Tensor]
-FACT_BYTES = 8
-"""What one number beside the tensors of a message is counted as."""
-
 
 class ClientError(ShoalError):
     """A client cannot do its part of the round: it is retried, then left out."""
-
-
-@dataclass(frozen=True)
-class Message:
-    """What travels on a link.
-
-    Attributes:
-        tensors: parameters, centres, counts: counted at their size.
-        facts: numbers and flags (JSON values) beside them, counted at 8 bytes each.
-        samples: raw samples as indices into the training set; counted as the bytes the samples would be.
-    """
-
-    tensors: Tensors = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)
-    samples: Tensors = field(default_factory=dict)
-
-    def size(self, sample_bytes: int) -> int:
-        """Bytes on the link, where one raw sample costs `sample_bytes`."""
-        tensors = sum(t.numel() * t.element_size() for t in self.tensors.values())
-        return (
-            tensors
-            + FACT_BYTES * sum(map(_fact_count, self.facts.values()))
-            + sample_bytes * sum(index.numel() for index in self.samples.values())
-        )
-
-
-def _fact_count(value: Any) -> int:
-    if isinstance(value, Mapping):
-        return sum(map(_fact_count, value.values()))
-    return sum(map(_fact_count, value)) if isinstance(value, list | tuple) else 1
 
 
 @dataclass(frozen=True)
@@ -89,6 +58,10 @@ class Server:
     def replaced(self, tensors: Tensors) -> Server:
         """The same state with some of its tensors exchanged by name."""
         return replace(self, tensors={**self.tensors, **tensors})
+
+    def without(self, *beginnings: str) -> Server:
+        """The same state without the tensors whose names begin so."""
+        return replace(self, tensors={k: t for k, t in self.tensors.items() if not k.startswith(beginnings)})
 
 
 @dataclass(frozen=True)
@@ -153,12 +126,14 @@ class Federation:
         sizes: training samples of each client.
         streams: the server's random streams.
         truth: the planted group of each client, where one was planted: for scoring only.
+        quarantined: clients that are not asked any more, since their messages were refused too often.
     """
 
     spec: DataSpec
     sizes: tuple[int, ...]
     streams: Streams
     truth: tuple[int, ...] = ()
+    quarantined: frozenset[int] = frozenset()
 
     @property
     def clients(self) -> int:
@@ -188,36 +163,6 @@ class Evaluation:
     batch: int = 512
     recalibrate: int = 0
     brief: bool = False
-
-
-class Prediction(NamedTuple):
-    """What a trained server says of n samples: `cluster` int64 (n,), `soft` (n, c), `embedding` (n, d)."""
-
-    cluster: Tensor
-    soft: Tensor
-    embedding: Tensor
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """The cluster of every sample that an evaluation works on: training samples in its order, then test samples.
-
-    Attributes:
-        cluster: int64 (n,).
-        confidence: float32 (n,) in [0, 1]: how sure the model is of that cluster, not how often it is right.
-        clusters: c, empty ones counted.
-        features: (n, d), what the model makes of each sample.
-        centres: (c, d) among the features, where clusters are defined by centres; confidence is then the margin of
-            `methods.assignment.nearest_centres`, else the model's probability of the cluster.
-        distance: float32 (n,), from each sample's features to the centre of its cluster, where there are centres.
-    """
-
-    cluster: Tensor
-    confidence: Tensor
-    clusters: int
-    features: Tensor
-    centres: Tensor | None = None
-    distance: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -250,8 +195,8 @@ class Method(ABC):
         pooled: all data is given to one client (centralised references).
         local_defaults, model_defaults: what `local` and `model` are where the settings do not say.
         kinds: the kinds of data it works on.
-        exchange_metric: the metric of `client_update` that is above 0 where a client trained nothing and only chose
-            samples for its peers, so that simulated delays count its seconds and bytes as such; empty: it never does.
+        exchange_metric: the metric of `client_update` that is above 0 where a client only chose samples for its peers,
+            so that simulated delays count its seconds and bytes as such; empty: it never does.
         needs_validation: every client must hold out validation samples.
 
     What a method can do, said by the method and read by the tests that hold for every method:
@@ -263,7 +208,13 @@ class Method(ABC):
             `nmi`, `ari` and `purity`.
         judges_features: the last evaluation judges what the model makes of samples: `effective_rank`, `uniformity`,
             and with labels `knn` and `probe`; of a method that trains also `alignment`.
-        averages: the next state is the mean of the clients' tensors, weighted by the fact `n` of their messages.
+        averages: the next state is the mean of the clients' tensors, weighted by the fact `n` of their messages, or
+            what `aggregation.rule` puts in its place.
+        averages_parts: it averages models of which clients train some, or in some rounds: `aggregation` is of it too.
+        not_finite: names of tensors of the server's state that may hold infinite values or NaN.
+        updates_for_rounds: how names of tensors of the server's state begin that are single clients' updates, which
+            only further rounds need.
+        updates_for_enrolment: likewise those by which new clients are told apart when they are enrolled.
     A method whose server holds one model overrides `predictor`.
     """
 
@@ -281,6 +232,10 @@ class Method(ABC):
     finds_clusters: ClassVar[bool] = True
     judges_features: ClassVar[bool] = False
     averages: ClassVar[bool] = False
+    averages_parts: ClassVar[bool] = False
+    not_finite: ClassVar[tuple[str, ...]] = ()
+    updates_for_rounds: ClassVar[tuple[str, ...]] = ()
+    updates_for_enrolment: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, settings: Any, context: Context) -> None:
         if context.spec.kind not in self.kinds:
@@ -288,10 +243,13 @@ class Method(ABC):
                 f"method {self.name!r} works on {' and '.join(self.kinds)} data, "
                 f"and {context.spec.name!r} is {context.spec.kind} data"
             )
+        if not (context.aggregation.plain or self.averages or self.averages_parts):
+            raise MethodError(f"aggregation.rule and clip are of averaged models: method {self.name!r} averages none")
         self.settings = settings
         self.context = context
         self.drawn: dict[str, nn.Module] = {}
         """Networks with their initial weights, by purpose (see `methods.training.local.seeded`)."""
+        self._like: tuple[Server, dict[str, TensorForm]] | None = None
         if self.needs_clusters:
             _ = context.clusters  # refuses data of which nobody says how many clusters to find
 
@@ -315,12 +273,17 @@ class Method(ABC):
         """The server's state before round 1."""
 
     def sample_clients(self, server: Server, federation: Federation) -> list[int]:
-        """Who takes part in the round that follows `server`: a seeded draw of `fraction` of all clients."""
-        count = max(1, round(self.context.fraction * federation.clients))
-        if count >= federation.clients:
-            return list(range(federation.clients))
+        """Who takes part in the round that follows `server`: a seeded draw of `fraction` of the clients."""
+        there = [client for client in range(federation.clients) if client not in federation.quarantined]
+        count = min(len(there), max(1, round(self.context.fraction * len(there))))
+        if count >= len(there):
+            return there
         rng = replace(federation.streams, round=server.round + 1).numpy("participation")
-        return sorted(rng.choice(federation.clients, count, replace=False).tolist())
+        return sorted(rng.choice(there, count, replace=False).tolist())
+
+    def stage(self, server: Server) -> str:
+        """The kind of round that follows `server`; of one kind, a client takes about equally long (for deadlines)."""
+        return ""
 
     @abstractmethod
     def broadcast(self, server: Server, client: int) -> Message:
@@ -351,6 +314,35 @@ class Method(ABC):
                 found.append(error)
         return found
 
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm | None:
+        """What a client's message to the server must be in the round that follows `server`.
+
+        By default, of a method that `averages`: tensors like the server's, and the fact `n`. None: only what holds for
+        every message is asked, that it is finite. Whoever's message is otherwise is left out of the round.
+
+        Args:
+            server: the state before the round.
+            client: its id.
+            samples: how many training samples it has.
+        """
+        if not self.averages:
+            return None
+        if self._like is None or self._like[0] is not server:  # the same for every client of a round
+            self._like = (server, forms_like(server.tensors))
+        return MessageForm(self._like[1], {"n": exactly(samples)})
+
+    def declared_to_peer(self, server: Server, client: int, peer: int) -> MessageForm | None:
+        """What a client's message to another must be in that round; None, by default: it may send it nothing."""
+        return None
+
+    def declared_memory(self, server: Server, client: int, samples: int) -> MessageForm | None:
+        """What the memory that a client keeps after that round must be, where anybody else reads it; None: finite."""
+        return None
+
+    def mismatch(self, update: Update) -> str | None:
+        """Why the message and the memory of an answer cannot belong together; None: nothing tells against it."""
+        return None
+
     @abstractmethod
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """The next state, from the updates in order of client id. Updates arrive one at a time: do not collect them."""
@@ -358,9 +350,8 @@ class Method(ABC):
     def recalibrate(self, server: Server, clients: Clients, evaluation: Evaluation) -> Tensors:
         """Tensors that stand in place of the server's wherever its model is judged or served; by default none.
 
-        Averaged networks with BatchNorm give the statistics of their clients' data here, see
-        `methods.scores.recalibration`. Training goes on from the state as it was; `evaluate`, `assignment` and
-        `predictor` are given the state with these tensors in it.
+        Averaged networks with BatchNorm give their clients' statistics here (`methods.scores.recalibration`). Training
+        goes on from the state as it was; `evaluate`, `assignment` and `predictor` are given these tensors in it.
         """
         return {}
 
@@ -380,8 +371,7 @@ class Method(ABC):
         """The clusters that `evaluate` judges, sample by sample: what a run's cluster table shows.
 
         Returns:
-            None: as `predictor` says (see `methods.assignment.assignment_of`). A method whose clusters depend on who
-            holds a sample, or that has centres of its own, says them here.
+            None: as `predictor` says (`methods.assignment`). Clusters that depend on who holds a sample are said here.
 
         Raises:
             MethodError: no cluster of a sample is defined: each client keeps its own model, nobody knows how many

@@ -41,6 +41,32 @@ class LocalSettings:
 
 
 @dataclass(frozen=True)
+class AggregationSettings:
+    """How the server makes one model of the clients' (`methods.training.robust`)."""
+
+    rule: Literal["mean", "median", "trimmed_mean", "krum", "multi_krum"] = setting(
+        "mean",
+        "how clients' models become one: mean, weighted by samples; against hostile clients median or trimmed_mean of "
+        "each coordinate, krum (the one model closest to its nearest) or multi_krum (the mean of the closest)",
+    )
+    trim: float = setting(
+        0.2, "trimmed_mean: share of the clients whose values are cut off at each end of a coordinate", ge=0, lt=0.5
+    )
+    hostile: float = setting(0.2, "krum, multi_krum: share of the clients that may be hostile", ge=0, lt=0.5)
+    clip: float = setting(
+        0.0, "bound of the norm of what a client changes: a longer change is scaled down to it; 0: no bound", ge=0
+    )
+    clip_by: Literal["norm", "median"] = setting(
+        "norm", "what clip counts in: the norm itself, or the median norm of the round's changes"
+    )
+
+    @property
+    def plain(self) -> bool:
+        """Whether this is the plain weighted mean."""
+        return self.rule == "mean" and not self.clip
+
+
+@dataclass(frozen=True)
 class Context:
     """What every step of a method may use beside its arguments.
 
@@ -53,6 +79,7 @@ class Context:
         device: where tensors live.
         precision: fp32 or bf16 (autocast).
         compile: torch.compile of networks: off, or its mode.
+        aggregation: how the server makes one model of the clients'.
     """
 
     spec: DataSpec
@@ -65,6 +92,7 @@ class Context:
     device: torch.device = torch.device("cpu")  # noqa: RUF009 (a device is immutable)
     precision: str = "fp32"
     compile: str = "off"
+    aggregation: AggregationSettings = field(default_factory=AggregationSettings)
 
     @property
     def clusters(self) -> int:

@@ -23,9 +23,9 @@ from data.partition.table import Partition, load_partition
 from data.prepared import Prepared, open_prepared
 from data.sample_files import sample_files
 from engine.at_work import Call, current
-from engine.checkpoint import has_server, rounds_done
-from engine.codec import read_json, save_tensors, write_atomic, write_json
-from engine.memory_index import MemoryIndex
+from engine.checkpoint import has_server, load_index, rounds_done
+from engine.codec import file_digest, read_sealed, save_tensors, write_atomic, write_sealed
+from engine.deadlines import Deadline, Limits
 from engine.round_paths import RoundPaths
 from engine.run_folder import FINISHED, RunFolder
 from engine.wire import Assign, Assigned, Failed
@@ -92,7 +92,8 @@ def assigned(run: RunFolder, round: int, call: Call, *, judge: bool) -> Assigned
         MethodError: what went wrong there. WorkerLost: the worker was lost twice.
     """
     paths = RoundPaths(run.path, round)
-    wanted = Assign(run.path, round, paths.server, MemoryIndex.of(read_json(paths.links)), judge)
+    deadline = Deadline(Limits.of(run.settings().workers), f"the clusters of round {round}")
+    wanted = Assign(run.path, round, paths.server, load_index(paths.links), judge, deadline)
     try:
         answer = call(wanted)
     except WorkerLost:
@@ -139,7 +140,8 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
             "on_odd": odd_choice(prepared),
         },
     }
-    write_json(run.path / FACTS, facts, sync=False)
+    facts["files"] = {name: file_digest(run.path / name) for name in (TABLE, CENTRES) if (run.path / name).exists()}
+    write_sealed(run.path / FACTS, facts, sync=False)
 
 
 def cluster_table(run: RunFolder, prepared: Prepared, partition: Partition, found: Assigned) -> pd.DataFrame:
@@ -223,7 +225,7 @@ def odd_choice(prepared: Prepared) -> str:
 def cluster_facts(run: RunFolder) -> dict[str, Any] | None:
     """What clusters.json holds; None where the run has no cluster table."""
     path = run.path / FACTS
-    return read_json(path) if path.exists() else None
+    return read_sealed(path) if path.exists() else None
 
 
 def quality(run: RunFolder) -> dict[str, float]:

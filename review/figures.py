@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -14,8 +16,16 @@ from engine.run_folder import RunFolder
 from methods.scores.metrics import DESCRIBED, shown_in
 from review.method_views import draw_method_views
 
-LEGEND = 20
-"""Lines of a figure that are named, at most."""
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""The colours of Okabe and Ito, which people with any kind of colour blindness tell apart, without yellow."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+"""Beside the colours: lines can be told apart in black and white."""
+NAMED = len(PALETTE)
+"""Up to so many clients have a line with a name; of more, lines are grey."""
+SPREAD = 4
+"""Of fewer clients quartiles say nothing that their lines do not."""
+FAINT = 200
+"""Of more clients than these only median and quartiles are drawn."""
 
 
 def draw_figures(run: RunFolder) -> list[Path]:
@@ -24,36 +34,82 @@ def draw_figures(run: RunFolder) -> list[Path]:
     drawn = []
     shown = [metric.name for metric in shown_in("figure") if metric.name in rounds]
     if shown:
-        figure = Figure(figsize=(6, 4), layout="constrained")
-        axes = figure.subplots()
-        for name in shown:
+        figure, axes = curves("scores", "score (0 to 1, higher is better)")
+        for number, name in enumerate(shown):
             points = rounds[["round", name]].dropna()
-            axes.plot(points["round"], points[name], marker="o", markersize=3, label=name.upper())
-        axes.set(title=run.name, xlabel="round", ylabel="score", ylim=(0, 1))
+            axes.plot(points["round"], points[name], label=name.upper(), **style(number))
+        axes.set_ylim(0, 1)
         axes.legend()
-        axes.grid(alpha=0.3)
         drawn.append(save(figure, run.figures / "scores.png"))
-    if "loss" in clients:
-        figure = Figure(figsize=(6, 4), layout="constrained")
-        axes = figure.subplots()
-        names = client_names(run, "client {}")
-        for client, rows in clients.groupby("client"):
-            axes.plot(rows["round"], rows["loss"], alpha=0.7, label=named(names, int(client)))
-        axes.set(title="mean local loss", xlabel="round", ylabel="loss")
-        if clients["client"].nunique() <= LEGEND:
-            axes.legend(fontsize="small", ncols=1 + (clients["client"].nunique() > LEGEND // 2))
-        axes.grid(alpha=0.3)
+    if "loss" in clients and clients["loss"].notna().any():
+        figure, axes = curves("loss that clients report", "mean loss of local steps (no unit)")
+        draw_spread(axes, clients[["round", "client", "loss"]].dropna(), "loss", client_names(run, "client {}"))
         drawn.append(save(figure, run.figures / "losses.png"))
     if len(rounds):
-        figure = Figure(figsize=(6, 4), layout="constrained")
-        axes = figure.subplots()
-        for way in ("up", "down", "d2d"):
-            axes.plot(rounds["round"], rounds[f"bytes_{way}"].cumsum() / 1e6, label=way)
-        axes.set(title="bytes moved", xlabel="round", ylabel="MB, summed over clients and rounds")
+        figure, axes = curves("bytes moved", "MB, summed over clients and rounds")
+        for number, (way, words) in enumerate((("up", "up"), ("down", "down"), ("d2d", "between clients"))):
+            moved = rounds[f"bytes_{way}"].cumsum() / 1e6
+            if way != "d2d" or moved.any():
+                axes.plot(rounds["round"], moved, label=words, **style(number))
+        axes.set_ylim(bottom=0)
         axes.legend()
-        axes.grid(alpha=0.3)
         drawn.append(save(figure, run.figures / "bytes.png"))
     return drawn + draw_method_views(run)
+
+
+def curves(title: str, unit: str) -> tuple[Figure, Axes]:
+    """An empty figure over rounds.
+
+    Args:
+        title: of the figure.
+        unit: what the vertical axis shows.
+    """
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.set(title=title, xlabel="communication round", ylabel=unit)
+    axes.grid(alpha=0.3)
+    return figure, axes
+
+
+def style(number: int) -> dict[str, Any]:
+    """Colour, marker and dashes of the line of that number."""
+    return {
+        "color": PALETTE[number % len(PALETTE)],
+        "marker": MARKERS[number % len(MARKERS)],
+        "markersize": 4,
+        "linestyle": "-" if number % 2 == 0 else "--",  # of two lines at one place both are seen
+        "alpha": 0.85,
+    }
+
+
+def draw_spread(axes: Axes, values: pd.DataFrame, column: str, names: Sequence[str]) -> None:
+    """What clients report over rounds: a line for each client, and median and quartiles of them.
+
+    Args:
+        axes: where it is drawn.
+        values: a row a client and round, with the columns `round`, `client` and `column`.
+        column: what is drawn.
+        names: of the clients, by number.
+    """
+    clients = values["client"].nunique()
+    if clients <= FAINT:
+        for number, (client, rows) in enumerate(values.groupby("client")):
+            if clients <= NAMED:
+                axes.plot(rows["round"], rows[column], label=named(names, int(client)), **style(number))
+            else:
+                axes.plot(rows["round"], rows[column], color="0.75", linewidth=0.7)
+    if clients >= SPREAD:
+        spread = values.groupby("round")[column].quantile([0.25, 0.5, 0.75]).unstack()
+        low, middle, high = (spread[share].to_numpy(dtype=float) for share in (0.25, 0.5, 0.75))
+        rounds = spread.index.to_numpy()
+        label = f"quartiles of {clients} clients"
+        tint = PALETTE[0] if clients > NAMED else "0.5"  # a colour that no line beside it has
+        if len(rounds) > 1:
+            axes.fill_between(rounds, low, high, color=tint, alpha=0.3, linewidth=0, label=label)
+        else:
+            axes.errorbar(rounds, middle, [middle - low, high - middle], color=tint, capsize=6, label=label)
+        axes.plot(rounds, middle, label="median", color="black", linewidth=2.5, alpha=0.8)
+    axes.legend(fontsize="small")
 
 
 def compare_curves(tables: Mapping[str, pd.DataFrame], metric: str, path: Path) -> Path:

@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 
 from core.errors import DataError
-from data.images import SUFFIXES, Picture, Rejected, decode, image_files, listing
+from data.images import SUFFIXES, Picture, Rejected, decode, image_files, listing, own_files
 from data.prepared import DataSpec
 from data.tables import features, read_table
 from engine.checkpoint import newest_valid
@@ -88,7 +88,10 @@ class Predictor:
         context = Context(self.spec, model, local, augment, settings.seed)
         method = METHODS[settings.method.name](settings.dataclass("method"), context)
         self._predict = method.predictor(checkpoint.judged)
-        self._centres = load_tensors(run.path / CENTRES)[0]["centres"] if (run.path / CENTRES).exists() else None
+        self._centres = None
+        if (run.path / CENTRES).exists():
+            sha256 = facts.get("files", {}).get(CENTRES)
+            self._centres = load_tensors(run.path / CENTRES, sha256=sha256)[0]["centres"]
 
     def assign(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """Cluster, confidence and, with centres, distance of samples (n, *shape) in the set's stored dtype."""
@@ -137,7 +140,8 @@ def _of_images(predictor: Predictor, source: Path, on_odd: str) -> Predicted:
         paths, root = image_files(source), source
     if not paths:
         raise DataError(f"no image in {source}: expected files such as .png or .jpg at any depth")
-    skipped: list[Rejected] = []
+    found = len(paths)
+    paths, skipped = own_files(paths, root) if source.is_dir() else (paths, [])
     parts: list[pd.DataFrame] = []
     resized = recoloured = 0
     for batch in _chunks(paths):
@@ -157,7 +161,7 @@ def _of_images(predictor: Predictor, source: Path, on_odd: str) -> Predicted:
         if files:
             parts.append(pd.DataFrame({"file": files, **predictor.assign(np.stack(images))}))
     if not parts:
-        raise DataError(f"none of the {len(paths)} images in {source} can be used:\n{listing(skipped)}")
+        raise DataError(f"none of the {found} images in {source} can be used:\n{listing(skipped)}")
     return Predicted(pd.concat(parts, ignore_index=True), skipped, resized, recoloured)
 
 

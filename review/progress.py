@@ -27,6 +27,8 @@ SHOWN = {metric.name for metric in shown_in("progress")}
 WARNINGS = (
     "client_failed",
     "client_left_out",
+    "client_refused",
+    "client_quarantined",
     "slot_lost",
     "cohort_reissued",
     "checkpoint_unreadable",

@@ -1,9 +1,10 @@
-"""One self-contained HTML page per run: result, clusters, figures, clients, settings, lineage, events of note."""
+"""One self-contained HTML page per run: what came out, clusters, clients, rounds, settings, lineage, events of note."""
 
 from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,46 +15,81 @@ from PIL import Image
 
 from core.errors import ShoalError
 from data.partition.table import load_partition
+from engine.addresses import masked
+from engine.checkpoint import manifests
 from engine.codec import write_atomic
 from engine.run_folder import RunFolder
+from methods.scores.metrics import DESCRIBED
+from review.attempts import Made, attempted
 from review.cluster_sheets import FOLDER
 from review.clusters import TABLE, cluster_facts
+from review.cross_tables import clusters_by_clients, confusion, labels_by_clients
+from review.provenance import chosen_settings, origins, repeat_command, run_files
 from review.result import run_result, shown_metrics
+from review.summary import summary_of
 
-QUIET = ("started", "round_started", "round_finished", "client_finished")
+QUIET = ("started", "round_started", "round_finished", "client_finished", "clients_dropped")
 SHEETS_BYTES = 1_500_000
 """At most so many bytes of contact sheets are embedded: with base64 and figures the page stays below 3 MB."""
 HALF = 600
 """Pixels: of sheets up to this width two are shown beside each other."""
-CROSSED = 30
-"""Of clusters by clients at most so many rows and columns are shown."""
+FIGURES_BYTES = 500_000
+"""Likewise of figures."""
+LISTED = 30
+"""Of the rounds that a client missed at most so many are named."""
 CLIENTS = 200
-"""At most so many clients of the last round are listed."""
+"""At most so many clients of the last round are listed, and of those that missed rounds."""
 
 
-def write_report(run: RunFolder) -> Path:
-    """Write report.html from the run folder; figures are embedded."""
-    result = run_result(run)
-    clients = last_clients(run)
-    sheets, left = embedded_sheets(run)
-    environment = Environment(loader=PackageLoader("review"), autoescape=select_autoescape())
+def write_report(run: RunFolder, *, beside: bool = True) -> Path:
+    """Write report.html from the run folder; figures are embedded.
+
+    A part that the run does not have, or that cannot be made of it, is left out: of the latter an event tells.
+
+    Args:
+        run: the run's folder.
+        beside: whether the page will be read where it is written: it then links to the run's other files, and says
+            how to repeat the run from them. Else it is a copy that a DVC stage keeps.
+    """
+    result, settings = run_result(run), run.settings()
+    names = (settings.method.name, settings.data.name)
+
+    def part(what: str, make: Callable[[], Made]) -> Made | None:
+        return attempted(run, what, make)
+
+    table = part("clusters", lambda: cluster_table(run))
+    clients = part("clients", lambda: last_clients(run)) or []
+    sheets, left = part("images of clusters", lambda: embedded_sheets(run)) or ([], 0)
+    figures, figures_left = part("figures", lambda: embedded_figures(run)) or ([], [])
+    environment = Environment(
+        loader=PackageLoader("review"), autoescape=select_autoescape(), trim_blocks=True, lstrip_blocks=True
+    )
     page = environment.get_template("report.html.j2").render(
         name=run.name,
+        heading=" on ".join(names),
+        summary=part("the summary", lambda: summary_of(run)),
         result=result,
         metrics=shown_metrics(result),
-        facts=cluster_facts(run),
-        clusters=cluster_rows(run),
-        crossed=crossed(run),
+        described=DESCRIBED,
+        facts=part("quality of clusters", lambda: cluster_facts(run)) if table is not None else None,
+        clusters=part("the table of clusters", lambda: cluster_rows(run)),
+        confused=part("clusters by labels", lambda: None if table is None else confusion(table)),
+        crossed=part("clusters by clients", lambda: None if table is None else clusters_by_clients(table)),
+        dealt=part("labels by clients", lambda: labels_by_clients(run)),
         sheets=sheets,
         sheets_left=left,
         clients=clients[:CLIENTS],
         clients_left=max(0, len(clients) - CLIENTS),
-        settings=yaml.safe_dump(run.settings().plain(), sort_keys=False),
-        lineage=yaml.safe_dump(run.lineage(), sort_keys=False),
-        events=[e for e in run.events() if e["event"] not in QUIET],
-        figures=[
-            (path.stem, base64.b64encode(path.read_bytes()).decode()) for path in sorted(run.figures.glob("*.png"))
-        ],
+        missed=(part("clients that did not answer", lambda: missed_rounds(run)) or [])[:CLIENTS],
+        chosen=part("settings that were chosen", lambda: chosen_settings(settings)),
+        settings=masked(yaml.safe_dump(settings.plain(), sort_keys=False)),
+        origins=part("origins", lambda: origins(run)),
+        lineage=masked(yaml.safe_dump(run.lineage(), sort_keys=False)),
+        files=run_files(run) if beside else [],
+        repeat=repeat_command(run) if beside else "dvc repro",
+        figures=figures,
+        figures_left=figures_left,
+        events=[event for event in run.events() if event["event"] not in QUIET],
     )
     path = run.path / "report.html"
     write_atomic(path, page.encode(), sync=False)
@@ -66,13 +102,38 @@ def last_clients(run: RunFolder) -> list[dict[str, Any]]:
     if not len(clients):
         return []
     clients = clients[clients["round"] == clients["round"].max()].round(4).dropna(axis=1, how="all")
-    try:
-        names = load_partition(Path(run.lineage()["partition"]["folder"])).client_names
-    except ShoalError:  # the folder was moved here without its data: numbers say enough
-        names = ()
+    names = client_names(run)
     if names and clients["client"].max() < len(names) and len(clients) > 1:
         clients["client"] = [names[k] for k in clients["client"]]
     return [{str(key): value for key, value in row.items()} for row in clients.to_dict("records")]
+
+
+def client_names(run: RunFolder) -> Sequence[str]:
+    """What the clients are called, by id; nothing where they have no names."""
+    try:
+        return load_partition(Path(run.lineage()["partition"]["folder"])).client_names
+    except ShoalError:  # the folder was moved here without its data: numbers say enough
+        return ()
+
+
+def missed_rounds(run: RunFolder) -> list[dict[str, Any]]:
+    """The clients that were chosen for a round and left out of it, by how often: whether they failed or dropped out."""
+    rounds = run.table("rounds")
+    if not len(rounds) or not rounds["left_out"].sum():
+        return []
+    missed: dict[int, list[int]] = {}
+    for manifest in manifests(run, int(rounds["round"].max())):
+        for client in manifest.record.left_out if manifest.record else ():
+            missed.setdefault(client, []).append(manifest.round)
+    names = client_names(run)
+    return [
+        {
+            "client": names[client] if client < len(names) else client,
+            "rounds missed": len(those),
+            "which": ", ".join(map(str, those[:LISTED])) + (", ..." if len(those) > LISTED else ""),
+        }
+        for client, those in sorted(missed.items(), key=lambda item: (-len(item[1]), item[0]))
+    ]
 
 
 def cluster_table(run: RunFolder) -> pd.DataFrame | None:
@@ -103,26 +164,6 @@ def cluster_rows(run: RunFolder) -> list[dict[str, Any]]:
     return rows
 
 
-def crossed(run: RunFolder) -> dict[str, Any] | None:
-    """Samples by cluster and client: the largest `CROSSED` of either; None where there is no table."""
-    table = cluster_table(run)
-    if table is None or not table["client_name"].notna().any():
-        return None
-    held = table.dropna(subset=["client_name"])
-    counts = pd.crosstab(held["cluster"], held["client_name"])
-    clusters = sorted(counts.sum(axis=1).nlargest(CROSSED).index)
-    largest = set(counts.sum().nlargest(CROSSED).index)
-    # In the order of the partition, not of the alphabet: client 10 comes after client 9.
-    order = held.drop_duplicates("client_name").sort_values("client")["client_name"]
-    shown = [name for name in order if name in largest]
-    return {
-        "clients": shown,
-        "rows": [(cluster, [int(counts.loc[cluster, name]) for name in shown]) for cluster in clusters],
-        "most": max(1, int(counts.to_numpy().max())),
-        "left": (len(counts) - len(clusters), counts.shape[1] - len(shown)),
-    }
-
-
 def embedded_sheets(run: RunFolder) -> tuple[list[tuple[str, str, bool]], int]:
     """Contact sheets of clusters, as many as `SHEETS_BYTES` hold, and how many are left out.
 
@@ -140,3 +181,22 @@ def embedded_sheets(run: RunFolder) -> tuple[list[tuple[str, str, bool]], int]:
         total += len(content)
         found.append((path.stem, base64.b64encode(content).decode(), half))
     return found, len(paths) - len(found)
+
+
+def embedded_figures(run: RunFolder) -> tuple[list[tuple[str, str]], list[str]]:
+    """Figures by name, each a PNG in base64, as many as `FIGURES_BYTES` hold, and the names of the others.
+
+    What every run has comes first, then what the method drew of it.
+    """
+    found: list[tuple[str, str]] = []
+    left = []
+    total = 0
+    place = {name: number for number, name in enumerate(("scores", "losses", "bytes"))}
+    for path in sorted(run.figures.glob("*.png"), key=lambda path: (place.get(path.stem, len(place)), path.stem)):
+        content = path.read_bytes()
+        if total + len(content) > FIGURES_BYTES:
+            left.append(path.name)
+            continue
+        total += len(content)
+        found.append((path.stem, base64.b64encode(content).decode()))
+    return found, left

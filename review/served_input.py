@@ -14,7 +14,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 from PIL import Image
 
-from core.errors import DataError
+from core.errors import DataError, shown
 from data.images import decode
 from data.prepared import DTYPES, DataSpec
 
@@ -78,14 +78,23 @@ def samples(given: Any, spec: DataSpec) -> np.ndarray:
 def _rows(given: Any) -> Any:
     """What was sent, sample by sample, without names of columns."""
     if isinstance(given, list) and given and all(isinstance(row, Mapping) for row in given):
-        given = pd.DataFrame(given)
+        if all(COLUMN in row for row in given):
+            given = {COLUMN: [row[COLUMN] for row in given]}
+        else:
+            try:
+                given = pd.DataFrame(given)
+            except Exception:  # text that is none, and whatever else JSON can hold
+                raise InputError(f"no column {COLUMN!r} in the records, and no numbers in all of them") from None
     if isinstance(given, pd.DataFrame | Mapping):
         if COLUMN in given:
-            given = [given[COLUMN]] if isinstance(given[COLUMN], str | bytes) else list(given[COLUMN])
+            column = given[COLUMN]
+            if not isinstance(column, str | bytes | list | tuple | np.ndarray | pd.Series):
+                raise InputError(f"column {COLUMN!r} is a {type(column).__name__}: expected a list of images")
+            given = [column] if isinstance(column, str | bytes) else list(column)
         elif isinstance(given, pd.DataFrame) and all(map(pd.api.types.is_numeric_dtype, given.dtypes)):
             given = given.to_numpy()
         else:
-            raise InputError(f"no column {COLUMN!r} in what was sent, but {', '.join(map(str, given))[:100]}")
+            raise InputError(f"no column {COLUMN!r} in what was sent, but {shown(', '.join(map(str, given)), 100)}")
     if isinstance(given, str | bytes):
         return [given]
     # Text may come as an array of any number of axes, one sample each.

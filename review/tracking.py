@@ -24,12 +24,16 @@ import pandas as pd
 from core.errors import ShoalError
 from data.partition.table import load_partition
 from engine import places
+from engine.addresses import masked, resolved
 from engine.checkpoint import has_server, rounds_done
-from engine.round_paths import MANIFEST, SERVER, RoundPaths
+from engine.codec import load_server, save_server
+from engine.round_paths import SERVER, RoundPaths
 from engine.run_folder import RunFolder
 from engine.settings import Settings, flatten
+from methods.base import Method
 from methods.registry import METHODS
 from review.clusters import CENTRES, FACTS, TABLE, client_names, cluster_facts
+from review.embedded_store import ready_store, store_uri
 
 # A server out of reach must be noticed in seconds; MLflow's own defaults wait for minutes.
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
@@ -49,8 +53,21 @@ NOT_METRICS = ("round", "finished_at")
 
 
 def tracking_uri(settings: Settings, store: Path) -> str:
-    """Where runs are logged: the setting, MLFLOW_TRACKING_URI, or the embedded SQLite store in `store`."""
-    return settings.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{store / 'mlflow.db'}"
+    """Where runs are logged: the setting, MLFLOW_TRACKING_URI, or the embedded SQLite store in `store`.
+
+    It may hold a password: for what is written or shown there is `shown_uri`.
+
+    Raises:
+        AddressError: the setting names an environment variable that is not set.
+    """
+    if settings.tracking.uri:
+        return resolved(settings.tracking.uri, "tracking.uri")
+    return os.environ.get("MLFLOW_TRACKING_URI") or store_uri(store)
+
+
+def shown_uri(settings: Settings, store: Path) -> str:
+    """As `tracking_uri`, without a password or token."""
+    return masked(settings.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or store_uri(store))
 
 
 class Tracker:
@@ -64,7 +81,6 @@ class Tracker:
 
     def __init__(self, run: RunFolder, settings: Settings, store: Path) -> None:
         self.run, self.settings, self.store = run, settings, store
-        self.uri = tracking_uri(settings, store)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mlflow")
         self._pending: Future[None] | None = None
         self._monitor: Any = None
@@ -79,14 +95,15 @@ class Tracker:
         self._pending = self._thread.submit(self._begin)
 
     def _begin(self) -> None:
-        self._safely("RUNNING")
+        self._safely("RUNNING", look=True)
         run_id = self.run.lineage().get("mlflow_run")
         if self.settings.tracking.system and run_id and not self._told:
             # System metrics are a courtesy: whatever keeps them from starting must not stop the run.
             with contextlib.suppress(Exception):
                 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
-                self._monitor = SystemMetricsMonitor(run_id, resume_logging=True, tracking_uri=self.uri)
+                uri = tracking_uri(self.settings, self.store)
+                self._monitor = SystemMetricsMonitor(run_id, resume_logging=True, tracking_uri=uri)
                 self._monitor.start()
 
     def observe(self, event: dict[str, Any]) -> None:
@@ -113,10 +130,10 @@ class Tracker:
         self.close()
         self._safely(status)
 
-    def _safely(self, status: str) -> None:
+    def _safely(self, status: str, *, look: bool = False) -> None:
         began = time.monotonic()
         try:
-            sync(self.run, self.settings, self.store, status)
+            sync(self.run, self.settings, self.store, status, look=look)
             self._told = False
             self._next = time.monotonic() + PAUSE * (time.monotonic() - began)
         except Exception as error:  # whatever MLflow raises, training goes on
@@ -127,8 +144,10 @@ class Tracker:
 
 def tell_unreachable(run: RunFolder, error: Exception) -> None:
     """Say in the events of a run that MLflow did not answer, and what to do."""
-    uri = tracking_uri(run.settings(), places.mlflow_store())
+    settings = run.settings()
+    uri = shown_uri(settings, places.mlflow_store())
     first = str(error).splitlines()[0] if str(error) else type(error).__name__
+    first = masked(first, settings.tracking.uri)
     with contextlib.suppress(ShoalError):
         run.event(
             "mlflow_unreachable",
@@ -137,7 +156,7 @@ def tell_unreachable(run: RunFolder, error: Exception) -> None:
         )
 
 
-def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHED") -> str:
+def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHED", *, look: bool | None = None) -> str:
     """Bring MLflow up to date with a run folder; repeating it changes nothing.
 
     Args:
@@ -145,6 +164,7 @@ def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHE
         settings: of the run.
         store: folder of the embedded store.
         status: of the MLflow run; at FINISHED also the final model is logged.
+        look: whether the embedded store is looked at, and made or replaced, first; by default after the last round.
 
     Returns:
         The MLflow run's id, which is also kept in the run's lineage.
@@ -154,14 +174,16 @@ def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHE
     """
     from mlflow import MlflowClient
 
-    store.mkdir(parents=True, exist_ok=True)
-    uri = tracking_uri(settings, store)
+    uri, shown = tracking_uri(settings, store), shown_uri(settings, store)
+    look = status != "RUNNING" if look is None else look
+    if look and uri == store_uri(store) and (moved := ready_store(store)):
+        run.event("mlflow_store_replaced", message=f"{moved}; `shoal run --resume RUN` logs an earlier run again")
     client = MlflowClient(tracking_uri=uri)
     lineage = run.lineage()
     run_id = lineage.get("mlflow_run")
-    if not run_id or lineage.get("mlflow_uri") != uri:
+    if not run_id or lineage.get("mlflow_uri") != shown or not knows(client, run_id):
         run_id = begin(client, run, settings, uri, store)
-        run.set_lineage(mlflow_run=run_id, mlflow_uri=uri)
+        run.set_lineage(mlflow_run=run_id, mlflow_uri=shown)
     log_rounds(client, run_id, run)
     log_quality(client, run_id, run)
     if status != "RUNNING":
@@ -179,18 +201,24 @@ def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHE
     return run_id
 
 
+def knows(client: Any, run_id: str) -> bool:
+    """Whether MLflow has a run: its store may be a new one."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client.get_run(run_id)
+    except MlflowException as error:
+        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+            return False
+        raise
+    return True
+
+
 def begin(client: Any, run: RunFolder, settings: Settings, uri: str, store: Path) -> str:
     """A new MLflow run with parameters, lineage tags and data sets."""
     from mlflow.entities import Dataset, DatasetInput, InputTag, Param, RunTag
 
-    name = settings.tracking.experiment
-    experiment = client.get_experiment_by_name(name)
-    if experiment is None:
-        embedded = uri.startswith("sqlite")
-        where = (store / "artifacts" / name).as_uri() if embedded else None
-        experiment_id = client.create_experiment(name, artifact_location=where)
-    else:
-        experiment_id = experiment.experiment_id
+    experiment_id = experiment_of(client, settings.tracking.experiment, uri, store)
     run_id = client.create_run(experiment_id, run_name=run.name).info.run_id
     params = [Param(key, str(value)[:6000]) for key, value in flatten(settings).items()]
     client.log_batch(run_id, params=params[:100], tags=[RunTag(k, v) for k, v in tags(run).items()])
@@ -204,6 +232,22 @@ def begin(client: Any, run: RunFolder, settings: Settings, uri: str, store: Path
     ]
     client.log_inputs(run_id, inputs)
     return run_id
+
+
+def experiment_of(client: Any, name: str, uri: str, store: Path) -> str:
+    """The id of an experiment, made where it is not there; two runs may want it at the same moment."""
+    from mlflow.exceptions import MlflowException
+
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
+        where = (store / "artifacts" / name).as_uri() if uri.startswith("sqlite") else None
+        try:
+            return str(client.create_experiment(name, artifact_location=where))
+        except MlflowException:
+            experiment = client.get_experiment_by_name(name)
+            if experiment is None:
+                raise
+    return str(experiment.experiment_id)
 
 
 def tags(run: RunFolder) -> dict[str, str]:
@@ -231,7 +275,7 @@ def log_rounds(client: Any, run_id: str, run: RunFolder) -> None:
     have = {metric.step for metric in client.get_metric_history(run_id, "clients")}
     rounds = run.table("rounds")
     new = rounds[~rounds["round"].isin(have)] if len(rounds) else rounds
-    losses = client_losses(run, set(new["round"])) if len(new) else {}
+    losses = client_losses(run, set(new["round"])) if len(new) and run.settings().tracking.clients else {}
     for row in new.to_dict("records"):
         step = int(row["round"])
         stamp = int(row["finished_at"] * 1000)
@@ -290,15 +334,19 @@ def log_quality(client: Any, run_id: str, run: RunFolder) -> None:
 
 
 def log_files(client: Any, run_id: str, run: RunFolder, settings: Settings) -> None:
-    """Settings, lineage, tables, figures, report and checkpoints as artifacts."""
-    tables = ("rounds.parquet", "clients.parquet", TABLE, FACTS, CENTRES)
-    for name in ("settings.yaml", "lineage.json", "events.jsonl", *tables, "report.html"):
+    """Settings, lineage, tables, figures, report and checkpoints as artifacts.
+
+    With `tracking.clients` false none of what tells of single clients: rounds, settings and the model alone.
+    """
+    told = settings.tracking.clients
+    single = ("events.jsonl", "clients.parquet", TABLE, FACTS, CENTRES, "report.html")
+    for name in ("settings.yaml", "lineage.json", "rounds.parquet", *(single if told else ())):
         if (run.path / name).exists():
             client.log_artifact(run_id, str(run.path / name))
-    if any(run.figures.rglob("*.png")):
+    if told and any(run.figures.rglob("*.png")):
         client.log_artifacts(run_id, str(run.figures), "figures")
     clients = run.table("clients")
-    if len(clients):
+    if told and len(clients):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "clients.json"
             path.write_text(clients.to_json(orient="split", index=False))
@@ -309,6 +357,24 @@ def log_files(client: Any, run_id: str, run: RunFolder, settings: Settings) -> N
         place = f"checkpoints/round-{round:04d}"
         if not client.list_artifacts(run_id, place):
             with tempfile.TemporaryDirectory() as folder:
-                for name in (SERVER, MANIFEST):
-                    shutil.copy(RoundPaths(run.path, round).checkpoint / name, folder)
+                copy_checkpoint(RoundPaths(run.path, round), Path(folder), METHODS[settings.method.name], told)
                 client.log_artifacts(run_id, folder, place)
+
+
+def copy_checkpoint(paths: RoundPaths, folder: Path, method: type[Method], told: bool) -> None:
+    """The server state of a round as MLflow is to have it: single clients' updates only where enrolment needs them.
+
+    Args:
+        paths: of the round.
+        folder: where to put it.
+        method: of the run.
+        told: whether anything of single clients may be told (`tracking.clients`), the manifest too.
+    """
+    server = load_server(paths.server)
+    kept = server.without(*method.updates_for_rounds, *(() if told else method.updates_for_enrolment))
+    if kept.tensors.keys() == server.tensors.keys():
+        shutil.copy(paths.server, folder)
+    else:
+        save_server(folder / SERVER, kept, sync=False)
+    if told:
+        shutil.copy(paths.manifest, folder)

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
 from typing import Annotated, Any, Literal, get_args
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from core.errors import ShoalError
+from core.errors import ShoalError, shown
+from engine.wrong_settings import MOST, given_as
+from engine.yaml_text import read_yaml_file
 
 Role = Literal["method", "baseline", "reference", "ablation"]
 """What a row is compared as: the paper's method; what it competes with; what derived rows are measured against (a
@@ -261,11 +262,7 @@ def load_study(name: str) -> Study:
         raise StudyError(f"no study {name!r}; there are {', '.join(sorted(files))}")
     system, file = files[name]
     where = f"studies/{system}/{file.name}"
-    try:
-        raw = yaml.safe_load(file.read_text())
-    except yaml.YAMLError as error:
-        raise StudyError(f"{where} is not YAML: {error}") from None
-    study = make_study(raw, system, where)
+    study = make_study(read_yaml_file(file, "", StudyError), system, where)
     if study.name != name:
         raise StudyError(f"{where}: name: given {study.name!r}; expected {name!r}, the name of the file")
     return study
@@ -287,10 +284,15 @@ def make_study(raw: Any, system: str, where: str) -> Study:
     try:
         study = Study.model_validate({**_with_keys(raw), "system": system})
     except ValidationError as error:
-        raise StudyError("\n".join(f"{where}: {_sentence(item)}" for item in error.errors())) from None
+        raise StudyError(_lines(where, [_sentence(item) for item in error.errors()])) from None
     if unknown := list(_unknown_references(study)):
-        raise StudyError("\n".join(f"{where}: {sentence}" for sentence in unknown))
+        raise StudyError(_lines(where, unknown))
     return study
+
+
+def _lines(where: str, sentences: list[str]) -> str:
+    found = [f"{where}: {sentence}" for sentence in sentences[:MOST]]
+    return "\n".join([*found, *[f"and {len(sentences) - MOST} more"] * (len(sentences) > MOST)])
 
 
 def _with_keys(part: dict[str, Any]) -> dict[str, Any]:
@@ -312,13 +314,13 @@ def _with_keys(part: dict[str, Any]) -> dict[str, Any]:
 
 def _sentence(item: Any) -> str:
     """One of pydantic's errors as key, what was given and what was expected."""
-    path = ".".join(str(step) for step in item["loc"] if step != "key") or "study"
+    path = ".".join(shown(step) for step in item["loc"] if step != "key") or "study"
     model, description = _describe(item["loc"])
     if item["type"] == "extra_forbidden":
         return f"{path}: there is no such key; expected one of {', '.join(model.model_fields)}"
     if item["type"] == "missing":
         return f"{path}: is missing; expected {description}"
-    return f"{path}: given {item['input']!r}; expected {description}"
+    return f"{path}: given {given_as(item['input'])}; expected {description}"
 
 
 def _describe(location: tuple[int | str, ...]) -> tuple[type[BaseModel], str]:
@@ -346,17 +348,18 @@ def _unknown_references(study: Study) -> Iterator[str]:
 
     def wrong(path: str, given: str, known: Any) -> Iterator[str]:
         if given not in known:
-            yield f"{path}: given {given!r}; expected one of {', '.join(known)}"
+            names = ", ".join(shown(name) for name in list(known)[:MOST])
+            yield f"{path}: given {given_as(given)}; expected one of {names}"
 
     for name, scale in study.scales.items():
         for row, own in scale.rows.items():
-            yield from wrong(f"scales.{name}.rows.{row}", row, study.rows)
+            yield from wrong(f"scales.{shown(name)}.rows.{shown(row)}", row, study.rows)
             for column in own.columns or ():
-                yield from wrong(f"scales.{name}.rows.{row}.columns", column, study.columns_at(name))
+                yield from wrong(f"scales.{shown(name)}.rows.{shown(row)}.columns", column, study.columns_at(name))
     for row, values in study.paper_values.items():
-        yield from wrong(f"paper_values.{row}", row, study.rows)
+        yield from wrong(f"paper_values.{shown(row)}", row, study.rows)
         for column in values:
-            yield from wrong(f"paper_values.{row}.{column}", column, columns)
+            yield from wrong(f"paper_values.{shown(row)}.{shown(column)}", column, columns)
     for number, claim in enumerate(study.claims):
         for name, side in (("left", claim.left), ("right", claim.right)):
             for quantity in quantities_of(side):

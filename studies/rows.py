@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -98,13 +99,18 @@ def study_row(
 
 
 def measured_rows(study: Study, measured: Sequence[Measured]) -> list[StudyRow]:
-    """The study's metrics, row by row and column by column; seeds that lack a metric are left out."""
+    """The study's metrics, row by row and column by column.
+
+    Seeds that lack a metric are left out, and those of which it is infinite (an epsilon without noise): there is no
+    mean of such.
+    """
     factor = 100.0 if study.percent else 1.0
     found = []
     for cell in measured:
         seeds = cell.seeds or range(len(cell.metrics))
         for metric in study.metrics:
-            own = [(m[metric] * factor, seed) for m, seed in zip(cell.metrics, seeds, strict=True) if metric in m]
+            values = [(m.get(metric, math.inf), seed) for m, seed in zip(cell.metrics, seeds, strict=True)]
+            own = [(value * factor, seed) for value, seed in values if not math.isinf(value)]
             if own:
                 found.append(study_row(study, cell, metric, *zip(*own, strict=True)))
     return found

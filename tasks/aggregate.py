@@ -5,16 +5,21 @@ from __future__ import annotations
 from prefect import task
 
 from engine.units import AggregateRound
+from engine.wire import Failed
 from tasks.once import done_once
 from tasks.retries import OF_A_ROUND
 
 
 @task(name="aggregate", **OF_A_ROUND)
-def aggregate(round: AggregateRound, ticket: str | None = None) -> None:
+def aggregate(round: AggregateRound, ticket: str | None = None) -> dict[int, Failed]:
     """Aggregate what the clients of a round answered; the new state lies in the run's folder afterwards.
 
     Args:
         round: the run's folder, the round and the ids of the clients that came through.
         ticket: see `tasks.once`.
+
+    Returns:
+        Whose answers were not taken, and why.
     """
-    done_once(round, ticket)
+    refused: dict[int, Failed] = done_once(round, ticket)
+    return refused

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from engine import places
 from engine.at_work import RunAtWork, hold
@@ -37,10 +38,12 @@ def drive(
         What the run came to.
 
     Raises:
+        RunError: another process works on the run.
         ShoalError: the run stopped and can be resumed. KeyboardInterrupt likewise.
     """
     settings = run.settings()
-    with workers_of(run, settings, slots) as pool:
+    # The lock first: who is refused must not touch what others see of the run, nor start workers.
+    with run.locked(), workers_of(run, settings, slots) as pool:
         runner = runner_of(pool.count) if runner_of else ThreadRunner(pool.count + 1)
         try:
             with tracked(run, settings) as tracker:
@@ -58,6 +61,7 @@ def drive(
 
 def show(run: RunFolder, runner: Runner, pool: Pool) -> None:
     """The clusters of all samples, figures and the report of a run whose rounds are done."""
+    from review.attempts import attempted
     from review.cluster_sheets import draw_cluster_sheets  # here: matplotlib takes a second to import
     from review.clusters import FindClusters
     from review.figures import draw_figures
@@ -66,9 +70,13 @@ def show(run: RunFolder, runner: Runner, pool: Pool) -> None:
     with hold(RunAtWork(run, pool.call)):
         # The last unit of work: where a run has its table already, nothing is done.
         runner.submit(FindClusters(run.path)).result()
-    draw_figures(run)
-    draw_cluster_sheets(run)
-    write_report(run)
+    views: list[tuple[str, Callable[[RunFolder], object]]] = [
+        ("figures", draw_figures),
+        ("contact sheets", draw_cluster_sheets),
+        ("the report", write_report),
+    ]
+    for what, make in views:  # the run is done: no view of it that fails makes it fail
+        attempted(run, what, partial(make, run))
 
 
 def record(run: RunFolder, runner: Runner, tracker: Tracker) -> None:
@@ -88,7 +96,7 @@ def tracked(run: RunFolder, settings: Settings) -> Iterator[Tracker | None]:
     try:
         yield tracker
     except BaseException as error:
-        tracker.stop("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
+        tracker.stop("FAILED" if isinstance(error, Exception) else "KILLED")
         raise
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from core.errors import PartitionError
+from core.errors import PartitionError, ShoalError
 from data.partition.table import load_partition
 from engine import places
 from engine.hardware import resolve, resolve_slots
@@ -13,12 +13,12 @@ from engine.lineage import lineage
 from engine.one_thread import one_thread
 from engine.opened_run import OpenedRun
 from engine.preflight import check_validation
-from engine.run_folder import FINISHED, RunFolder
+from engine.run_folder import FINISHED, RunFolder, in_order
 from engine.settings import Settings
 from tasks.preparing import prepare_data, prepare_partition, settled
 
 
-def new_run(settings: Settings, partition: Path | None = None) -> RunFolder:
+def new_run(settings: Settings, partition: Path | None = None, runs: Path | None = None) -> RunFolder:
     """Prepare data and partition and make the run's folder; everything wrong with the settings shows here.
 
     The run records the scheme of partitions that `partition.kind: auto` came to.
@@ -26,6 +26,7 @@ def new_run(settings: Settings, partition: Path | None = None) -> RunFolder:
     Args:
         settings: of the run.
         partition: a stored partition to use instead of making one from the settings.
+        runs: where the run's folder is to lie; by default beside the others.
 
     Raises:
         ShoalError: the data, the partition or the method refuse the settings.
@@ -42,7 +43,7 @@ def new_run(settings: Settings, partition: Path | None = None) -> RunFolder:
         folder, table = partition.resolve(), load_partition(partition)
         if table.data_digest != prepared.manifest.digest:
             raise PartitionError(f"the partition in {partition} is of another version of {prepared.manifest.name!r}")
-    run = RunFolder.create(places.runs(), settings, lineage(settings, prepared, folder, table, resolved))
+    run = RunFolder.create(runs or places.runs(), settings, lineage(settings, prepared, folder, table, resolved))
     try:
         opened = OpenedRun(run)
         with one_thread():
@@ -58,13 +59,21 @@ def discard(run: RunFolder) -> None:
     shutil.rmtree(run.path)
 
 
+def has_settings(run: RunFolder, digest: str) -> bool:
+    """Whether a run was started with the settings of this digest; one whose settings cannot be trusted was not."""
+    try:
+        return run.settings().digest() == digest
+    except ShoalError:
+        return False
+
+
 def find_like(settings: Settings) -> RunFolder | None:
     """The newest run with these settings: a finished one first, else one that can be resumed."""
     digest = settled(settings).digest()
     found: RunFolder | None = None
-    for path in sorted(places.runs().glob(f"*_{digest[:8]}*/settings.yaml"), reverse=True):
+    for path in reversed(in_order(places.runs(), f"*_{digest[:8]}*")):
         run = RunFolder(path.parent)
-        if run.settings().digest() != digest:
+        if not has_settings(run, digest):
             continue
         if run.status()["state"] == FINISHED:
             return run

@@ -25,6 +25,8 @@ LONGEST = (
     "test_pools.py",
     "test_tracking.py",
     "test_recorded_bits.py",
+    "test_declared.py",
+    "test_hostile.py",
     "test_rounds.py",
     "test_cli.py",
     "test_enroll.py",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from engine.rounds import Engine
 from engine.run_folder import RunFolder
@@ -26,6 +29,32 @@ def go_on(run: RunFolder, call: Any = None, observers: Any = (), slots: int = 1)
         Engine(run, call or Worker().handle, runner, slots, observers).run_to_end()
     finally:
         runner.close()
+
+
+def stopped(settings: Any, event: str, round: int, call: Any = None) -> RunFolder:
+    """A run interrupted at an event of a round."""
+    return stopped_where(settings, lambda entry, seen: entry["event"] == event and entry["round"] == round, call)
+
+
+def stopped_at(settings: Any, count: int, call: Any = None) -> RunFolder:
+    """A run interrupted at its event of that number, counted from 1."""
+    return stopped_where(settings, lambda entry, seen: seen == count, call)
+
+
+def stopped_where(settings: Any, stop: Callable[[dict[str, Any], int], bool], call: Any = None) -> RunFolder:
+    """A run interrupted at the first event of which `stop(event, its number)` holds."""
+    seen = 0
+
+    def watch(entry: dict[str, Any]) -> None:
+        nonlocal seen
+        seen += 1
+        if stop(entry, seen):
+            raise KeyboardInterrupt
+
+    run = new_run(settings)
+    with pytest.raises(KeyboardInterrupt):
+        go_on(run, call, [watch])
+    return run
 
 
 def numbers(run: RunFolder) -> tuple[str, str]:

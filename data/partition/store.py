@@ -13,7 +13,7 @@ import shutil
 from dataclasses import asdict
 from pathlib import Path
 
-from core.errors import PartitionError
+from core.errors import PartitionError, brief
 from data.partition.make import make_partition
 from data.partition.schemes import PartitionSettings
 from data.partition.summary import summary
@@ -79,10 +79,10 @@ def ensure_partition(
     made = make_partition(settings, prepared, limit=limit, seed=seed)
     try:
         write_partition(made, prepared, folder)
-    except OSError:
+    except OSError as error:
         # Another process may have put the same partition there at the same moment.
         if _stored(folder, prepared) is None:
-            raise
+            raise PartitionError(f"the partition could not be written to {folder}: {brief(error)}") from error
     return made
 
 

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from core.errors import PartitionError
+from core.errors import PartitionError, brief
+from core.seal import sealed, unsealed
 
 TRAIN, VALIDATION = "train", "validation"
 
@@ -112,7 +113,7 @@ def save_partition(partition: Partition, folder: Path) -> None:
         "client_names": list(partition.client_names),
         "truth": list(partition.truth),
     }
-    (folder / "partition.json").write_text(json.dumps(about, indent=1, sort_keys=True) + "\n")
+    (folder / "partition.json").write_text(json.dumps(sealed(about), indent=1, sort_keys=True) + "\n")
 
 
 def load_partition(folder: Path) -> Partition:
@@ -122,7 +123,9 @@ def load_partition(folder: Path) -> Partition:
         PartitionError: missing, unreadable, or not the table its manifest describes.
     """
     try:
-        about = json.loads((folder / "partition.json").read_text())
+        about = unsealed(json.loads((folder / "partition.json").read_text()))
+        if not isinstance(about["digest"], str):
+            raise ValueError("its digest is no text")
         table = pd.read_parquet(folder / "partition.parquet")
         partition = Partition(
             about["data"],
@@ -137,10 +140,13 @@ def load_partition(folder: Path) -> Partition:
             tuple(about["client_names"]),
             tuple(about["truth"]),
         )
+        digest = partition.digest
     except FileNotFoundError as error:
         raise PartitionError(f"no partition in {folder}: {error.filename} is missing") from None
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        raise PartitionError(f"the partition in {folder} cannot be read ({error}): make it again") from error
-    if partition.digest != about["digest"]:
+    except Exception as error:  # pyarrow raises nearly anything on broken files
+        raise PartitionError(f"the partition in {folder} cannot be read ({brief(error)}): make it again") from error
+    if type(partition.clients) is not int or not (partition.clients > partition.client.max(initial=-1)):
+        raise PartitionError(f"the partition in {folder} has other clients than its manifest says: make it again")
+    if digest != about["digest"]:
         raise PartitionError(f"the table in {folder} is not the one its manifest describes: make it again")
     return partition

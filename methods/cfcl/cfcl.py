@@ -12,17 +12,15 @@ Where this departs from the paper: docs/methods.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from core.setting import setting
 from core.streams import Streams
 from data.augment import Recipe, augment
-from data.topology import EDGE_LIST
 from data.view import Samples
 from methods.base import (
     Client,
@@ -42,19 +40,22 @@ from methods.base import (
 )
 from methods.cfcl.batches import Negatives, batch_inputs, batch_positions
 from methods.cfcl.consent import consented
+from methods.cfcl.declared import DeclaredExchange
 from methods.cfcl.embeddings import Embed, Embedded, embed_by_each_model, embed_by_one_model
 from methods.cfcl.links import build_graph, check_failed, live_links, live_neighbours
 from methods.cfcl.losses import local_loss
 from methods.cfcl.memory import NOBODY, at_hand, label_counts, memory_now, package, purge, reserves
-from methods.cfcl.selection import Macro, draw, draw_uniformly, importance, reserve
+from methods.cfcl.selection import draw, draw_uniformly, importance, reserve
+from methods.cfcl.settings import CFCLSettings
 from methods.cfcl.state import CFCLState, Instruction, Plan
 from methods.scores.evaluation import embed_with, evaluate_features, features_only, quick_probe
 from methods.scores.recalibration import recalibrate
 from methods.training.local import as_input, seeded, view_recipe
 from methods.training.model_stack import Batch, LocalModel, StepResult
 from methods.training.optimiser_state import OPTIMISER
-from methods.training.steps import GradientMethod, LocalSteps, TakenSteps
-from methods.training.vectors import Vectors, mean_vector
+from methods.training.robust import aggregated_vectors
+from methods.training.steps import LocalSteps, TakenSteps
+from methods.training.vectors import Vectors
 from models.encoders import build_encoder
 
 if TYPE_CHECKING:
@@ -64,60 +65,7 @@ PROBED = 5000
 """Before the end of a run the linear probe is trained on, and tested on, at most this many samples each."""
 
 
-@dataclass(frozen=True)
-class CFCLSettings:
-    """Hyper-parameters of CF-CL."""
-
-    selection: Literal["cfcl", "uniform", "none"] = setting(
-        "cfcl", "pulled samples: by importance, uniformly, or no exchange"
-    )
-    steps: int = setting(2000, "total number of local steps", ge=1)
-    tau_a: int = setting(25, "local steps between two averagings", ge=1)
-    tau_p: int = setting(25, "local steps between two pulls", ge=1)
-    loss: Literal["triplet", "simclr", "ssd", "fedcc"] = setting(
-        "triplet", "local loss: triplet; FedSimCLR's NT-Xent; SSD's alignment and uniformity; FedCC's with both heads"
-    )
-    margin: float = setting(1.0, "margin of the triplet loss, in training and in selection", ge=0)
-    negatives: Negatives = setting(
-        "batch",
-        "negatives of triplets: the next sample of the batch, any other sample that the device holds, or a pulled one "
-        "where two or more were pulled",
-    )
-    tau: float = setting(0.5, "temperature of the simclr loss, and of the instance loss of fedcc", gt=0)
-    reserve: int = setting(20, "number of samples in a reserve", ge=0)
-    reserve_kind: Literal["kmeans", "random"] = setting("kmeans", "how the samples of a reserve are chosen")
-    candidates: int = setting(
-        200, "number of samples that a transmitter considers for a pull by importance; a uniform pull is from all", ge=1
-    )
-    budget: int = setting(20, "number of samples pulled over each link", ge=0)
-    clusters: int = setting(4, "number of clusters for macro importance", ge=1)
-    macro: Macro = setting(
-        "fractions",
-        "macro importance of a cluster: f / (f + g) of its fractions of the candidates and of the reserve (fractions); "
-        "the same of the counts (share); n_tx times that (sized); n_tx / n_res as printed (ratio)",
-    )
-    heat_first: float = setting(1.0, "selection temperature lambda of micro importance at the first step", ge=0)
-    heat_last: float = setting(5.0, "selection temperature lambda at the last step; linear in between", ge=0)
-    model: Literal["global", "local"] = setting(
-        "global", "model that selects: the last global average, or the receiver's local model"
-    )
-    buffer: Literal["purge", "unlimited"] = setting("purge", "samples pulled earlier: dropped at a pull, or kept")
-    degree: float = setting(4.0, "average degree of the random geometric graph", gt=0)
-    edges: tuple[tuple[int, int], ...] = setting(
-        (), "links to use instead of a random graph; a file name is read as an edge list", file=EDGE_LIST
-    )
-    failed: tuple[tuple[int, ...], ...] = setting(
-        (), "links that carry nothing: (i, j), (i, j, from local step), or (i, j, from, to) without the last"
-    )
-    consent: tuple[tuple[int, int], ...] = setting(
-        (), "(device, n): the device shares at most n samples in the whole run; 0: none"
-    )
-    probe_steps: int = setting(
-        0, "Adam steps of the paper's probe (1,000), reported as probe_sgd beside the converged probe; 0: none", ge=0
-    )
-
-
-class CFCL(GradientMethod):
+class CFCL(DeclaredExchange):
     """CF-CL as a method: server state is the last average, `weights` (p,), and `CFCLState`."""
 
     name = "cfcl"
@@ -335,7 +283,8 @@ class CFCL(GradientMethod):
                 vectors.append(update.message.tensors["weights"])
                 points.append(float(update.message.facts["points"]))
         if vectors:
-            tensors["weights"] = mean_vector(vectors, [p / sum(points) for p in points])
+            shares = [p / sum(points) for p in points]
+            tensors["weights"] = aggregated_vectors(vectors, shares, self.context.aggregation, tensors["weights"])
         state = state.averaged() if vectors else state.told(here)
         step = state.step + (self.plan.stretch(state.step) if state.next == "train" else 0)
         linked = bool(live_links(state.edges, self.settings.failed, step))

@@ -34,7 +34,7 @@ from methods.base import (
 from methods.cfl import criteria, latest
 from methods.cfl.adversary import attack_of, corrupt
 from methods.cfl.bipartition import bipartition, ready_to_split
-from methods.cfl.gamma import gamma_of, halves
+from methods.cfl.gamma import NOTHING_SHARED, gamma_of, halves
 from methods.cfl.history import discounted_sum
 from methods.cfl.measure import ClusterMeasure, measure_gaps, measure_norms, measure_similarities, stack
 from methods.cfl.membership import Membership
@@ -50,9 +50,11 @@ from methods.cfl.settings import CFLSettings, check_settings
 from methods.cfl.state import CFLState
 from methods.cfl.supervised import Score, Supervised, gradient, judge
 from methods.cfl.tree import Node, Tree, branch_similarities, nearest_child
+from methods.declared import FactForm, MessageForm, TensorForm, exactly
 from methods.training.local import batches
+from methods.training.robust import aggregated_vectors
 from methods.training.steps import LocalSteps, TakenSteps
-from methods.training.vectors import Vectors, mean_vector
+from methods.training.vectors import Vectors
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,6 +66,9 @@ class CFL(Supervised):
     name = "cfl"
     Settings = CFLSettings
     settings: CFLSettings
+    averages_parts = True
+    updates_for_rounds = (latest.PREFIX, "past")
+    updates_for_enrolment = ("edge/",)
 
     def __init__(self, settings: CFLSettings, context: Any) -> None:
         super().__init__(settings, context)
@@ -93,13 +98,28 @@ class CFL(Supervised):
 
     def broadcast(self, server: Server, client: int) -> Message:
         """The weights of the client's cluster; on its way down the tree, those of the node where it stands."""
-        tree = Tree.of(server.facts)
-        known = any(client in leaf.clients for leaf in tree.leaves()) or client in tree.walking
-        node = tree.place(client) if known else tree.nodes[0]  # who joins in this round begins at the root
-        facts = {"clients": server.facts["clients"]}
+        node, facts = self.node_of(server, client), {"clients": server.facts["clients"]}
         if self.settings.gamma == "measured" and self.may_split(node, server.round + 1):
             facts["measure"] = 1
         return Message({"weights": server.tensors[f"node/{node.id}"]}, facts)
+
+    def node_of(self, server: Server, client: int) -> Node:
+        """The cluster that a client trains in; who joins in this round begins at the root."""
+        tree = Tree.of(server.facts)
+        known = any(client in leaf.clients for leaf in tree.leaves()) or client in tree.walking
+        return tree.place(client) if known else tree.nodes[0]
+
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm:
+        """The update of its cluster's weights; with the settings that ask for them the gradient, and its noise."""
+        node, s = self.node_of(server, client), self.settings
+        start = server.tensors[f"node/{node.id}"]
+        tensors = {"update": TensorForm(tuple(start.shape), start=start, difference=True)}
+        if s.similarity != "updates":
+            tensors["gradient"] = TensorForm((server.facts["size"],), measured=False)
+        facts = {"n": exactly(samples)}
+        if s.gamma == "measured" and self.may_split(node, server.round + 1):
+            facts["gamma"] = FactForm(0, NOTHING_SHARED)
+        return MessageForm(tensors, facts)
 
     def may_split(self, node: Node, round: int) -> bool:
         """Whether a cluster can be split at the end of a round, as far as is known at its beginning.
@@ -125,18 +145,19 @@ class CFL(Supervised):
             gradient(network, client.train, self.context)
             tensors["gradient"] = -vectors.gradients(network)
 
+        attack = attack_of(client.id, message.facts["clients"], s.adversaries, s.attack)
+
         def finish(taken: TakenSteps) -> Update:
             update = vectors.flatten(network) - start
-            attack = attack_of(client.id, message.facts["clients"], s.adversaries, s.attack)
             if attack is not None:
-                update = corrupt(update, attack, s.attack_scale, client.streams)
+                update = corrupt(update, attack, s.attack_scale, client.streams, start)
             metrics = taken.metrics | {"norm": float(update.double().norm())}
             facts: dict[str, Any] = {"n": len(client.train)}
             if message.facts.get("measure"):
                 metrics["gamma"] = facts["gamma"] = self.measured_gamma(start, client)
             return Update(Message({"update": update, **tensors}, facts), metrics=metrics)
 
-        return self.epochs(network, client, finish)
+        return self.epochs(network, client, finish, reverse=attack == "labels")
 
     def learn(self, start: Tensor, client: Client) -> Tensor:
         """What local training from `start` changes."""
@@ -224,9 +245,8 @@ class CFL(Supervised):
         """The mean update of some clients, by their samples or alike."""
         uniform = self.settings.weighting == "uniform"
         sizes = [1.0 if uniform else float(by_client[c].message.facts["n"]) for c in group]
-        return mean_vector(
-            (by_client[c].message.tensors["update"] for c in group), [size / sum(sizes) for size in sizes]
-        )
+        vectors = [by_client[c].message.tensors["update"] for c in group]
+        return aggregated_vectors(vectors, [size / sum(sizes) for size in sizes], self.context.aggregation)
 
     def measure(
         self, node: int, active: list[int], by_client: Mapping[int, Update], state: CFLState, past: Tensor | None = None

@@ -11,9 +11,9 @@ from torch import Tensor
 from core.setting import setting
 from data.augment import normalise
 from methods.base import Client, Clients, Evaluation, Federation, Message, MethodError, Prediction, Server, Update
-from methods.cfl.adversary import Attack, attack_of, corrupt
+from methods.cfl.adversary import ATTACKS, Attack, attack_of, corrupt
 from methods.cfl.supervised import Classifier, Supervised, judge
-from methods.training.averaging import average
+from methods.training.robust import aggregated
 from methods.training.steps import LocalSteps, TakenSteps
 from methods.training.vectors import Vectors
 
@@ -23,7 +23,7 @@ class FedAvgSettings:
     """Hyper-parameters of FedAvg, and planted adversaries."""
 
     adversaries: int = setting(0, "number of adversaries: that many clients, the last ones, send false updates", ge=0)
-    attack: Attack = setting("mixed", "what adversaries send: random, flip, scale, or mixed")
+    attack: Attack = setting("mixed", ATTACKS)
     attack_scale: float = setting(10.0, "factor by which the attack scale multiplies updates", gt=0)
 
 
@@ -51,18 +51,19 @@ class FedAvg(Supervised):
         vectors = Vectors(network := self.network())
         start = message.tensors["weights"]
 
+        attack = attack_of(client.id, message.facts["clients"], s.adversaries, s.attack)
+
         def finish(taken: TakenSteps) -> Update:
             weights = vectors.flatten(network)
-            attack = attack_of(client.id, message.facts["clients"], s.adversaries, s.attack)
             if attack is not None:
-                weights = start + corrupt(weights - start, attack, s.attack_scale, client.streams)
+                weights = start + corrupt(weights - start, attack, s.attack_scale, client.streams, start)
             return Update(Message({"weights": weights}, {"n": len(client.train)}), metrics=taken.metrics)
 
-        return self.epochs(vectors.load(network, start), client, finish)
+        return self.epochs(vectors.load(network, start), client, finish, reverse=attack == "labels")
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """The mean by number of samples."""
-        return server.next(average(updates))
+        return server.next(aggregated(updates, self.context.aggregation, server.tensors))
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """Accuracy and loss on the validation samples of the honest clients."""

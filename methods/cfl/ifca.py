@@ -10,10 +10,11 @@ import torch
 
 from core.setting import setting
 from methods.base import Client, Clients, Evaluation, Federation, Message, Server, Update
-from methods.cfl.adversary import Attack, attack_of, corrupt
+from methods.cfl.adversary import ATTACKS, Attack, attack_of, corrupt
 from methods.cfl.supervised import Score, Supervised, judge
+from methods.declared import FactForm, MessageForm, TensorForm, exactly
 from methods.scores.clustering import ari
-from methods.training.averaging import WeightedMean
+from methods.training.robust import mean_by
 from methods.training.steps import LocalSteps, TakenSteps
 from methods.training.vectors import Vectors
 
@@ -24,7 +25,7 @@ class IFCASettings:
 
     models: int = setting(4, "number of models K", ge=1)
     adversaries: int = setting(0, "number of adversaries: that many clients, the last ones, send false updates", ge=0)
-    attack: Attack = setting("mixed", "what adversaries send: random, flip, scale, or mixed")
+    attack: Attack = setting("mixed", ATTACKS)
     attack_scale: float = setting(10.0, "factor by which the attack scale multiplies updates", gt=0)
 
 
@@ -59,6 +60,7 @@ class IFCA(Supervised):
     name = "ifca"
     Settings = IFCASettings
     settings: IFCASettings
+    averages_parts = True
 
     def init_server(self, federation: Federation) -> Server:
         """K independent random starts."""
@@ -73,6 +75,13 @@ class IFCA(Supervised):
         """All K models."""
         return Message(server.tensors, {"clients": IFCAState.of(server).clients})
 
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm:
+        """One model, trained from any of the K."""
+        models = server.tensors["models"]
+        choice = FactForm(0, len(models) - 1, whole=True)
+        weights = TensorForm(tuple(models.shape[1:]), start=models)
+        return MessageForm({"weights": weights}, {"n": exactly(samples), "choice": choice})
+
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
         """Choose the model with the lowest loss on the training samples, and train it."""
         self.check(client)
@@ -81,20 +90,21 @@ class IFCA(Supervised):
         losses = [judge(vectors.load(network, m), client.train, self.context).mean_loss for m in models]
         choice = min(range(len(losses)), key=losses.__getitem__)
 
+        attack = attack_of(client.id, message.facts["clients"], s.adversaries, s.attack)
+
         def finish(taken: TakenSteps) -> Update:
             weights = vectors.flatten(network)
-            attack = attack_of(client.id, message.facts["clients"], s.adversaries, s.attack)
             if attack is not None:
-                update = corrupt(weights - models[choice], attack, s.attack_scale, client.streams)
+                update = corrupt(weights - models[choice], attack, s.attack_scale, client.streams, models[choice])
                 weights = models[choice] + update
             sent = Message({"weights": weights}, {"n": len(client.train), "choice": choice})
             return Update(sent, metrics={**taken.metrics, "choice": float(choice)})
 
-        return self.epochs(vectors.load(network, models[choice]), client, finish)
+        return self.epochs(vectors.load(network, models[choice]), client, finish, reverse=attack == "labels")
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """The mean of each model over those who chose it, by number of samples."""
-        means = [WeightedMean() for _ in range(self.settings.models)]
+        means = [mean_by(self.context.aggregation, {"weights": model}) for model in server.tensors["models"]]
         chosen: list[tuple[int, int]] = []
         for update in updates:
             choice = update.message.facts["choice"]

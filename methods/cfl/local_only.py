@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from methods.base import Client, Clients, Evaluation, Federation, Message, Server, Update
 from methods.cfl.supervised import Supervised, judge
+from methods.declared import MessageForm, TensorForm
 from methods.training.steps import LocalSteps, TakenSteps
 from methods.training.vectors import Vectors
 
@@ -29,6 +30,14 @@ class Alone(Supervised):
     def broadcast(self, server: Server, client: int) -> Message:
         """Nothing."""
         return Message()
+
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm:
+        """An empty message."""
+        return MessageForm()
+
+    def declared_memory(self, server: Server, client: int, samples: int) -> MessageForm:
+        """The client's model."""
+        return MessageForm({"weights": TensorForm(tuple(Vectors(net := self.network()).flatten(net).shape))})
 
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
         """Local epochs from where the client was."""

@@ -7,7 +7,7 @@ from typing import Literal
 
 from core.setting import setting
 from methods.base import MethodError
-from methods.cfl.adversary import Attack
+from methods.cfl.adversary import ATTACKS, Attack
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class CFLSettings:
     )
     permute: bool = setting(False, "clients hide the order of their parameters behind a shared permutation (eq. 45)")
     adversaries: int = setting(0, "number of adversaries: that many clients, the last ones, send false updates", ge=0)
-    attack: Attack = setting("mixed", "what adversaries send: random, flip, scale, or mixed")
+    attack: Attack = setting("mixed", ATTACKS)
     attack_scale: float = setting(10.0, "factor by which the attack scale multiplies updates", gt=0)
     joins: tuple[tuple[int, int], ...] = setting((), "(client, round): first round of each client that joins later")
     leaves: tuple[tuple[int, int], ...] = setting((), "(client, round): first round without a client that leaves")

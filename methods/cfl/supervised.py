@@ -85,6 +85,8 @@ class Supervised(GradientMethod):
                 f"method {self.name!r} trains on labels, and data set {context.spec.name!r} has none: add it with "
                 "labels, or choose a method that needs none, such as fedcc"
             )
+        if context.spec.kind == "text" and getattr(settings, "attack", "") == "labels":
+            raise MethodError("method.attack labels is of images with labels: choose another attack for texts")
 
     @property
     def needs_clusters(self) -> bool:
@@ -119,12 +121,23 @@ class Supervised(GradientMethod):
         """Whether several networks can be trained at once: LSTMs cannot."""
         return self.context.spec.kind == "image"
 
-    def epochs(self, network: nn.Module, client: Client, finish: Callable[[TakenSteps], Update]) -> LocalSteps:
-        """Local epochs on the cross-entropy, not yet done; `finish` makes the update."""
+    def epochs(
+        self, network: nn.Module, client: Client, finish: Callable[[TakenSteps], Update], *, reverse: bool = False
+    ) -> LocalSteps:
+        """Local epochs on the cross-entropy, not yet done.
+
+        Args:
+            network: to train.
+            client: whose samples it is trained on.
+            finish: makes the update.
+            reverse: of an adversary's image labels, 0 to c - 1, each is taken for c - 1 minus itself.
+        """
 
         def inputs(positions: Tensor) -> tuple[Tensor, ...]:
             batch = client.train.take(positions)
-            return (batch.raw(),) if self.context.spec.kind == "text" else (_images(batch), batch.y())
+            if self.context.spec.kind == "text":
+                return (batch.raw(),)
+            return (_images(batch), self.context.clusters - 1 - batch.y() if reverse else batch.y())
 
         return LocalSteps(client, network.train(), batches(client, self.context.local), inputs, finish)
 

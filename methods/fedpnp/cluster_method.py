@@ -12,8 +12,8 @@ from data.augment import normalise
 from methods.base import Clients, Evaluation, Federation, Message, Prediction, Server, Tensors, Update
 from methods.scores.evaluation import evaluate_predictor
 from methods.scores.recalibration import recalibrate
-from methods.training.averaging import average
 from methods.training.local import load, seeded, weights
+from methods.training.robust import aggregated
 from methods.training.two_views import TwoViewMethod
 from models.encoders import build_encoder
 from models.heads import ClusterNet
@@ -50,7 +50,7 @@ class ClusterMethod(TwoViewMethod):
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """The mean of the weights by number of samples."""
-        return server.next(average(updates))
+        return server.next(aggregated(updates, self.context.aggregation, server.tensors))
 
     def recalibrate(self, server: Server, clients: Clients, evaluation: Evaluation) -> Tensors:
         """BatchNorm's statistics of the averaged network, on the clients' data."""

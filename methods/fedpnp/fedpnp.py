@@ -22,7 +22,7 @@ from methods.base import Client, Message, Tensors, Update
 from methods.fedpnp.cluster_method import ClusterMethod
 from methods.fedpnp.pool import Similarity, check_threshold, past_negatives, pool_quality, pool_shares
 from methods.losses.contrastive import cluster_contrastive, contrastive
-from methods.training.batch_statistics import Party, given, settle
+from methods.training.batch_statistics import Party, settle
 from methods.training.local import load, views, weights
 from methods.training.model_stack import Batch, LocalModel, StepResult
 from methods.training.steps import LocalSteps, TakenSteps
@@ -30,8 +30,8 @@ from models.heads import ClusterNet
 
 PAST = "past"
 """The companion of a client that has taken part before: its own network as its previous round left it."""
-SETTLED_ON = 512
-"""At most so many of a client's samples, a seeded draw, give the past model its BatchNorm statistics."""
+SETTLED_ON = 256
+"""At most so many of a client's samples, a seeded draw, give the past model its BatchNorm statistics, in one pass."""
 
 
 @dataclass(frozen=True)
@@ -131,14 +131,11 @@ class FedPNP(ClusterMethod):
         past.load_state_dict({**past.state_dict(), **client.memory})
         past.eval().requires_grad_(False)
         if self.settings.past_statistics == "recalibrated":
-            settle(past, [Party(1.0, self._settling_batches(client))], self.context)
+            settle(past, [Party(1.0, [partial(self._settling_views, client)])], self.context)
         return past
 
-    def _settling_batches(self, client: Client) -> list[partial[Tensor]]:
+    def _settling_views(self, client: Client) -> Tensor:
         """Views of some of the client's samples, as the past model will be asked of them."""
-        device, recipe = self.context.device, self.recipe()
         order = torch.randperm(len(client.train), generator=client.streams.torch("past samples"))[:SETTLED_ON]
-        generator = client.streams.torch("past views", device)
-        parts = order.to(client.train.index.device).split(self.context.local.batch)
-        made = [views(client.train, part, recipe, generator) for part in parts]
-        return [partial(given, x) for x in made]
+        generator = client.streams.torch("past views", self.context.device)
+        return views(client.train, order.to(client.train.index.device), self.recipe(), generator)

@@ -39,6 +39,7 @@ from methods.base import (
     Tensors,
     Update,
 )
+from methods.declared import MessageForm, TensorForm, exactly, forms_like
 from methods.losses.byol import byol_loss, make_target, spread, update_target
 from methods.scores.evaluation import evaluate_predictor
 from methods.training.k_means import kmeans
@@ -152,6 +153,12 @@ class NCC(Method):
     def broadcast(self, server: Server, client: int) -> Message:
         """Nothing: the one client goes on from its memory."""
         return Message()
+
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm:
+        """The target network and the prototypes."""
+        target = forms_like(weights(make_target(self.network()), TARGET))
+        prototypes = TensorForm((self.clusters, self.settings.projection))
+        return MessageForm(target | {"prototypes": prototypes}, {"n": exactly(samples)})
 
     def client_update(self, message: Message, client: Client) -> Update:
         """Further epochs on L = L_BYOL / 2 + weight L_prototypes, with new pseudo labels after each.

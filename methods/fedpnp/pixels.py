@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -25,6 +26,7 @@ from methods.base import (
     Server,
     Update,
 )
+from methods.declared import MessageForm, TensorForm, exactly
 from methods.scores.evaluation import evaluate_predictor
 from methods.training.k_means import kmeans
 
@@ -54,6 +56,11 @@ class KMeansPixels(Method):
     def broadcast(self, server: Server, client: int) -> Message:
         """Nothing: the one client knows the number of clusters."""
         return Message()
+
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm:
+        """The centres."""
+        shape = self.context.clusters, math.prod(self.context.spec.shape)
+        return MessageForm({"centres": TensorForm(shape)}, {"n": exactly(samples)})
 
     def client_update(self, message: Message, client: Client) -> Update:
         """Centres (c, pixels) of all samples, without augmentation."""

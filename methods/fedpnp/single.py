@@ -18,6 +18,7 @@ from torch import Tensor
 from core.setting import setting
 from data.augment import normalise
 from methods.base import Client, Clients, Evaluation, Federation, Message, Server, Tensors, Update
+from methods.declared import MessageForm, forms_like
 from methods.losses.contrastive import contrastive
 from methods.scores.evaluation import evaluate_features
 from methods.training.local import load, seeded, weights
@@ -59,6 +60,14 @@ class Single(TwoViewMethod):
     def broadcast(self, server: Server, client: int) -> Message:
         """Nothing."""
         return Message()
+
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm:
+        """An empty message."""
+        return MessageForm()
+
+    def declared_memory(self, server: Server, client: int, samples: int) -> MessageForm:
+        """The client's network, with its optimiser beside it."""
+        return MessageForm(forms_like(weights(self.network(), NETWORK)), others=True)
 
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
         """Further local epochs from where the client's memory left network and optimiser."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import torch
@@ -35,6 +36,7 @@ from methods.base import (
     Tensors,
     Update,
 )
+from methods.declared import MessageForm, TensorForm, exactly, forms_like
 from methods.scores.evaluation import evaluate_predictor
 from methods.ssd.fedsimclr import FedSimCLR, FedSimCLRSettings
 from methods.training.federated_k_means import (
@@ -79,6 +81,13 @@ class FedSimCLRKMeansSettings(FedSimCLRSettings):
         "are found; 0: among the features as they are",
         ge=0,
     )
+    whitening: float = setting(
+        1.0,
+        "how far the variances v of the components are made equal: they become v^(1 - whitening), so that 1 makes all "
+        "of them 1 and 0 leaves them as they are",
+        ge=0,
+        le=1,
+    )
     starts: int = setting(
         10,
         "number of K-means starts that go on side by side, of which the one with the least sum of squared distances "
@@ -105,6 +114,7 @@ class FedSimCLRKMeans(FedSimCLR):
     Settings = FedSimCLRKMeansSettings
     settings: FedSimCLRKMeansSettings
     averages = False  # the last rounds move centres
+    averages_parts = True
     loss_falls = False  # they have no loss
 
     @property
@@ -125,11 +135,42 @@ class FedSimCLRKMeans(FedSimCLR):
             return "measure"
         return "move" if CENTRES in server.tensors else "start"
 
+    def stage(self, server: Server) -> str:
+        """As of `next_step`."""
+        return self.next_step(server)
+
     def broadcast(self, server: Server, client: int) -> Message:
         """The network; once a client has it for good, what is clustered by and the centres alone."""
         facts = {"clients": server.facts["clients"], "step": self.next_step(server)}
         network = {} if client in server.facts.get("have", ()) else network_of(server.tensors)
         return Message(network | {name: t for name, t in server.tensors.items() if name in OURS}, facts)
+
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm | None:
+        """Weights while the encoder is trained; then moments, local centres, or sums."""
+        step, double = self.next_step(server), torch.float64
+        if step == "train":
+            return MessageForm(forms_like(network_of(server.tensors)), {"n": exactly(samples)})
+        count = partial(TensorForm, dtype=double, least=0, most=samples, measured=False)
+        if step == "measure":
+            width = int(self.network().encoder.features)  # type: ignore[arg-type]
+            squares = TensorForm((width, width), double)
+            forms = {"samples": count(()), "total": TensorForm((width,), double), "outer": squares}
+            return MessageForm(forms, rule=_no_negative_squares)
+        clusters = self.context.clusters
+        if step == "start":
+            width = int(self.network().encoder.features)  # type: ignore[arg-type]
+            width = server.tensors[PROJECTION].shape[1] if PROJECTION in server.tensors else width
+            sizes = range(clusters + 1)
+            forms = {"centres": TensorForm((sizes, width), double), "counts": count((sizes,))}
+            return MessageForm(forms, rule=_a_count_each)
+        starts, _, width = server.tensors[CENTRES].shape
+        return MessageForm(
+            {
+                "sums": TensorForm((starts, clusters, width), double),
+                "counts": count((starts, clusters)),
+                "inertia": TensorForm((starts,), double, least=0, measured=False),
+            }
+        )
 
     def client_update(self, message: Message, client: Client) -> Update:
         """FedSimCLR's local epochs; or moments; or local centres to start from; or sums of one K-means iteration."""
@@ -186,7 +227,7 @@ class FedSimCLRKMeans(FedSimCLR):
             return server.next({**server.tensors, CENTRES: centres}, facts)
         whole = {name: torch.stack([u.message.tensors[name] for u in came]).sum(0) for name in came[0].message.tensors}
         if step == "measure":
-            mean, projection = whitening(Moments(**whole), self.settings.components)
+            mean, projection = whitening(Moments(**whole), self.settings.components, self.settings.whitening)
             return server.next({**server.tensors, MEAN: mean, PROJECTION: projection}, facts)
         before, inertia = server.tensors[CENTRES], whole["inertia"]
         centres = moved_centres(before, whole["sums"], whole["counts"])
@@ -234,6 +275,16 @@ class FedSimCLRKMeans(FedSimCLR):
             return super().evaluate(server, clients, evaluation)
         found = evaluate_predictor(self.predictor(server), replace(evaluation, final=False))
         return (super().evaluate(server, clients, evaluation) | found) if evaluation.final else found
+
+
+def _no_negative_squares(message: Message) -> str | None:
+    negative = bool((message.tensors["outer"].diagonal() < 0).any())
+    return "tensor 'outer' holds negative sums of squares" if negative else None
+
+
+def _a_count_each(message: Message) -> str | None:
+    centres, counts = len(message.tensors["centres"]), len(message.tensors["counts"])
+    return None if centres == counts else f"it holds {centres} centres and {counts} counts, expected as many"
 
 
 def network_of(tensors: Tensors) -> Tensors:

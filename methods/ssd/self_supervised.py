@@ -26,8 +26,8 @@ from methods.scores.evaluation import embed_with, evaluate_features, features_on
 from methods.scores.finetuning import finetune_accuracy
 from methods.scores.recalibration import recalibrate
 from methods.scores.representation import alignment, knn_accuracy, split_uniformity, uniformity
-from methods.training.averaging import average
 from methods.training.local import load, seeded, view_recipe, weights
+from methods.training.robust import aggregated
 from methods.training.two_views import TwoViewMethod
 from models.encoders import build_encoder
 from models.heads import ProjectionNet
@@ -107,7 +107,7 @@ class SelfSupervised(TwoViewMethod):
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """The mean of the weights by number of samples."""
-        return server.next(average(updates))
+        return server.next(aggregated(updates, self.context.aggregation, server.tensors))
 
     def recalibrate(self, server: Server, clients: Clients, evaluation: Evaluation) -> Tensors:
         """BatchNorm's statistics of the averaged network, on the clients' data."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from methods.base import Tensors, Update
+from methods.base import Tensors
 
 
 class WeightedMean:
@@ -18,7 +18,7 @@ class WeightedMean:
 
     def __init__(self) -> None:
         self._sums: Tensors = {}
-        self._dtypes: dict[str, torch.dtype] = {}
+        self._forms: dict[str, tuple[torch.Size, torch.dtype]] = {}
         self.weight = 0.0
 
     def add(self, tensors: Mapping[str, Tensor], weight: float) -> None:
@@ -27,19 +27,26 @@ class WeightedMean:
         Raises:
             ValueError: a negative weight, or other names or shapes than before.
         """
-        if weight < 0:
-            raise ValueError(f"a weight of {weight} cannot be averaged: weights are >= 0")
+        self.check(tensors, weight)
         if not self._sums:
             self._sums = {k: torch.zeros_like(t, dtype=torch.float64) for k, t in tensors.items()}
-            self._dtypes = {k: t.dtype for k, t in tensors.items()}
-        if tensors.keys() != self._sums.keys():
-            odd = sorted(tensors.keys() ^ self._sums.keys())
-            raise ValueError(f"updates differ in their tensors: {', '.join(odd[:3])}")
         for name, tensor in tensors.items():
-            if tensor.shape != self._sums[name].shape:
-                raise ValueError(f"{name} has shape {tuple(tensor.shape)}, not {tuple(self._sums[name].shape)}")
             self._sums[name].add_(tensor, alpha=weight)
         self.weight += weight
+
+    def check(self, tensors: Mapping[str, Tensor], weight: float) -> None:
+        """Refuse what `add` cannot count in; the first tensors say what all others must be."""
+        if not weight >= 0:
+            raise ValueError(f"a weight of {weight} cannot be averaged: weights are >= 0")
+        if not self._forms:
+            self._forms = {k: (t.shape, t.dtype) for k, t in tensors.items()}
+        if tensors.keys() != self._forms.keys():
+            odd = sorted(tensors.keys() ^ self._forms.keys())
+            raise ValueError(f"updates differ in their tensors: {', '.join(odd[:3])}")
+        for name, tensor in tensors.items():
+            shape, _ = self._forms[name]
+            if tensor.shape != shape:
+                raise ValueError(f"{name} has shape {tuple(tensor.shape)}, not {tuple(shape)}")
 
     def mean(self) -> Tensors:
         """The mean so far, in the dtypes that came in.
@@ -49,20 +56,9 @@ class WeightedMean:
         """
         if not self.weight:
             raise ValueError("no update with a positive weight: there is nothing to average")
-        return {name: _as(total / self.weight, self._dtypes[name]) for name, total in self._sums.items()}
+        return {name: in_dtype(total / self.weight, self._forms[name][1]) for name, total in self._sums.items()}
 
 
-def _as(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+def in_dtype(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """A mean in the dtype of what it is of, rounded where that holds whole numbers."""
     return tensor.to(dtype) if dtype.is_floating_point else tensor.round().to(dtype)
-
-
-def average(updates: Iterable[Update], *, by: str = "n") -> Tensors:
-    """The mean of the updates' tensors, weighted by the fact `by` of each message (its number of samples).
-
-    Raises:
-        ValueError: see `WeightedMean`.
-    """
-    mean = WeightedMean()
-    for update in updates:
-        mean.add(update.message.tensors, float(update.message.facts[by]))
-    return mean.mean()

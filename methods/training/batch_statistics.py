@@ -36,11 +36,6 @@ class Party:
     batches: Sequence[Callable[[], Tensor]]
 
 
-def given(batch: Tensor) -> Tensor:
-    """What makes a batch that is at hand: `partial(given, batch)`."""
-    return batch
-
-
 @dataclass(frozen=True)
 class Moments:
     """Mean and variance of each channel, float64 (channels,), of what a layer receives from one party."""
@@ -60,7 +55,7 @@ def settle(network: nn.Module, parties: Sequence[Party], context: Context) -> Te
     """Give a network the statistics that its layers' inputs have over all parties.
 
     Variances are of the population (divided by n), as training mode normalises. Layers that the forward pass does not
-    reach keep what they have.
+    reach keep what they have. One party with one batch takes one pass; otherwise there is one for each layer.
 
     Args:
         network: changed in place, and left in evaluation mode.
@@ -74,13 +69,16 @@ def settle(network: nn.Module, parties: Sequence[Party], context: Context) -> Te
     names = {module: name for name, module in network.named_modules() if _keeps_statistics(module)}
     if not names:
         return {}
+    asked = [party for party in parties if party.batches]
+    if [len(party.batches) for party in asked] == [1]:
+        layers = _settle_in_one_pass(network, list(names), asked[0].batches[0](), context)
+    else:
+        layers = _order(network, list(names), parties, context)
+        for layer in layers:
+            whole = together([_moments(network, layer, party, context) for party in asked])
+            _set(layer, whole.mean, whole.variance)
     found: Tensors = {}
-    for layer in _order(network, list(names), parties, context):
-        whole = together([_moments(network, layer, party, context) for party in parties if party.batches])
-        assert layer.running_mean is not None
-        assert layer.running_var is not None
-        layer.running_mean.copy_(whole.mean)
-        layer.running_var.copy_(whole.variance)
+    for layer in layers:
         for statistic in ("running_mean", "running_var"):
             found[f"{names[layer]}.{statistic}"] = getattr(layer, statistic).clone()
     return found
@@ -106,6 +104,42 @@ def _keeps_statistics(module: nn.Module) -> bool:
 
 class _Reached(Exception):
     """The layer in question has its input: the rest of the pass is not needed."""
+
+
+def _set(layer: _BatchNorm, mean: Tensor, variance: Tensor) -> None:
+    assert layer.running_mean is not None
+    assert layer.running_var is not None
+    layer.running_mean.copy_(mean)
+    layer.running_var.copy_(variance)
+
+
+def _settle_in_one_pass(
+    network: nn.Module, layers: Sequence[_BatchNorm], batch: Tensor, context: Context
+) -> list[_BatchNorm]:
+    """Settle each layer as the one batch that there is comes to it, and so before the next one; who was reached."""
+    reached: list[_BatchNorm] = []
+
+    def settle_first(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if module in reached:
+            return  # used twice: the first input counts, as layer by layer
+        x = inputs[0].float()
+        variance, mean = torch.var_mean(x, dim=_all_but_channels(x), correction=0)
+        _set(module, mean, variance)  # type: ignore[arg-type]
+        reached.append(module)  # type: ignore[arg-type]
+
+    hooks = [layer.register_forward_pre_hook(settle_first) for layer in layers]
+    try:
+        # `forward`, not a call: a compiled network would not stop for hooks.
+        with context.autocast():
+            network.forward(batch)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return reached
+
+
+def _all_but_channels(x: Tensor) -> list[int]:
+    return [axis for axis in range(x.dim()) if axis != 1]
 
 
 def _order(
@@ -136,8 +170,7 @@ def _moments(network: nn.Module, layer: _BatchNorm, party: Party, context: Conte
 
     def measure(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         x = inputs[0].double()
-        over = [axis for axis in range(x.dim()) if axis != 1]
-        variance, mean = torch.var_mean(x, dim=over, correction=0)
+        variance, mean = torch.var_mean(x, dim=_all_but_channels(x), correction=0)
         parts.append(Moments(x.numel() / x.shape[1], mean, variance))
         raise _Reached
 

@@ -40,12 +40,15 @@ def moments(x: Tensor) -> Moments:
     return Moments(torch.tensor(float(len(x)), dtype=torch.float64), x.sum(0), x.mT @ x)
 
 
-def whitening(of: Moments, components: int) -> tuple[Tensor, Tensor]:
-    """The mean (d,) and the projection (d, k) that give the first k principal components variance 1.
+def whitening(of: Moments, components: int, power: float = 1.0) -> tuple[Tensor, Tensor]:
+    """The mean (d,) and the projection (d, k) onto the first k principal components, their variances made more equal.
+
+    A component of variance v has variance v^(1 - power) after it: 1 with a power of 1, and what it had with 0.
 
     Args:
         of: moments of all samples.
         components: k, at most d; directions in which nothing varies are left out.
+        power: between 0 and 1, how far variances are made equal.
 
     Raises:
         MethodError: no sample, or features that are the same for all.
@@ -65,7 +68,7 @@ def whitening(of: Moments, components: int) -> tuple[Tensor, Tensor]:
             "the features are the same for all samples: the encoder has collapsed, and there is nothing to cluster"
         )
     there = variances > NOTHING * variances[0]
-    return mean, directions[:, there] / variances[there].sqrt()
+    return mean, directions[:, there] / variances[there] ** (power / 2)
 
 
 class Sums(NamedTuple):

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from methods.base import Update
-from methods.training.averaging import WeightedMean
+from methods.context import AggregationSettings
+from methods.training.robust import mean_by
 from methods.uifca.state import LearnReport
 
 
@@ -32,9 +33,16 @@ class Averaged(NamedTuple):
     held: Tensor
 
 
-def average(updates: Iterable[Update], clusters: int) -> Averaged:
-    """The mean of each of K flows over the clients, by their points of its cluster, and the sums of their reports."""
-    means = [WeightedMean() for _ in range(clusters)]
+def average(updates: Iterable[Update], starts: Tensor, settings: AggregationSettings) -> Averaged:
+    """The mean of each of K flows over the clients, by their points of its cluster, and the sums of their reports.
+
+    Args:
+        updates: of the clients.
+        starts: the flows that they began from, (K, p).
+        settings: what may stand in place of the mean.
+    """
+    clusters = len(starts)
+    means = [mean_by(settings, {"flow": start}) for start in starts]
     counts, points, changed, who = [0] * clusters, [0] * clusters, 0, []
     held = torch.zeros(2, clusters, dtype=torch.float64)
     for update in updates:

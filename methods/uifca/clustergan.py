@@ -31,8 +31,8 @@ from methods.base import (
     Update,
 )
 from methods.scores.clustering import cluster_scores
-from methods.training.averaging import average
 from methods.training.local import build_optimiser, load, seeded, weights
+from methods.training.robust import aggregated
 from models.gan import ClusterGANNetwork
 
 BATCH = 1000
@@ -133,7 +133,7 @@ class ClusterGAN(Method):
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """The mean by number of samples."""
-        return server.next(average(updates))
+        return server.next(aggregated(updates, self.context.aggregation, server.tensors))
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """Purity, ACC, NMI and ARI over all clients' points; clusters in use."""

@@ -14,8 +14,9 @@ import torch
 from core.setting import setting
 from methods.assignment import assign_samples
 from methods.base import Assignment, Client, ClientError, Clients, Evaluation, Federation, Message, Server, Update
+from methods.declared import FactForm, MessageForm, TensorForm, exactly
 from methods.scores.clustering import cluster_scores
-from methods.training.averaging import WeightedMean
+from methods.training.robust import mean_by
 from methods.uifca.flow_method import FlowMethod, FlowSettings
 
 
@@ -40,6 +41,7 @@ class IFCAFlows(FlowMethod):
     name = "ifca_flows"
     Settings = IFCAFlowsSettings
     settings: IFCAFlowsSettings
+    averages_parts = True
 
     def init_server(self, federation: Federation) -> Server:
         """The K starts; and where they are dealt, a flow for each client, as many clients to each as can be."""
@@ -57,6 +59,13 @@ class IFCAFlows(FlowMethod):
             own = server.facts["dealt"][client]
             facts = {} if server.facts["trained"][own] else {"choice": own}
         return Message(server.tensors, facts)
+
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm:
+        """One flow, trained from any of the K."""
+        flows = server.tensors["flows"]
+        choice = FactForm(0, len(flows) - 1, whole=True)
+        flow = TensorForm(tuple(flows.shape[1:]), start=flows)
+        return MessageForm({"flow": flow}, {"n": exactly(samples), "choice": choice})
 
     def client_update(self, message: Message, client: Client) -> Update:
         """Choose the flow with the lowest mean loss, or take the one that is dealt, and train it on all points."""
@@ -80,7 +89,7 @@ class IFCAFlows(FlowMethod):
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """The mean of each flow over those who chose it, by number of points."""
         flows = server.tensors["flows"]
-        means = [WeightedMean() for _ in flows]
+        means = [mean_by(self.context.aggregation, {"flow": flow}) for flow in flows]
         for update in updates:
             means[update.message.facts["choice"]].add(update.message.tensors, float(update.message.facts["n"]))
         rows = [mean.mean()["flow"] if mean.weight else old for mean, old in zip(means, flows, strict=True)]

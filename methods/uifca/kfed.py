@@ -7,6 +7,7 @@ smaller than a least size are joined to the nearest before anything is sent.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -33,8 +34,10 @@ from methods.base import (
     Tensors,
     Update,
 )
+from methods.declared import MessageForm
 from methods.scores.clustering import cluster_scores
 from methods.training.k_means import Clustering, join_small, kmeans
+from methods.uifca.declared import beyond_centres, centres_form, memory_form
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,18 @@ class KFed(Method):
     def broadcast(self, server: Server, client: int) -> Message:
         """Nothing."""
         return Message()
+
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm:
+        """Local centres."""
+        return centres_form(self.context.clusters, math.prod(self.context.spec.shape))
+
+    def declared_memory(self, server: Server, client: int, samples: int) -> MessageForm:
+        """The local cluster of each point."""
+        return memory_form(self.context.clusters, samples)
+
+    def mismatch(self, update: Update) -> str | None:
+        """A local cluster without a centre: it could not be judged."""
+        return beyond_centres(update)
 
     def client_update(self, message: Message, client: Client) -> Update:
         """Local centres up, local clusters into memory."""

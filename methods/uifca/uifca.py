@@ -35,8 +35,10 @@ from methods.base import (
     Tensors,
     Update,
 )
+from methods.declared import MessageForm
 from methods.uifca import kfed_start, stopping, tries
 from methods.uifca.averaged import average
+from methods.uifca.declared import beyond_centres, centres_form, judge_form, learn_form, memory_form
 from methods.uifca.flow_method import FlowMethod, FlowSettings
 from methods.uifca.held_out import HeldOut
 from methods.uifca.quality import CurrentAssignment, assignment_scores
@@ -97,6 +99,8 @@ class UIFCA(FlowMethod):
     name = "uifca"
     Settings = UIFCASettings
     settings: UIFCASettings
+    not_finite = ("best_loss",)
+    averages_parts = True
 
     def __init__(self, settings: UIFCASettings, context: Any) -> None:
         super().__init__(settings, context)
@@ -115,6 +119,10 @@ class UIFCA(FlowMethod):
         state = UIFCAState("centres" if self.settings.init == "kfed" else "learn", clients=federation.clients)
         return Server({"flows": self.starts()}, state.facts())
 
+    def stage(self, server: Server) -> str:
+        """What the round is for."""
+        return UIFCAState.of(server).phase
+
     def broadcast(self, server: Server, client: int) -> Message:
         """The flows, and what the round is for; after k-FED's round also the clusters of the client's centres.
 
@@ -130,6 +138,21 @@ class UIFCA(FlowMethod):
         if "assigning" in server.tensors and not state.begins_cluster_round and client not in state.current:
             tensors["assigning"] = server.tensors["assigning"]
         return Message(tensors, facts)
+
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm:
+        """Local centres, trained flows, or a verdict on a try: by what the round is for."""
+        phase = UIFCAState.of(server).phase
+        if phase == "centres":
+            return centres_form(self.context.clusters, math.prod(self.context.spec.shape))
+        return judge_form(samples) if phase == "judge" else learn_form(server.tensors["flows"], samples)
+
+    def declared_memory(self, server: Server, client: int, samples: int) -> MessageForm:
+        """The clusters of the client's points."""
+        return memory_form(self.context.clusters, samples)
+
+    def mismatch(self, update: Update) -> str | None:
+        """A local cluster without a centre: it could not be judged."""
+        return beyond_centres(update)
 
     # --- clients --------------------------------------------------------------------------------------------------
 
@@ -229,7 +252,7 @@ class UIFCA(FlowMethod):
             return tries.conclude_try(server, updates, s.tries, self.starts(), self.partial)
         begins, sent = state.begins_cluster_round, server.tensors["flows"]
         starts = sent if s.warm_start else self.starts()
-        averaged = average(updates, len(sent))
+        averaged = average(updates, starts, self.context.aggregation)
         empty = [k for k, number in enumerate(averaged.points) if not number]
         diverged = [k for k, number in enumerate(averaged.counts) if not number and averaged.points[k]]
         # A flow that nobody could train begins anew; one whose clients are not there waits for them.

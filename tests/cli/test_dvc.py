@@ -20,6 +20,7 @@ from data.prepared import open_prepared
 from data.sample_files import sample_files
 from engine.opened_run import OpenedRun
 from engine.run_folder import RunFolder
+from engine.settings import Settings
 from tests.conftest import SMALL
 
 ROOT = Path(__file__).parent.parent.parent
@@ -31,9 +32,21 @@ PARAMS = {k: SMALL[k] for k in ("method", "model", "local", "workers", "tracking
     "partition": {"kind": "auto"},
     "augment": {"recipe": "auto"},
     "participation": {"fraction": 1.0},
+    "aggregation": {"rule": "mean"},
+    "privacy": {"clip": None},
+    "evaluate": {"every": 1},
     "rounds": 1,
     "seed": 0,
 }
+
+
+def test_what_decides_numbers_is_a_parameter_of_the_stage() -> None:
+    """So that a change of it runs the federation again; params.yaml has a value of each."""
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+    elsewhere = {"data", "partition"}  # of the stages before it, whose outputs it depends on
+    shown = {"tracking", "checkpoint", "workers"}
+    assert set(Settings.model_fields) - elsewhere - shown == set(stages["federate"]["params"])
+    assert set(stages["federate"]["params"]) <= set(yaml.safe_load((ROOT / "params.yaml").read_text()))
 
 
 class Clone:
@@ -158,7 +171,7 @@ def test_a_set_of_ones_own_survives_and_travels(clone: Clone, tmp_path: Path) ->
     assert set(files["client"]) == set(SITES)
 
     # The first clone's run stays readable when the pipeline's partition is another one.
-    (run,) = (clone.path / "runs").iterdir()
+    (run,) = (clone.path / "runs").glob("[!.]*")
     shutil.rmtree(clone.path / "data/store/partitions")
     assert OpenedRun(RunFolder(run)).partition.client_names == SITES
 

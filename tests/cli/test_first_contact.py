@@ -42,6 +42,8 @@ def cpu_seconds(home: Path, *arguments: str, **variables: str) -> tuple[float, s
         (("run", "--help"), "Example: shoal run"),
         (("study", "--help"), "Example: shoal study"),
         (("compare", "--help"), "Example: shoal compare"),
+        (("runs", "--help"), "Example: shoal runs"),
+        (("open", "--help"), "Example: shoal open"),
         (("serve", "--help"), "Example: shoal serve"),
         (("doctor", "--help"), "Example: shoal doctor"),
         (("data", "--help"), "partition"),

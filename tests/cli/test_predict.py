@@ -39,7 +39,7 @@ def test_from_own_files_to_the_clusters_of_new_ones(tmp_path: Path) -> None:
     shown = lines[: lines.index("balance") + 1]
     assert shown[-4:] == ["smallest_cluster", "largest_cluster", "empty_clusters", "balance"]
     assert "silhouette" in shown
-    (run,) = (tmp_path / "runs").iterdir()
+    (run,) = (tmp_path / "runs").glob("[!.]*")
     table = pd.read_parquet(run / "clusters.parquet")
     assert {(tmp_path / "pictures" / file).is_file() for file in table["file"]} == {True}
     assert len(list((run / "figures" / "clusters").glob("*.png"))) == 3

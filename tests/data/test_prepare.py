@@ -260,14 +260,26 @@ def test_download_lands_in_the_store(mirror, store, monkeypatch):
 
 def test_download_of_ag_news_is_verified(tmp_path, monkeypatch):
     class Answer:
-        content = b"a page that is no CSV file"
+        blocks = (b"a page that is ", b"no CSV file")
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
 
         def raise_for_status(self):
             pass
 
+        def iter_content(self, size):
+            return iter(self.blocks)
+
     monkeypatch.undo()
-    monkeypatch.setattr("requests.get", lambda url, timeout: Answer())
+    monkeypatch.setattr("requests.get", lambda url, timeout, stream: Answer())
     with pytest.raises(DataError, match=r"train\.csv is not the published file"):
+        files.download_ag_news(tmp_path)
+    monkeypatch.setattr(files, "LARGEST_UNPACKED", 20)
+    with pytest.raises(DataError, match=r"train\.csv sends more than 20 bytes"):
         files.download_ag_news(tmp_path)
     assert not list((tmp_path / "ag_news_csv").iterdir())
 

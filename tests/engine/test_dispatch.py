@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from engine import dispatch as module
 from engine.dispatch import Cohort, Dispatch, even_cohorts
 from engine.units import ThreadRunner, TrainCohort
+from engine.wire import Failed
 from engine.worker_processes import WorkerLost
 
 
@@ -57,6 +58,15 @@ class FakeWorkers:
             assert self.release.wait(30)
             raise WorkerLost("the hanging copy ends last, without an answer")
         return {"of": number}
+
+
+def on_two_slots(call: Any) -> dict[int, Any]:
+    """What four cohorts are answered, by their number."""
+    runner = ThreadRunner(3)
+    try:
+        return {c.unit.clients[0]: a for c, a in Dispatch(runner, 2, 3.0).run(cohorts(4, call))}
+    finally:
+        runner.close()
 
 
 def answers(slots: FakeWorkers, many: int, **settings: Any) -> tuple[dict[int, Any], list[str]]:
@@ -107,12 +117,29 @@ def test_a_lost_copy_does_not_count_while_the_other_is_at_work() -> None:
         assert slots.release.wait(30)
         return {"of": 1}
 
-    runner = ThreadRunner(3)
-    try:
-        found = {c.unit.clients[0]: a for c, a in Dispatch(runner, 2, 3.0).run(cohorts(4, call))}
-    finally:
-        runner.close()
+    found = on_two_slots(call)
     assert copies >= 2  # a third one, where the first has not answered by then
+    assert found == {k: {"of": k} for k in range(4)}
+
+
+def test_a_failed_copy_does_not_count_while_the_other_is_at_work() -> None:
+    """A late copy may find the files of its round gone."""
+    first, tried = threading.Event(), threading.Event()
+    copies = 0
+
+    def call(number: int) -> Any:
+        nonlocal copies
+        if number != 1:
+            return {"of": number}
+        copies += 1
+        if copies > 1:
+            tried.set()
+            return Failed("its files are gone")
+        assert tried.wait(30)
+        first.wait(0.2)  # so that the failed copy ends first
+        return {"of": 1}
+
+    found = on_two_slots(call)
     assert found == {k: {"of": k} for k in range(4)}
 
 

@@ -14,7 +14,7 @@ from data.prepared import Manifest, write_prepared
 from engine import places
 from engine.worker_processes import WorkerProcesses
 from review.result import run_result
-from tests.runs import go_on, numbers, straight
+from tests.runs import go_on, numbers, stopped, straight
 
 VALIDATED = {"kind": "iid", "clients": 4, "validation": 0.3, "transform": "label_swap", "groups": 2}
 CASES: dict[str, dict[str, Any]] = {
@@ -54,18 +54,7 @@ def test_resumed_and_on_two_slots_the_same_bits(home: Path, small: Callable[...,
     run = straight(settings)
     assert run_result(run).status == "finished"
 
-    class Stop(KeyboardInterrupt):
-        pass
-
-    def stop(event: dict[str, Any]) -> None:
-        if event["event"] == "round_finished" and event["round"] == 2:
-            raise Stop
-
-    from tasks.starting import new_run
-
-    halted = new_run(settings)
-    with pytest.raises(KeyboardInterrupt):
-        go_on(halted, observers=[stop])
+    halted = stopped(settings, "round_finished", 2)
     with WorkerProcesses(2) as slots:
         go_on(halted, slots.call)
     assert numbers(halted) == numbers(run)

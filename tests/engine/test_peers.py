@@ -14,6 +14,7 @@ from engine.rounds import Engine
 from engine.units import ThreadRunner
 from engine.worker import Worker
 from methods.base import Client, Clients, Evaluation, Federation, Message, Method, Server, Update
+from methods.declared import MessageForm, TensorForm
 from methods.registry import METHODS
 from tasks.starting import new_run
 
@@ -44,6 +45,9 @@ class Ring(Method):
         gift = Message({"value": torch.tensor(held)}, samples={"gift": torch.arange(3)})
         memory = {"held": torch.tensor(held + arrived)}
         return Update(Message({"arrived": torch.tensor([arrived])}), {peer: gift}, memory)
+
+    def declared_to_peer(self, server: Server, client: int, peer: int) -> MessageForm:
+        return MessageForm({"value": TensorForm(())}, samples={"gift": 3}, indices=self.context.spec.train)
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         total = sum((u.message.tensors["arrived"] for u in updates), server.tensors["sum"])
@@ -82,6 +86,8 @@ def _sections(settings: Any, key: str) -> Any:
     from data.augment import AugmentSettings
     from data.partition.schemes import IID
     from methods.base import LocalSettings, ModelSettings
+    from methods.context import AggregationSettings
 
     sections = {"method": RingSettings(), "partition": IID(clients=3), "model": ModelSettings()}
-    return {**sections, "local": LocalSettings(), "augment": AugmentSettings()}[key]
+    sections |= {"local": LocalSettings(), "augment": AugmentSettings(), "aggregation": AggregationSettings()}
+    return sections[key]

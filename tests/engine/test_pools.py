@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -13,7 +14,11 @@ from typing import Any
 import psutil
 import pytest
 
-from engine.pools import DaskPool, RayPool, open_pool, work
+from engine import cluster_work
+from engine.cluster_work import work
+from engine.dask_pool import DaskPool
+from engine.pools import open_pool
+from engine.ray_pool import RayPool, start_ray
 from engine.settings import SettingsError
 from engine.wire import Train
 from tasks.driving import drive
@@ -43,6 +48,16 @@ def at_work(pool: Any) -> list[int]:
     return [p.pid for p in children if any("ray::work" in part for part in p.cmdline()[:1])]
 
 
+def listening() -> set[str]:
+    """The addresses that this process and its children listen on."""
+    me = psutil.Process()
+    found = set()
+    for process in (me, *me.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):
+            found |= {c.laddr.ip for c in process.net_connections("inet") if c.status == psutil.CONN_LISTEN}
+    return {address.removeprefix("::ffff:") for address in found}
+
+
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_a_cluster_gives_the_same_bits_and_a_killed_worker_loses_nothing(home: Any, small: Make, runner: str) -> None:
     whole = straight(small(rounds=2))
@@ -50,6 +65,7 @@ def test_a_cluster_gives_the_same_bits_and_a_killed_worker_loses_nothing(home: A
     with open_pool(settings.workers, "cpu") as pool:
         assert isinstance(pool, {"dask": DaskPool, "ray": RayPool}[runner])
         assert pool.count == 2
+        assert listening() == {"127.0.0.1"}  # whoever reaches a worker runs code here
         there = straight(settings, pool.call, slots=2)
         assert numbers(there) == numbers(whole)
         killed: list[int] = []
@@ -64,6 +80,30 @@ def test_a_cluster_gives_the_same_bits_and_a_killed_worker_loses_nothing(home: A
     assert killed, "nobody was at work when the first client was done"
     assert numbers(after) == numbers(whole)
     assert any(e["event"] == "slot_lost" for e in after.events())
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_a_worker_of_a_cluster_that_is_stopped_is_given_up(
+    home: Any, small: Make, runner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a cluster of one worker, so that nobody else could go on."""
+    monkeypatch.setattr(cluster_work, "LOOK", 0.1)
+    deadlines = {"slots": 1, "deadline": 3.0, "deadline_least": 8.0, "deadline_first": 120.0}
+    settings = small(rounds=2, workers={"runner": runner, **deadlines})
+    stopped: list[int] = []
+    with open_pool(settings.workers, "cpu") as pool:
+
+        def watch(event: dict[str, Any]) -> None:
+            while event["event"] == "client_finished" and not stopped:  # the next client is on its way
+                for pid in at_work(pool):
+                    os.kill(pid, signal.SIGSTOP)
+                    stopped.append(pid)
+
+        run = straight(settings, pool.call, [watch])
+    assert numbers(run) == numbers(straight(small(rounds=2)))
+    assert [
+        e["message"] for e in run.events() if e["event"] == "slot_lost" and "was given up at client" in e["message"]
+    ]
 
 
 def test_the_runner_is_a_setting_of_a_run(home: Any, small: Make) -> None:
@@ -116,3 +156,23 @@ def test_workers_can_be_started_before_torch_is_imported() -> None:
     code = "import engine.worker_processes, sys; print({'torch', 'pandas', 'prefect', 'mlflow'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_a_cluster_listens_elsewhere_only_when_told(home: Any, small: Make) -> None:
+    settings = small(workers={"runner": "dask", "slots": 1, "listen": "0.0.0.0"})
+    with open_pool(settings.workers, "cpu"):
+        assert "0.0.0.0" in listening()
+    with pytest.raises(SettingsError, match=r"workers\.listen"):
+        small(workers={"listen": "every where"})
+
+
+def test_a_ray_that_listens_elsewhere_is_refused(home: Any, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    ended = []
+    monkeypatch.setattr(ray, "init", lambda **_: None)
+    monkeypatch.setattr(ray, "nodes", lambda: [{"NodeManagerAddress": "192.0.2.7"}])
+    monkeypatch.setattr(ray, "shutdown", lambda: ended.append(True))
+    with pytest.raises(SettingsError, match=r"listens on 192\.0\.2\.7 instead of 127\.0\.0\.1"):
+        start_ray(small(workers={"runner": "ray"}).workers, 1)
+    assert ended

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from engine.cluster_work import work
 from engine.codec import StoreError, read_json
-from engine.pools import open_pool, work
+from engine.pools import open_pool
 from engine.remote_files import UNUSED_DAYS, RemoteFiles, RemoteFilesPool
 from engine.round_paths import is_earlier_version
 from engine.settings import SettingsError

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import signal
 import subprocess
@@ -28,7 +27,7 @@ from engine.worker_processes import WorkerProcesses
 from review.result import run_result
 from tasks.driving import drive
 from tasks.starting import new_run
-from tests.runs import go_on, numbers, straight
+from tests.runs import go_on, numbers, stopped_at, straight
 
 Make = Callable[..., Any]
 
@@ -72,17 +71,7 @@ def test_interrupted_between_any_two_events_resumes_to_the_same_bits(home: Path,
     whole = straight(small(rounds=2))
     events = len([e for e in whole.events() if e["event"] != "finished"])
     for stop in range(1, events, 3):
-        seen = 0
-
-        def watch(event: dict[str, Any], stop: int = stop) -> None:
-            nonlocal seen
-            seen += 1
-            if seen == stop:
-                raise KeyboardInterrupt
-
-        run = new_run(small(rounds=2))
-        with pytest.raises(KeyboardInterrupt):
-            go_on(run, observers=[watch])
+        run = stopped_at(small(rounds=2), stop)
         assert run.status()["state"] == "interrupted"
         go_on(run)
         assert numbers(run) == numbers(whole), f"stopped at event {stop}"
@@ -199,10 +188,9 @@ def test_a_client_that_keeps_failing_is_left_out(home: Path, small: Make) -> Non
 
 
 def test_too_few_clients_stop_the_run_resumable(home: Path, small: Make) -> None:
-    whole = straight(small())
-    run = new_run(small())
     strict = small(participation={"minimum": 1.0})
-    codec.write_atomic(run.path / "settings.yaml", json.dumps(strict.plain()).encode())
+    whole = straight(strict)
+    run = new_run(strict)
     with pytest.raises(RoundFailed, match="2 of 3 clients came through, 3 are needed"):
         go_on(run, failing(1, (2,), times=9))
     go_on(run)

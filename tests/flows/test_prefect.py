@@ -130,6 +130,32 @@ def test_a_lost_server_changes_no_bit(home: Path, small: Make, tmp_path_factory:
     assert done.stdout.split()[-1] == whole
 
 
+def test_a_lost_connection_is_one_line() -> None:
+    import logging
+
+    import httpx
+
+    import flows.federate  # noqa: F401 (which sees to it)
+
+    records: list[logging.LogRecord] = []
+
+    class Kept(logging.Handler):  # not caplog's, which sees a record twice where the logger hands it on
+        def emit(self, record: logging.LogRecord) -> None:
+            records.append(record)
+
+    log, kept = logging.getLogger("prefect.flow_runs"), Kept()
+    log.addHandler(kept)
+    try:
+        for error in (httpx.ConnectError("refused"), ValueError("ours")):
+            try:
+                raise error
+            except Exception:
+                log.exception("it failed")
+    finally:
+        log.removeHandler(kept)
+    assert [bool(record.exc_info) for record in records] == [False, True]
+
+
 def register(server: Server, home: Path, *, reset: bool = False) -> list[str]:
     """Register the deployments of the home's prefect.yaml, as `shoal serve` does."""
     from flows import deployments

@@ -18,7 +18,10 @@ from typing import Any
 import pytest
 import requests
 import yaml
+from rich.console import Console
 
+from flows import serve as serving
+from flows.serve import SERVER_AUTH, what_is_open
 from tests.flows.test_prefect import free_port
 
 ROOT = Path(__file__).parent.parent.parent
@@ -289,3 +292,92 @@ def test_serve_says_first_what_is_missing(served: Served, tmp_path: Path) -> Non
     assert "no prefect.yaml" in serve(tmp_path)
     assert list(tmp_path.iterdir()) == []
     assert f"port {served.port}" in serve(served.folder)
+
+
+def test_what_is_open_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SERVER_AUTH, raising=False)
+    for near in ("127.0.0.1", "127.0.0.9", "::1"):
+        assert what_is_open(near, 4200, 5000) == []
+    said = "\n".join(what_is_open("0.0.0.0", 4200, 5000))
+    assert "open on 0.0.0.0, port 4200 (Prefect): WITHOUT A PASSWORD: whoever reaches it runs any code here" in said
+    assert f"set {SERVER_AUTH}=user:password" in said
+    assert "port 5000 (MLflow): WITHOUT A PASSWORD" in said
+    page = (ROOT / "docs" / "operations.md").read_text()
+    assert "**On other addresses.**" in page
+    assert "On other addresses" in said
+    monkeypatch.setenv(SERVER_AUTH, "me:word")
+    said = "\n".join(what_is_open("host.example.org", 4200, None))
+    assert "whoever has the password runs any code here" in said
+    assert "MLflow" not in said
+    assert "word" not in said.replace("password", "")
+
+
+@pytest.mark.slow
+def test_served_with_a_password_on_all_addresses(tmp_path: Path) -> None:
+    """As docs/operations.md says: Prefect asks for the password, and worker and deployments have it."""
+    folder = clone(tmp_path / "clone")
+    port, mlflow_port = free_port(), free_port()
+    env = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+    env |= {"HOME": str(tmp_path), "DO_NOT_TRACK": "1", SERVER_AUTH: "me:Tr0ub4dor"}
+    words = ("--port", str(port), "--mlflow-port", str(mlflow_port), "--host", "0.0.0.0")
+    with (tmp_path / "out").open("wb") as out:
+        process = subprocess.Popen([BIN / "shoal", "serve", *words], cwd=folder, env=env, stdout=out, stderr=out)
+    try:
+
+        def started() -> bool:
+            assert process.poll() is None, (tmp_path / "out").read_text()
+            return "Ctrl-C" in (tmp_path / "out").read_text()
+
+        eventually(started, "shoal serve")
+        said = (tmp_path / "out").read_text()
+        assert f"open on 0.0.0.0, port {port} (Prefect): whoever has the password" in said
+        assert "Tr0ub4dor" not in said
+        url = f"http://127.0.0.1:{port}/api/deployments/filter"
+        assert requests.post(url, json={}, timeout=60).status_code == 401
+        assert requests.post(url, json={}, timeout=60, auth=("me", "wrong")).status_code == 401
+        found = requests.post(url, json={}, timeout=60, auth=("me", "Tr0ub4dor"))
+        assert {each["name"] for each in found.json()} == {"nightly", "on-demand"}
+        pool = f"http://127.0.0.1:{port}/api/work_pools/shoal/workers/filter"
+        workers = eventually(
+            lambda: requests.post(pool, json={}, timeout=60, auth=("me", "Tr0ub4dor")).json(), "the worker's heartbeat"
+        )
+        assert workers[0]["status"] == "ONLINE"
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+
+
+def test_a_password_stays_out_of_the_pool_and_of_command_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variables of a work pool are kept and shown by Prefect; the worker has the real address."""
+    pools: list[dict[str, Any]] = []
+    started: list[tuple[tuple[str, ...], dict[str, Any]]] = []
+
+    class Ended(Exception):
+        pass
+
+    def note(log: Path, *words: str, env: Any = None) -> Any:
+        started.append((words, dict(env or {})))
+        if "worker" in words:
+            raise Ended
+        return subprocess.Popen(["sleep", "60"], start_new_session=True)
+
+    shutil.copy(ROOT / "prefect.yaml", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SHOAL_HOME", str(tmp_path))
+    monkeypatch.delenv("SHOAL_DATA_MIRROR", raising=False)
+    for name in ("PREFECT_API_URL", "PREFECT_WORKER_QUERY_SECONDS", "PREFECT_CLIENT_MAX_RETRIES", "PREFECT_HOME"):
+        monkeypatch.setenv(name, os.environ.get(name, "2"))  # what serving sets is taken back
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / ".prefect"))
+    monkeypatch.setattr(serving, "start", note)
+    monkeypatch.setattr(serving, "wait_for", lambda *_: None)
+    monkeypatch.setattr(serving, "make_pool", lambda api, variables, prefect: pools.append(variables))
+    monkeypatch.setattr(serving, "register", lambda *_, **__: [])
+    monkeypatch.setattr(serving, "experiment_id", lambda page: "1")
+    for address in ("https://me:Tr0ub4dor@host", "postgresql://me:Tr0ub4dor@host/db"):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+        with (tmp_path / "told").open("w") as told, pytest.raises(Ended):
+            serving.serve(free_port(), free_port(), Console(file=told, width=300))
+        assert "Tr0ub4dor" not in json.dumps(pools) + (tmp_path / "told").read_text()
+        assert not any("Tr0ub4dor" in word for words, _ in started for word in words)
+        assert started[-1][1]["MLFLOW_TRACKING_URI"] == address
+    assert any(env.get("MLFLOW_BACKEND_STORE_URI") == "postgresql://me:Tr0ub4dor@host/db" for _, env in started)

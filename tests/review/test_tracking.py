@@ -13,9 +13,12 @@ import pytest
 from mlflow import MlflowClient
 
 from engine import places
+from engine.codec import load_server
+from engine.round_paths import RoundPaths
+from methods.cfl.cfl import CFL
 from review import tracking
 from review.clusters import quality
-from review.tracking import client_losses, metric_names, sync
+from review.tracking import client_losses, copy_checkpoint, metric_names, sync
 from tasks.driving import drive
 from tasks.starting import new_run
 from tests.runs import straight
@@ -79,6 +82,41 @@ def test_a_run_is_logged_once_with_its_lineage(home: Path, tracked: Any) -> None
     } <= paths
     assert client.list_artifacts(run_id, "figures/clusters")
     assert [a.path for a in client.list_artifacts(run_id, "checkpoints")] == ["checkpoints/round-0002"]
+
+
+def test_nothing_of_single_clients_is_told_where_that_is_off(home: Path, small: Make) -> None:
+    run = new_run(small(rounds=2, tracking={**ON, "clients": False}))
+    drive(run)
+    client = client_of(home)
+    run_id = run.lineage()["mlflow_run"]
+    metrics = client.get_run(run_id).data.metrics
+    assert "acc" in metrics
+    assert not [name for name in metrics if name.startswith("client/")]
+    logged = {artifact.path for artifact in client.list_artifacts(run_id)}
+    assert logged == {"settings.yaml", "lineage.json", "rounds.parquet", "checkpoints", "model"}
+    (checkpoint,) = client.list_artifacts(run_id, "checkpoints/round-0002")
+    assert checkpoint.path.endswith("server.safetensors"), "the manifest names clients"
+
+
+def test_of_single_clients_updates_mlflow_gets_those_that_enrol(home: Path, small: Make) -> None:
+    settings = small(
+        method={"name": "cfl", "criterion": "schedule", "schedule": [2], "gamma_max": 0.0, "history": 0.5},
+        partition={"kind": "iid", "clients": 4, "validation": 0.3, "transform": "label_swap", "groups": 2},
+        participation={"fraction": 0.75},
+        rounds=4,
+    )
+    run = straight(settings)
+    paths = RoundPaths(run.path, 4)
+    whole = set(load_server(paths.server).tensors)
+    starts = {name.split("/")[0] for name in whole}
+    assert {"latest", "past", "edge"} <= starts
+    for told, left in ((True, {"edge"}), (False, set())):
+        folder = home / str(told)
+        folder.mkdir()
+        copy_checkpoint(paths, folder, CFL, told=told)
+        kept = {name.split("/")[0] for name in load_server(folder / "server.safetensors").tensors}
+        assert kept == starts - {"latest", "past", "edge"} | left
+        assert (folder / "manifest.json").exists() == told
 
 
 def test_the_model_loads_in_a_fresh_process(home: Path, tracked: Any) -> None:

@@ -80,10 +80,10 @@ def test_a_process_that_holds_nothing_of_the_run_does_its_rounds(home: Path, sma
     sent = pickle.dumps(units)
     assert len(sent) < 1000
     done = subprocess.run([sys.executable, "-c", ELSEWHERE], input=sent, capture_output=True, check=True)
-    trained, nothing, evaluated = pickle.loads(done.stdout)
+    trained, refused, evaluated = pickle.loads(done.stdout)
     assert isinstance(trained, Trained)
     assert sorted(trained.clients) == list(clients)
-    assert nothing is None
+    assert refused == {}
     assert isinstance(evaluated, Evaluated)
     wanted = whole.table("rounds").set_index("round").loc[2]
     assert evaluated.metrics == {name: wanted[name] for name in evaluated.metrics}

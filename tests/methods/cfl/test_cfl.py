@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from core.streams import Streams
+from data.partition.table import Transformation
 from methods.base import ClientError, Federation, Message, MethodError, Update
 from methods.cfl import criteria
 from methods.cfl.adversary import attack_of, corrupt
@@ -417,16 +418,44 @@ def test_criteria_by_hand():
 
 def test_attacks():
     streams = Streams(0, 1, 5)
-    update = torch.randn(1000, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(corrupt(update, "flip", 10, streams), -update)
-    assert torch.equal(corrupt(update, "scale", 10, streams), update * 10)
-    noise = corrupt(update, "random", 10, streams)
+    update, begun = torch.randn(2, 1000, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(corrupt(update, "flip", 10, streams, begun), -update)
+    assert torch.equal(corrupt(update, "scale", 10, streams, begun), update * 10)
+    noise = corrupt(update, "random", 10, streams, begun)
     torch.testing.assert_close(noise.norm(), update.norm())
     assert abs(float(noise @ update / update.norm() ** 2)) < 0.15
-    assert torch.equal(noise, corrupt(update, "random", 10, streams))
+    assert torch.equal(noise, corrupt(update, "random", 10, streams, begun))
     assert [attack_of(c, 5, 3, "mixed") for c in range(5)] == [None, None, "random", "flip", "scale"]
     assert attack_of(4, 5, 1, "flip") == "flip"
     assert attack_of(3, 5, 1, "flip") is None
+    assert not (begun + corrupt(update, "zeros", 10, streams, begun)).any()
+    assert torch.equal(corrupt(update, "labels", 10, streams, begun), update)
+
+
+def test_colluding_adversaries_send_the_same_in_all_rounds():
+    update = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    sent = [corrupt(update, "collude", 10, Streams(0, r, c), update) for r, c in ((1, 5), (1, 6), (4, 5))]
+    assert torch.equal(sent[0], sent[1])
+    assert torch.equal(sent[0], sent[2])
+    torch.testing.assert_close(sent[0].norm(), update.norm())
+    assert not torch.equal(sent[0], corrupt(update, "collude", 10, Streams(1, 1, 5), update))
+
+
+@pytest.mark.parametrize("name", ["fedavg", "cfl", "ifca"])
+def test_an_adversary_of_false_labels_is_trained_on_them(world, name):
+    """What it sends is what an honest client would send whose labels are the other way round."""
+    one = {"models": 1} if name == "ifca" else {}
+    honest = world.method(name, epochs=1, **one)
+    hostile = world.method(name, epochs=1, adversaries=1, attack="labels", **one)
+    server, client = start(honest, 1), world.client()
+    reversed_ = replace(client, train=replace(client.train, transformations=(Transformation(labels=(3, 2, 1, 0)),)))
+    sent = [
+        method.client_update(method.broadcast(server, 0), who).message.tensors
+        for method, who in ((hostile, client), (honest, reversed_), (honest, client))
+    ]
+    key = next(iter(sent[0]))
+    torch.testing.assert_close(sent[0][key], sent[1][key], rtol=1e-5, atol=1e-6)
+    assert not torch.allclose(sent[0][key], sent[2][key], rtol=1e-2, atol=1e-3)
 
 
 def test_wrong_settings_are_named(world):

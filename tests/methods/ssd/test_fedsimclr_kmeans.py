@@ -127,6 +127,12 @@ def test_what_is_clustered_is_whitened_over_all_clients(world, method):
     assert torch.allclose(clustered(h, states[3].tensors).norm(dim=1), torch.ones(len(h)).double())
 
 
+def test_variances_are_made_equal_as_far_as_the_settings_say(world, method):
+    half = world.method("fedsimclr_kmeans", rounds=14, kmeans_rounds=12, components=3, epochs=4, whitening=0.5)
+    whole, partly = (carried_out(world, m, 3)[0][-1].tensors[PROJECTION] for m in (method, half))
+    torch.testing.assert_close(whole.norm(dim=0).sqrt(), partly.norm(dim=0))
+
+
 def test_without_components_features_are_clustered_as_they_are(world):
     method = world.method("fedsimclr_kmeans", rounds=14, kmeans_rounds=12, components=0)
     states, _, clients = carried_out(world, method, 3)

@@ -5,10 +5,16 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from methods.base import Message, Update
-from methods.training.averaging import WeightedMean, average
+from methods.context import AggregationSettings
+from methods.training.averaging import WeightedMean
+from methods.training.robust import aggregated
 
 values = arrays("float32", (3, 2), elements=st.floats(-1e3, 1e3, width=32))
 counted = st.lists(st.tuples(values, st.integers(1, 1000)), min_size=1, max_size=6)
+
+
+def average(updates):
+    return aggregated(updates, AggregationSettings())
 
 
 def update(n, **tensors):

@@ -108,6 +108,11 @@ def test_whitening_of_several_clients_is_that_of_all():
     torch.testing.assert_close(white.mT @ white / len(x), torch.eye(5).double(), atol=1e-8, rtol=0)
     mean, two = whitening(whole, 2)
     assert torch.equal(two, projection[:, :2])
+    variances = torch.linalg.eigvalsh(torch.cov(x.double().T, correction=0)).flip(0)[:5]
+    for power in (0.0, 0.3):
+        partly = (x - mean) @ whitening(whole, 6, power)[1]
+        found = torch.cov(partly.T, correction=0)
+        torch.testing.assert_close(found, torch.diag(variances ** (1 - power)), atol=1e-6, rtol=1e-6)
 
 
 def test_nothing_to_whiten_is_refused():

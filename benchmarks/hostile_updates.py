@@ -1,0 +1,193 @@
+"""Answers of a client that is broken or hostile: every way in which a message can be other than it should."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from methods.base import Message, Update
+
+Spoil = Callable[[Update], Update]
+"""An update made wrong; the same object where there is nothing of its kind to make wrong."""
+NUMBERS = ("n", "counts", "count", "points", "changed", "choice", "gamma", "loss", "held_count")
+"""Facts of the methods that are numbers."""
+
+
+def _tensors(change: Callable[[Tensor], Tensor], *, floating: bool = True) -> Spoil:
+    """Change every tensor of the message to the server, or every floating-point one."""
+
+    def spoil(update: Update) -> Update:
+        if not any(t.is_floating_point() or not floating for t in update.message.tensors.values()):
+            return update
+        changed = {
+            name: change(t) if t.is_floating_point() or not floating else t
+            for name, t in update.message.tensors.items()
+        }
+        return replace(update, message=replace(update.message, tensors=changed))
+
+    return spoil
+
+
+def _one(tensor: Tensor, value: float) -> Tensor:
+    """A tensor with one wrong number in it."""
+    spoilt = tensor.clone()
+    if spoilt.numel():
+        spoilt.view(-1)[0] = value
+    return spoilt
+
+
+def _named(change: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Spoil:
+    """Change which tensors there are."""
+
+    def spoil(update: Update) -> Update:
+        if not update.message.tensors:
+            return update
+        return replace(update, message=replace(update.message, tensors=change(dict(update.message.tensors))))
+
+    return spoil
+
+
+def _facts(value: Any) -> Spoil:
+    """Give every number among the facts another value; of a list of numbers the first."""
+
+    def spoil(update: Update) -> Update:
+        there = [name for name in NUMBERS if name in update.message.facts]
+        if not there:
+            return update
+        facts = dict(update.message.facts)
+        for name in there:
+            facts[name] = [value, *facts[name][1:]] if isinstance(facts[name], list) else value
+        return replace(update, message=replace(update.message, facts=facts))
+
+    return spoil
+
+
+def _more_facts(**more: Any) -> Spoil:
+    return lambda update: replace(update, message=replace(update.message, facts={**update.message.facts, **more}))
+
+
+def _memory(change: Callable[[Tensor], Tensor]) -> Spoil:
+    """Change every floating-point tensor of the private memory."""
+
+    def spoil(update: Update) -> Update:
+        if not any(t.is_floating_point() for t in (update.memory or {}).values()):
+            return update
+        changed = {name: change(t) if t.is_floating_point() else t for name, t in (update.memory or {}).items()}
+        return replace(update, memory=changed)
+
+    return spoil
+
+
+def _peers(change: Callable[[Message], Message]) -> Spoil:
+    def spoil(update: Update) -> Update:
+        changed = {peer: change(message) for peer, message in update.peers.items()}
+        return replace(update, peers=changed) if changed else update
+
+    return spoil
+
+
+def _first_renamed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    first = next(iter(tensors))
+    return {("other" if name == first else name): t for name, t in tensors.items()}
+
+
+def _without_first(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return dict(list(tensors.items())[1:])
+
+
+def _fewer_centres(update: Update) -> Update:
+    """One centre, where points are said to be in several local clusters."""
+    local = (update.memory or {}).get("local")
+    if local is None or "centres" not in update.message.tensors or not int(local.max()):
+        return update
+    centres = update.message.tensors["centres"][:1]
+    return replace(update, message=replace(update.message, tensors={**update.message.tensors, "centres": centres}))
+
+
+SPOILT: dict[str, Spoil] = {
+    "NaN": _tensors(lambda t: torch.full_like(t, float("nan"))),
+    "one NaN": _tensors(lambda t: _one(t, float("nan"))),
+    "infinite": _tensors(lambda t: _one(t, float("inf"))),
+    "minus infinite": _tensors(lambda t: _one(t, float("-inf"))),
+    "1e30": _tensors(lambda t: torch.full_like(t, 1e30)),
+    "one 1e30": _tensors(lambda t: _one(t, 1e30)),
+    "times 1,000": _tensors(lambda t: t * 1000),
+    "times -1,000,000": _tensors(lambda t: t * -1e6),
+    "bool": _tensors(lambda t: t > 0, floating=False),
+    "int8": _tensors(lambda t: t.to(torch.int8), floating=False),
+    "float16": _tensors(lambda t: t.half()),
+    "float32 or float64, the other": _tensors(lambda t: t.float() if t.dtype == torch.float64 else t.double()),
+    "complex": _tensors(lambda t: t.to(torch.complex64)),
+    "sparse": _tensors(lambda t: t.to_sparse()),
+    "one tensor missing": _named(_without_first),
+    "no tensor": _named(lambda tensors: {}),
+    "a tensor too many": lambda u: replace(
+        u, message=replace(u.message, tensors={**u.message.tensors, "extra": torch.ones(3)})
+    ),
+    "a large tensor too many": lambda u: replace(
+        u, message=replace(u.message, tensors={**u.message.tensors, "extra": torch.ones(1_000_000)})
+    ),
+    "a tensor renamed": _named(_first_renamed),
+    "one dimension more": _tensors(lambda t: t[None], floating=False),
+    "one row too many": _tensors(lambda t: torch.cat((t.reshape(-1), t.reshape(-1)[:1])), floating=False),
+    "one row too few": _tensors(lambda t: t.reshape(-1)[:-1], floating=False),
+    "zero rows": _tensors(lambda t: t.reshape(-1)[:0], floating=False),
+    "empty message": lambda u: u if u.message == Message() else replace(u, message=Message()),
+    "samples to the server": lambda u: replace(u, message=replace(u.message, samples={"raw": torch.arange(5)})),
+    "count 1e12": _facts(10**12),
+    "count -5": _facts(-5),
+    "count 0": _facts(0),
+    "count true": _facts(True),
+    "count 2.5": _facts(2.5),
+    "count as text": _facts("12"),
+    "count NaN": _facts(float("nan")),
+    "count infinite": _facts(float("inf")),
+    "count none": _facts(None),
+    "count as list": _facts([[3]]),
+    "count of 5,000 digits": _facts(10**5000),
+    "no fact": lambda u: replace(u, message=replace(u.message, facts={})) if u.message.facts else u,
+    "a fact too many": _more_facts(extra=1),
+    "a million facts": _more_facts(extra=[0.5] * 1_000_000),
+    "memory NaN": _memory(lambda t: torch.full_like(t, float("nan"))),
+    "memory 1e30": _memory(lambda t: torch.full_like(t, 1e30)),
+    "memory complex": _memory(lambda t: t.to(torch.complex64)),
+    "centres fewer than its points have": _fewer_centres,
+    "a metric as text": lambda u: replace(u, metrics={**u.metrics, "loss": "low"}),
+    "a metric none": lambda u: replace(u, metrics={**u.metrics, "loss": None}),
+    "a metric without a name": lambda u: replace(u, metrics={**u.metrics, "": 1.0}),
+    "a thousand metrics": lambda u: replace(u, metrics={f"m{k}": 1.0 for k in range(1000)}),
+    "to a client that is not there": lambda u: replace(u, peers={999: Message({"model": torch.ones(3)})}),
+    "to itself": lambda u: replace(u, peers={u.client: Message({"model": torch.ones(3)})}),
+    "to peers NaN": _peers(
+        lambda m: Message({**m.tensors, "model": torch.full((3,), float("nan"))}, m.facts, m.samples)
+    ),
+    "to peers samples that are not there": _peers(
+        lambda m: replace(m, samples={name: index + 10**9 for name, index in m.samples.items()})
+    ),
+    "to peers negative samples": _peers(
+        lambda m: replace(m, samples={name: index - 10**9 for name, index in m.samples.items()})
+    ),
+    "to peers a million samples": _peers(
+        lambda m: replace(m, samples={name: index.repeat(100_000) for name, index in m.samples.items()})
+    ),
+}
+"""What a hostile client makes of its honest answer, by name."""
+BY_FILE = (
+    "NaN",
+    "1e30",
+    "times 1,000",
+    "int8",
+    "complex",
+    "one tensor missing",
+    "one dimension more",
+    "empty message",
+    "count 1e12",
+    "count -5",
+    "count true",
+    "a million facts",
+)
+"""What is also written over the file of a message, behind the back of the worker."""

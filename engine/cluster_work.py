@@ -1,0 +1,60 @@
+"""What a worker of a cluster does with a request, whichever cluster it is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from typing import Any
+
+import torch
+
+from core.errors import ShoalError
+from engine.hardware import keep_freed_memory
+from engine.remote_files import with_remote_files
+from engine.wire import Failed, RemoteRequest, request_of
+from engine.worker import Worker
+
+LOOK = 1.0
+"""Seconds between looks at whether a worker of a cluster hangs."""
+
+_here = threading.local()
+"""Each thread's own workers: a Dask worker may have several threads, and two runs may share a cluster."""
+
+
+def work(plain: dict[str, Any], device: str) -> dict[str, Any]:
+    """Do a request in this process of a cluster; what was opened for the last request stays open.
+
+    Args:
+        plain: the request as plain values.
+        device: where to compute.
+
+    Returns:
+        The answer as plain values.
+    """
+    torch.set_num_threads(1)  # also of this thread: the same bits wherever the work is done
+    workers: dict[str, Worker] = _here.__dict__.setdefault("workers", {})
+    if device not in workers:
+        keep_freed_memory()
+        workers[device] = Worker(device)
+    request = request_of(plain)
+    host = os.uname().nodename
+    if isinstance(request, RemoteRequest):
+        try:
+            return with_remote_files(request, workers[device].handle).plain()
+        except ShoalError as error:
+            return Failed(f"worker {host}: {error}", type(error).__name__).plain()
+    if not request.run.is_dir():
+        return Failed(
+            f"worker {host} does not see {request.run}: runs and data must lie on a file system that all workers "
+            "share, under the same path (set SHOAL_HOME to it), or set workers.depot",
+            "RunError",
+        ).plain()
+    return workers[device].handle(request).plain()
+
+
+def free_slots(count: int, own: bool) -> contextlib.AbstractContextManager[Any]:
+    """Held during a request. In a cluster of our own none waits in its queue then, and so the clock starts at once; in
+    one that others use it starts when the work says that it begins, which a worker that was stopped before never says.
+    """
+    return threading.BoundedSemaphore(count) if own else contextlib.nullcontext()

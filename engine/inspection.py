@@ -1,0 +1,208 @@
+"""Clients' answers against what their method declares: before a worker keeps them, and before the server aggregates.
+
+A worker refuses what is wrong with an answer by itself. The server does so once more, for a file may have changed on
+its way, and compares the answers of a round with each other: one that changes the model a hundred times more than the
+others do cannot be honest work on samples like theirs.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from engine.codec import StoreError, load_message
+from engine.finished_work import FinishedWork, forget_work, load_update
+from engine.manifest import odd_metrics
+from engine.opened_run import OpenedRun
+from engine.round_paths import RoundPaths
+from engine.run_folder import RunError, RunFolder
+from engine.wire import Failed
+from methods.base import ClientError, Message, Method, Server, Update
+from methods.declared import MessageForm, change_norm, fault, start_norm
+
+KEPT_BYTES = 1 << 28
+"""Messages of a round that are kept in memory from inspection to aggregation; larger ones are read twice."""
+TO_SERVER = "message to the server"
+COMPARED = 3
+"""Answers that a round must have for their median to tell what is usual."""
+
+
+class MessageRefused(ClientError):
+    """A client's message is not what its method declares; nothing of its answer is kept."""
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What the clients of one round may send and keep.
+
+    Args:
+        method: of the run.
+        server: the state before the round.
+        largest: bound of floating-point values without a bound of their own, either way (`participation.largest`).
+    """
+
+    method: Method
+    server: Server
+    largest: float
+
+    @classmethod
+    def of(cls, opened: OpenedRun, server: Server) -> Inspection:
+        """The inspection of the round that follows a state."""
+        return cls(opened.method, server, opened.settings.participation.largest)
+
+    def check(self, client: int, samples: int, update: Update) -> None:
+        """Refuse an answer that is not what the method declares.
+
+        Args:
+            client: its id.
+            samples: how many training samples it has.
+            update: the whole answer.
+
+        Raises:
+            MessageRefused: names the client, what of its answer is wrong, and what was expected.
+        """
+        self.check_message(client, samples, update.message)
+        self.check_metrics(client, update.metrics)
+        for peer, message in update.peers.items():
+            self.check_peer(client, peer, message)
+        if update.memory is not None:
+            form = self.method.declared_memory(self.server, client, samples)
+            self._refuse(client, "private memory", fault(Message(update.memory), form, self.largest))
+        self._refuse(client, "answer", self.method.mismatch(update))
+
+    def check_metrics(self, client: int, metrics: Mapping[str, float]) -> None:
+        """Refuse metrics that are no numbers, or so many or so named that no table could hold them."""
+        self._refuse(client, "list of metrics", odd_metrics(metrics))
+
+    def check_message(self, client: int, samples: int, message: Message) -> MessageForm | None:
+        """Refuse a message to the server as `check` does; the form that it has."""
+        form = self.method.declared(self.server, client, samples)
+        self._refuse(client, TO_SERVER, fault(message, form, self.largest))
+        return form
+
+    def check_peer(self, client: int, peer: int, message: Message) -> None:
+        """Refuse a message to another client as `check` does."""
+        form = self.method.declared_to_peer(self.server, client, peer)
+        why = "its method declares no such message" if form is None else fault(message, form, self.largest)
+        self._refuse(client, f"message to client {peer}", why)
+
+    def _refuse(self, client: int, what: str, why: str | None) -> None:
+        if why is not None:
+            raise MessageRefused(self.sentence(client, what, why))
+
+    def sentence(self, client: int, what: str, why: str) -> str:
+        """That something of a client is refused, and why."""
+        return f"the {what} of client {client} in round {self.server.round + 1} is refused: {why}"
+
+
+@dataclass(frozen=True)
+class Change:
+    """How much a client's message changes the model.
+
+    Args:
+        norm: see `methods.declared.change_norm`.
+        samples: how many training samples the client has.
+        start: the norm of what the client began from.
+    """
+
+    norm: float
+    samples: int
+    start: Callable[[], float]
+
+
+def too_long(changes: Mapping[int, Change], longest: float) -> dict[int, str]:
+    """The clients whose change is out of all proportion to those of the others, and why.
+
+    A change may be `longest` times the median of the round, and as many times more as the client has samples beyond
+    the median client's, since whoever has more samples takes more steps. Up to the norm of the model that it began from
+    it is never too long: where most clients have come to rest, one that still learns is no liar.
+
+    Args:
+        changes: of the clients of a round.
+        longest: multiple of the median; 0: nothing is too long.
+    """
+    if not longest or len(changes) < COMPARED:
+        return {}
+    usual = statistics.median(change.norm for change in changes.values())
+    samples = statistics.median(change.samples for change in changes.values())
+    found = {}
+    for client, change in changes.items():
+        bound = longest * usual * max(1.0, change.samples / max(1.0, samples))
+        if usual and change.norm > bound and change.norm > change.start():
+            found[client] = (
+                f"it changes the model by {change.norm:.3g}, and the median of the round is {usual:.3g}: expected at "
+                f"most {bound:.3g} (participation.longest)"
+            )
+    return found
+
+
+def inspect_round(
+    run: RunFolder, opened: OpenedRun, server: Server, done: Sequence[FinishedWork]
+) -> tuple[dict[int, Failed], list[FinishedWork], Iterator[Update]]:
+    """Which answers of a round the server does not take, and why; the rest, and their updates.
+
+    The kind of a failure tells `MessageRefused`, the fault of the client, from `StoreError`: the file is not the one
+    that its work ended with, which is not.
+
+    Args:
+        run: the run's folder.
+        opened: the run.
+        server: the state before the round.
+        done: what the clients did, in order of their ids; of those that are not taken the files are removed.
+    """
+    inspection, work = Inspection.of(opened, server), RoundPaths(run.path, server.round + 1).work
+    sizes = opened.federation.sizes
+    room = sum(each.bytes_up for each in done) <= KEPT_BYTES
+    refused: dict[int, Failed] = {}
+    kept: dict[int, Update] = {}
+    changes: dict[int, Change] = {}
+    for each in done:
+        client = each.client
+        try:
+            update = load_update(run, server.round + 1, each)
+            form = inspection.check_message(client, sizes[client], update.message)
+            inspection.check_metrics(client, each.metrics)
+            for peer in each.peers:
+                message = load_message(work / each.peer(peer), sha256=each.sha256[each.peer(peer)])
+                inspection.check_peer(client, peer, message)
+        except (MessageRefused, StoreError) as error:
+            refused[client] = Failed(str(error), type(error).__name__)
+            continue
+        if form is not None:
+            names = tuple(update.message.tensors)
+            start = partial(start_norm, names, form)
+            changes[client] = Change(change_norm(update.message, form), sizes[client], start)
+        if room:
+            kept[client] = update
+    for client, why in too_long(changes, opened.settings.participation.longest).items():
+        refused[client] = Failed(inspection.sentence(client, TO_SERVER, why), MessageRefused.__name__)
+    for each in done:
+        if each.client in refused:
+            forget_work(run, server.round + 1, each)
+    left = [each for each in done if each.client not in refused]
+    return refused, left, (kept[e.client] if room else load_update(run, server.round + 1, e) for e in left)
+
+
+def check_state(method: Method, before: Server, after: Server) -> None:
+    """Refuse a server state that no further round could begin from.
+
+    Raises:
+        RunError: names the tensor, what it holds and what was expected.
+    """
+    said = f"the server state that method {method.name!r} made in round {after.round} cannot be kept"
+    for name, tensor in after.tensors.items():
+        if tensor.is_floating_point() and tensor.numel() and name not in method.not_finite:
+            low, high = torch.aminmax(tensor)  # NaN goes through both
+            if not (math.isfinite(low) and math.isfinite(high)):
+                raise RunError(f"{said}: {name!r} holds NaN or infinite values; lower local.lr or check the data")
+    if method.averages:
+        forms = ({name: (t.shape, t.dtype) for name, t in state.tensors.items()} for state in (before, after))
+        was, now = forms
+        if was != now:
+            odd = sorted(name for name in was.keys() | now.keys() if was.get(name) != now.get(name))
+            raise RunError(f"{said}: {odd[0]!r} is {now.get(odd[0])}, expected {was.get(odd[0])}, as it was before")

@@ -1,0 +1,190 @@
+"""Worker slots on a Ray cluster: the user's, or one on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+
+from engine import cluster_work
+from engine.addresses import masked, resolved
+from engine.cluster_work import free_slots, work
+from engine.hardware import resolve_slots
+from engine.process_clock import WallClock
+from engine.settings import SettingsError, WorkersSection
+from engine.wire import Answer, RemoteRequest, Request, answer_of
+from engine.worker_processes import WorkerLost
+
+LOOPBACK = "127.0.0.1"
+RAY_LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Where it is 0, Ray's processes know this machine as 127.0.0.1 and listen there alone, on any system."""
+QUIET = {"RAY_DEDUP_LOGS": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+
+
+def work_on_ray(plain: dict[str, Any], device: str) -> Iterator[Any]:
+    """`work`, after saying where it begins (host and process id): a cluster may have a queue."""
+    yield os.uname().nodename, os.getpid()
+    yield work(plain, device)
+
+
+def start_ray(workers: WorkersSection, slots: int) -> None:
+    """A Ray cluster of this machine that listens where the settings say: whoever reaches it runs code here.
+
+    Raises:
+        SettingsError: it listens elsewhere.
+    """
+    import ray
+    from ray._private import ray_constants
+
+    inside = workers.listen == LOOPBACK
+    before = os.environ.get(RAY_LOOPBACK), getattr(ray_constants, "ENABLE_RAY_CLUSTER", None)
+    if inside:
+        os.environ[RAY_LOOPBACK] = "0"
+        ray_constants.ENABLE_RAY_CLUSTER = False  # which was read from the variable when Ray was imported
+    try:
+        ray.init(
+            num_cpus=max(slots, 1),
+            resources=dict(workers.resources) or None,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            _node_ip_address=None if inside or workers.listen == "0.0.0.0" else workers.listen,
+        )
+    finally:
+        if inside:
+            ray_constants.ENABLE_RAY_CLUSTER = before[1]
+            if before[0] is None:
+                del os.environ[RAY_LOOPBACK]
+            else:
+                os.environ[RAY_LOOPBACK] = before[0]
+    address = ray.nodes()[0]["NodeManagerAddress"]
+    if inside and address != LOOPBACK:
+        ray.shutdown()
+        raise SettingsError(
+            f"workers.listen: Ray {ray.__version__} listens on {address} instead of {LOOPBACK}: set workers.listen to "
+            "that address if nobody else reaches it, or use workers.runner=dask"
+        )
+
+
+class RayPool:
+    """Tasks of a Ray cluster.
+
+    Args:
+        count: requests at once.
+        device: where they compute.
+        options: of the Ray task: num_cpus, num_gpus, resources.
+        own: whether nobody else uses the cluster, which is of this machine.
+    """
+
+    def __init__(self, count: int, device: str, options: dict[str, Any], *, own: bool = False) -> None:
+        import ray
+
+        self.count = count
+        self._device, self._own = device, own
+        self._free = free_slots(count, own)
+        self._remote = ray.remote(max_retries=0, num_returns="streaming", **options)(work_on_ray)
+
+    def call(self, request: Request | RemoteRequest) -> Answer:
+        """As of `Pool`."""
+        with self._free:
+            return self._call(request)
+
+    def _call(self, request: Request | RemoteRequest) -> Answer:
+        import ray
+
+        told: Any = self._remote.remote(request.plain(), self._device)
+        clock = WallClock() if self._own else None
+        place: tuple[str, int] | None = None
+        try:
+            while True:
+                if self._more(told):
+                    found = ray.get(next(told))
+                    if place is not None:
+                        return answer_of(request, found)
+                    place, clock = found, WallClock()
+                elif clock is not None:
+                    clock.look()
+                    why = request.deadline.why(clock.spent, 0.0) if request.deadline else None
+                    if why:
+                        self._end(told, place)
+                        raise WorkerLost(f"a Ray worker was given up at {why}")
+        except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError) as lost:
+            raise WorkerLost(f"a Ray worker ended in the middle of its work ({type(lost).__name__})") from None
+
+    def _more(self, told: Any) -> bool:
+        """Whether something came from a task within a moment."""
+        import ray
+
+        if not ray.is_initialized():  # closed: to ask would start another cluster
+            raise WorkerLost("the Ray cluster is closed")
+        return bool(ray.wait([told], timeout=cluster_work.LOOK)[0])
+
+    def _end(self, told: Any, place: tuple[str, int] | None) -> None:
+        """Give up a request and end its process; one that is stopped on another host does not hear of it."""
+        import ray
+
+        if place is not None and place[0] == os.uname().nodename:
+            pids = [place[1]]
+        else:
+            pids = stopped_tasks() if self._own else []  # stopped before it said where it is
+            ray.cancel(told, force=True)
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def stopped_tasks() -> list[int]:
+    """Process ids of the tasks of this process's Ray cluster that are stopped."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            named = process.cmdline()[:1]
+            if named and work_on_ray.__name__ in named[0] and process.status() == psutil.STATUS_STOPPED:
+                found.append(process.pid)
+    return found
+
+
+@contextlib.contextmanager
+def ray_pool(workers: WorkersSection, device: str) -> Iterator[RayPool]:
+    """A Ray cluster: the one at `workers.address`, or one on this machine."""
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+    except ImportError:
+        raise SettingsError("workers.runner: ray needs its package: pip install 'shoal[ray]'") from None
+    gpus = 1.0 / workers.per_gpu if device == "cuda" else 0.0
+    cpus = 0.0 if gpus else 1.0
+    began = not ray.is_initialized()
+    if began and workers.address:
+        try:
+            address = resolved(workers.address, "workers.address")
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        except (ConnectionError, ValueError) as error:
+            raise SettingsError(
+                f"workers.address: no Ray cluster answers at {workers.address} ({masked(str(error))}); start one "
+                "with `ray start --head`"
+            ) from None
+    elif began:
+        start_ray(workers, resolve_slots(workers.slots, device, workers.per_gpu))
+    try:
+        have = ray.cluster_resources()
+        most = int(have.get("GPU", 0) * workers.per_gpu) if gpus else int(have.get("CPU", 0))
+        if most < 1:
+            raise SettingsError(f"workers.runner: the Ray cluster has no {'GPU' if gpus else 'CPU'} to work on")
+        count = most if workers.slots == "auto" else min(int(workers.slots), most)
+        options = {"num_cpus": cpus, "num_gpus": gpus, "resources": dict(workers.resources) or None}
+        yield RayPool(
+            count,
+            device,
+            {key: value for key, value in options.items() if value},
+            own=began and not workers.address,
+        )
+    finally:
+        if began:
+            ray.shutdown()

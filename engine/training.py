@@ -1,0 +1,184 @@
+"""The training of a round: clients in groups, groups in cohorts, cohorts on workers; failed ones are tried again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from core.errors import ShoalError
+from engine.at_work import RunAtWork
+from engine.dispatch import MOST, Cohort, Dispatch, even_cohorts
+from engine.finished_work import FinishedWork, finished_work
+from engine.inspection import MessageRefused
+from engine.opened_run import OpenedRun
+from engine.tables import RunTables
+from engine.units import Runner, TrainCohort
+from engine.wire import Failed
+from engine.worker_processes import WorkerLost
+
+
+class RoundFailed(ShoalError):
+    """Too few clients came through; the run stops and can be resumed."""
+
+
+@dataclass(frozen=True)
+class NotBegun:
+    """A client whose turn had not come when its worker was lost: no fault of its own."""
+
+    lost: Failed
+
+
+@dataclass
+class Answers:
+    """What came of the clients of a round.
+
+    Attributes:
+        asked: their ids; those that were drawn in place of refused ones come last.
+        dropped: the ids of those that were drawn and, by simulated dropout, did not answer.
+        done: the work of those that came through.
+        failed: why others did not, by client; those whose messages a worker refused among them.
+        refused: whose messages were refused, and why.
+        trained: when the last of them was done, as `time.perf_counter` tells it.
+    """
+
+    asked: list[int] = field(default_factory=list)
+    dropped: list[int] = field(default_factory=list)
+    done: dict[int, FinishedWork] = field(default_factory=dict)
+    failed: dict[int, str] = field(default_factory=dict)
+    refused: dict[int, str] = field(default_factory=dict)
+    trained: float = 0.0
+
+    @property
+    def left_out(self) -> dict[int, str]:
+        """Why each client that was asked and did not come through is left out of the round."""
+        return self.failed | self.refused
+
+
+@dataclass(frozen=True)
+class Training:
+    """Trains clients of a run.
+
+    Args:
+        held: the run.
+        runner: has units of work carried out.
+        slots: how many requests can be worked on at once.
+        tables: tell how long clients took.
+        tell: logs an event (its kind, and facts by name).
+    """
+
+    held: RunAtWork
+    runner: Runner
+    slots: int
+    tables: RunTables
+    tell: Callable[..., None]
+
+    @property
+    def opened(self) -> OpenedRun:
+        """The run's settings, partition and method."""
+        return self.held.opened
+
+    def train(self, round: int, asked: list[int], answers: Answers) -> None:
+        """Have clients trained; failed ones are tried again. What came of each is added to the answers.
+
+        Raises:
+            RoundFailed: a worker could not begin at all.
+        """
+        run, times = self.held.run, self.held.times
+        done = {c: found for c in asked if (found := finished_work(run, round, c)) is not None}
+        stage = self.opened.method.stage(self.held.state(round - 1)[0])
+        retries = self.opened.settings.participation.retries
+        for work in done.values():
+            times.trained(stage, work.client, work.seconds)
+        failures: dict[int, Failed] = {}
+        tries: Counter[int] = Counter()
+        # A group is trained as a whole: the same bits, wherever a round was cut short.
+        waiting = [group for group in self.groups(asked) if not done.keys() >= set(group)]
+        in_vain = 0
+        while waiting:
+            spared: dict[int, Failed] = {}
+            before = len(done)
+            for client, result in self.train_cohorts(round, self.cohorts(waiting, tries)):
+                if isinstance(result, NotBegun):
+                    spared[client] = result.lost
+                elif isinstance(result, Failed):
+                    self.failed(round, client, result, tries, failures)
+                else:
+                    done[client] = result
+                    times.trained(stage, client, result.seconds)
+                    self.tell("client_finished", round=round, client=client, seconds=result.seconds)
+            in_vain = in_vain + 1 if len(done) == before else 0
+            if in_vain > 1:  # no worker gets anything done: nobody is spared, lest this go on for ever
+                for client, lost in spared.items():
+                    self.failed(round, client, lost, tries, failures)
+            waiting = [
+                group for group in waiting if not done.keys() >= set(group) and max(tries[c] for c in group) <= retries
+            ]
+        left_out = {client: failed for client, failed in failures.items() if client not in done}
+        answers.done |= done
+        answers.failed |= {client: failed.error for client, failed in left_out.items()}
+        answers.refused |= {c: f.error for c, f in left_out.items() if f.kind == MessageRefused.__name__}
+
+    def failed(self, round: int, client: int, why: Failed, tries: Counter[int], failures: dict[int, Failed]) -> None:
+        """Count a client's failed try."""
+        tries[client] += 1
+        failures[client] = why
+        self.tell("client_failed", round=round, client=client, attempt=tries[client], message=why.error)
+
+    def groups(self, chosen: list[int]) -> list[list[int]]:
+        """The clients of a round in groups that are trained in one computation; by default each alone."""
+        size = self.opened.settings.workers.batched
+        return [chosen[start : start + size] for start in range(0, len(chosen), size)]
+
+    def cohorts(self, groups: list[list[int]], tries: Counter[int]) -> list[list[list[int]]]:
+        """The groups of a round in cohorts; one that failed before comes last and alone, lest others suffer by it."""
+        expected = self.expected_seconds()
+        by_first = {group[0]: group for group in groups}
+        seconds = {first: sum(expected[c] for c in group) for first, group in by_first.items()}
+        failed = [first for first, group in by_first.items() if any(tries[c] for c in group)]
+        alone = failed if len(failed) <= MOST * self.slots else []
+        together = {first: seconds[first] for first in by_first if first not in alone}
+        found = even_cohorts(together, self.slots, measured=bool(self.tables.seconds)) if together else []
+        return [[by_first[first] for first in cohort] for cohort in (*found, *([first] for first in alone))]
+
+    def expected_seconds(self) -> list[float]:
+        """How long each client's update takes: as it last did, else by its number of samples."""
+        sizes, measured = self.opened.federation.sizes, self.tables.seconds
+        rate = sum(measured.values()) / max(1, sum(sizes[c] for c in measured)) if measured else 1.0
+        return [measured.get(client, rate * size) for client, size in enumerate(sizes)]
+
+    def train_cohorts(
+        self, round: int, cohorts: list[list[list[int]]]
+    ) -> Iterator[tuple[int, FinishedWork | Failed | NotBegun]]:
+        """(client, result) as cohorts of groups end."""
+        expected = self.expected_seconds()
+        wanted = []
+        for groups in cohorts:
+            unit = TrainCohort(self.held.run.path, round, tuple(map(tuple, groups)))
+            wanted.append(Cohort(unit, sum(expected[c] for c in unit.clients)))
+        dispatch = Dispatch(
+            self.runner,
+            self.slots,
+            self.opened.settings.workers.reissue,
+            lambda cohort: self.tell("cohort_reissued", round=round, message=f"{cohort.unit.name}: begun again"),
+        )
+        for cohort, answer in dispatch.run(wanted):
+            if isinstance(answer, Failed):
+                raise RoundFailed(f"round {round}: {answer.error}")
+            if isinstance(answer, WorkerLost):
+                self.tell("slot_lost", round=round, message=str(answer))
+                yield from self.of_lost(cohort.unit, Failed(str(answer)))
+            else:
+                # An answer that leaves a client out would be asked for again without end.
+                silent = Failed("its worker answered without a word of it")
+                yield from ((client, answer.clients.get(client, silent)) for client in cohort.unit.clients)
+
+    def of_lost(self, unit: TrainCohort, lost: Failed) -> Iterator[tuple[int, FinishedWork | Failed | NotBegun]]:
+        """What became of the clients of a worker that was lost; a failure is that of the group that it worked on."""
+        begun = False
+        for group in unit.groups:
+            # What the worker finished before it was lost is in its done-files.
+            found = {client: finished_work(self.held.run, unit.round, client) for client in group}
+            for client, done in found.items():
+                yield client, done or (NotBegun(lost) if begun else lost)
+            begun = begun or None in found.values()

@@ -1,0 +1,26 @@
+"""The data that a run was made of, where they are still on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from core.errors import ShoalError
+from data.partition.table import Partition, load_partition
+from data.prepared import Prepared, open_prepared
+from engine.run_folder import RunFolder
+
+
+def run_data(run: RunFolder) -> tuple[Prepared, Partition] | None:
+    """The data set and the partition of a run; None where either is not here, or is another one now.
+
+    Args:
+        run: the run's folder.
+    """
+    lineage = run.lineage()
+    try:
+        prepared = open_prepared(Path(lineage["data"]["folder"]))
+        partition = load_partition(Path(lineage["partition"]["folder"]))
+    except (ShoalError, OSError):
+        return None
+    same = prepared.manifest.digest == lineage["data"]["digest"] and partition.digest == lineage["partition"]["digest"]
+    return (prepared, partition) if same else None

@@ -1,0 +1,81 @@
+"""`python -m tests.chaos --count 300`: tries over every registered method, and their table in results/chaos."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import shutil
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+import torch
+
+from tests.chaos.events import EVENTS
+from tests.chaos.tally import Outcome, markdown, write
+from tests.chaos.trial import Chaos, Trial, chaos_in, methods
+
+
+def planned(count: int, seed: int, among: list[str]) -> list[tuple[str, str]]:
+    """Event and method of every try: events by their shares, methods in turn, both in a random order."""
+    shares = [(event, share * count / 100) for event, (share, _) in EVENTS.items()]
+    events = [event for event, share in shares for _ in range(int(share))]
+    rest = sorted((event for event, _ in shares), key=lambda event: int(dict(shares)[event]) - dict(shares)[event])
+    events = (events + rest * count)[:count]
+    draw = random.Random(seed)
+    draw.shuffle(events)
+    turn = draw.sample(among, len(among))
+    return [(event, turn[number % len(turn)]) for number, event in enumerate(events)]
+
+
+def attempt(chaos: Chaos, number: int, event: str, method: str) -> Outcome:
+    """One try; a mistake of ours counts as wrong too."""
+    trial = Trial(chaos, method, random.Random(f"{chaos.seed} {number}"))
+    try:
+        same = EVENTS[event][1](trial)
+    except Exception:
+        trial.notes.append(traceback.format_exc()[-1500:])
+        same = False
+    outcome = trial.outcome(event, same)
+    chaos.nursery.clear()
+    if outcome.same:
+        shutil.rmtree(trial.folder.path, ignore_errors=True)
+    return outcome
+
+
+def main() -> None:
+    """Carry out what the command line asks for; exit code 1 where anything was wrong."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--count", type=int, default=300, help="tries")
+    parser.add_argument("--seed", type=int, default=0, help="of events, methods and moments")
+    parser.add_argument("--out", type=Path, default=Path("results/chaos"), help="folder of the table")
+    parser.add_argument("--methods", nargs="*", default=methods(), help="only these")
+    parser.add_argument("--events", nargs="*", default=[], help="only tries of these")
+    parser.add_argument("--minutes", type=float, default=1e9, help="begin no try after so many")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    out, began = given.out.resolve(), time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="shoal-chaos-") as folder, contextlib.chdir(folder):
+        os.environ["SHOAL_HOME"] = folder
+        for name in ("SHOAL_DATA_MIRROR", "MLFLOW_TRACKING_URI", "PREFECT_API_URL"):
+            os.environ.pop(name, None)
+        outcomes: list[Outcome] = []
+        with chaos_in(Path(folder), given.seed) as chaos:
+            for number, (event, method) in enumerate(planned(given.count, given.seed, given.methods), 1):
+                if (given.events and event not in given.events) or time.monotonic() - began > given.minutes * 60:
+                    continue
+                outcome = attempt(chaos, number, event, method)
+                outcomes.append(outcome)
+                word = "same bits" if outcome.same else f"WRONG ({outcome.note})"
+                print(f"{number:4} {time.monotonic() - began:6.0f} s  {method:18} {event}: {word}", flush=True)
+                write(outcomes, out, given.seed, time.monotonic() - began)
+    print(markdown(outcomes))
+    if any(not outcome.same or outcome.traceback for outcome in outcomes):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""`shoal runs` and `shoal open`: what lies there is listed, filtered and removed, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from cli.runs import open_command, remove_command, runs_command
+from core.errors import ShoalError
+from engine import places
+from engine.run_folder import RunError, RunFolder
+from review.runs import at_work, bytes_of, listed_runs, remove_run
+from tests.runs import stopped, straight
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+def three(home: Path, small: Make) -> list[RunFolder]:
+    """A finished run of FedPNP, an interrupted one of FedCC, and one whose settings were edited."""
+    finished = straight(small(rounds=1))
+    interrupted = stopped(small(method={"name": "fedcc"}, rounds=2), "round_finished", 1)
+    edited = straight(small(rounds=1, seed=3))
+    with (edited.path / "settings.yaml").open("a") as file:
+        file.write("# mine\n")
+    return [finished, interrupted, edited]
+
+
+def told(call: Callable[..., None], *given: Any, **more: Any) -> str:
+    out = Console(width=160, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    call(out, *given, **more)
+    return out.export_text()
+
+
+def test_runs_are_listed_newest_first_with_what_is_wrong(three: list[RunFolder]) -> None:
+    found = listed_runs(places.runs())
+    assert [run.name for run in found] == [run.name for run in reversed(three)]
+    assert [run.state for run in found] == ["unreadable", "interrupted", "finished"]
+    assert [run.method for run in found] == ["", "fedcc", "fedpnp"]
+    assert found[2].rounds == 1
+    assert found[2].score is not None
+    assert found[2].score[0] == "acc"
+    assert found[2].bytes == sum(p.stat().st_size for p in three[0].path.rglob("*") if p.is_file())
+    assert "settings.yaml has been changed" in found[0].why
+    text = told(runs_command, None, None, (), None, False)
+    assert text.index(three[2].name) < text.index(three[0].name)
+    assert "settings.yaml has been changed" in text
+
+
+def test_runs_are_filtered(three: list[RunFolder], capsys: pytest.CaptureFixture[str]) -> None:
+    def names(*given: Any) -> list[str]:
+        told(runs_command, *given, True)
+        return [run["name"] for run in json.loads(capsys.readouterr().out)]
+
+    assert names("fedcc", None, (), None) == [three[1].name]
+    assert names(None, "mnist", (), None) == []
+    assert names(None, "digits", ("finished", "interrupted"), None) == [three[1].name, three[0].name]
+    assert names(None, None, (), 1) == [three[2].name]
+    assert "no such run in" in told(runs_command, "ssd", None, (), None, False)
+    with pytest.raises(ShoalError, match="no run is in state 'done': there are running, finished"):
+        told(runs_command, None, None, ("done",), None, False)
+
+
+def test_a_run_is_removed_and_others_are_left(three: list[RunFolder], monkeypatch: pytest.MonkeyPatch) -> None:
+    err = Console(file=open(os.devnull, "w"))  # noqa: SIM115
+    monkeypatch.setattr(err, "input", lambda text: "n")
+    with pytest.raises(ShoalError, match="nothing was removed"):
+        told(remove_command, err, ["latest"], sure=False)
+    with pytest.raises(RunError, match="no run 'gone'"):
+        told(remove_command, err, ["latest", "gone"], sure=True)
+    assert len(listed_runs(places.runs())) == 3, "all are found before the first goes"
+    mine = places.runs().parent / "project"
+    mine.mkdir()
+    (mine / "settings.yaml").write_text("seed: 1\n")
+    with pytest.raises(ShoalError, match=r"project is no run of .*: only those are removed"):
+        told(remove_command, err, [str(mine)], sure=True)
+    assert (mine / "settings.yaml").exists()
+
+    def nobody(text: str) -> str:
+        raise EOFError
+
+    monkeypatch.setattr(err, "input", nobody)
+    with pytest.raises(ShoalError, match="nobody is there to ask, give --yes"):
+        told(remove_command, err, ["latest"], sure=False)
+    monkeypatch.setattr(err, "input", lambda text: "y")
+    said = told(remove_command, err, ["latest", three[2].name, str(three[0].path)], sure=False)
+    assert f"removed {three[2].name}" in said
+    assert [run.name for run in listed_runs(places.runs())] == [three[1].name]
+    assert sorted(p.name for p in places.runs().iterdir() if p.is_dir()) == [three[1].name]
+    assert RunFolder.find("latest", places.runs()).name == three[1].name
+
+
+def test_a_run_at_work_is_said_to_run_and_is_not_removed(three: list[RunFolder]) -> None:
+    run = three[1]
+    run.set_status("running", 1)
+    assert listed_runs(places.runs(), method="fedcc")[0].state == "interrupted", "nobody works on it"
+    with RunFolder(run.path).locked():
+        assert at_work(run)
+        assert listed_runs(places.runs(), method="fedcc")[0].state == "running"
+        with pytest.raises(RunError, match="in use by another process"):
+            remove_run(run)
+    assert run.path.exists()
+
+
+def test_links_out_of_a_folder_are_not_counted_with_it(tmp_path: Path) -> None:
+    (tmp_path / "big").write_bytes(bytes(10_000))
+    folder = tmp_path / "run"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "inner" / "small").write_bytes(bytes(10))
+    (folder / "link").symlink_to(tmp_path)
+    assert bytes_of(folder) < 1000
+
+
+def test_a_report_is_made_where_it_is_missing_and_opened(
+    three: list[RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address))
+    path = three[0].path / "report.html"
+    assert not path.exists()
+    assert path.as_uri() in told(open_command, three[0].name, show=False).replace("\n", "")
+    assert path.exists()
+    assert not opened
+    assert "no browser could be opened" in told(open_command, three[0].name, show=True)
+    assert opened == [path.as_uri()]

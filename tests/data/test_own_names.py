@@ -1,0 +1,93 @@
+"""Nothing of a user's own data changes on the way in: names of clients, columns, and which files are meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from core.errors import DataError
+from data.own import add_folder, add_table
+
+
+def table(folder: Path, text: str) -> Path:
+    path = folder / "t.csv"
+    path.write_text(text)
+    return path
+
+
+def test_clients_1_and_01_and_1_0_are_three(tmp_path: Path) -> None:
+    rows = "client,a,label\n1,2,7\n01,3,07\n1.0,4,7.0\nNA,5,7\n1,6,NA\n"
+    found = add_table(table(tmp_path, rows), "mine", tmp_path / "s", label_column="label")
+    assert sorted(found.manifest.extra["clients"]) == ["01", "1", "1.0", "NA"]
+    names = np.array(found.manifest.extra["clients"])
+    assert names[found.column("client")].tolist() == ["1", "01", "1.0", "NA", "1"]
+    assert set(found.manifest.class_names) == {"7", "07", "7.0", "NA"}
+
+
+def test_whole_numbers_keep_their_order(tmp_path: Path) -> None:
+    found = add_table(table(tmp_path, "client,a\n10,1\n2,1\n-3,1\n"), "mine", tmp_path / "s")
+    assert found.manifest.extra["clients"] == ["-3", "2", "10"]
+    assert found.column("client").tolist() == [2, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("client,a,a\nx,1,2\n", r"t\.csv has these columns more than once: a"),
+        ("client,a,client\nx,1,y\n", r"more than once: client"),
+        (",client,a\n0,x,2\n", r"column 1 has no name"),
+        ("client,a\nx,1,2\n", r"t\.csv cannot be read as a table"),
+        ("client,a\nx,1\ny,2,3\n", r"t\.csv cannot be read as a table"),
+        ("client,a\n,1\n", r"1 rows have no client in 'client': row 0"),
+        ("client,a\nx,²\n", r"a: not a number \('\\xb2'\) in row 0"),
+        ("client,a\nx," + "9" * 5000 + "\n", r"a: "),
+    ],
+)
+def test_tables_that_would_be_changed_are_refused(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        add_table(table(tmp_path, text), "mine", tmp_path / "s")
+
+
+def picture(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.full((8, 8), len(path.name), np.uint8)).save(path)
+
+
+def test_links_pull_in_nothing_from_outside(tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "photos", tmp_path / "private"
+    picture(folder / "a" / "1.png")
+    picture(folder / "b" / "1.png")
+    picture(elsewhere / "secret.png")
+    (folder / "a" / "secret.png").symlink_to(elsewhere / "secret.png")
+    (folder / "b" / "same.png").symlink_to(folder / "b" / "1.png")
+    with pytest.raises(DataError, match=r"1 image of .* cannot be used.*\n  a/secret\.png: a link to a place outside"):
+        add_folder(folder, "mine", tmp_path / "s")
+    (folder / "c").symlink_to(elsewhere)
+    with pytest.raises(DataError, match=r"(?s)2 images of .*a/secret\.png: a link.*c/secret\.png: a link"):
+        add_folder(folder, "mine", tmp_path / "s")
+    (folder / "c").unlink()
+    found = add_folder(folder, "mine", tmp_path / "s", on_bad="skip")
+    assert found.manifest.train == 3
+    assert [path for path, _ in found.manifest.extra["skipped"]] == ["a/secret.png"]
+
+
+def test_names_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    picture(folder / "a" / "1.png")
+    (folder / "a" / "1.png").rename(folder / "a" / "\udcff.png")
+    picture(folder / "a" / "2.png")
+    with pytest.raises(DataError, match=r"a/\\udcff\.png: its name is not text in UTF-8"):
+        add_folder(folder, "mine", tmp_path / "s")
+
+
+def test_a_parquet_file_of_text_that_is_none_is_refused(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"client": ["xxxx", "yyyy"], "a": [1.0, 2.0]})
+    path = tmp_path / "t.parquet"
+    frame.to_parquet(path, compression=None, index=False)
+    path.write_bytes(path.read_bytes().replace(b"xxxx", b"\xff\xfe\xfd\xfc"))
+    with pytest.raises(DataError, match=r"t\.parquet cannot be read as a table \(.*UTF"):
+        add_table(path, "mine", tmp_path / "s")

@@ -1,0 +1,506 @@
+"""Every reader of bytes from outside, with whole inputs for it.
+
+A reader takes a folder of its own and gives its seeds, and a function that reads one input and returns normally, or
+raises an error of the project's that names what `named` says.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import io
+import json
+import lzma
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+SETTING = r"^\S.*: (given |there is no such setting|.* is not known|edge list .* cannot be read)"
+"""How a sentence on a wrong setting begins, where the file is whole: the setting is the place."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A reader at work: what it reads, and what its errors must hold (a regular expression)."""
+
+    seeds: list[bytes]
+    read: Callable[[bytes], Any]
+    named: str
+    structured: bool = False
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _put(path: Path, then: Callable[[], Any]) -> Callable[[bytes], Any]:
+    def read(data: bytes) -> Any:
+        path.write_bytes(data)
+        return then()
+
+    return read
+
+
+def settings_file(folder: Path) -> Opened:
+    from engine.settings import Settings, load_settings
+
+    path = folder / "mine.yaml"
+    texts = [
+        b"method: {name: fedpnp}\ndata: {name: digits}\npartition: {kind: dirichlet, beta: 0.5}\nrounds: 3\n",
+        b"base: &b {lr: 0.001, batch: 32}\nlocal: {<<: *b, epochs: 1}\nmethod: cfcl\n",
+        Path("params.yaml").read_bytes(),
+    ]
+    plain = [_json(Settings().plain()), _json({"method": "ifca", "workers": {"slots": 2}, "tracking": {"uri": "x"}})]
+    return Opened([*texts, *plain], _put(path, lambda: load_settings(path)), rf"mine\.yaml|{SETTING}")
+
+
+def settings_values(folder: Path) -> Opened:
+    from engine.settings import Settings, load_settings
+    from methods.registry import METHODS
+
+    path = folder / "mine.yaml"
+    seeds = [_json(Settings(method={"name": name}).plain()) for name in METHODS]
+    return Opened(seeds, _put(path, lambda: load_settings(path)), rf"mine\.yaml|{SETTING}", structured=True)
+
+
+def set_texts(folder: Path) -> Opened:
+    from engine.settings import load_settings
+
+    seeds = [b"method.name=fedcc", b"data.options={clusters: 3}", b"local.lr=1e-3", b"workers.depot=s3://bucket/x"]
+    return Opened(seeds, lambda data: load_settings(None, [data.decode("utf-8", "replace")]), rf"--set|{SETTING}")
+
+
+def study_file(folder: Path) -> Opened:
+    from engine.yaml_text import read_yaml_file
+    from studies.definition import StudyError, make_study
+
+    path = folder / "study.yaml"
+    files = [Path("studies/ssd/uneven-clients.yaml"), Path("studies/cfl/cfl-baselines.yaml")]
+    raw = [file.read_bytes() for file in files]
+
+    def read() -> Any:
+        return make_study(read_yaml_file(path, "", StudyError), "ssd", path.name)
+
+    return Opened(raw, _put(path, read), r"study\.yaml")
+
+
+def study_values(folder: Path) -> Opened:
+    from engine.yaml_text import read_yaml_file
+    from studies.definition import StudyError, make_study
+
+    path = folder / "study.yaml"
+    small = {
+        "name": "s",
+        "title": "t",
+        "paper": "p",
+        "metrics": ["acc"],
+        "rows": {"a": {"caption": "A", "settings": {"rounds": 2}}, "b": {"caption": "B", "role": "baseline"}},
+        "columns": {"x": {"caption": "X", "value": 1}},
+        "scales": {"cpu": {"about": "small", "seeds": 3, "rows": {"b": "skip"}}, "paper": {"about": "p"}},
+        "paper_values": {"a": {"x": {"acc": 1.0}}},
+        "claims": [{"claim": "c", "left": ["a", "x", "acc"], "op": ">", "right": 0.5}],
+    }
+
+    def read() -> Any:
+        return make_study(read_yaml_file(path, "", StudyError), "ssd", path.name)
+
+    return Opened([_json(small)], _put(path, read), r"study\.yaml", structured=True)
+
+
+def prefect_file(folder: Path) -> Opened:
+    from flows.deployments import keep_what_users_set, read_project
+
+    def read() -> Any:
+        return keep_what_users_set(read_project(folder), [])
+
+    seed = Path("prefect.yaml").read_bytes()
+    whole = _json({"name": "s", "deployments": [{"name": "n", "entrypoint": "e", "work_pool": {"name": "p"}}]})
+    return Opened([seed, whole], _put(folder / "prefect.yaml", read), r"prefect\.yaml")
+
+
+def edge_list(folder: Path) -> Opened:
+    from engine.settings import load_settings
+
+    path = folder / "links.txt"
+    wanted = ["method.name=cfcl", f"method.edges={path}"]
+    return Opened([b"0 1\n1 2\n# all\n\n2 3 0.5\n"], _put(path, lambda: load_settings(None, wanted)), r"links\.txt")
+
+
+def _table(n: int = 6) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(n, 3)), columns=["a", "b", "c"])
+    frame.insert(0, "client", ["x", "y", "01"] * (n // 3))
+    frame["label"] = range(n)
+    return frame
+
+
+def _read_own_table(path: Path) -> Any:
+    from core.errors import DataError
+    from data.tables import client_numbers, features, read_table
+
+    table = read_table(path, text=("client", "label"))
+    if "client" not in table.columns:
+        raise DataError(f"{path} has no column")
+    return client_numbers(table["client"], path), features(table.drop(columns=["client"]), path)
+
+
+def csv_table(folder: Path) -> Opened:
+    path = folder / "table.csv"
+    seeds = [_table().to_csv(index=False).encode(), b'client,a,b\n1,2,"3"\n01,1e5,-0.5\n']
+    return Opened(seeds, _put(path, lambda: _read_own_table(path)), r"table\.csv")
+
+
+def packed_csv_table(folder: Path) -> Opened:
+    path = folder / "table.csv.gz"
+    seeds = [gzip.compress(_table().to_csv(index=False).encode(), mtime=0)]
+    return Opened(seeds, _put(path, lambda: _read_own_table(path)), r"table\.csv\.gz")
+
+
+def parquet_table(folder: Path) -> Opened:
+    path = folder / "table.parquet"
+    dates = _table().assign(d=pd.Timestamp("2020-01-01"), w=pd.Categorical(["u", "v", "u"] * 2))
+    seeds = [_table().to_parquet(index=False), dates.to_parquet(index=False), _table().to_parquet(compression="gzip")]
+    return Opened(seeds, _put(path, lambda: _read_own_table(path)), r"table\.parquet")
+
+
+def _image(mode: str, kind: str, **more: Any) -> bytes:
+    rng = np.random.default_rng(1)
+    values = rng.integers(0, 256, (12, 10, 3), dtype=np.uint8)
+    image = Image.fromarray(values)
+    if mode == "I;16":
+        image = Image.fromarray(rng.integers(0, 65536, (12, 10), dtype=np.uint16))
+    elif mode == "F":
+        image = Image.fromarray(rng.random((12, 10), dtype=np.float32))
+    elif mode != "RGB":
+        image = image.convert(mode)
+    file = io.BytesIO()
+    image.save(file, format=kind, **more)
+    return file.getvalue()
+
+
+def _images(suffix: str, seeds: list[bytes]) -> Callable[[Path], Opened]:
+    def opened(folder: Path) -> Opened:
+        from data.images import read_images
+
+        path = folder / f"picture.{suffix}"
+
+        def read() -> Any:
+            taken, rejected = read_images([path], folder)
+            assert len(taken) + len(rejected) == 1
+            assert all(each.reason.isprintable() and len(each.reason) < 300 for each in rejected)
+
+        return Opened(seeds, _put(path, read), "never")
+
+    return opened
+
+
+def _gif() -> bytes:
+    frames = [Image.fromarray(np.full((9, 9), value, np.uint8)) for value in (0, 90, 255)]
+    file = io.BytesIO()
+    frames[0].save(file, format="GIF", save_all=True, append_images=frames[1:])
+    return file.getvalue()
+
+
+def idx_file(folder: Path) -> Opened:
+    from data.readers import read_idx, unpack
+
+    content = b"\x00\x00\x08\x03" + np.array([2, 3, 4], ">u4").tobytes() + bytes(range(24))
+    return Opened([content], lambda data: read_idx(unpack(data, "train-idx"), "train-idx"), "train-idx")
+
+
+def packed_idx_file(folder: Path) -> Opened:
+    from data.readers import read_idx, unpack
+
+    content = b"\x00\x00\x08\x03" + np.array([2, 3, 4], ">u4").tobytes() + bytes(range(24))
+    seeds = [gzip.compress(content, mtime=0), gzip.compress(content, mtime=0) * 2]
+    return Opened(seeds, lambda data: read_idx(unpack(data, "train-idx.gz"), "train-idx.gz"), r"train-idx\.gz")
+
+
+def xz_file(folder: Path) -> Opened:
+    from data.readers import unpack
+
+    seeds = [lzma.compress(bytes(range(256)) * 4), lzma.compress(b"a" * 5000) * 2]
+    return Opened(seeds, lambda data: unpack(data, "batch.bin.xz"), r"batch\.bin\.xz")
+
+
+def cifar_records(folder: Path) -> Opened:
+    from data.readers import read_cifar_records
+
+    record = bytes([3]) + bytes(3072)
+    return Opened([record, record * 2], lambda data: read_cifar_records(data, "batch.bin"), r"batch\.bin")
+
+
+def cifar_pickle(folder: Path) -> Opened:
+    from data.readers import cifar_batch, read_cifar_pickle
+
+    batch = {"data": np.zeros((2, 3072), np.uint8), "labels": [1, 2], "filenames": ["a", "b"]}
+    seeds = [pickle.dumps(batch, protocol) for protocol in (0, 2, 4)]
+    return Opened(
+        seeds, lambda data: cifar_batch(read_cifar_pickle(data, "data_batch_1"), "data_batch_1"), "data_batch_1"
+    )
+
+
+def ag_news(folder: Path) -> Opened:
+    from data.readers import read_ag_news
+
+    rows = b'"1","Vote","It was close."\n"4","New ""chip""","A chip\\\\ is close."\n'
+    return Opened([rows], lambda data: read_ag_news(data, "train.csv"), r"train\.csv")
+
+
+def names_of_sets(folder: Path) -> Opened:
+    from data.prepare import resolve
+    from engine.represent import parse
+
+    def read(data: bytes) -> Any:
+        name = data.decode("utf-8", "replace")
+        parse(f"rotnet-{name}", {})
+        return resolve(name)
+
+    return Opened([b"gaussian-clusters10-seed3", b"mnist-shrink2", b"digits-images7-epochs3"], read, "option|data set")
+
+
+def _prepared(folder: Path) -> Path:
+    from data.prepared import Manifest, write_prepared
+    from data.sample_files import DIGEST, FILES, files_table
+
+    x = np.arange(6 * 16, dtype=np.uint8).reshape(6, 1, 4, 4)
+    y = np.array([0, 1, 0, 1, 0, 1], dtype=np.int64)
+    table = files_table([f"a/{k}.png" for k in range(8)], ["a"] * 8, np.array([False] * 6 + [True] * 2))
+    extra = {"clients": ["a"], DIGEST: hashlib.sha256(table).hexdigest()}
+    manifest = Manifest("tiny", "image", (1, 4, 4), 2, 6, 2, "a test", "none", ("u", "v"), extra=extra)
+    arrays = {"train_x": x, "train_y": y, "test_x": x[:2], "test_y": y[:2]}
+    write_prepared(folder / "tiny", manifest, arrays, {"client": np.zeros(6, np.int64)}, {FILES: table})
+    return folder / "tiny"
+
+
+def set_manifest(folder: Path) -> Opened:
+    from data.prepared import open_prepared
+
+    place = _prepared(folder)
+    path = place / "manifest.json"
+    plain = json.loads(path.read_text())
+    plain.pop("seal")  # what the file says of itself would hide every change of a value
+    return Opened([_json(plain), path.read_bytes()], _put(path, lambda: open_prepared(place)), "tiny", structured=True)
+
+
+def set_array(folder: Path) -> Opened:
+    from data.prepared import open_prepared
+
+    place = _prepared(folder)
+    path = place / "train_x.npy"
+    return Opened(
+        [path.read_bytes(), (place / "train_y.npy").read_bytes()], _put(path, lambda: open_prepared(place)), "tiny"
+    )
+
+
+def set_column(folder: Path) -> Opened:
+    from data.prepared import open_prepared
+
+    opened = open_prepared(_prepared(folder))
+    path = opened.folder / "column_client.npy"
+    return Opened([path.read_bytes()], _put(path, lambda: opened.column("client")), "column_client")
+
+
+def set_files(folder: Path) -> Opened:
+    from dataclasses import replace
+
+    from data.prepared import open_prepared
+    from data.sample_files import DIGEST, sample_files
+
+    opened = open_prepared(_prepared(folder))
+    path = opened.folder / "files.parquet"
+
+    def read(data: bytes) -> Any:
+        path.write_bytes(data)
+        extra = {**opened.manifest.extra, DIGEST: hashlib.sha256(data).hexdigest()}
+        return sample_files(replace(opened, manifest=replace(opened.manifest, extra=extra)))
+
+    return Opened([path.read_bytes()], read, r"files\.parquet")
+
+
+def _partition(folder: Path) -> Path:
+    from data.partition.table import Partition, save_partition
+
+    zeros = np.zeros(4, np.int64)
+    whole = Partition("tiny", "0" * 64, 2, np.arange(4), np.array([0, 0, 1, 1]), zeros.astype(bool), zeros)
+    save_partition(whole, folder / "part")
+    return folder / "part"
+
+
+def partition_manifest(folder: Path) -> Opened:
+    from data.partition.table import load_partition
+
+    place = _partition(folder)
+    path = place / "partition.json"
+    plain = json.loads(path.read_text())
+    plain.pop("seal")
+    return Opened([_json(plain), path.read_bytes()], _put(path, lambda: load_partition(place)), "part", structured=True)
+
+
+def partition_table(folder: Path) -> Opened:
+    from data.partition.table import load_partition
+
+    place = _partition(folder)
+    path = place / "partition.parquet"
+    return Opened([path.read_bytes()], _put(path, lambda: load_partition(place)), "part")
+
+
+def run_status(folder: Path) -> Opened:
+    from engine.run_folder import RunFolder
+
+    run = RunFolder(folder)
+    seed = {"state": "running", "round": 3, "message": "", "pid": 7, "updated": 1.5}
+    return Opened([_json(seed)], _put(folder / "status.json", run.status), r"status\.json", structured=True)
+
+
+def run_events(folder: Path) -> Opened:
+    from engine.run_folder import RunFolder
+
+    run = RunFolder(folder)
+    lines = [{"time": 1.0, "event": "started", "round": 0}, {"time": 2.0, "event": "failed", "message": "x"}]
+    seed = "".join(json.dumps(line) + "\n" for line in lines).encode()
+
+    def read() -> Any:
+        assert all(event["event"] for event in run.events() if event["event"] != "")
+
+    return Opened([seed], _put(folder / "events.jsonl", read), "never")
+
+
+def run_settings(folder: Path) -> Opened:
+    from engine.run_folder import RunFolder
+    from engine.settings import Settings
+
+    run = RunFolder(folder)
+    (folder / "lineage.json").write_text("{}")
+    seed = _json(Settings().plain())
+    return Opened([seed], _put(folder / "settings.yaml", run.settings), rf"settings\.yaml|{SETTING}", structured=True)
+
+
+def run_lineage(folder: Path) -> Opened:
+    from engine.run_folder import RunFolder
+
+    run = RunFolder(folder)
+    seed = _json({"data": {"name": "digits", "folder": "x"}, "partition": {"digest": "0"}})
+    return Opened([seed], _put(folder / "lineage.json", run.lineage), r"lineage\.json", structured=True)
+
+
+def round_manifest(folder: Path) -> Opened:
+    from engine.checkpoint import load_manifest
+    from engine.manifest import ClientRow, Manifest, PeerBytes, RoundRecord, RoundSeconds
+    from engine.round_paths import RoundPaths
+    from engine.run_folder import RunFolder
+
+    row, peer = ClientRow(1, 0, 5, 6, 7, 8, 0.5, {"loss": 1.0}), PeerBytes(1, 0, 1, 9)
+    record = RoundRecord({"acc": 0.5}, (row,), (peer,), (2,), RoundSeconds(1, 2, 3, 4))
+    paths = RoundPaths(folder, 1)
+    paths.checkpoint.mkdir(parents=True)
+    seed = _json(Manifest(1, 2.0, "0" * 64, record).plain())
+    return Opened([seed], _put(paths.manifest, lambda: load_manifest(RunFolder(folder), 1)), r"manifest\.json", True)
+
+
+def finished_files(folder: Path) -> Opened:
+    from engine.finished_work import FinishedWork, finished_work
+    from engine.round_paths import RoundPaths
+    from engine.run_folder import RunFolder
+
+    paths = RoundPaths(folder, 1)
+    paths.work.mkdir(parents=True)
+    (paths.work / "update-0.safetensors").write_bytes(b"x")
+    digest = hashlib.sha256(b"x").hexdigest()
+    name = "update-0.safetensors"
+    seed = FinishedWork(0, 5, 6, 7, 8, {"loss": 1.0}, {1: 3}, {"update": name}, {name: digest}, 0.5).plain()
+    return Opened([_json(seed)], _put(paths.done(0), lambda: finished_work(RunFolder(folder), 1, 0)), "never", True)
+
+
+def tensors(folder: Path) -> Opened:
+    import torch
+
+    from engine.codec import load_tensors, save_tensors
+
+    path = folder / "server.safetensors"
+    save_tensors(path, {"w": torch.arange(6.0), "b": torch.ones(2, 2)}, {"round": 1}, sync=False)
+    return Opened([path.read_bytes()], _put(path, lambda: load_tensors(path)), r"server\.safetensors")
+
+
+def served_json(folder: Path) -> Opened:
+    from data.prepared import DataSpec
+    from review.served_input import samples
+
+    spec = DataSpec("digits", "image", (1, 2, 2), 10, 5, 0)
+    encoded = base64.b64encode(_image("L", "PNG")).decode()
+    seeds = [
+        _json([[[[1, 2], [3, 4]]]]),
+        _json({"image": [encoded]}),
+        _json([{"image": encoded}, {"image": encoded}]),
+        _json([1, 2, 3, 4]),
+    ]
+
+    def read(data: bytes) -> Any:
+        try:
+            given = json.loads(data)
+        except (ValueError, RecursionError):  # the scoring server refuses it
+            return None
+        return samples(given, spec)
+
+    return Opened(seeds, read, ".", structured=True)
+
+
+def served_image(folder: Path) -> Opened:
+    from data.prepared import DataSpec
+    from review.served_input import samples
+
+    spec = DataSpec("photos", "image", (3, 8, 8), 10, 5, 0)
+    encoded = base64.b64encode(_image("RGB", "PNG"))
+    seeds = [encoded, b"data:image/png;base64," + encoded]
+    return Opened(seeds, lambda data: samples([data.decode("latin-1")], spec), "image 0")
+
+
+READERS: dict[str, Callable[[Path], Opened]] = {
+    "settings YAML": settings_file,
+    "settings values": settings_values,
+    "--set": set_texts,
+    "study YAML": study_file,
+    "study values": study_values,
+    "prefect.yaml": prefect_file,
+    "edge list": edge_list,
+    "names of sets": names_of_sets,
+    "CSV": csv_table,
+    "CSV.gz": packed_csv_table,
+    "Parquet": parquet_table,
+    "PNG": _images("png", [_image(mode, "PNG") for mode in ("L", "RGB", "RGBA", "P", "1", "I;16", "LA")]),
+    "JPEG": _images("jpg", [_image("RGB", "JPEG"), _image("L", "JPEG"), _image("RGB", "JPEG", progressive=True)]),
+    "GIF": _images("gif", [_gif(), _image("P", "GIF")]),
+    "TIFF": _images("tiff", [_image("F", "TIFF"), _image("RGB", "TIFF", compression="tiff_lzw"), _image("L", "TIFF")]),
+    "BMP": _images("bmp", [_image("RGB", "BMP"), _image("L", "BMP")]),
+    "WebP": _images("webp", [_image("RGB", "WEBP"), _image("RGBA", "WEBP", lossless=True)]),
+    "PPM": _images("ppm", [_image("RGB", "PPM"), _image("L", "PPM")]),
+    "idx": idx_file,
+    "idx.gz": packed_idx_file,
+    "xz": xz_file,
+    "CIFAR records": cifar_records,
+    "CIFAR pickle": cifar_pickle,
+    "AG News": ag_news,
+    "set's manifest": set_manifest,
+    "set's arrays": set_array,
+    "set's column": set_column,
+    "set's files": set_files,
+    "partition.json": partition_manifest,
+    "partition.parquet": partition_table,
+    "status.json": run_status,
+    "events.jsonl": run_events,
+    "a run's settings": run_settings,
+    "lineage.json": run_lineage,
+    "round's manifest": round_manifest,
+    "done-file": finished_files,
+    "safetensors": tensors,
+    "served JSON": served_json,
+    "served image": served_image,
+}
+"""All readers by name."""

@@ -1,0 +1,141 @@
+"""The embedded MLflow store: made once by however many, noticed where it is broken, and replaced."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from cli.doctor import servers
+from engine.run_folder import RunError, RunFolder
+from review import tracking
+from review.embedded_store import broken, newest_revision, ready_store, store_uri
+from tasks import driving
+from tasks.driving import drive
+from tasks.starting import new_run
+
+Make = Callable[..., Any]
+ON = {"mlflow": True, "system": False, "model": False}
+FIRST = """
+import sys, time
+from pathlib import Path
+from mlflow import MlflowClient
+from review.embedded_store import ready_store, store_uri
+from review.tracking import experiment_of
+store = Path(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+ready_store(store)
+uri = store_uri(store)
+print(experiment_of(MlflowClient(tracking_uri=uri), "shoal", uri, store))
+"""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A store, made by three processes that begin at the same moment."""
+    store = tmp_path_factory.mktemp("many") / "mlflow"
+    made = [
+        subprocess.Popen(
+            [sys.executable, "-c", FIRST, str(store)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for _ in range(3)
+    ]  # fmt: skip
+    for each in made:
+        assert each.stdout is not None
+        assert each.stdout.readline() == "ready\n"
+    for each in made:
+        assert each.stdin is not None
+        each.stdin.write("\n")
+        each.stdin.flush()
+    answers = [each.communicate() for each in made]
+    assert [each.returncode for each in made] == [0, 0, 0], answers
+    assert {out.strip() for out, _ in answers} == {"1"}
+    assert broken(store) is None
+    assert sorted(path.name for path in store.iterdir() if "mlflow.db" in path.name) == ["mlflow.db"]
+    return (store / "mlflow.db").read_bytes()
+
+
+def spoil(path: Path, how: str) -> None:
+    if how == "bytes":
+        path.write_bytes(path.read_bytes()[:5000] + b"\xff" * 3000)
+        return
+    with sqlite3.connect(path) as store:
+        store.execute(how)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("drop table alembic_version", "no table 'alembic_version'"),
+        ("drop table runs", "no table 'runs'"),
+        ("delete from alembic_version", "it names 0 versions of itself"),
+        ("update alembic_version set version_num = '451aebb31d03'", "of version 451aebb31d03 instead of"),
+        ("bytes", "SQLite"),
+    ],
+)
+def test_a_broken_store_is_noticed_and_replaced(home: Path, whole: bytes, how: str, said: str) -> None:
+    path = home / "mlflow" / "mlflow.db"
+    path.parent.mkdir()
+    path.write_bytes(whole)
+    (check,) = (each for each in servers() if each.name == "mlflow store")
+    assert check.ok
+    assert check.detail.endswith("0 runs")
+    spoil(path, how)
+    (check,) = (each for each in servers() if each.name == "mlflow store")
+    assert not check.ok
+    assert said in check.detail
+    assert "--resume" in check.mend
+    moved = ready_store(path.parent)
+    assert moved is not None
+    assert said in moved
+    assert broken(path.parent) is None
+    assert path.with_name("mlflow.db.broken-1").exists()
+    assert ready_store(path.parent) is None
+
+
+def test_resume_repairs_a_broken_store(home: Path, small: Make) -> None:
+    run = new_run(small(rounds=1, tracking=ON))
+    drive(run)
+    first = run.lineage()["mlflow_run"]
+    spoil(home / "mlflow" / "mlflow.db", "drop table alembic_version")
+    drive(RunFolder(run.path))
+    again = run.lineage()["mlflow_run"]
+    assert again != first
+    client = MlflowClient(store_uri(home / "mlflow"))
+    assert client.get_run(again).info.status == "FINISHED"
+    assert [metric.step for metric in client.get_metric_history(again, "acc")] == [1]
+    (told,) = (event for event in run.events() if event["event"] == "mlflow_store_replaced")
+    assert "mlflow.db.broken-1, and a new one was made" in told["message"]
+
+
+def test_the_version_of_the_tables_is_that_of_mlflow() -> None:
+    from mlflow.store.db.utils import _get_latest_schema_revision
+
+    assert newest_revision() == _get_latest_schema_revision()
+
+
+def test_a_refused_second_resume_touches_nothing(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = new_run(small(rounds=2, tracking=ON))
+    states: list[str] = []
+
+    def look(event: dict[str, Any]) -> None:
+        if event["event"] == "round_finished" and event["round"] == 1:
+            tracking.sync(run, run.settings(), home / "mlflow", "RUNNING", look=True)
+            client = MlflowClient(store_uri(home / "mlflow"))
+            with monkeypatch.context() as patched:
+                # Workers for who is refused would be started in vain.
+                patched.setattr(driving, "open_pool", lambda *_: pytest.fail("workers were started"))
+                with pytest.raises(RunError, match="in use by another process"):
+                    drive(RunFolder(run.path))
+            states.append(client.get_run(run.lineage()["mlflow_run"]).info.status)
+
+    drive(run, observers=[look])
+    assert states == ["RUNNING"]
