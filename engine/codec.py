@@ -143,7 +143,7 @@ def save_tensors(
 
 
 def load_tensors(path: Path, device: torch.device | str = "cpu", sha256: str | None = None) -> tuple[Tensors, Any]:
-    """Tensors by name, and the JSON value beside them.
+    """Tensors by name, in the order of the names, and the JSON value beside them.
 
     Args:
         path: the file.
@@ -164,7 +164,8 @@ def load_tensors(path: Path, device: torch.device | str = "cpu", sha256: str | N
         facts = json.loads(about.get("facts", "null"))
     except (safetensors.SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise StoreError(f"{path} cannot be read: {error}") from error
-    return {name: tensor.to(device) for name, tensor in tensors.items()}, facts
+    # The library gives them in another order each time, and sums over them have bits by their order.
+    return {name: tensors[name].to(device) for name in sorted(tensors)}, facts
 
 
 def save_message(path: Path, message: Message) -> None:

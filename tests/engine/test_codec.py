@@ -12,3 +12,12 @@ def test_tensors_that_share_memory_are_kept_apart(tmp_path):
     assert torch.equal(found["b"], whole)
     assert torch.equal(found["c"], whole[2:])
     assert torch.equal(found["d"], torch.ones(2))
+
+
+def test_tensors_come_in_the_order_of_their_names_each_time(tmp_path):
+    tensors = {f"layer{index}.weight": torch.full((index + 1,), float(index)) for index in range(10)}
+    tensors["layer3.count"] = torch.tensor(7)
+    save_tensors(tmp_path / "many.safetensors", tensors)
+    for _ in range(5):
+        found, _ = load_tensors(tmp_path / "many.safetensors")
+        assert list(found) == sorted(tensors)
