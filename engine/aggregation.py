@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from engine.at_work import RunAtWork
 from engine.checkpoint import adopt, open_round
 from engine.finished_work import FinishedWork
-from engine.inspection import check_state, inspect_round
+from engine.inspection import RoundInspection, check_state
 from engine.memory_index import MemoryIndex
 from engine.one_thread import one_thread
 from engine.round_paths import RoundPaths
@@ -17,6 +17,8 @@ from engine.wire import Failed
 
 def aggregate(held: RunAtWork, round: int, clients: Sequence[int], least: int = 1) -> dict[int, Failed]:
     """The method's aggregation over the updates that are not refused, in order of client id, read one at a time.
+
+    Where the last of the updates shows that one before it is out of all proportion, it is done again without that one.
 
     Args:
         held: the run; its state after `round` is kept there.
@@ -33,18 +35,28 @@ def aggregate(held: RunAtWork, round: int, clients: Sequence[int], least: int = 
     before, memory_index = held.state(round - 1)
     done = [held.done(round, client) for client in sorted(clients)]
     method = held.opened.method
+    inspection = RoundInspection(held.run, held.opened, before, done)
     with one_thread():
-        refused, done, updates = inspect_round(held.run, held.opened, before, done)
-        if len(done) < least:
-            return refused
-        following = method.aggregate(before, updates)
+        settled = False
+        while not settled:
+            following, wrong = None, None
+            try:
+                following = method.aggregate(before, inspection.updates())
+            except Exception as error:  # by an answer that is refused, perhaps
+                wrong = error
+            settled = inspection.settle()
+            if len(inspection.done) < least:
+                return inspection.refused
+            if settled and wrong is not None:
+                raise wrong
+        assert following is not None
         check_state(method, before, following)
     if following.round != round:
         raise RunError(f"method {method.name!r} aggregated round {round} into {following.round}")
-    after = memory_index_after(held.run, round, memory_index, done)
+    after = memory_index_after(held.run, round, memory_index, inspection.done)
     open_round(held.run, following, after)
     held.keep_state(following, after)
-    return refused
+    return inspection.refused
 
 
 def memory_index_after(run: RunFolder, round: int, before: MemoryIndex, done: Sequence[FinishedWork]) -> MemoryIndex:

@@ -126,8 +126,8 @@ def read_json(path: Path) -> Any:
 
 def save_tensors(
     path: Path, tensors: Mapping[str, Tensor], facts: Any = None, *, sync: bool = True, mode: int = 0o666
-) -> None:
-    """Write tensors by name, and a JSON value, to one safetensors file.
+) -> bytes:
+    """Write tensors by name, and a JSON value, to one safetensors file; the bytes that were written.
 
     Raises:
         StoreError: see `write_atomic`.
@@ -139,7 +139,9 @@ def save_tensors(
         if tensor.untyped_storage().data_ptr() in seen:
             plain[name] = tensor.clone()
         seen.add(tensor.untyped_storage().data_ptr())
-    write_atomic(path, safetensors.torch.save(plain, {"facts": json.dumps(facts)}), sync=sync, mode=mode)
+    content = safetensors.torch.save(plain, {"facts": json.dumps(facts)})
+    write_atomic(path, content, sync=sync, mode=mode)
+    return content
 
 
 def load_tensors(path: Path, device: torch.device | str = "cpu", sha256: str | None = None) -> tuple[Tensors, Any]:
@@ -168,10 +170,14 @@ def load_tensors(path: Path, device: torch.device | str = "cpu", sha256: str | N
     return {name: tensors[name].to(device) for name in sorted(tensors)}, facts
 
 
-def save_message(path: Path, message: Message) -> None:
-    """Write a message or memory of a client; not synced: what is lost with the power is computed again."""
+def save_message(path: Path, message: Message) -> str:
+    """Write a message or memory of a client; the sha256 of what was to be written, in hex.
+
+    Not synced: what is lost with the power is computed again.
+    """
     samples = {SAMPLES + name: index for name, index in message.samples.items()}
-    save_tensors(path, {**message.tensors, **samples}, message.facts, sync=False, mode=PRIVATE)
+    content = save_tensors(path, {**message.tensors, **samples}, message.facts, sync=False, mode=PRIVATE)
+    return hashlib.sha256(content).hexdigest()
 
 
 def load_message(path: Path, device: torch.device | str = "cpu", sha256: str | None = None) -> Message:

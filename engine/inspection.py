@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
 
+from engine.ahead import ahead
 from engine.codec import StoreError, load_message
 from engine.finished_work import FinishedWork, forget_work, load_update
 from engine.manifest import odd_metrics
@@ -25,8 +26,6 @@ from engine.wire import Failed
 from methods.base import ClientError, Message, Method, Server, Update
 from methods.declared import MessageForm, change_norm, fault, start_norm
 
-KEPT_BYTES = 1 << 28
-"""Messages of a round that are kept in memory from inspection to aggregation; larger ones are read twice."""
 TO_SERVER = "message to the server"
 COMPARED = 3
 """Answers that a round must have for their median to tell what is usual."""
@@ -141,51 +140,98 @@ def too_long(changes: Mapping[int, Change], longest: float) -> dict[int, str]:
     return found
 
 
-def inspect_round(
-    run: RunFolder, opened: OpenedRun, server: Server, done: Sequence[FinishedWork]
-) -> tuple[dict[int, Failed], list[FinishedWork], Iterator[Update]]:
-    """Which answers of a round the server does not take, and why; the rest, and their updates.
+@dataclass
+class RoundInspection:
+    """The answers of a round, each inspected on its way into the aggregation: read once, one in memory at a time.
 
-    The kind of a failure tells `MessageRefused`, the fault of the client, from `StoreError`: the file is not the one
-    that its work ended with, which is not.
+    How much is too much shows only when all have been seen. Where an answer turns out to be refused for that, the
+    aggregation has to be done once more without it.
 
     Args:
         run: the run's folder.
         opened: the run.
         server: the state before the round.
-        done: what the clients did, in order of their ids; of those that are not taken the files are removed.
+        done: what the clients did, in order of their ids; `settle` leaves those whose answers are taken.
+
+    Attributes:
+        refused: whose answers are not taken, and why. The kind of a failure tells `MessageRefused`, the fault of the
+            client, from `StoreError`: the file is not the one that its work ended with, which is not.
     """
-    inspection, work = Inspection.of(opened, server), RoundPaths(run.path, server.round + 1).work
-    sizes = opened.federation.sizes
-    room = sum(each.bytes_up for each in done) <= KEPT_BYTES
-    refused: dict[int, Failed] = {}
-    kept: dict[int, Update] = {}
-    changes: dict[int, Change] = {}
-    for each in done:
-        client = each.client
+
+    run: RunFolder
+    opened: OpenedRun
+    server: Server
+    done: list[FinishedWork]
+    refused: dict[int, Failed] = field(default_factory=dict)
+    _inspection: Inspection = field(init=False)
+    _sizes: Sequence[int] = field(init=False)
+    _seen: set[int] = field(default_factory=set)
+    _changes: dict[int, Change] = field(default_factory=dict)
+    _measured: bool = False
+
+    def __post_init__(self) -> None:
+        self._inspection = Inspection.of(self.opened, self.server)
+        self._sizes = self.opened.federation.sizes
+
+    def updates(self) -> Iterator[Update]:
+        """The updates that are taken, as far as that is known when each is read."""
+        left = [each for each in self.done if each.client not in self.refused]
+        for each, read in zip(left, ahead(self.read, left, self.size), strict=True):
+            if (update := self.inspected(each, read)) is not None:
+                yield update
+
+    def settle(self) -> bool:
+        """Refuse what is out of all proportion, once every answer was seen.
+
+        Returns:
+            Whether those that `updates` gave are just those whose answers are taken.
+        """
+        left = [each for each in self.done if each.client not in self.refused | dict.fromkeys(self._seen)]
+        for each, read in zip(left, ahead(self.read, left, self.size), strict=True):
+            self.inspected(each, read)  # an aggregation that ended early has not asked for them
+        before = len(self.refused)
+        if not self._measured:
+            self._measured = True
+            for client, why in too_long(self._changes, self.opened.settings.participation.longest).items():
+                self.refused[client] = Failed(
+                    self._inspection.sentence(client, TO_SERVER, why), MessageRefused.__name__
+                )
+        for each in self.done:
+            if each.client in self.refused:
+                forget_work(self.run, self.server.round + 1, each)
+        self.done = [each for each in self.done if each.client not in self.refused]
+        return len(self.refused) == before
+
+    @property
+    def size(self) -> int:
+        """Bytes of the largest message to the server."""
+        return max((each.bytes_up for each in self.done), default=0)
+
+    def read(self, done: FinishedWork) -> Update:
+        """An update from its file; raises as `load_update` does."""
+        return load_update(self.run, self.server.round + 1, done)
+
+    def inspected(self, done: FinishedWork, read: Callable[[], Update]) -> Update | None:
+        """An update that was read, with the messages to peers beside it; None: it is refused."""
+        inspection, client = self._inspection, done.client
+        work, samples = RoundPaths(self.run.path, self.server.round + 1).work, self._sizes[client]
         try:
-            update = load_update(run, server.round + 1, each)
-            form = inspection.check_message(client, sizes[client], update.message)
-            inspection.check_metrics(client, each.metrics)
-            for peer in each.peers:
-                message = load_message(work / each.peer(peer), sha256=each.sha256[each.peer(peer)])
+            update = read()
+            if client in self._seen:  # by an aggregation before, with the same digest
+                return update
+            form = inspection.check_message(client, samples, update.message)
+            inspection.check_metrics(client, done.metrics)
+            for peer in done.peers:
+                message = load_message(work / done.peer(peer), sha256=done.sha256[done.peer(peer)])
                 inspection.check_peer(client, peer, message)
         except (MessageRefused, StoreError) as error:
-            refused[client] = Failed(str(error), type(error).__name__)
-            continue
+            self.refused[client] = Failed(str(error), type(error).__name__)
+            return None
+        self._seen.add(client)
         if form is not None:
-            names = tuple(update.message.tensors)
-            start = partial(start_norm, names, form)
-            changes[client] = Change(change_norm(update.message, form), sizes[client], start)
-        if room:
-            kept[client] = update
-    for client, why in too_long(changes, opened.settings.participation.longest).items():
-        refused[client] = Failed(inspection.sentence(client, TO_SERVER, why), MessageRefused.__name__)
-    for each in done:
-        if each.client in refused:
-            forget_work(run, server.round + 1, each)
-    left = [each for each in done if each.client not in refused]
-    return refused, left, (kept[e.client] if room else load_update(run, server.round + 1, e) for e in left)
+            start = partial(start_norm, tuple(update.message.tensors), form)
+            self._changes[client] = Change(change_norm(update.message, form), samples, start)
+        return update
 
 
 def check_state(method: Method, before: Server, after: Server) -> None:

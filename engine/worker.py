@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from core.errors import ShoalError
-from engine.codec import StoreError, file_digest, load_server, private_folder, save_message, write_sealed
+from engine.codec import StoreError, load_server, private_folder, save_message, write_sealed
 from engine.finished_work import FinishedWork
 from engine.inspection import Inspection
 from engine.manifest import check_metric_names
@@ -124,13 +124,13 @@ class Worker:
         private_folder(opened.run.work)
         private_folder(paths.work)
         files = {"update": update_file(number)}
-        save_message(paths.work / files["update"], update.message)
+        messages = {"update": update.message}
         if update.memory is not None:
             files["memory"] = memory_file(number)
-            save_message(paths.work / files["memory"], Message(update.memory))
+            messages["memory"] = Message(update.memory)
         for peer, message in sorted(update.peers.items()):
             files[f"peer-{peer}"] = peer_file(number, peer)
-            save_message(paths.work / files[f"peer-{peer}"], message)
+            messages[f"peer-{peer}"] = message
         peers = {peer: message.size(sample_bytes) for peer, message in sorted(update.peers.items())}
         done = FinishedWork(
             client=number,
@@ -141,7 +141,7 @@ class Worker:
             metrics=update.metrics,
             peers=peers,
             files=files,
-            sha256={name: file_digest(paths.work / name) for name in files.values()},
+            sha256={files[part]: save_message(paths.work / files[part], each) for part, each in messages.items()},
             seconds=time.perf_counter() - began,
         )
         write_sealed(paths.done(number), done.plain(), sync=False)
