@@ -8,9 +8,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
+from engine.codec import WORTHWHILE
+
 THREADS = 2
-WORTHWHILE = 1 << 18
-"""Bytes of a file from which a thread costs less than it saves."""
 
 Item = TypeVar("Item")
 Read = TypeVar("Read")

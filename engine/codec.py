@@ -23,8 +23,8 @@ from methods.base import Message, Server, Tensors
 
 SAMPLES = "samples:"
 """Prefix of the names of index tensors that stand for raw samples."""
-
-
+WORTHWHILE = 1 << 18
+"""Bytes of a file from which a thread for it costs less than it saves."""
 PRIVATE = 0o600
 """The mode of files that hold what a client keeps or sends: nobody but the user reads them."""
 
@@ -126,12 +126,17 @@ def read_json(path: Path) -> Any:
 
 def save_tensors(
     path: Path, tensors: Mapping[str, Tensor], facts: Any = None, *, sync: bool = True, mode: int = 0o666
-) -> bytes:
-    """Write tensors by name, and a JSON value, to one safetensors file; the bytes that were written.
+) -> None:
+    """Write tensors by name, and a JSON value, to one safetensors file.
 
     Raises:
         StoreError: see `write_atomic`.
     """
+    write_atomic(path, tensor_bytes(tensors, facts), sync=sync, mode=mode)
+
+
+def tensor_bytes(tensors: Mapping[str, Tensor], facts: Any = None) -> bytes:
+    """Tensors by name, and a JSON value, as the bytes of a safetensors file."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     seen: set[int] = set()
     for name, tensor in plain.items():
@@ -139,9 +144,7 @@ def save_tensors(
         if tensor.untyped_storage().data_ptr() in seen:
             plain[name] = tensor.clone()
         seen.add(tensor.untyped_storage().data_ptr())
-    content = safetensors.torch.save(plain, {"facts": json.dumps(facts)})
-    write_atomic(path, content, sync=sync, mode=mode)
-    return content
+    return safetensors.torch.save(plain, {"facts": json.dumps(facts)})
 
 
 def load_tensors(path: Path, device: torch.device | str = "cpu", sha256: str | None = None) -> tuple[Tensors, Any]:
@@ -176,8 +179,19 @@ def save_message(path: Path, message: Message) -> str:
     Not synced: what is lost with the power is computed again.
     """
     samples = {SAMPLES + name: index for name, index in message.samples.items()}
-    content = save_tensors(path, {**message.tensors, **samples}, message.facts, sync=False, mode=PRIVATE)
-    return hashlib.sha256(content).hexdigest()
+    content = tensor_bytes({**message.tensors, **samples}, message.facts)
+    digest = hashlib.sha256()
+    if len(content) < WORTHWHILE:
+        digest.update(content)
+        write_atomic(path, content, sync=False, mode=PRIVATE)
+    else:  # writing waits for the disk, and lets the digest be computed meanwhile
+        beside = threading.Thread(target=digest.update, args=(content,))
+        beside.start()
+        try:
+            write_atomic(path, content, sync=False, mode=PRIVATE)
+        finally:
+            beside.join()
+    return digest.hexdigest()
 
 
 def load_message(path: Path, device: torch.device | str = "cpu", sha256: str | None = None) -> Message:

@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from engine.ahead import WORTHWHILE, ahead
+from engine.ahead import ahead
+from engine.codec import WORTHWHILE
 
 
 @pytest.mark.parametrize("size", [0, WORTHWHILE])
