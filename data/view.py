@@ -95,11 +95,12 @@ class Samples:
 
 def client_samples(data: DeviceData, partition: Partition, client: int, *, validation: bool = False) -> Samples:
     """The samples of one client (its validation part on request)."""
-    rows = (partition.client == client) & (partition.validation == validation)
+    rows = partition.rows(client)
+    split = partition.validation[rows] == validation
     return Samples(
         data,
-        torch.from_numpy(partition.sample[rows]).to(data.device),
-        torch.from_numpy(partition.transformation[rows]).to(data.device),
+        torch.from_numpy(partition.sample[rows][split]).to(data.device),
+        torch.from_numpy(partition.transformation[rows][split]).to(data.device),
         partition.transformations,
     )
 

@@ -68,19 +68,18 @@ def memory_index_after(run: RunFolder, round: int, before: MemoryIndex, done: Se
         before: the index after the round before.
         done: what the clients did, in order of their ids.
     """
-    paths, after = RoundPaths(run.path, round), before.copy()
-    for each in done:
-        after.inbox.pop(each.client, None)  # read in this round
+    paths = RoundPaths(run.path, round)
+    memory: dict[int, str] = {}
+    sent: dict[int, list[str]] = {}
+    sha256: dict[str, str] = {}
     for each in done:
         if each.memory is not None:
-            target = paths.memory(each.client)
+            memory[each.client] = target = paths.memory(each.client)
             adopt(run, paths.work / each.memory, target)
-            after.memory[each.client] = target
-            after.sha256[target] = each.sha256[each.memory]
+            sha256[target] = each.sha256[each.memory]
         for peer in sorted(each.peers):
             target = paths.inbox(peer, each.client)
             adopt(run, paths.work / each.peer(peer), target)
-            after.inbox.setdefault(peer, []).append(target)
-            after.sha256[target] = each.sha256[each.peer(peer)]
-    after.only_digests_of_files()
-    return after
+            sent.setdefault(peer, []).append(target)
+            sha256[target] = each.sha256[each.peer(peer)]
+    return before.after([each.client for each in done], memory, sent, sha256)

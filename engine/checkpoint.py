@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,17 +77,14 @@ def open_round(run: RunFolder, server: Server, memory_index: MemoryIndex) -> Rou
     return paths
 
 
-def close_round(
-    run: RunFolder, server: Server, memory_index: MemoryIndex, record: RoundRecord | None, keep: int
-) -> Manifest:
-    """Finish the checkpoint: memories are in place first, the rename makes it valid, old server states go last.
+def close_round(run: RunFolder, server: Server, memory_index: MemoryIndex, record: RoundRecord | None) -> Manifest:
+    """Finish the checkpoint: memories are in place first, the rename makes it valid.
 
     Args:
         run: the run's folder.
         server: the state with which the checkpoint was begun.
         memory_index: likewise.
         record: what the clients of the round did; None for round 0.
-        keep: how many server states are kept.
 
     Raises:
         StoreError: the disk is full; the round before stays valid.
@@ -96,8 +94,8 @@ def close_round(
     manifest = Manifest(server.round, now(), server_digest(server), record, server.finished, files)
     write_sealed(paths.scratch / MANIFEST, manifest.plain())
     try:
-        # Older files were synced with their own round: only this round's can be new.
-        for folder in {(run.path / path).parent for path in memory_index.files() if round_of(path) == server.round}:
+        # Older files were synced with their own round.
+        for folder in {(run.path / path).parent for path in memory_index.new}:
             sync_folder(folder)
         sync_folder(paths.scratch)
         if paths.checkpoint.exists():
@@ -106,7 +104,6 @@ def close_round(
         sync_folder(run.rounds)
     except OSError as error:
         raise disk_error(paths.scratch, error) from error
-    prune(run, keep)
     return manifest
 
 
@@ -246,16 +243,44 @@ def drop_after(run: RunFolder, round: int) -> None:
             path.unlink()
 
 
-def prune(run: RunFolder, keep: int) -> None:
-    """Keep the newest `keep` server states, and only the memory versions that they name."""
-    full = [r for r in rounds_done(run) if has_server(run, r)]
-    for old in full[:-keep]:
-        paths = RoundPaths(run.path, old)
+class Pruning:
+    """Keeps the newest server states of a run, and only the memory versions that they name.
+
+    What is there is looked through once; from then on each round says itself what it makes needless.
+
+    Args:
+        run: the run's folder.
+        keep: how many server states are kept.
+    """
+
+    def __init__(self, run: RunFolder, keep: int) -> None:
+        self.run, self.keep = run, keep
+        full = [r for r in rounds_done(run) if has_server(run, r)]
+        for old in full[:-keep]:
+            self._forget(old)
+        self._full = deque(full[-keep:])
+        indices = [load_index(RoundPaths(run.path, round).links).files() for round in self._full]
+        self._dropped = {
+            round: tuple(sorted(before - after))
+            for round, before, after in zip(list(self._full)[1:], indices, indices[1:], strict=False)
+        }
+        named: set[str] = set().union(*indices)
+        for path in run.memory.rglob("*.safetensors"):
+            if str(path.relative_to(run.path)) not in named:
+                path.unlink(missing_ok=True)
+
+    def closed(self, round: int, memory_index: MemoryIndex) -> None:
+        """A round has been closed: remove what is not kept any more."""
+        self._full.append(round)
+        self._dropped[round] = memory_index.dropped
+        while len(self._full) > self.keep:
+            self._forget(self._full.popleft())
+            # Named by the state that went, and by none after it.
+            for path in self._dropped.pop(self._full[0], ()):
+                (self.run.path / path).unlink(missing_ok=True)
+
+    def _forget(self, round: int) -> None:
+        """Remove the server state of a round; its manifest stays."""
+        paths = RoundPaths(self.run.path, round)
         for part in (paths.server, paths.judged, paths.links):
             part.unlink(missing_ok=True)
-    named: set[str] = set()
-    for kept in full[-keep:]:
-        named |= load_index(RoundPaths(run.path, kept).links).files()
-    for path in run.memory.rglob("*.safetensors"):
-        if str(path.relative_to(run.path)) not in named:
-            path.unlink(missing_ok=True)

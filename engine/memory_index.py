@@ -2,54 +2,87 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rpds import HashTrieMap
 
-@dataclass
+
+@dataclass(frozen=True)
 class MemoryIndex:
     """Files of memory and inbox by client; paths are relative to the run's folder (links.json of a checkpoint).
+
+    The maps share what they have in common with those of the round before: an index after a round costs what the
+    clients of the round changed, however many clients there are.
 
     Args:
         memory: the newest version of each client's memory, of those that have one.
         inbox: the messages that wait for a client, in order of round and sender.
         sha256: hex digest of each file, by its path; runs of version 0.1.0 kept none.
+        new: the files that came with the round.
+        dropped: those that the round before named, and this one does not.
     """
 
-    memory: dict[int, str] = field(default_factory=dict)
-    inbox: dict[int, list[str]] = field(default_factory=dict)
-    sha256: dict[str, str] = field(default_factory=dict)
+    memory: HashTrieMap[int, str] = field(default_factory=HashTrieMap)
+    inbox: HashTrieMap[int, tuple[str, ...]] = field(default_factory=HashTrieMap)
+    sha256: HashTrieMap[str, str] = field(default_factory=HashTrieMap)
+    new: tuple[str, ...] = field(default=(), compare=False)
+    dropped: tuple[str, ...] = field(default=(), compare=False)
 
     def plain(self) -> dict[str, Any]:
         """As JSON."""
         return {
             "memory": {str(client): path for client, path in self.memory.items()},
-            "inbox": {str(client): paths for client, paths in self.inbox.items()},
-            "sha256": self.sha256,
+            "inbox": {str(client): list(paths) for client, paths in self.inbox.items()},
+            "sha256": dict(self.sha256.items()),
         }
 
     @classmethod
     def of(cls, plain: dict[str, Any]) -> MemoryIndex:
         """From JSON, whose keys are text."""
         return cls(
-            {int(k): v for k, v in plain["memory"].items()},
-            {int(k): list(v) for k, v in plain["inbox"].items()},
-            dict(plain.get("sha256", {})),
+            HashTrieMap({int(k): v for k, v in plain["memory"].items()}),
+            HashTrieMap({int(k): tuple(v) for k, v in plain["inbox"].items()}),
+            HashTrieMap(plain.get("sha256", {})),
         )
 
-    def copy(self) -> MemoryIndex:
-        """One that can be changed without changing this one."""
-        inbox = {client: list(paths) for client, paths in self.inbox.items()}
-        return MemoryIndex(dict(self.memory), inbox, dict(self.sha256))
+    def after(
+        self,
+        read: Iterable[int],
+        memory: Mapping[int, str],
+        sent: Mapping[int, Iterable[str]],
+        sha256: Mapping[str, str],
+    ) -> MemoryIndex:
+        """The index after one more round.
+
+        Args:
+            read: the clients that took part: what waited for them has been read.
+            memory: the new versions, by client.
+            sent: new messages, by the client that they wait for, in order of their senders.
+            sha256: digests of all of these files.
+        """
+        dropped: list[str] = []
+        kept, inbox, digests = self.memory, self.inbox, self.sha256
+        for client in read:
+            if client in inbox:
+                dropped += inbox[client]
+                inbox = inbox.remove(client)
+        for client, path in memory.items():
+            if client in kept and kept[client] != path:
+                dropped.append(kept[client])
+            kept = kept.insert(client, path)
+        for client, paths in sent.items():
+            inbox = inbox.insert(client, (*inbox.get(client, ()), *paths))
+        for path in dropped:
+            digests = digests.discard(path)
+        for path, digest in sha256.items():
+            digests = digests.insert(path, digest)
+        return MemoryIndex(kept, inbox, digests, tuple(sha256), tuple(dropped))
 
     def files(self) -> set[str]:
         """Every file named."""
         return {*self.memory.values(), *(path for paths in self.inbox.values() for path in paths)}
-
-    def only_digests_of_files(self) -> None:
-        """Forget the digests of files that are no longer named."""
-        named = self.files()
-        self.sha256 = {path: digest for path, digest in self.sha256.items() if path in named}
 
     def of_client(self, client: int) -> dict[str, str]:
         """Digests of the files that a client's work begins from, by path."""

@@ -77,12 +77,12 @@ class OpenedRun:
         """The set on this process's device."""
         return DeviceData(self.prepared, self.device)
 
-    @property
+    @cached_property
     def federation(self) -> Federation:
         """What the server knows before round 1."""
         return Federation(
             self.prepared.spec,
-            tuple(int(n) for n in self.partition.counts()),
+            tuple(self.partition.counts().tolist()),
             Streams(self.settings.seed),
             self.partition.truth,
         )
@@ -140,5 +140,5 @@ class OpenedClients(Clients):
     def __getitem__(self, client: int) -> Client:
         index = self.memory_index
         return self.opened.client(
-            client, self.round, index.memory.get(client), index.inbox.get(client, []), index.of_client(client)
+            client, self.round, index.memory.get(client), index.inbox.get(client, ()), index.of_client(client)
         )

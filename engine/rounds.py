@@ -17,7 +17,7 @@ from typing import Any
 
 from core.errors import ShoalError
 from engine.at_work import Call, RunAtWork, hold
-from engine.checkpoint import close_round, drop_after, manifests, newest_valid, open_round
+from engine.checkpoint import Pruning, close_round, drop_after, manifests, newest_valid, open_round
 from engine.codec import server_digest
 from engine.dropout import answering
 from engine.inspection import MessageRefused
@@ -58,6 +58,7 @@ class Engine:
     observers: Sequence[Observer] = ()
     held: RunAtWork = field(init=False)
     tables: RunTables = field(init=False)
+    pruning: Pruning = field(init=False)
 
     def run_to_end(self) -> Server:
         """All rounds that are still to do.
@@ -114,13 +115,14 @@ class Engine:
                 self.tables.add(manifest)
                 if manifest.record is not None:
                     self.account([row.client for row in manifest.record.clients])
-            self.tables.write()
+            self.tables.begin()
         else:
             with one_thread():
                 server = self.opened.method.init_server(self.opened.federation)
             self.held.keep_state(server, MemoryIndex())
             open_round(self.run, server, MemoryIndex())
-            close_round(self.run, server, MemoryIndex(), None, self.keep)
+            close_round(self.run, server, MemoryIndex(), None)
+        self.pruning = Pruning(self.run, self.keep)
         rounds = self.opened.settings.rounds
         self.run.set_status(RUNNING, server.round, rounds=rounds)
         self.tell("resumed" if server.round else "started", round=server.round, rounds=rounds)
@@ -321,7 +323,9 @@ class Engine:
 
         No unit of work of its own: that would cost more than the few milliseconds this takes.
         """
-        manifest = close_round(self.run, server, self.held.state(server.round)[1], record, self.keep)
+        memory_index = self.held.state(server.round)[1]
+        manifest = close_round(self.run, server, memory_index, record)
+        self.pruning.closed(server.round, memory_index)
         shutil.rmtree(RoundPaths(self.run.path, server.round).work, ignore_errors=True)
         self.tables.add(manifest)
         self.tables.write()
@@ -337,6 +341,7 @@ class Engine:
         if server.round < self.opened.settings.rounds and not server.finished:
             said = f"the budget of privacy.epsilon {self.opened.settings.privacy.epsilon} allows no round more"
             self.tell("budget_spent", round=server.round, message=said)
+        self.tables.end()
         self.run.set_status(FINISHED, server.round, "", weights_sha256=server_digest(server), **self.away())
         self.tell("finished", round=server.round)
 

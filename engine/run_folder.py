@@ -1,7 +1,8 @@
 """A run is a folder: settings, lineage, status, events, and two tables; MLflow, Prefect and reports are views of it.
 
 runs/20260131-120000_fedpnp_mnist_1a2b3c4d/
-settings.yaml  lineage.json  status.json  events.jsonl  rounds.parquet  clients.parquet
+settings.yaml  lineage.json  status.json  events.jsonl
+rounds.parquet  clients.parquet (while it runs, their newest rows beside them: rounds.new.jsonl  clients.new.jsonl)
 clusters.parquet  clusters.json  centres.safetensors (where samples have clusters: review.clusters)
 rounds/0007/  memory/<client>/<round>.safetensors  work/  figures/  report.html
 """
@@ -40,6 +41,10 @@ from engine.yaml_text import read_yaml_file
 SETTINGS, LINEAGE = "settings.yaml", "lineage.json"
 ORDER = ".order"
 """The file, among the runs, that says in which order they were started."""
+WAITING_BYTES = 1 << 18
+"""Rows beside a table that are put into it, at least; as JSON they take several times what they take in a table."""
+WAITING_SHARE = 2.0
+"""And as a multiple of the table's own size."""
 RUNNING, FINISHED, INTERRUPTED, FAILED = "running", "finished", "interrupted", "failed"
 
 
@@ -166,11 +171,60 @@ class RunFolder:
     def table(self, name: str) -> pd.DataFrame:
         """The table `rounds`, `clients` or `links` (bytes between clients); empty where there is nothing of it yet."""
         path = self.path / f"{name}.parquet"
-        return pd.read_parquet(path) if path.exists() else pd.DataFrame()
+        whole = pd.read_parquet(path) if path.exists() else pd.DataFrame()
+        rows = self._waiting(name)
+        if not rows:
+            return whole
+        if not len(whole):
+            return pd.DataFrame(rows)
+        # Where a crash came between writing the table and forgetting what waited, rows are in both.
+        last = whole["round"].max()
+        new = [row for row in rows if row["round"] > last]
+        return pd.concat([whole, pd.DataFrame(new)], ignore_index=True) if new else whole
 
     def set_table(self, name: str, rows: list[dict[str, Any]]) -> None:
-        """Replace a table."""
+        """Replace a table, and forget the rows that wait beside it."""
+        self._waits(name).unlink(missing_ok=True)
         write_atomic(self.path / f"{name}.parquet", pd.DataFrame(rows).to_parquet(index=False), sync=False)
+
+    def add_rows(self, name: str, rows: list[dict[str, Any]]) -> None:
+        """Add the rows of a round to a table: to a file beside it, at the cost of these rows alone.
+
+        Whoever reads the table with `table` sees them. They are put into it when there are many.
+        """
+        path = self._waits(name)
+        try:
+            with path.open("a") as file:
+                file.write("".join(json.dumps(row) + "\n" for row in rows))
+            size = path.stat().st_size
+        except OSError as error:
+            raise disk_error(path, error) from error
+        table = self.path / f"{name}.parquet"
+        # So rare that each row is written anew a few times, however many there will be.
+        if size > max(WAITING_BYTES, WAITING_SHARE * (table.stat().st_size if table.exists() else 0)):
+            self.settle_table(name)
+
+    def settle_table(self, name: str) -> None:
+        """Put the rows that wait beside a table into it."""
+        path = self._waits(name)
+        if path.exists():
+            content = self.table(name).to_parquet(index=False)
+            write_atomic(self.path / f"{name}.parquet", content, sync=False)
+            path.unlink()
+
+    def _waits(self, name: str) -> Path:
+        """The file of the rows that are not in a table yet."""
+        return self.path / f"{name}.new.jsonl"
+
+    def _waiting(self, name: str) -> list[dict[str, Any]]:
+        """The rows of that file; a last line that a crash cut short is left out."""
+        path, rows = self._waits(name), []
+        for line in path.read_bytes().split(b"\n") if path.exists() else ():
+            with contextlib.suppress(ValueError, RecursionError):
+                row = json.loads(line)
+                if isinstance(row, dict) and type(row.get("round")) is int:
+                    rows.append(row)
+        return rows
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -8,21 +8,27 @@ from typing import Any
 from engine.manifest import Manifest, RoundRecord
 from engine.run_folder import RunFolder
 
+TABLES = ("rounds", "clients", "links")
+
 
 class RunTables:
     """rounds.parquet, clients.parquet and, where clients sent each other something, links.parquet.
 
+    A round adds its rows to those that wait beside a table (see `RunFolder.add_rows`), so that it costs the same
+    however many there are.
+
     Attributes:
         seconds: how long each client's newest update took.
+        measured_seconds: the sum of these; `measured_samples` the training samples of these clients.
         refusals: in how many rounds each client was refused.
     """
 
     def __init__(self, run: RunFolder) -> None:
         self._run = run
-        self._rounds: list[dict[str, Any]] = []
-        self._clients: list[dict[str, Any]] = []
-        self._links: list[dict[str, Any]] = []
+        self._new: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
         self.seconds: dict[int, float] = {}
+        self.measured_seconds = 0.0
+        self.measured_samples = 0
         self.refusals: Counter[int] = Counter()
 
     def add(self, manifest: Manifest) -> None:
@@ -30,11 +36,14 @@ class RunTables:
         record = manifest.record
         if record is None:
             return
-        self._clients += [row.plain() for row in record.clients]
-        self.seconds |= {row.client: row.seconds for row in record.clients}
+        self._new["clients"] += [row.plain() for row in record.clients]
+        for row in record.clients:
+            self.measured_seconds += row.seconds - self.seconds.get(row.client, 0.0)
+            self.measured_samples += 0 if row.client in self.seconds else row.samples
+            self.seconds[row.client] = row.seconds
         self.refusals = Counter(record.refusals) if record.refusals is not None else self.refused_by(record)
-        self._links += [row.plain() for row in record.links]
-        self._rounds.append(
+        self._new["links"] += [row.plain() for row in record.links]
+        self._new["rounds"].append(
             {
                 "round": manifest.round,
                 "clients": len(record.clients),
@@ -53,9 +62,21 @@ class RunTables:
         """In how many rounds each client was refused by the end of the round that follows those added."""
         return self.refusals + Counter(record.refused)
 
+    def begin(self) -> None:
+        """Write the tables of the rounds added so far, in place of what is there."""
+        for name, rows in self._new.items():
+            if rows or name != "links":
+                self._run.set_table(name, rows)
+        self._new = {name: [] for name in TABLES}
+
     def write(self) -> None:
-        """Write all of them."""
-        self._run.set_table("rounds", self._rounds)
-        self._run.set_table("clients", self._clients)
-        if self._links:
-            self._run.set_table("links", self._links)
+        """Write the rows that were added since."""
+        for name, rows in self._new.items():
+            if rows:
+                self._run.add_rows(name, rows)
+        self._new = {name: [] for name in TABLES}
+
+    def end(self) -> None:
+        """Put every row into its table: no round follows."""
+        for name in TABLES:
+            self._run.settle_table(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from core.errors import ShoalError
@@ -132,7 +132,7 @@ class Training:
 
     def cohorts(self, groups: list[list[int]], tries: Counter[int]) -> list[list[list[int]]]:
         """The groups of a round in cohorts; one that failed before comes last and alone, lest others suffer by it."""
-        expected = self.expected_seconds()
+        expected = self.expected_seconds([client for group in groups for client in group])
         by_first = {group[0]: group for group in groups}
         seconds = {first: sum(expected[c] for c in group) for first, group in by_first.items()}
         failed = [first for first, group in by_first.items() if any(tries[c] for c in group)]
@@ -141,17 +141,17 @@ class Training:
         found = even_cohorts(together, self.slots, measured=bool(self.tables.seconds)) if together else []
         return [[by_first[first] for first in cohort] for cohort in (*found, *([first] for first in alone))]
 
-    def expected_seconds(self) -> list[float]:
+    def expected_seconds(self, clients: Iterable[int]) -> dict[int, float]:
         """How long each client's update takes: as it last did, else by its number of samples."""
         sizes, measured = self.opened.federation.sizes, self.tables.seconds
-        rate = sum(measured.values()) / max(1, sum(sizes[c] for c in measured)) if measured else 1.0
-        return [measured.get(client, rate * size) for client, size in enumerate(sizes)]
+        rate = self.tables.measured_seconds / max(1, self.tables.measured_samples) if measured else 1.0
+        return {client: measured.get(client, rate * sizes[client]) for client in clients}
 
     def train_cohorts(
         self, round: int, cohorts: list[list[list[int]]]
     ) -> Iterator[tuple[int, FinishedWork | Failed | NotBegun]]:
         """(client, result) as cohorts of groups end."""
-        expected = self.expected_seconds()
+        expected = self.expected_seconds([c for groups in cohorts for group in groups for c in group])
         wanted = []
         for groups in cohorts:
             unit = TrainCohort(self.held.run.path, round, tuple(map(tuple, groups)))

@@ -129,7 +129,7 @@ def _of_clients(prepared: Prepared, partition: Partition, columns: int) -> list[
     lines = []
     for client in range(partition.clients):
         images = []
-        for row in np.flatnonzero(partition.client == client)[:columns]:
+        for row in range(*partition.rows(client).indices(len(partition.client)))[:columns]:
             turns = partition.transformations[partition.transformation[row]].degrees // 90
             image = torch.from_numpy(np.array(prepared.train_x[partition.sample[row]]))
             images.append(torch.rot90(image, turns, dims=(-2, -1)).numpy())

@@ -56,7 +56,14 @@ class Partition:
 
     def of(self, client: int, *, validation: bool = False) -> np.ndarray:
         """Samples of one client, int64, ascending."""
-        return self.sample[(self.client == client) & (self.validation == validation)]
+        rows = self.rows(client)
+        return self.sample[rows][self.validation[rows] == validation]
+
+    def rows(self, client: int) -> slice:
+        """Where the rows of one client are."""
+        # A number of the array's own type: another would have the whole array converted first.
+        first, last = np.searchsorted(self.client, np.array([client, client + 1], self.client.dtype))
+        return slice(int(first), int(last))
 
     def counts(self) -> np.ndarray:
         """Training samples (validation left out) per client, shape (clients,)."""
@@ -149,4 +156,6 @@ def load_partition(folder: Path) -> Partition:
         raise PartitionError(f"the partition in {folder} has other clients than its manifest says: make it again")
     if digest != about["digest"]:
         raise PartitionError(f"the table in {folder} is not the one its manifest describes: make it again")
+    if np.any(np.diff(partition.client) < 0):
+        raise PartitionError(f"the partition in {folder} is not sorted by client: make it again")
     return partition

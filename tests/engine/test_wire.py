@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rpds import HashTrieMap
 
 from engine.finished_work import FinishedWork
 from engine.manifest import ClientRow, Manifest, PeerBytes, RoundRecord, RoundSeconds
@@ -29,7 +30,9 @@ from engine.wire import (
 )
 
 RUN = Path("/runs/one")
-INDEX = MemoryIndex({3: "memory/3/0006.safetensors"}, {5: ["memory/5/inbox/0006-3.safetensors"]})
+INDEX = MemoryIndex(
+    HashTrieMap({3: "memory/3/0006.safetensors"}), HashTrieMap({5: ("memory/5/inbox/0006-3.safetensors",)})
+)
 TRAIN = Train(RUN, 7, (ClientFiles(3, "memory/3/0006.safetensors"), ClientFiles(5, None, ("a", "b"))), ((3, 5),))
 EVALUATE = Evaluate(RUN, 7, RUN / "server.safetensors", INDEX, final=True)
 ASSIGN = Assign(RUN, 7, RUN / "server.safetensors", INDEX, judge=False)
