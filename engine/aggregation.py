@@ -8,7 +8,7 @@ from engine.at_work import RunAtWork
 from engine.checkpoint import adopt, open_round
 from engine.finished_work import FinishedWork
 from engine.inspection import RoundInspection, check_state
-from engine.memory_index import MemoryIndex
+from engine.memory_index import IndexChange, MemoryIndex
 from engine.one_thread import one_thread
 from engine.round_paths import RoundPaths
 from engine.run_folder import RunError, RunFolder
@@ -82,4 +82,5 @@ def memory_index_after(run: RunFolder, round: int, before: MemoryIndex, done: Se
             adopt(run, paths.work / each.peer(peer), target)
             sent.setdefault(peer, []).append(target)
             sha256[target] = each.sha256[each.peer(peer)]
-    return before.after([each.client for each in done], memory, sent, sha256)
+    messages = {peer: tuple(targets) for peer, targets in sent.items()}
+    return before.after(IndexChange(tuple(each.client for each in done), memory, messages, sha256))

@@ -70,7 +70,7 @@ class RunAtWork:
         if round not in self._states:
             paths = RoundPaths(self.run.path, round)
             folder = paths.checkpoint if paths.checkpoint.exists() else paths.scratch
-            self.keep_state(load_server(folder / SERVER), load_index(folder / LINKS))
+            self.keep_state(load_server(folder / SERVER), load_index(self.run, round, folder / LINKS))
         return self._states[round]
 
     def keep_done(self, round: int, done: dict[int, FinishedWork]) -> None:

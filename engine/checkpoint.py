@@ -39,7 +39,7 @@ from engine.codec import (
     write_sealed,
 )
 from engine.manifest import Manifest, RoundRecord
-from engine.memory_index import MemoryIndex
+from engine.memory_index import IndexChange, MemoryIndex
 from engine.round_paths import JUDGED, LINKS, MANIFEST, SERVER, RoundPaths, round_of
 from engine.run_folder import RunFolder, now
 from methods.base import Server, Tensors
@@ -73,7 +73,9 @@ def open_round(run: RunFolder, server: Server, memory_index: MemoryIndex) -> Rou
     except OSError as error:
         raise disk_error(paths.scratch, error) from error
     save_server(paths.scratch / SERVER, server)
-    write_sealed(paths.scratch / LINKS, memory_index.plain())
+    change = memory_index.change
+    links = memory_index.plain() if change is None else {"since": server.round - 1, "change": change.plain()}
+    write_sealed(paths.scratch / LINKS, links)
     return paths
 
 
@@ -185,27 +187,44 @@ def load_round(run: RunFolder, round: int) -> Checkpoint:
     same = server.round == round and manifest.finished in (None, server.finished)
     if not same or server_digest(server) != manifest.server_sha256:
         raise StoreError(f"{paths.server} is not the state its manifest describes")
-    memory_index = load_index(paths.links, manifest.files.get(LINKS))
+    memory_index = load_index(run, round, sha256=manifest.files.get(LINKS))
     for path in sorted(memory_index.files()):
         load_tensors(run.path / path, sha256=memory_index.sha256.get(path))
     return Checkpoint(server, memory_index, manifest, load_statistics(paths, manifest))
 
 
-def load_index(path: Path, sha256: str | None = None) -> MemoryIndex:
+def load_index(run: RunFolder, round: int, newest: Path | None = None, sha256: str | None = None) -> MemoryIndex:
     """Which files of memory and inbox belong to a checkpoint.
 
+    Where its links.json holds the change of the round alone, those of rounds before are read, back to a whole one.
+
     Args:
-        path: its links.json.
-        sha256: hex digest that the file must have, where one is known.
+        run: the run's folder.
+        round: the round.
+        newest: its links.json, where it is not in a closed checkpoint.
+        sha256: hex digest that this file must have, where one is known.
 
     Raises:
-        StoreError: it is missing, incomplete or changed.
+        StoreError: one of the files is missing, incomplete or changed.
     """
+    path, changes = newest or RoundPaths(run.path, round).links, []
     check_digest(path, sha256)
-    try:
-        return MemoryIndex.of(read_sealed(path))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StoreError(f"{path} does not say which files belong to the round: {error}") from error
+    while True:
+        try:
+            links = read_sealed(path)
+            if "since" not in links:
+                index = MemoryIndex.of(links)
+                break
+            changes.append(IndexChange.of(links["change"]))
+            if links["since"] != round - 1:
+                raise ValueError(f"it follows round {shown(links['since'])}, expected {round - 1}")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StoreError(f"{path} does not say which files belong to the round: {error}") from error
+        round -= 1
+        path = RoundPaths(run.path, round).links
+    for change in reversed(changes):
+        index = index.after(change)
+    return index
 
 
 def load_statistics(paths: RoundPaths, manifest: Manifest) -> Tensors:
@@ -255,32 +274,49 @@ class Pruning:
 
     def __init__(self, run: RunFolder, keep: int) -> None:
         self.run, self.keep = run, keep
-        full = [r for r in rounds_done(run) if has_server(run, r)]
+        done = rounds_done(run)
+        full = [round for round in done if has_server(run, round)]
+        self._linked = deque(round for round in done if RoundPaths(run.path, round).links.exists())
+        self._full = deque(full[-keep:])
         for old in full[:-keep]:
             self._forget(old)
-        self._full = deque(full[-keep:])
-        indices = [load_index(RoundPaths(run.path, round).links).files() for round in self._full]
+        indices = [load_index(run, round) for round in self._full]
+        self._whole = deque(r for r in self._linked if "since" not in read_sealed(RoundPaths(run.path, r).links))
+        named = [index.files() for index in indices]
         self._dropped = {
             round: tuple(sorted(before - after))
-            for round, before, after in zip(list(self._full)[1:], indices, indices[1:], strict=False)
+            for round, before, after in zip(list(self._full)[1:], named, named[1:], strict=False)
         }
-        named: set[str] = set().union(*indices)
+        every: set[str] = set().union(*named)
         for path in run.memory.rglob("*.safetensors"):
-            if str(path.relative_to(run.path)) not in named:
+            if str(path.relative_to(run.path)) not in every:
                 path.unlink(missing_ok=True)
+        self._forget_links()
 
     def closed(self, round: int, memory_index: MemoryIndex) -> None:
         """A round has been closed: remove what is not kept any more."""
         self._full.append(round)
+        self._linked.append(round)
+        if memory_index.change is None:
+            self._whole.append(round)
         self._dropped[round] = memory_index.dropped
         while len(self._full) > self.keep:
             self._forget(self._full.popleft())
             # Named by the state that went, and by none after it.
             for path in self._dropped.pop(self._full[0], ()):
                 (self.run.path / path).unlink(missing_ok=True)
+        self._forget_links()
 
     def _forget(self, round: int) -> None:
         """Remove the server state of a round; its manifest stays."""
         paths = RoundPaths(self.run.path, round)
-        for part in (paths.server, paths.judged, paths.links):
+        for part in (paths.server, paths.judged):
             part.unlink(missing_ok=True)
+
+    def _forget_links(self) -> None:
+        """Remove the indices from before the whole one that the oldest state kept goes back to."""
+        while len(self._whole) > 1 and self._whole[1] <= self._full[0]:
+            self._whole.popleft()
+        if self._whole and self._whole[0] <= self._full[0]:
+            while self._linked[0] < self._whole[0]:
+                RoundPaths(self.run.path, self._linked.popleft()).links.unlink(missing_ok=True)

@@ -2,11 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from rpds import HashTrieMap
+
+FEW = 1000
+"""Entries of an index that is written whole each round."""
+
+
+@dataclass(frozen=True)
+class IndexChange:
+    """What a round changes in the index.
+
+    Args:
+        read: the clients that took part: what waited for them has been read.
+        memory: the new versions, by client.
+        sent: new messages, by the client that they wait for, in order of their senders.
+        sha256: digests of all of these files, by their paths.
+    """
+
+    read: tuple[int, ...]
+    memory: Mapping[int, str]
+    sent: Mapping[int, tuple[str, ...]]
+    sha256: Mapping[str, str]
+
+    @property
+    def entries(self) -> int:
+        """How many entries it touches."""
+        return len(self.read) + len(self.memory) + len(self.sent)
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "read": list(self.read),
+            "memory": {str(client): path for client, path in self.memory.items()},
+            "sent": {str(client): list(paths) for client, paths in self.sent.items()},
+            "sha256": dict(self.sha256),
+        }
+
+    @classmethod
+    def of(cls, plain: dict[str, Any]) -> IndexChange:
+        """From JSON, whose keys are text."""
+        return cls(
+            tuple(int(client) for client in plain["read"]),
+            {int(k): v for k, v in plain["memory"].items()},
+            {int(k): tuple(v) for k, v in plain["sent"].items()},
+            dict(plain["sha256"]),
+        )
 
 
 @dataclass(frozen=True)
@@ -20,18 +64,21 @@ class MemoryIndex:
         memory: the newest version of each client's memory, of those that have one.
         inbox: the messages that wait for a client, in order of round and sender.
         sha256: hex digest of each file, by its path; runs of version 0.1.0 kept none.
-        new: the files that came with the round.
-        dropped: those that the round before named, and this one does not.
+        change: what makes it from the index of the round before, where that is how it is written; None: whole.
+        changed: entries that were changed since the last round whose index was written whole.
+        dropped: files that the round before named, and this one does not; `new` those that came with the round.
     """
 
     memory: HashTrieMap[int, str] = field(default_factory=HashTrieMap)
     inbox: HashTrieMap[int, tuple[str, ...]] = field(default_factory=HashTrieMap)
     sha256: HashTrieMap[str, str] = field(default_factory=HashTrieMap)
-    new: tuple[str, ...] = field(default=(), compare=False)
+    change: IndexChange | None = field(default=None, compare=False)
+    changed: int = field(default=0, compare=False)
     dropped: tuple[str, ...] = field(default=(), compare=False)
+    new: tuple[str, ...] = field(default=(), compare=False)
 
     def plain(self) -> dict[str, Any]:
-        """As JSON."""
+        """As JSON, whole."""
         return {
             "memory": {str(client): path for client, path in self.memory.items()},
             "inbox": {str(client): list(paths) for client, paths in self.inbox.items()},
@@ -47,38 +94,36 @@ class MemoryIndex:
             HashTrieMap(plain.get("sha256", {})),
         )
 
-    def after(
-        self,
-        read: Iterable[int],
-        memory: Mapping[int, str],
-        sent: Mapping[int, Iterable[str]],
-        sha256: Mapping[str, str],
-    ) -> MemoryIndex:
-        """The index after one more round.
-
-        Args:
-            read: the clients that took part: what waited for them has been read.
-            memory: the new versions, by client.
-            sent: new messages, by the client that they wait for, in order of their senders.
-            sha256: digests of all of these files.
-        """
+    def after(self, change: IndexChange) -> MemoryIndex:
+        """The index after one more round."""
         dropped: list[str] = []
-        kept, inbox, digests = self.memory, self.inbox, self.sha256
-        for client in read:
+        memory, inbox, digests = self.memory, self.inbox, self.sha256
+        for client in change.read:
             if client in inbox:
                 dropped += inbox[client]
                 inbox = inbox.remove(client)
-        for client, path in memory.items():
-            if client in kept and kept[client] != path:
-                dropped.append(kept[client])
-            kept = kept.insert(client, path)
-        for client, paths in sent.items():
+        for client, path in change.memory.items():
+            if client in memory and memory[client] != path:
+                dropped.append(memory[client])
+            memory = memory.insert(client, path)
+        for client, paths in change.sent.items():
             inbox = inbox.insert(client, (*inbox.get(client, ()), *paths))
         for path in dropped:
             digests = digests.discard(path)
-        for path, digest in sha256.items():
+        for path, digest in change.sha256.items():
             digests = digests.insert(path, digest)
-        return MemoryIndex(kept, inbox, digests, tuple(sha256), tuple(dropped))
+        # Written whole as often as keeps the sum of what is written in proportion to what changed.
+        entries, changed = len(memory) + len(inbox), self.changed + change.entries
+        whole = entries <= FEW or changed > entries
+        return MemoryIndex(
+            memory,
+            inbox,
+            digests,
+            None if whole else change,
+            0 if whole else changed,
+            tuple(dropped),
+            tuple(change.sha256),
+        )
 
     def files(self) -> set[str]:
         """Every file named."""

@@ -93,7 +93,7 @@ def assigned(run: RunFolder, round: int, call: Call, *, judge: bool) -> Assigned
     """
     paths = RoundPaths(run.path, round)
     deadline = Deadline(Limits.of(run.settings().workers), f"the clusters of round {round}")
-    wanted = Assign(run.path, round, paths.server, load_index(paths.links), judge, deadline)
+    wanted = Assign(run.path, round, paths.server, load_index(run, round), judge, deadline)
     try:
         answer = call(wanted)
     except WorkerLost:
