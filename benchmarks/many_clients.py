@@ -1,19 +1,29 @@
-"""A federation of thousands of small clients with private memory: time a round, and memory of the whole process tree.
+"""Very many small clients with private memory, for many rounds: what a whole round costs beside their training.
 
-python -m benchmarks.many_clients --clients 10 100 1000 10000
+    python -m benchmarks.many_clients --clients 100 10000 1000000 --rounds 300 --at 10 300
+
+A round is counted from the end of the one before to its own end: sampling, requests, messages, aggregation, checkpoint,
+tables and metrics are all in it. Of that, the clients' own seconds are taken off, shared by the slots. Beside it stand
+the CPU time of the process that drives the run, which other work on the machine disturbs less, and the memory of the
+whole process tree.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from typing import Any
 
 from benchmarks.peers import ROOT, versions
+
+SLOTS = 2
 
 
 def settings_of(clients: int, samples: int, chosen: int, rounds: int) -> dict[str, Any]:
@@ -27,13 +37,13 @@ def settings_of(clients: int, samples: int, chosen: int, rounds: int) -> dict[st
         "participation": {"fraction": min(1.0, chosen / clients)},
         "rounds": rounds,
         "evaluate": {"every": rounds},
-        "workers": {"slots": 2, "device": "cpu", "precision": "fp32"},
+        "workers": {"slots": SLOTS, "device": "cpu", "precision": "fp32"},
         "tracking": {"mlflow": True, "prefect": "off", "model": False},
     }
 
 
-def one(clients: int, samples: int, chosen: int, rounds: int) -> dict[str, Any]:
-    """Run it in this process and watch it."""
+def one(clients: int, samples: int, chosen: int, rounds: int, wanted: list[int]) -> list[dict[str, Any]]:
+    """Run it in this process and watch it: a row for each round that is wanted, the median of those about it."""
     import numpy as np
 
     from benchmarks.meter import Peak
@@ -50,23 +60,39 @@ def one(clients: int, samples: int, chosen: int, rounds: int) -> dict[str, Any]:
     y = np.arange(len(x)) % 10
     manifest = Manifest("many", "image", (1, 8, 8), 10, len(x), 0, source="random images", licence="none")
     write_prepared(store_folder(places.store(), "many"), manifest, {"train_x": x, "train_y": y})
-    with Peak() as peak:
+    ends: list[tuple[float, float]] = []
+
+    def watch(entry: dict[str, Any]) -> None:
+        if entry["event"] == "round_finished":
+            ends.append((time.perf_counter(), time.process_time() - peak.cpu))
+
+    with Peak(every=2) as peak:
         run = new_run(make_settings(settings_of(clients, samples, chosen, rounds)))
-        drive(run)
-    table = RunFolder(run.path).table("rounds")
-    trained = RunFolder(run.path).table("clients")
-    work = trained.groupby("round")["seconds"].sum() / 2
-    steady = table["seconds_round"].iloc[1:-1] if rounds > 2 else table["seconds_round"]
-    over = (table.set_index("round")["seconds_train"] - work).iloc[1:]
-    return {
-        "clients": clients,
-        "a_round": int(table["clients"].iloc[-1]),
-        "round_s": float(steady.median()),
-        "train_s": float(work.iloc[1:].median()),
-        "over_ms_a_client": float(over.median()) * 1000 / int(table["clients"].iloc[-1]),
-        "peak_gb": peak.bytes / 1e9,
-        "memory_files": len(list(run.memory.rglob("*.safetensors"))),
-    }
+        drive(run, observers=[watch])
+    trained = RunFolder(run.path).table("clients").groupby("round")["seconds"].sum() / SLOTS
+    found = []
+    # The first round starts the workers, and the last is evaluated.
+    costs = [
+        {"round": round, "s": now[0] - before[0], "cpu": now[1] - before[1]}
+        for round, (before, now) in enumerate(itertools.pairwise(ends[:-1]), 2)
+    ]
+    for at in wanted:
+        near = [cost for cost in costs if abs(cost["round"] - at) <= max(4, at // 20)]
+        if near:
+            beside = statistics.median(cost["s"] - trained[cost["round"]] for cost in near)
+            found.append(
+                {
+                    "clients": clients,
+                    "round": at,
+                    "a_round": min(chosen, clients),
+                    "round_s": statistics.median(cost["s"] for cost in near),
+                    "beside_s": beside,
+                    "cpu_s": statistics.median(cost["cpu"] for cost in near),
+                    "peak_gb": peak.bytes / 1e9,
+                    "memory_files": len(list(run.memory.rglob("*.safetensors"))),
+                }
+            )
+    return found
 
 
 def draw(rows: list[dict[str, Any]], path: str) -> None:
@@ -75,10 +101,14 @@ def draw(rows: list[dict[str, Any]], path: str) -> None:
 
     figure = Figure(figsize=(8, 3.2), layout="constrained")
     cost, memory = figure.subplots(1, 2)
-    x = [row["clients"] for row in rows]
-    cost.plot(x, [row["over_ms_a_client"] for row in rows], "-o")
+    for at in sorted({row["round"] for row in rows}):
+        here = [row for row in rows if row["round"] == at]
+        x = [row["clients"] for row in here]
+        cost.plot(x, [1000 * row["beside_s"] / row["a_round"] for row in here], "-o", label=f"round {at}")
     cost.set(xscale="log", xlabel="clients of the federation", ylabel="ms a client beside its training", ylim=(0, None))
-    memory.plot(x, [row["peak_gb"] for row in rows], "-o")
+    cost.legend()
+    largest = {row["clients"]: row["peak_gb"] for row in rows}
+    memory.plot(list(largest), list(largest.values()), "-o")
     memory.set(xscale="log", xlabel="clients of the federation", ylabel="peak memory, GB", ylim=(0, None))
     for axes in (cost, memory):
         axes.grid(alpha=0.3)
@@ -91,12 +121,13 @@ def main() -> None:
     parser.add_argument("--clients", type=int, nargs="+", default=[10, 100, 1000, 10000])
     parser.add_argument("--samples", type=int, default=10)
     parser.add_argument("--chosen", type=int, default=100)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--at", type=int, nargs="+", default=[10], help="rounds that are told of")
     parser.add_argument("--plot", help="write a figure here")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
-        print("RESULT " + json.dumps(one(given.one, given.samples, given.chosen, given.rounds)), flush=True)
+        print("RESULT " + json.dumps(one(given.one, given.samples, given.chosen, given.rounds, given.at)), flush=True)
         return
     rows = []
     for clients in given.clients:
@@ -104,18 +135,21 @@ def main() -> None:
             command = [sys.executable, "-m", "benchmarks.many_clients", "--one", str(clients)]
             for name in ("samples", "chosen", "rounds"):
                 command += [f"--{name}", str(getattr(given, name))]
+            command += ["--at", *map(str, given.at)]
             environment = {**os.environ, "SHOAL_HOME": home, "PYTHONPATH": str(ROOT)}
             done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, check=False)
         lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
         if not lines:
             raise SystemExit(f"{clients} clients failed:\n{done.stderr[-3000:]}")
-        rows.append(json.loads(lines[-1][7:]))
-    print("| clients | a round | s per round | s of training per slot | ms a client beside it | peak GB |")
-    print("|---|---|---|---|---|---|")
+        rows += json.loads(lines[-1][7:])
+    print(
+        "| clients | about round | a round | s a round | s beside training | CPU s of the driver | peak GB | memories |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
     for row in rows:
         print(
-            f"| {row['clients']:,} | {row['a_round']} | {row['round_s']:.2f} | {row['train_s']:.2f} | "
-            f"{row['over_ms_a_client']:.1f} | {row['peak_gb']:.2f} |"
+            f"| {row['clients']:,} | {row['round']:,} | {row['a_round']} | {row['round_s']:.3f} | "
+            f"{row['beside_s']:.3f} | {row['cpu_s']:.3f} | {row['peak_gb']:.2f} | {row['memory_files']:,} |"
         )
     print(json.dumps(versions(None)))
     if given.plot:

@@ -70,16 +70,23 @@ def wait_quiet(limit: float = 0.12, need: int = 2, give_up: float = 10.0) -> Non
 
 
 class Peak:
-    """The largest memory of the process tree while it is open, looked at every `every` seconds."""
+    """The largest memory of the process tree while it is open, looked at every `every` seconds.
+
+    Attributes:
+        bytes: the memory.
+        cpu: seconds that looking took, of this process.
+    """
 
     def __init__(self, every: float = 0.5) -> None:
         self.bytes = 0
+        self.cpu = 0.0
         self._every, self._end = every, threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def _watch(self) -> None:
         while not self._end.wait(self._every):
             self.bytes = max(self.bytes, tree_memory())
+            self.cpu = time.thread_time()
 
     def __enter__(self) -> Peak:
         self._thread.start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.at_work import RunAtWork
-from engine.checkpoint import adopt, open_round
+from engine.checkpoint import adopt, open_round, sync_files
 from engine.finished_work import FinishedWork
 from engine.inspection import RoundInspection, check_state
 from engine.memory_index import IndexChange, MemoryIndex
@@ -82,5 +82,6 @@ def memory_index_after(run: RunFolder, round: int, before: MemoryIndex, done: Se
             adopt(run, paths.work / each.peer(peer), target)
             sent.setdefault(peer, []).append(target)
             sha256[target] = each.sha256[each.peer(peer)]
+    sync_files([run.path / path for path in sha256])
     messages = {peer: tuple(targets) for peer, targets in sent.items()}
     return before.after(IndexChange(tuple(each.client for each in done), memory, messages, sha256))

@@ -18,7 +18,8 @@ import os
 import re
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,6 +44,9 @@ from engine.memory_index import IndexChange, MemoryIndex
 from engine.round_paths import JUDGED, LINKS, MANIFEST, SERVER, RoundPaths, round_of
 from engine.run_folder import RunFolder, now
 from methods.base import Server, Tensors
+
+SYNCING = 32
+"""Files that are waited for at once."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +101,7 @@ def close_round(run: RunFolder, server: Server, memory_index: MemoryIndex, recor
     write_sealed(paths.scratch / MANIFEST, manifest.plain())
     try:
         # Older files were synced with their own round.
-        for folder in {(run.path / path).parent for path in memory_index.new}:
-            sync_folder(folder)
+        sync_files(sorted({(run.path / path).parent for path in memory_index.new}))
         sync_folder(paths.scratch)
         if paths.checkpoint.exists():
             shutil.rmtree(paths.checkpoint)
@@ -110,7 +113,7 @@ def close_round(run: RunFolder, server: Server, memory_index: MemoryIndex, recor
 
 
 def adopt(run: RunFolder, source: Path, target: str) -> None:
-    """Give a work file its lasting name (the work file stays until the round is closed), and sync it."""
+    """Give a work file its lasting name (the work file stays until the round is closed); `sync_files` is to follow."""
     path = run.path / target
     try:
         private_folder(path.parent)
@@ -120,13 +123,31 @@ def adopt(run: RunFolder, source: Path, target: str) -> None:
         except OSError:
             shutil.copyfile(source, path)  # a file system without hard links
             path.chmod(PRIVATE)
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
     except OSError as error:
         raise disk_error(path, error) from error
+
+
+def sync_files(paths: Sequence[Path]) -> None:
+    """Wait until files are on the disk.
+
+    Several at once: a file system that keeps a journal writes it once for all that wait.
+
+    Raises:
+        StoreError: the disk is full, or fails.
+    """
+
+    def sync(path: Path) -> None:
+        try:
+            sync_folder(path)
+        except OSError as error:
+            raise disk_error(path, error) from error
+
+    if len(paths) < 2:
+        for path in paths:
+            sync(path)
+        return
+    with ThreadPoolExecutor(min(SYNCING, len(paths)), thread_name_prefix="sync") as threads:
+        list(threads.map(sync, paths))
 
 
 def rounds_done(run: RunFolder) -> list[int]:
