@@ -91,6 +91,9 @@ def show_study(result: StudyResult) -> None:
     out.print(table)
     for claim in result.claims:
         show_claim(claim)
+    for run in result.failed:
+        place = f"{run.row}, {run.column}, seed {run.seed}"
+        out.print(f"failed, and has no number: {place}: {run.message}", highlight=False, markup=False)
     out.print(f"tables and figures: {result.folder}", highlight=False, soft_wrap=True)
 
 

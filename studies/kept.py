@@ -40,6 +40,7 @@ class Kept:
         overrides: settings that were laid over all cells.
         rules: what decided each claim when it was measured (`studies.result.rule_of`).
         provenance: commits, versions, machine, date and seconds (`studies.provenance.Provenance`).
+        failed: the runs that have no number (`studies.result.FailedRun`).
     """
 
     study: str
@@ -49,6 +50,7 @@ class Kept:
     overrides: dict[str, Any]
     rules: tuple[dict[str, Any], ...]
     provenance: dict[str, Any]
+    failed: tuple[dict[str, Any], ...] = ()
 
     def table(self, study: Study) -> list[StudyRow]:
         """The rows as the study names them today; those of rows and columns that are gone are left out."""
@@ -102,7 +104,8 @@ def load_kept(study: str, scale: str, docs: Path = DOCS) -> Kept | None:
     if not path.exists():
         return None
     raw = read_json(path)
-    return Kept(**{**raw, "rows": tuple(raw["rows"]), "rules": tuple(raw["rules"])})
+    lists = {key: tuple(raw[key]) for key in ("rows", "rules", "failed") if key in raw}
+    return Kept(**{**raw, **lists})
 
 
 def keep(study: Study, scale: str, docs: Path = DOCS) -> Path:
@@ -163,7 +166,12 @@ def plain(raw: dict[str, Any]) -> dict[str, Any]:
         }
         for row in raw["rows"]
     ]
-    return {"rows": rows, **{k: raw[k] for k in ("study", "scale", "digests", "overrides", "rules", "provenance")}}
+    failed = {"failed": raw["failed"]} if raw.get("failed") else {}
+    return {
+        "rows": rows,
+        **failed,
+        **{k: raw[k] for k in ("study", "scale", "digests", "overrides", "rules", "provenance")},
+    }
 
 
 def rounded(value: float) -> float:
@@ -174,7 +182,9 @@ def rounded(value: float) -> float:
 def text_of(content: dict[str, Any]) -> str:
     """JSON with a line a key, and a line a row of the table or a rule, so that a change can be read."""
     lines = []
-    for key in ("study", "scale", "provenance", "overrides", "digests", "rules", "rows"):
+    for key in ("study", "scale", "provenance", "overrides", "digests", "rules", "failed", "rows"):
+        if key not in content:
+            continue
         value = content[key]
         if isinstance(value, list):
             inner = ",\n  ".join(json.dumps(item, sort_keys=True) for item in value)

@@ -159,6 +159,8 @@ def study_parts(study: Study, scale: str, one: Kept, docs: Path) -> Iterator[str
     yield f"{sentence(study.scales[scale].about)} Mean and deviation over seeds{paper_words(study)}."
     rows = one.table(study)
     yield values_table(study, scale, rows)
+    if one.failed:
+        yield failed_words(study, one)
     for name, caption in study.images.items():
         path = image_file(study.name, scale, name, docs)
         if path.is_file():
@@ -167,6 +169,21 @@ def study_parts(study: Study, scale: str, one: Kept, docs: Path) -> Iterator[str
     if changed := one.changed(study):
         some = "All settings" if len(changed) == len(one.digests) else f"Settings of {', '.join(sorted(changed))}"
         yield f"**{some} have changed since this was measured.**"
+
+
+def failed_words(study: Study, one: Kept) -> str:
+    """Which runs have no number, cell by cell, and why the first of each has none."""
+    cells: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for run in one.failed:
+        cells.setdefault((run["row"], run["column"]), []).append(run)
+    columns = study.columns_at(one.scale)
+    parts = []
+    for (row, column), runs in cells.items():
+        if row in study.rows and column in columns:
+            place = study.rows[row].caption + (f", {columns[column].caption}" if len(columns) > 1 else "")
+            seeds = ", ".join(str(run["seed"]) for run in runs)
+            parts.append(f"{place}, seed{'s' if len(runs) > 1 else ''} {seeds} ({runs[0]['message'].rstrip('.')})")
+    return f"Runs that failed and have no number: {'; '.join(parts)}."
 
 
 def sentence(words: str) -> str:

@@ -21,6 +21,22 @@ from studies.rows import StudyRow
 
 
 @dataclass(frozen=True)
+class FailedRun:
+    """A run of a study that failed by itself, so that its cell has no number of this seed.
+
+    Attributes:
+        row, column: keys of its cell.
+        seed: of the run.
+        message: why it failed.
+    """
+
+    row: str
+    column: str
+    seed: int
+    message: str
+
+
+@dataclass(frozen=True)
 class StudyResult:
     """What a study came to.
 
@@ -36,6 +52,7 @@ class StudyResult:
         overrides: settings that were laid over all cells and change numbers.
         rules: what decided each claim when this was written (`rule_of`).
         provenance: where the numbers come from.
+        failed: the runs that have no number.
     """
 
     study: str
@@ -50,6 +67,7 @@ class StudyResult:
     overrides: dict[str, Any] = field(default_factory=dict)
     rules: tuple[dict[str, Any], ...] = ()
     provenance: Provenance | None = None
+    failed: tuple[FailedRun, ...] = ()
 
     def plain(self) -> dict[str, Any]:
         """As nested dictionaries and lists of JSON values."""
@@ -74,6 +92,7 @@ def write_result(
     provenance: Provenance,
     overrides: Mapping[str, Any],
     runs: Sequence[str] = (),
+    failed: Sequence[FailedRun] = (),
 ) -> StudyResult:
     """Judge the claims, and write the result beside its figures.
 
@@ -83,6 +102,7 @@ def write_result(
         provenance: where its numbers come from.
         overrides: settings that were laid over all cells.
         runs: names of the runs.
+        failed: the runs that have no number.
     """
     folder = study_folder(study.name, scale)
     folder.mkdir(parents=True, exist_ok=True)
@@ -100,6 +120,7 @@ def write_result(
         decisive(overrides),
         tuple(rule_of(study, scale, claim) for claim in study.claims_at(scale)),
         provenance,
+        tuple(failed),
     )
     write_atomic(folder / "result.json", (json.dumps(result.plain(), indent=1) + "\n").encode())
     pd.DataFrame(result.plain()["rows"]).to_csv(folder / "table.csv", index=False)

@@ -16,20 +16,23 @@ from engine.hardware import resolve_device
 from engine.merge import merge
 from engine.pools import open_pool
 from engine.rounds import Observer
-from engine.run_folder import FINISHED, RunFolder
+from engine.run_folder import FAILED, FINISHED, RunError, RunFolder
 from engine.settings import Settings, make_settings
+from engine.training import RoundFailed
 from review.figures import compare_curves
 from review.progress import prepare_shown
 from review.result import run_result
 from studies.cells import Cell, cells
-from studies.definition import Study, function, load_study
+from studies.definition import Study, StudyError, function, load_study
 from studies.provenance import of_runs
-from studies.result import StudyResult, study_folder, write_result
+from studies.result import FailedRun, StudyResult, study_folder, write_result
 from studies.rows import Derive, Group, Measured, measured_rows
 from studies.simulation import simulate_cells
 from tasks.driving import drive
 from tasks.starting import find_like, new_run
 
+Carried = tuple[Cell, RunFolder]
+"""A cell with one seed, and its run."""
 Watch = Callable[[str, RunFolder | None], Observer | None]
 """Given a label and a run, or None of a cell that is simulated: an observer of that run, where one is wanted."""
 
@@ -71,8 +74,8 @@ def run_study(
         tell = (lambda label: watch(label, None)) if watch else (lambda label: None)
         measured, provenance = simulate_cells(study, scale, planned, laid_over, prepared, tell, gather=gather)
         return write_result(study, scale, measured_rows(study, measured), provenance, laid_over)
-    groups = finished(planned, laid_over) if gather else carry_out(planned, laid_over, watch)
-    return report_study(study, scale, groups, laid_over)
+    runs = there(planned, laid_over) if gather else carry_out(planned, laid_over, watch)
+    return report_study(study, scale, runs, laid_over)
 
 
 def prepare_needs(study: Study) -> dict[str, str]:
@@ -80,25 +83,42 @@ def prepare_needs(study: Study) -> dict[str, str]:
     return {needed: str(prepare_shown(needed).folder) for needed in study.needs}
 
 
-def carry_out(planned: Sequence[Cell], overrides: dict[str, Any], watch: Watch | None) -> list[Group]:
-    """The finished runs of planned cells: those that are there, and the rest run on one pool of workers."""
+def carry_out(planned: Sequence[Cell], overrides: dict[str, Any], watch: Watch | None) -> list[Carried]:
+    """The runs of planned cells: those that are there, and the rest run on one pool of workers.
+
+    A run that fails by itself, since its training diverges for example, leaves the others to be run: it has no number.
+    """
     settings = settings_of(planned, overrides)
     device = resolve_device(settings[0].workers.device)
-    runs: list[RunFolder] = []
+    found: list[Carried] = []
     with open_pool(settings[0].workers, device) as pool:
         for number, (cell, wanted) in enumerate(zip(planned, settings, strict=True), 1):
             run = find_like(wanted) or new_run(wanted)
             if run.status()["state"] != FINISHED:
                 observer = watch(f"[{number}/{len(planned)}] {cell.label}", run) if watch else None
-                drive(run, slots=pool, observers=[observer] if observer else [])
-            runs.append(run)
-    return grouped(zip(planned, runs, strict=True))
+                try:
+                    drive(run, slots=pool, observers=[observer] if observer else [])
+                except (RoundFailed, RunError):
+                    if run.status()["state"] != FAILED:
+                        raise  # it could not begin
+            found.append((cell, run))
+    return found
 
 
-def finished(planned: Sequence[Cell], overrides: dict[str, Any]) -> list[Group]:
-    """The runs of planned cells that are there and finished."""
+def there(planned: Sequence[Cell], overrides: dict[str, Any]) -> list[Carried]:
+    """The runs of planned cells that are there and have ended."""
     found = zip(planned, map(find_like, settings_of(planned, overrides)), strict=True)
-    return grouped((cell, run) for cell, run in found if run is not None and run.status()["state"] == FINISHED)
+    return [(cell, run) for cell, run in found if run is not None and run.status()["state"] in (FINISHED, FAILED)]
+
+
+def failed_runs(runs: Sequence[Carried]) -> list[FailedRun]:
+    """Those that failed, and why."""
+    found = []
+    for cell, run in runs:
+        status = run.status()
+        if status["state"] == FAILED:
+            found.append(FailedRun(cell.row.key, cell.column.key, cell.seed, str(status.get("message", ""))))
+    return found
 
 
 def settings_of(planned: Sequence[Cell], overrides: dict[str, Any]) -> list[Settings]:
@@ -117,8 +137,12 @@ def grouped(runs: Iterable[tuple[Cell, RunFolder]]) -> list[Group]:
     return list(groups.values())
 
 
-def report_study(study: Study, scale: str, groups: Sequence[Group], overrides: dict[str, Any]) -> StudyResult:
+def report_study(study: Study, scale: str, carried: Sequence[Carried], overrides: dict[str, Any]) -> StudyResult:
     """The table, claims and figures of a study from its runs; also written to results/studies/."""
+    failed = failed_runs(carried)
+    groups = grouped((cell, run) for cell, run in carried if run.status()["state"] == FINISHED)
+    if failed and not groups:
+        raise StudyError(f"study {study.name!r}: every run failed; {failed[0].message}")
     measured = [
         Measured(group.row, group.column, tuple(run_result(run).metrics for run in group.runs), group.seeds)
         for group in groups
@@ -137,7 +161,7 @@ def report_study(study: Study, scale: str, groups: Sequence[Group], overrides: d
         if drawn:
             compare_curves(drawn, study.curve, folder / f"{column}.png")
     runs = [run for group in groups for run in group.runs]
-    return write_result(study, scale, rows, of_runs(runs), overrides, [run.name for run in runs])
+    return write_result(study, scale, rows, of_runs(runs), overrides, [run.name for run in runs], failed)
 
 
 def mean_curve(runs: Sequence[RunFolder], metric: str) -> pd.DataFrame:

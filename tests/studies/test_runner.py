@@ -5,12 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from cli.console import show_study
 from data.prepared import open_prepared
 from engine.merge import merge
 from engine.settings import make_settings
 from studies import runner, simulation
 from studies.cells import cells
 from studies.definition import StudyError, function, load_study, make_study, study_names
+from studies.kept import keep, load_kept
+from studies.pages import study_parts
 from studies.runner import run_study
 
 TOY = {
@@ -225,6 +228,36 @@ def test_a_study_of_runs_uses_finished_runs_again(home, known):
     assert first.provenance is not None
     assert first.provenance.seconds > 0
     assert first.provenance.versions["shoal"]
+
+
+def test_a_run_that_diverges_has_no_number_and_the_others_have(home, known, tmp_path, capsys):
+    settings = {"rounds": 2, "tracking": {"mlflow": False}, "data": {"name": "digits", "limit": 200}}
+    settings |= {"local": {"epochs": 1}, "partition": {"kind": "iid", "clients": 2}, "model": {"encoder": "tiny-conv"}}
+    study = toy(
+        metrics=["acc"],
+        settings=settings,
+        rows={
+            "wild": {"caption": "Wild steps", "settings": {"method": "fedcc", "local": {"lr": 1e38}}},
+            "fedcc": {"caption": "FedCC", "settings": {"method": "fedcc"}},
+        },
+        scales={"cpu": {"about": "a test", "seeds": 2}},
+    )
+    known(study)
+    result = run_study("toy", "cpu")
+    assert {(row.row_key, row.of_seeds) for row in result.rows} == {("fedcc", (0, 1))}
+    assert [(run.row, run.column, run.seed) for run in result.failed] == [("wild", "all", 0), ("wild", "all", 1)]
+    assert all("NaN" in run.message for run in result.failed)
+    assert run_study("toy", "cpu", gather=True).failed == result.failed
+    show_study(result)
+    assert "failed, and has no number: wild, all, seed 1" in capsys.readouterr().out
+    keep(study, "cpu", tmp_path)
+    page = "\n".join(study_parts(study, "cpu", load_kept("toy", "cpu", tmp_path), tmp_path))
+    assert "Runs that failed and have no number: Wild steps, seeds 0, 1 (round 1: 0 of 2 clients came through" in page
+
+    alone = toy(metrics=["acc"], settings=settings, rows={"wild": study.rows["wild"].model_dump()})
+    known(alone)
+    with pytest.raises(StudyError, match="every run failed; round 1: 0 of 2 clients came through"):
+        run_study("toy", "cpu")
 
 
 def test_cells_are_computed_in_several_processes(home):
