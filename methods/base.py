@@ -274,12 +274,16 @@ class Method(ABC):
 
     def sample_clients(self, server: Server, federation: Federation) -> list[int]:
         """Who takes part in the round that follows `server`: a seeded draw of `fraction` of the clients."""
-        there = [client for client in range(federation.clients) if client not in federation.quarantined]
-        count = min(len(there), max(1, round(self.context.fraction * len(there))))
-        if count >= len(there):
-            return there
+        away = sorted(client for client in federation.quarantined if client < federation.clients)
+        there = federation.clients - len(away)
+        count = min(there, max(1, round(self.context.fraction * there)))
         rng = replace(federation.streams, round=server.round + 1).numpy("participation")
-        return sorted(rng.choice(there, count, replace=False).tolist())
+        # Places among those that are there: a draw of few costs the same however many there are.
+        drawn = range(there) if count >= there else rng.choice(there, count, replace=False).tolist()
+        chosen = sorted(drawn)
+        for client in away:
+            chosen = [place + (place >= client) for place in chosen]
+        return chosen
 
     def stage(self, server: Server) -> str:
         """The kind of round that follows `server`; of one kind, a client takes about equally long (for deadlines)."""
