@@ -165,9 +165,7 @@ class FlowMethod(Method):
         points = [self.points(client.train, client.streams, f"flow noise {k}") for k in ks]
         total = torch.zeros(len(ks), device=starts.device)
         for rows in zip(*draws, strict=True):
-            x = torch.stack(
-                [take(positions[k][row]) for k, take, row in zip(ks, points, rows, strict=True)]
-            )
+            x = torch.stack([take(positions[k][row]) for k, take, row in zip(ks, points, rows, strict=True)])
             losses = -log_prob(stacked, x).mean(1)
             optimiser.zero_grad(set_to_none=True)
             losses.sum().backward()

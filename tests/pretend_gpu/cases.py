@@ -15,7 +15,7 @@ from engine import places
 from engine.merge import merge
 from engine.settings import Settings, make_settings
 
-TRAIN, TEST, CLASSES = 48, 12, 3
+TRAIN, TEST, CLASSES = 32, 12, 3
 BASE: dict[str, Any] = {
     "method": {"name": "fedpnp"},
     "data": {"name": "grey", "limit": None},
@@ -29,10 +29,10 @@ BASE: dict[str, Any] = {
 }
 COLOUR = {"name": "colour", "limit": None}
 TEXT = {"name": "words", "limit": None}
-POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 48, "clusters": 3}}
+POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 36, "clusters": 3}}
 TURNED = {"kind": "iid", "clients": 2, "transform": "rotation", "groups": 2}
 HELD = {"kind": "iid", "clients": 2, "validation": 0.25}
-SWAPPED = {"kind": "iid", "clients": 4, "validation": 0.25, "transform": "label_swap", "groups": 2}
+SWAPPED = {"kind": "iid", "clients": 2, "validation": 0.25, "transform": "label_swap", "groups": 2}
 EXCHANGE = {"name": "cfcl", "steps": 4, "tau_a": 2, "tau_p": 2, "reserve": 3, "candidates": 6, "budget": 3}
 DEVICES = {"model": {"encoder": "pooled-conv"}, "rounds": 20}
 FLOWS = {"name": "uifca", "cluster_rounds": 2, "comm_rounds": 1, "steps": 2, "width": 4, "blocks": 1}
@@ -49,7 +49,7 @@ CASES: dict[str, dict[str, Any]] = {
     "cfcl": {"method": EXCHANGE, **DEVICES},
     "cfcl, local model, pulled negatives": {
         "method": {**EXCHANGE, "negatives": "pulled", "model": "local", "buffer": "unlimited"},
-        "partition": {**TURNED, "groups": 4, "clients": 4},
+        "partition": TURNED,
         **DEVICES,
     },
     "cfcl, uniform, held negatives": {
@@ -92,7 +92,7 @@ CASES: dict[str, dict[str, Any]] = {
     "ifca": {"method": {"name": "ifca", "models": 2, "adversaries": 1}, "partition": ATTACKED},
     "alone": {"method": {"name": "alone"}, "partition": HELD},
     # Who trains which flow is drawn, and no matter of what was learnt.
-    "uifca": {"method": {**FLOWS, "cluster_rounds": 1}, "rounds": 1},
+    "uifca": {"method": {**FLOWS, "cluster_rounds": 1}, "model": {"clusters": 2}, "rounds": 1},
     "uifca, from k-FED": {"method": {**FLOWS, "init": "kfed", "folds": 2}, "data": POINTS, "rounds": 4},
     "uifca, validation, together": {
         "method": {**FLOWS, "stop": "validation", "together": True},

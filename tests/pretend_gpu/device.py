@@ -26,7 +26,7 @@ from tests.pretend_gpu.stand_ins import STAND_INS
 
 NAME = "pretend"
 DEVICE = f"{NAME}:0"
-
+CONTAINERS = (list, tuple)
 _context = threading.local()
 _lock = threading.Lock()
 
@@ -39,6 +39,7 @@ class PretendTensor(Tensor):
     """A tensor of the device; `held`, a tensor of the CPU, has its values."""
 
     held: Tensor
+    place: ClassVar[torch.device]
 
     @staticmethod
     def __new__(cls, held: Tensor) -> PretendTensor:
@@ -49,7 +50,7 @@ class PretendTensor(Tensor):
             storage_offset=held.storage_offset(),
             dtype=held.dtype,
             layout=held.layout,
-            device=torch.device(DEVICE),
+            device=cls.place,
         )
         made.held = held
         return made
@@ -99,7 +100,7 @@ class _Here(TorchDispatchMode):
 
 def ours(value: Any) -> bool:
     """Whether a value is a tensor of the device."""
-    return isinstance(value, PretendTensor)
+    return type(value) is PretendTensor
 
 
 def carry_out(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -133,7 +134,8 @@ def carry_out(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     wrapped = _mapped(_wrapped, found)
     if func is aten._pack_padded_sequence.default:
         return wrapped[0], found[1]  # lengths stay on the host
-    return return_and_correct_aliasing(func, args, kwargs, wrapped) if taken and not moved else wrapped
+    # What an operation changes in place it gives back itself, with its new shape where that changed.
+    return return_and_correct_aliasing(func, args, kwargs, wrapped) if func._schema.is_mutable else wrapped
 
 
 def _check_generator(func: Any, leaves: list[Any], device: str) -> None:
@@ -156,18 +158,18 @@ def _on_the_cpu(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 def _leaves(values: Iterable[Any]) -> Iterator[Any]:
     for value in values:
-        if isinstance(value, list | tuple):
+        if type(value) in CONTAINERS:
             yield from _leaves(value)
         else:
             yield value
 
 
 def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
-    return type(value)(_mapped(change, each) for each in value) if type(value) in (list, tuple) else change(value)
+    return type(value)([_mapped(change, each) for each in value]) if type(value) in CONTAINERS else change(value)
 
 
 def _unwrapped(value: Any) -> Any:
-    return value.held if isinstance(value, PretendTensor) else value
+    return value.held if type(value) is PretendTensor else value
 
 
 def _wrapped(value: Any) -> Any:
@@ -203,6 +205,7 @@ def _registered() -> tuple[Any, ...]:
     """Make the device known to torch, once in a process; what must live as long as the process."""
     hook, module = _Hook(), _Module()
     _setup_privateuseone_for_python_backend(rename=NAME, backend_module=module, hook=hook)
+    PretendTensor.place = torch.device(DEVICE)
     autocast = torch.library.Library("_", "IMPL", "AutocastPrivateUse1")
     autocast.fallback(torch.library.fallthrough_kernel)
     return hook, module, autocast
@@ -235,7 +238,8 @@ def pretending() -> Iterator[Ledger]:
     Returns:
         What this thread asks of it, counted from here.
     """
-    _registered()
+    with _lock:
+        _registered()
     lifted, outer = torch._C._only_lift_cpu_tensors(), getattr(_context, "ledger", None)
     _context.ledger = Ledger()
     # `torch.tensor` makes its values on the CPU first, and backward passes stay on this thread, where the mode is.

@@ -45,7 +45,7 @@ def asking_line() -> str:
     while frame is not None:
         name = frame.f_code.co_filename
         # A test of the device may ask as well.
-        own = name.startswith(TESTS) and not Path(name).name.startswith("test_")
+        own = name.startswith(TESTS) and not name.startswith(TESTS + "test_")
         if name.startswith(ROOT) and not own and "/.venv/" not in name:
             return f"{name[len(ROOT) :]}:{frame.f_lineno}"
         frame = frame.f_back  # type: ignore[assignment]

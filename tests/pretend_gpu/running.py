@@ -15,16 +15,22 @@ from tests.runs import straight
 class PretendWorker(Worker):
     """A worker on the pretend GPU, in whatever thread it is called.
 
+    Args:
+        trains_only: all but training is done on the CPU.
+
     Attributes:
         training: what training alone asked of the device.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, trains_only: bool = False) -> None:
         super().__init__(DEVICE)
         self.training = Ledger()
+        self._other = Worker() if trains_only else None
 
     def handle(self, request: Request) -> Answer:
         """As of `Worker`."""
+        if self._other is not None and not isinstance(request, Train):
+            return self._other.handle(request)
         with pretending() as ledger:
             answer = super().handle(request)
         if isinstance(request, Train):
@@ -33,7 +39,7 @@ class PretendWorker(Worker):
         return answer
 
 
-def run_there(settings: Any) -> tuple[RunFolder, PretendWorker]:
+def run_there(settings: Any, *, trains_only: bool = False) -> tuple[RunFolder, PretendWorker]:
     """A run to its end whose worker is on the pretend GPU, and the worker."""
-    worker = PretendWorker()
+    worker = PretendWorker(trains_only=trains_only)
     return straight(settings, worker.handle), worker
