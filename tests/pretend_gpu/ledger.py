@@ -40,13 +40,13 @@ class Ledger:
 
 
 def asking_line() -> str:
-    """The innermost line of the project, outside this folder's own machinery, that is being carried out."""
+    """The innermost line of the project that is being carried out, with its function; not of this folder's machinery."""
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
         # A test of the device may ask as well.
         own = name.startswith(TESTS) and not name.startswith(TESTS + "test_")
         if name.startswith(ROOT) and not own and "/.venv/" not in name:
-            return f"{name[len(ROOT) :]}:{frame.f_lineno}"
+            return f"{name[len(ROOT) :]}:{frame.f_lineno} {frame.f_code.co_qualname}"
         frame = frame.f_back  # type: ignore[assignment]
     return "?"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from engine.run_folder import RunFolder
@@ -26,17 +27,19 @@ class PretendWorker(Worker):
         super().__init__(DEVICE)
         self.training = Ledger()
         self._other = Worker() if trains_only else None
+        self._turn = threading.Lock()  # a worker does one request after the other
 
     def handle(self, request: Request) -> Answer:
         """As of `Worker`."""
-        if self._other is not None and not isinstance(request, Train):
-            return self._other.handle(request)
-        with pretending() as ledger:
-            answer = super().handle(request)
-        if isinstance(request, Train):
-            self.training.operations += ledger.operations
-            self.training.waits += ledger.waits
-        return answer
+        with self._turn:
+            if self._other is not None and not isinstance(request, Train):
+                return self._other.handle(request)
+            with pretending() as ledger:
+                answer = super().handle(request)
+            if isinstance(request, Train):
+                self.training.operations += ledger.operations
+                self.training.waits += ledger.waits
+            return answer
 
 
 def run_there(settings: Any, *, trains_only: bool = False) -> tuple[RunFolder, PretendWorker]:
