@@ -134,7 +134,7 @@ def augment(x: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
         x = _jitter(x, recipe, draws)
     if recipe.grey and x.shape[1] == 3:
         chosen = draws.chance(recipe.grey)
-        grey = (x * x.new_tensor([0.299, 0.587, 0.114]).view(1, 3, 1, 1)).sum(1, keepdim=True)
+        grey = (x * _luma(x)).sum(1, keepdim=True)
         x = torch.where(chosen.view(-1, 1, 1, 1), grey, x)
     if recipe.blur:
         x = _blur(x, recipe, draws)
@@ -199,14 +199,27 @@ def _jitter(x: Tensor, recipe: Recipe, draws: _Draws) -> Tensor:
     return torch.where(chosen.view(-1, 1, 1, 1), y, x)
 
 
+def _luma(x: Tensor) -> Tensor:
+    """What each channel of a colour image counts in its grey one (ITU-R BT.601), (1, 3, 1, 1)."""
+    # Filled in where x is: a tensor made of numbers is a copy from the host, which waits for the device.
+    weights = x.new_full((1, 3, 1, 1), 0.299)
+    weights[:, 1].fill_(0.587)
+    weights[:, 2].fill_(0.114)
+    return weights
+
+
 def _blur(x: Tensor, recipe: Recipe, draws: _Draws) -> Tensor:
-    from kornia.filters import gaussian_blur2d
+    from kornia.filters import filter2d_separable, gaussian_blur2d, get_gaussian_kernel1d
 
     chosen = draws.chance(recipe.blur)
     sigma = draws.uniform(*recipe.blur_sigma)
     # An odd kernel of about a tenth of the side, as SimCLR has it.
     size = max(3, min(x.shape[-2:]) // 10 * 2 + 1)
-    blurred = gaussian_blur2d(x, (size, size), torch.stack((sigma, sigma), 1), border_type="reflect")
+    if x.device.type == "cpu":
+        blurred = gaussian_blur2d(x, (size, size), torch.stack((sigma, sigma), 1), border_type="reflect")
+    else:  # the same without its look at sigma, which waits for the device
+        kernel = get_gaussian_kernel1d(size, sigma[:, None])
+        blurred = filter2d_separable(x, kernel, kernel, border_type="reflect")
     return torch.where(chosen.view(-1, 1, 1, 1), blurred, x)
 
 

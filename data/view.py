@@ -23,6 +23,7 @@ class DeviceData:
 
     def __init__(self, prepared: Prepared, device: torch.device | str = "cpu") -> None:
         self.spec: DataSpec = prepared.spec
+        self._label_maps: dict[tuple[Transformation, ...], Tensor] = {}
         self.device = torch.device(device)
         self.train_x = self._tensor(prepared.train_x)
         self.train_y = None if prepared.train_y is None else self._tensor(prepared.train_y)
@@ -32,6 +33,14 @@ class DeviceData:
             self.test_y: Tensor | None = self._tensor(prepared.test_y)
         else:
             self.test_y = None if prepared.test_x is not None or self.train_y is None else self.train_y[:0]
+
+    def label_maps(self, transformations: tuple[Transformation, ...]) -> Tensor:
+        """What each transformation makes of each label, int64 (transformations, classes); made once on the device."""
+        if transformations not in self._label_maps:
+            same = tuple(range(max(self.spec.classes or 0, *(len(change.labels) for change in transformations))))
+            maps = torch.tensor([change.labels + same[len(change.labels) :] for change in transformations])
+            self._label_maps[transformations] = maps.to(self.device)
+        return self._label_maps[transformations]
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         # A copy: torch has no read-only tensors, and the map's file must not change under it.
@@ -66,9 +75,9 @@ class Samples:
         x = here.data.train_x[here.index]
         for number, change in enumerate(here.transformations):
             if change.degrees % 360:
-                rows = here.transformation == number
-                if bool(rows.any()):
-                    x[rows] = torch.rot90(x[rows], change.degrees // 90, dims=(-2, -1))
+                rows = (here.transformation == number).view(-1, *[1] * (x.dim() - 1))
+                # All are turned, and some of them taken: to look which are meant would wait for the device.
+                x = torch.where(rows, torch.rot90(x, change.degrees // 90, dims=(-2, -1)), x)
         return x
 
     def x(self, positions: Tensor | None = None) -> Tensor:
@@ -86,10 +95,8 @@ class Samples:
         if here.data.train_y is None:
             raise ValueError(f"data set {here.data.spec.name!r} has no labels")
         y = here.data.train_y[here.index]
-        for number, change in enumerate(here.transformations):
-            if change.labels:
-                rows = here.transformation == number
-                y[rows] = torch.tensor(change.labels, device=y.device)[y[rows]]
+        if any(change.labels for change in here.transformations):
+            y = here.data.label_maps(here.transformations)[here.transformation, y]
         return y
 
 

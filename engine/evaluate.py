@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.checkpoint import newest_valid
+from engine.hardware import device_here
 from engine.round_paths import RoundPaths
 from engine.run_folder import RunError, RunFolder
 from engine.wire import Evaluate, Evaluated, Failed
@@ -10,7 +11,7 @@ from engine.worker import Worker
 
 
 def evaluate_state(folder: RunFolder) -> dict[str, float]:
-    """Metrics of the newest server state, computed anew.
+    """Metrics of the newest server state, computed anew: on a GPU, where the run began on one and one is here.
 
     Raises:
         RunError: there is none, or the evaluation failed.
@@ -20,7 +21,8 @@ def evaluate_state(folder: RunFolder) -> dict[str, float]:
         raise RunError(f"run {folder.name} has no round to evaluate yet")
     round = checkpoint.server.round
     state = RoundPaths(folder.path, round).server
-    answer = Worker().handle(Evaluate(folder.path, round, state, checkpoint.memory_index, final=True))
+    device = device_here(folder.lineage()["resolved"]["device"])
+    answer = Worker(device).handle(Evaluate(folder.path, round, state, checkpoint.memory_index, final=True))
     if isinstance(answer, Failed):
         raise RunError(f"run {folder.name} could not be evaluated: {answer.error}")
     assert isinstance(answer, Evaluated)

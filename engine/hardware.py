@@ -24,6 +24,11 @@ def resolve_device(wanted: str) -> str:
     return ("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted
 
 
+def device_here(began: str) -> str:
+    """Where this machine judges a state of a run that began on a device of this kind: there, else on the CPU."""
+    return began if began == "cpu" or torch.cuda.is_available() else "cpu"
+
+
 def resolve_precision(wanted: str, device: str) -> str:
     """fp32 or bf16: `auto` is bf16 on GPUs that compute in it, and fp32 elsewhere."""
     if wanted != "auto":
@@ -35,8 +40,13 @@ def resolve_slots(wanted: int | str, device: str, per_gpu: int = 1) -> int:
     """Worker slots on this machine: `per_gpu` per GPU, or one per core that this process may use.
 
     Raises:
-        SettingsError: less than one.
+        SettingsError: less than one; or the device is the GPU that a run began on, and this machine has none.
     """
+    if device == "cuda" and not torch.cuda.device_count():
+        raise SettingsError(
+            "workers.device: the run began on a GPU (cuda), and torch sees no GPU here; resume it on a machine that "
+            "has one, or start a new run with workers.device=cpu"
+        )
     if wanted == "auto":
         return torch.cuda.device_count() * per_gpu if device == "cuda" else len(os.sched_getaffinity(0))
     if int(wanted) < 1:

@@ -4,6 +4,8 @@ The network predicts by how much an image was turned, so that no label is used. 
 those of the built-in sets are: `rotnet-mnist-images20000-epochs5`. Of a set whose images are turned already
 (`rotnet-mnist-rotations4`) the network learns from the same images upright, since nobody could say by how much an image
 of unknown angle was turned; what it sees in the turned images are the representations.
+
+It is trained on the CPU, also where there is a GPU: a data set is one by its bits, and two devices give two.
 """
 
 from __future__ import annotations

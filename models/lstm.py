@@ -41,9 +41,10 @@ class WordLSTM(nn.Module):
             x: token numbers, integer (n, length), padded with 0 at the end; each text has at least two tokens.
         """
         x = x.long()
-        lengths = (x != PAD).sum(1).clamp(min=2) - 1
-        # Packed: no step and no row of scores is spent on padding.
-        packed = pack_padded_sequence(self.embedding(x[:, :-1]), lengths.cpu(), batch_first=True, enforce_sorted=False)
-        truth = pack_padded_sequence(x[:, 1:], lengths.cpu(), batch_first=True, enforce_sorted=False)
+        lengths, order = ((x != PAD).sum(1).clamp(min=2) - 1).sort(descending=True)
+        # Packed: no step and no row of scores is spent on padding. The host needs the lengths: its one wait a pass.
+        of_host = lengths.cpu()
+        ordered = (part.index_select(0, order) for part in (self.embedding(x[:, :-1]), x[:, 1:]))
+        packed, truth = (pack_padded_sequence(part, of_host, batch_first=True) for part in ordered)
         hidden, _ = self.lstm(packed)
         return NextWords(self.out(hidden.data), truth.data)

@@ -18,40 +18,53 @@ Negatives = Literal["batch", "held", "pulled"]
 """What a triplet's negative is: the next sample of the batch, any other that the device holds, or one it has pulled."""
 
 
-def batch_positions(count: int, size: int, steps: int, streams: Streams) -> Iterator[Tensor]:
-    """For each step min(size, count) of the positions 0 to count - 1, without repetition."""
-    order = streams.torch("batches")
-    return (torch.randperm(count, generator=order)[:size] for _ in range(steps))
+def batch_positions(
+    samples: Samples, pulled: int, size: int, steps: int, streams: Streams, negatives: Negatives
+) -> Iterator[Tensor]:
+    """For each step min(size, n) of the positions of all n samples, without repetition, and their negatives' positions.
 
-
-def batch_inputs(
-    samples: Samples, pulled: int, recipe: Recipe, streams: Streams, raw_anchor: bool, negatives: Negatives
-) -> Callable[[Tensor], Batch]:
-    """A function from a batch's positions to first views, then second views, (2n, ...), and negatives (n, ...).
+    All are drawn before the first step, so that no step waits for a copy to the samples' device.
 
     Args:
         samples: the device's own, then those it has pulled.
         pulled: how many were pulled.
+        size: of a batch.
+        steps: how many.
+        streams: the device's.
+        negatives: what negatives are drawn from; with `batch` none are.
+
+    Returns:
+        Of each step int64 (m, 1), or (m, 2) with a negative for each.
+    """
+    count = len(samples)
+    order, others = streams.torch("batches"), streams.torch("negatives")
+    drawn = []
+    for _ in range(steps):
+        columns = [torch.randperm(count, generator=order)[:size]]
+        if negatives == "pulled":
+            columns.append(pulled_negatives(columns[0], count - pulled, pulled, others))
+        elif negatives == "held":
+            columns.append(held_negatives(columns[0], count, others))
+        drawn.append(torch.stack(columns, 1))
+    return iter(torch.stack(drawn).to(samples.index.device))
+
+
+def batch_inputs(samples: Samples, recipe: Recipe, streams: Streams, raw_anchor: bool) -> Callable[[Tensor], Batch]:
+    """A function from what `batch_positions` drew to first views, then second views, (2m, ...), and negatives (m, ...).
+
+    Args:
+        samples: the device's own, then those it has pulled.
         recipe: of the views.
         streams: the device's.
         raw_anchor: the first view of a sample is the sample itself.
-        negatives: what they are drawn from; with `batch` none are given.
     """
-    device = samples.index.device
-    generator = streams.torch("views", device)
-    others = streams.torch("negatives")
+    generator = streams.torch("views", samples.index.device)
 
-    def inputs(positions: Tensor) -> Batch:
-        x = samples.x(positions.to(device))
+    def inputs(drawn: Tensor) -> Batch:
+        x = samples.x(drawn[:, 0])
         first = x if raw_anchor else augment(x, recipe, generator)
         both = as_input(torch.cat((first, augment(x, recipe, generator))))
-        if negatives == "batch":
-            return (both,)
-        if negatives == "pulled":
-            against = pulled_negatives(positions, len(samples) - pulled, pulled, others)
-        else:
-            against = held_negatives(positions, len(samples), others)
-        return both, as_input(samples.x(against.to(device)))
+        return (both,) if drawn.shape[1] == 1 else (both, as_input(samples.x(drawn[:, 1])))
 
     return inputs
 

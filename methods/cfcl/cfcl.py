@@ -187,13 +187,14 @@ class CFCL(DeclaredExchange):
         vectors.load(network, memory["weights"])
         few = self.settings.negatives == "pulled" and len(pulled) < 2
         negatives: Negatives = "batch" if few else self.settings.negatives
-        inputs = batch_inputs(samples, len(pulled), self.recipe(), client.streams, self.loss.raw_anchor, negatives)
+        inputs = batch_inputs(samples, self.recipe(), client.streams, self.loss.raw_anchor)
 
         def finish(taken: TakenSteps) -> Update:
             kept = {name: t for name, t in memory.items() if not name.startswith(OPTIMISER)} | taken.optimiser
             return self.trained(message, client, kept | {"weights": vectors.flatten(network)}, taken.metrics)
 
-        rows = batch_positions(len(samples), self.context.local.batch, message.facts["steps"], client.streams)
+        size, count = self.context.local.batch, message.facts["steps"]
+        rows = batch_positions(samples, len(pulled), size, count, client.streams, negatives)
         return LocalSteps(client, network.train(), rows, inputs, finish, optimiser=memory, alike=negatives)
 
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
@@ -210,7 +211,7 @@ class CFCL(DeclaredExchange):
         s, facts = self.settings, message.facts
         pulled = memory.get("pulled", NOBODY)
         after = facts["step"] + facts["steps"]
-        points = memory.get("points", torch.zeros(2, dtype=torch.float64))
+        points = memory.get("points", torch.zeros(2, dtype=torch.float64)).cpu()
         held = len(client.train) + len(pulled)
         memory["points"] = points + torch.tensor([held * facts["steps"], facts["steps"]], dtype=torch.float64)
         tensors: Tensors = {}

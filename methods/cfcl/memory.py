@@ -25,10 +25,10 @@ def package(samples: Samples, kind: str, positions: Tensor, round: int) -> Messa
 
 
 def unpack(message: Message, kind: str) -> Tensor:
-    """Index and planted transformation of each sample of a message: int64 (m, 2)."""
-    index = message.samples[kind].cpu().long()
+    """Index and planted transformation of each sample of a message: int64 (m, 2), where the message is."""
+    index = message.samples[kind].long()
     planted = message.tensors.get("planted")
-    return torch.stack((index, torch.zeros_like(index) if planted is None else planted.cpu().long()), 1)
+    return torch.stack((index, torch.zeros_like(index) if planted is None else planted.long()), 1)
 
 
 def memory_now(message: Message, client: Client) -> Tensors:
@@ -58,10 +58,13 @@ def read_inbox(client: Client, memory: Tensors) -> None:
             memory[f"model/{sender}"] = message.tensors["model"]
         if "pulled" in message.samples:
             new = unpack(message, "pulled")
-            memory["pulled"] = torch.cat((memory.get("pulled", NOBODY), new))
-            row = torch.full((len(new),), sender), torch.full((len(new),), int(message.facts["round"]))
-            before = memory.get("received", torch.zeros(0, 3, dtype=torch.int64))
-            memory["received"] = torch.cat((before, torch.stack((new[:, 0], *row), 1)))
+            _append(memory, "pulled", new)
+            known = (torch.full_like(new[:, 0], number) for number in (sender, int(message.facts["round"])))
+            _append(memory, "received", torch.stack((new[:, 0], *known), 1))
+
+
+def _append(memory: Tensors, name: str, rows: Tensor) -> None:
+    memory[name] = torch.cat((memory[name], rows)) if name in memory else rows
 
 
 def at_hand(own: Samples, pulled: Tensor) -> Samples:
@@ -76,7 +79,7 @@ def at_hand(own: Samples, pulled: Tensor) -> Samples:
 
 def purge(memory: Tensors) -> None:
     """Drop what was pulled before (the paper's buffer of limited size)."""
-    memory["pulled"] = NOBODY.clone()
+    memory["pulled"] = memory.get("pulled", NOBODY)[:0].clone()
 
 
 def reserves(own: Samples, memory: Tensors, near: Iterable[int]) -> dict[int, Samples]:

@@ -43,8 +43,8 @@ def corrupt(update: Tensor, attack: Attack, scale: float, streams: Streams, star
     if attack in ("random", "collude"):
         shared = Streams(streams.seed).torch("colluding adversaries")
         generator = streams.torch("adversary") if attack == "random" else shared
-        noise = torch.randn(update.shape, generator=generator)
-        return (noise * (update.norm() / noise.norm())).to(update)
+        noise = torch.randn(update.shape, generator=generator).to(update)
+        return noise * (update.norm() / noise.norm())
     if attack == "zeros":
         return -start
     if attack == "labels":

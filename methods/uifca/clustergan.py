@@ -92,7 +92,7 @@ class ClusterGAN(Method):
         pair = [*network.generator.parameters(), *network.encoder.parameters()]
         pair_optimiser = self.optimiser(pair, client)
         generator = client.streams.torch("game", device)
-        sums = {"critic": 0.0, "loss": 0.0}
+        sums = {name: torch.zeros((), dtype=torch.float64, device=device) for name in ("critic", "loss")}
         for _ in range(s.steps):
             for _ in range(s.critic_steps):
                 rows = torch.randint(len(client.train), (local.batch,), generator=generator, device=device)
@@ -105,9 +105,9 @@ class ClusterGAN(Method):
             fake = network.generate(z, cluster)
             loss = -network.judge(fake).mean() + self.cycle(network, fake, z, cluster)
             step(loss, pair_optimiser)
-            sums["critic"] += float(critic.detach())
-            sums["loss"] += float(loss.detach())
-        means = {name: total / s.steps for name, total in sums.items()}
+            sums["critic"] += critic.detach()
+            sums["loss"] += loss.detach()
+        means = {name: float(total) / s.steps for name, total in sums.items()}
         if not all(map(torch.isfinite, map(torch.tensor, means.values()))):
             raise ClientError(f"client {client.id}: the game diverged in round {client.streams.round}; lower local.lr")
         return Update(Message(weights(network), {"n": len(client.train)}), metrics=means)

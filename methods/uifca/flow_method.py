@@ -129,18 +129,18 @@ class FlowMethod(Method):
         vectors = Vectors(flow := self.flow())
         vectors.load(flow, start)
         flow.train()
-        draws = minibatches(client.streams, k, len(positions), self.settings.steps, local.batch)
+        draws = minibatches(client.streams, k, len(positions), self.settings.steps, local.batch).to(positions.device)
         points = self.points(client.train, client.streams, f"flow noise {k}")
         optimiser = build_optimiser(flow.parameters(), local, round, self.context.device)
-        total = 0.0
+        total = torch.zeros((), dtype=torch.float64, device=positions.device)
         for rows in draws:
-            loss = -flow.log_prob(points(positions[rows.to(positions.device)])).mean()
+            loss = -flow.log_prob(points(positions[rows])).mean()
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
             optimiser.step()
-            total += float(loss.detach())
+            total += loss.detach()
         trained = vectors.flatten(flow)
-        return (trained, total / len(draws)) if bool(torch.isfinite(trained).all()) else None
+        return (trained, float(total) / len(draws)) if bool(torch.isfinite(trained).all()) else None
 
     def fit_all(
         self, starts: Tensor, positions: Mapping[int, Tensor], client: Client, round: int = 1
@@ -158,13 +158,14 @@ class FlowMethod(Method):
         }
         optimiser = build_optimiser(cast("Iterable[nn.Parameter]", stacked.values()), local, round, self.context.device)
         log_prob = torch.func.vmap(lambda weights, x: torch.func.functional_call(_Density(flow), weights, (x,)))
-        draws = [minibatches(client.streams, k, len(positions[k]), self.settings.steps, local.batch) for k in ks]
+        draws = [
+            minibatches(client.streams, k, len(positions[k]), self.settings.steps, local.batch).to(positions[k].device)
+            for k in ks
+        ]
         points = [self.points(client.train, client.streams, f"flow noise {k}") for k in ks]
         total = torch.zeros(len(ks), device=starts.device)
         for rows in zip(*draws, strict=True):
-            x = torch.stack(
-                [take(positions[k][row.to(positions[k].device)]) for k, take, row in zip(ks, points, rows, strict=True)]
-            )
+            x = torch.stack([take(positions[k][row]) for k, take, row in zip(ks, points, rows, strict=True)])
             losses = -log_prob(stacked, x).mean(1)
             optimiser.zero_grad(set_to_none=True)
             losses.sum().backward()

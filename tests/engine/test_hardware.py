@@ -1,0 +1,58 @@
+"""What a machine offers a run, and what becomes of a run that began on a GPU where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine.evaluate import evaluate_state
+from engine.hardware import device_here, resolve_slots
+from engine.run_folder import INTERRUPTED, RunFolder
+from engine.settings import SettingsError
+from tasks.driving import drive
+from tests.runs import stopped
+
+NO_GPU = r"workers\.device: the run began on a GPU \(cuda\), and torch sees no GPU here; resume it on a machine"
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+
+
+@pytest.mark.parametrize("slots", ["auto", 2])
+@pytest.mark.usefixtures("no_gpu")
+def test_a_run_that_began_on_a_gpu_is_not_resumed_without_one(
+    home: Path, small: Callable[..., Any], slots: int | str
+) -> None:
+    settings = small(method={"name": "fedcc"}, data={"limit": 60}, workers={"slots": slots})
+    run = stopped(settings, "round_finished", 1)
+    run.set_lineage(resolved={"device": "cuda", "precision": "bf16"})
+    before = run.status()
+    with pytest.raises(SettingsError, match=NO_GPU) as told:
+        drive(RunFolder(run.path))
+    assert "\n" not in str(told.value)
+    assert run.status() == before
+    assert before["state"] == INTERRUPTED
+    # What it has come to can be judged all the same.
+    assert evaluate_state(run)["acc"] > 0
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_without_a_gpu_there_are_no_slots_on_one() -> None:
+    with pytest.raises(SettingsError, match=NO_GPU):
+        resolve_slots("auto", "cuda")
+    assert resolve_slots(3, "cpu") == 3
+    assert device_here("cuda") == device_here("cpu") == "cpu"
+
+
+def test_slots_are_of_every_gpu_and_a_state_is_judged_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert resolve_slots("auto", "cuda", per_gpu=3) == 6
+    assert (device_here("cuda"), device_here("cpu")) == ("cuda", "cpu")

@@ -1,0 +1,129 @@
+"""Every method on the pretend GPU, by the engine: right, all of it on one device, and no local step waits for it."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from engine.evaluate import evaluate_state
+from engine.opened_run import OpenedRun
+from engine.round_paths import RoundPaths
+from engine.run_folder import FINISHED, RunFolder
+from methods.base import Method
+from methods.cfl.cfl import CFL
+from methods.cfl.state import CFLState
+from methods.cfl.supervised import judge
+from methods.cfl.tree import branch_similarities, nearest_child
+from methods.registry import METHODS
+from methods.scores import probe
+from review.clusters import keep_clusters
+from tests.pretend_gpu.cases import CASES, settings_of, write_sets
+from tests.pretend_gpu.device import DEVICE, pretending
+from tests.pretend_gpu.running import PretendWorker, run_there
+from tests.runs import numbers, straight
+
+WAITS_A_STEP = {"cfl, text": 1}
+"""Waits of a local step, of the cases that have some: a packed batch of texts needs its lengths on the host."""
+BY_WHO_IS_FIRST = ("engine/codec.py:", " DeviceData.")
+"""Reads states and data: once each, for training or for evaluation, whichever needs it first."""
+AS_OTHERS = ("fedavg, ", "uifca, from k-FED", "uifca, tries")
+"""Cases whose local steps are those of another; of UIFCA who trains which flow then depends on what was learnt."""
+STEPPED = [name for name in CASES if METHODS[name.split(",")[0]].trains and not name.startswith(AS_OTHERS)]
+Ran = tuple[RunFolder, PretendWorker]
+RunOf = Callable[[str], Ran]
+
+
+def of_method(name: str) -> str:
+    """The method of a case."""
+    return name.split(",")[0]
+
+
+@pytest.fixture(scope="module")
+def run_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunOf]:
+    """Gives the run of a case, which is made once; the linear probe tries one strength instead of ten."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SHOAL_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setattr(probe, "STRENGTHS", (1.0,))
+        write_sets()
+        yield functools.cache(lambda name: run_there(settings_of(name)))
+
+
+def test_every_method_has_a_case() -> None:
+    assert {of_method(name) for name in CASES} == METHODS.keys()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_run_there_gives_the_numbers_of_the_cpu(run_of: RunOf, name: str) -> None:
+    """Draws of the pretend device are those of the CPU: whatever differs was computed otherwise there."""
+    run, _ = run_of(name)
+    assert run.status()["state"] == FINISHED
+    assert not [event["message"] for event in run.events() if "failed" in event["event"]]
+    cpu = straight(settings_of(name))
+    if "text" in name:  # an LSTM has other operations on a device, the same up to rounding
+        for table in ("rounds", "clients"):
+            there, here = (each.table(table).filter(like="loss") for each in (run, cpu))
+            assert there.to_numpy().tolist() == pytest.approx(here.to_numpy(), rel=1e-4, nan_ok=True)
+    else:
+        assert numbers(run) == numbers(cpu)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_samples_are_assigned_there(run_of: RunOf, name: str) -> None:
+    """To clusters, where the method has some; what it predicts with is on the device."""
+    run, worker = run_of(name)
+    kind = METHODS[of_method(name)]
+    if not keep_clusters(run, worker.handle):
+        assert kind.learns_from_labels or kind.predictor is Method.predictor, run.events()[-1]
+        return
+    with pretending():
+        opened = OpenedRun(run, DEVICE)
+        server = worker.server(RoundPaths(run.path, run.status()["round"]).server)
+        data = opened.data
+        x = data.test_x.float().div(255) if opened.prepared.spec.kind == "image" else data.train_x
+        found = opened.method.predictor(server)(x)
+        assert found.embedding.device == torch.device(DEVICE)
+        assert bool(torch.isfinite(found.embedding).all())
+
+
+@pytest.mark.parametrize("name", STEPPED)
+def test_a_local_step_waits_for_nothing(run_of: RunOf, name: str) -> None:
+    """With twice as many local steps the host waits no more often, or as often more as is known of the case."""
+    _, once = run_of(name)
+    _, twice = run_there(settings_of(name, twice=True), trains_only=True)
+    assert twice.training.operations > 1.1 * once.training.operations, "there are more steps"
+    more = Counter(twice.training.waits)
+    more.subtract(once.training.waits)
+    found = {key: n for key, n in more.items() if n and not any(part in key[1] for part in BY_WHO_IS_FIRST)}
+    rounds, clients, steps = 2, 2, 2  # of a case that waits; as many steps more in each round
+    assert sum(found.values()) == WAITS_A_STEP.get(name, 0) * rounds * clients * steps, found
+
+
+def test_a_new_client_finds_its_cluster_there(run_of: RunOf) -> None:
+    run, worker = run_of("cfl")
+    with pretending():
+        opened = OpenedRun(run, DEVICE)
+        method = opened.method
+        assert isinstance(method, CFL)
+        server = worker.server(RoundPaths(run.path, run.status()["round"]).server)
+        client = opened.client(0, 3, None, ())
+        update = method.learn(server.tensors["node/0"], client)
+        assert update.device == torch.device(DEVICE)
+        tree, size = CFLState.of(server).tree, CFLState.of(server).size
+        near = nearest_child(branch_similarities(tree, server.tensors, 0, update, size))
+        assert 0 in tree.nodes[near].clients
+        vectors, network = method.vectors(), method.network()
+        assert judge(vectors.load(network, server.tensors[f"node/{near}"]), client.validation, method.context).number
+
+
+def test_a_run_that_began_there_is_judged_anew_there(run_of: RunOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, _ = run_of("fedcc")
+    monkeypatch.setattr("engine.evaluate.device_here", lambda began: DEVICE)
+    with pretending() as ledger:
+        found = evaluate_state(run)
+    assert ledger.operations > 100
+    last = run.table("rounds").iloc[-1]
+    assert found == {name: pytest.approx(last[name]) for name in found}
