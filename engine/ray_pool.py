@@ -84,7 +84,7 @@ class RayPool:
     def __init__(self, count: int, device: str, options: dict[str, Any], *, own: bool = False) -> None:
         import ray
 
-        self.count = count
+        self.count = self.most = count
         self._device, self._own = device, own
         self._free = free_slots(count, own)
         self._remote = ray.remote(max_retries=0, num_returns="streaming", **options)(work_on_ray)
