@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psutil
 import pytest
@@ -19,9 +22,10 @@ from engine import cluster_work, dask_pool
 from engine.cluster_work import ClusterLost, work
 from engine.dask_pool import DaskPool
 from engine.pools import open_pool
-from engine.ray_pool import RayPool, start_ray
+from engine.ray_pool import QUIET, RAY_LOOPBACK, RayPool, listens, start_ray
 from engine.settings import SettingsError
 from engine.wire import Train
+from engine.worker_processes import WorkerLost
 from tasks.driving import drive
 from tasks.starting import new_run
 from tests.runs import go_on, numbers, straight
@@ -191,6 +195,81 @@ def test_a_signal_ends_a_run_whose_scheduler_does_not_answer(
     assert run.status()["state"] == "interrupted"
     go_on(run)
     assert numbers(run) == numbers(straight(settings))
+
+
+HEAD = """
+import sys
+from ray.scripts.scripts import main
+place = ["--node-ip-address", "127.0.0.1", "--port", sys.argv[1], "--temp-dir", sys.argv[2]]
+sys.argv = ["ray", "start", "--head", "--block", "--num-cpus", "1", "--include-dashboard", "false", *place]
+main()
+"""
+IMPATIENT = """
+import sys
+from cli.main import entry
+from engine import ray_pool
+if __name__ == "__main__":
+    ray_pool.PATIENCE = 3.0
+    sys.argv = ["shoal", "run", "--resume", sys.argv[1]]
+    entry()
+"""
+
+
+def test_a_ray_head_that_is_gone_ends_the_run_resumable(home: Any, small: Make) -> None:
+    """Ray itself would end the process after a minute, and the run would be called running for ever."""
+    with socket.socket() as free, tempfile.TemporaryDirectory(dir="/tmp") as short:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        env = {**os.environ, **QUIET, RAY_LOOPBACK: "0"}
+        head = subprocess.Popen([sys.executable, "-c", HEAD, str(port), short], env=env, stdout=subprocess.DEVNULL)
+        try:
+            while not listens(f"127.0.0.1:{port}"):
+                assert head.poll() is None
+                time.sleep(0.1)
+            time.sleep(3.0)  # its other parts
+            settings = small(rounds=60, workers={"runner": "ray", "address": f"127.0.0.1:{port}"})
+            run = new_run(settings)
+            (home / "go.py").write_text(IMPATIENT)
+            driver = subprocess.Popen(
+                [sys.executable, str(home / "go.py"), str(run.path)], env=env, stderr=subprocess.PIPE, text=True
+            )
+            while not any(e["event"] == "client_finished" for e in run.events()):
+                assert driver.poll() is None
+                time.sleep(0.02)
+            for process in psutil.Process(head.pid).children(recursive=True):
+                if "gcs_server" in process.name():
+                    process.kill()
+            _, said = driver.communicate(timeout=55)  # a hang fails here
+        finally:
+            children = psutil.Process(head.pid).children(recursive=True) if head.poll() is None else []
+            for process in (*children, head):
+                process.kill()
+            head.wait()
+    assert driver.returncode == 1
+    assert f"the Ray head at 127.0.0.1:{port} is gone" in said.replace("\n", "")
+    assert run.status()["state"] == "failed"
+    assert f"shoal run --resume {run.name}" in run.status()["message"]
+
+
+@pytest.mark.parametrize(
+    "lost", ["OutOfMemoryError", "NodeDiedError", "WorkerCrashedError", "LocalRayletDiedError", "OwnerDiedError"]
+)
+def test_whatever_ray_loses_is_a_lost_worker(monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
+    import ray
+
+    kind = getattr(ray.exceptions, lost)
+    error = kind.__new__(kind)
+
+    def wait(*_: Any, **__: Any) -> Any:
+        raise error
+
+    pool = RayPool(1, "cpu", {})
+    monkeypatch.setattr(pool, "_remote", mock.Mock())
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "wait", wait)
+    with pytest.raises(WorkerLost, match=rf"ended in the middle of its work \({lost}\)"):
+        pool.call(Train(Path("/nowhere"), 1, (), ()))
 
 
 def test_workers_that_join_are_used_and_requests_wait_for_them(home: Any, small: Make) -> None:
