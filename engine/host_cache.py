@@ -109,10 +109,12 @@ def request_here(request: Request, place: Path, copies: dict[str, str], sha256: 
         )
         return replace(request, run=place, clients=clients, server=place / copies[server_file(request.round - 1)])
     index = request.memory_index
-    here = MemoryIndex(
-        {client: copies[path] for client, path in index.memory.items()},
-        {client: [copies[path] for path in paths] for client, paths in index.inbox.items()},
-        known,
+    here = MemoryIndex.of(
+        {
+            "memory": {client: copies[path] for client, path in index.memory.items()},
+            "inbox": {client: [copies[path] for path in paths] for client, paths in index.inbox.items()},
+            "sha256": known,
+        }
     )
     return replace(request, run=place, memory_index=here, server=place / copies[server_file(request.round)])
 

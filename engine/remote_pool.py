@@ -253,4 +253,4 @@ def folders_of(request: Request | RemoteRequest) -> set[str]:
         return folders_of(request.request)
     if isinstance(request, Train):
         return folders_of_clients(each.client for each in request.clients)
-    return folders_of_clients(request.memory_index.memory.keys() | request.memory_index.inbox.keys())
+    return folders_of_clients({*request.memory_index.memory, *request.memory_index.inbox})

@@ -186,6 +186,25 @@ def test_a_run_that_goes_on_otherwise_is_not_given_bytes_of_before(
     assert numbers(run) == numbers(straight(settings))
 
 
+@pytest.mark.parametrize(("name", "travels"), [("fedpnp", False), ("alone", True)])
+def test_memory_travels_to_an_evaluation_that_reads_it(
+    home: Path, small: Make, url: str, name: str, travels: bool
+) -> None:
+    asked: dict[str, set[bool]] = {}
+
+    class Watching(Elsewhere):
+        def call(self, request: RemoteRequest) -> Answer:
+            kind = type(request.request).__name__
+            asked.setdefault(kind, set()).add(any(path.startswith("memory/") for path in request.files))
+            return super().call(request)
+
+    settings = small(rounds=2, **CASES.get(name, {}))
+    run = straight(settings, RemoteFilesPool(Watching(), url).call)
+    assert asked["Evaluate"] == {travels}
+    assert True in asked["Train"]
+    assert numbers(run) == numbers(straight(settings))
+
+
 def test_damaged_copies_are_fetched_again(tmp_path: Path, home: Path, small: Make, url: str) -> None:
     """One in the cache of a worker, then one in the depot, which costs that worker's cohort a second try."""
     spoilt: list[str] = []
@@ -340,7 +359,8 @@ def test_files_travel_side_by_side(tmp_path: Path, home: Path, small: Make, url:
         digests[path] = file_digest(run.path / path)
     (run.path / "rounds" / "0000").mkdir()
     (run.path / "rounds" / "0000" / "server.safetensors").write_bytes(b"state")
-    index = MemoryIndex({k: f"memory/{k}/0000.safetensors" for k in range(8)}, {}, digests)
+    memory = {str(k): f"memory/{k}/0000.safetensors" for k in range(8)}
+    index = MemoryIndex.of({"memory": memory, "inbox": {}, "sha256": digests})
     pool = RemoteFilesPool(Elsewhere(), url)
     with pytest.raises(WorkerLost, match="cannot be read"):  # what it is given is no state
         pool.call(Evaluate(run.path, 0, run.path / "rounds" / "0000" / "server.safetensors", index, final=True))
