@@ -13,6 +13,7 @@ from core.errors import ShoalError
 from engine.codec import StoreError
 from engine.hardware import keep_freed_memory
 from engine.host_cache import cache, with_remote_files
+from engine.own_gpu import own_device
 from engine.wire import Failed, RemoteRequest, Request, request_of
 from engine.worker import Worker
 
@@ -41,7 +42,7 @@ def work(plain: dict[str, Any], device: str) -> dict[str, Any]:
 
     Args:
         plain: the request as plain values.
-        device: where to compute.
+        device: where to compute, cpu or cuda; of several GPUs each process of a host has its own.
 
     Returns:
         The answer as plain values.
@@ -50,7 +51,10 @@ def work(plain: dict[str, Any], device: str) -> dict[str, Any]:
     workers: dict[str, Worker] = _here.__dict__.setdefault("workers", {})
     if device not in workers:
         keep_freed_memory()
-        workers[device] = Worker(device)
+        here = own_device(device)
+        if here.startswith("cuda"):
+            torch.cuda.set_device(here)
+        workers[device] = Worker(here)
     request = request_of(plain)
     host = os.uname().nodename
     if isinstance(request, RemoteRequest):

@@ -123,8 +123,17 @@ def test_a_running_dask_cluster_by_its_address(home: Any, small: Make) -> None:
     with LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=None, silence_logs=50) as cluster:
         settings = small(rounds=1, workers={"runner": "dask", "address": cluster.scheduler_address, "slots": "auto"})
         with open_pool(settings.workers, "cpu") as pool:
+            assert isinstance(pool, DaskPool)
             assert pool.count == 2
+            begun: list[int] = []
+            pool._begun = mock.MagicMock(add=begun.append, __contains__=lambda *_: False)
             run = straight(settings, pool.call, slots=2)
+            for _ in range(500):
+                if len(begun) == pool._number:
+                    break
+                time.sleep(0.02)
+            # Every work says when it begins: from then on a deadline counts, and not while it waits in the queue.
+            assert sorted(begun) == list(range(1, pool._number + 1))
     assert numbers(run) == numbers(straight(small(rounds=1)))
 
 

@@ -57,7 +57,7 @@ class Elsewhere:
     def call(self, request: RemoteRequest) -> Answer:
         plain = request.plain()
         self.seen.add(plain["do"])
-        nowhere = {key: "/nowhere" for key in ("run", "server") if key in plain}
+        nowhere: dict[str, Any] = {key: "/nowhere" for key in ("run", "server") if key in plain}
         return answer_of(request, work({**plain, **nowhere}, "cpu"))
 
 
@@ -375,7 +375,12 @@ def test_what_is_dropped_depends_on_what_is_asked_for(tmp_path: Path, monkeypatc
         (tmp_path / name).touch()
     looked: list[str] = []
     scan = os.scandir
-    monkeypatch.setattr(os, "scandir", lambda path: looked.append(str(path)) or scan(path))
+
+    def noted(path: Path) -> Any:
+        looked.append(str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", noted)
     drop_others(tmp_path, {names[0]}, folders_of_clients([3]))
     monkeypatch.undo()
     assert sorted(looked) == [str(tmp_path / "memory/3"), str(tmp_path / "memory/3/inbox")]
