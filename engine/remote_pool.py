@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import threading
+import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -82,7 +82,6 @@ class RemoteFilesPool:
         self._lock = threading.Lock()
         self._runs: dict[Path, Copies] = {}
         self._states: dict[Path, tuple[object, str]] = {}
-        self._calls = itertools.count()
 
     @property
     def count(self) -> int:
@@ -107,8 +106,8 @@ class RemoteFilesPool:
             files = files | self._send(copies, request)
         except DepotError as error:
             raise self._lost(run, str(error)) from error
-        # Two copies of a cohort may be at work: each answers in a folder of its own.
-        back = f"runs/{copies.key}/back/{next(self._calls)}"
+        # Two copies of a cohort may be at work, and one that an interrupted run left behind: each has its own folder.
+        back = f"runs/{copies.key}/back/{uuid.uuid4().hex}"
         asked = RemoteRequest(request, self._remote.url, copies.key, files, back, copies.data, copies.partition)
         try:
             answer = self._pool.call(asked)
@@ -197,7 +196,7 @@ class RemoteFilesPool:
         return whole
 
     def _put(self, source: Path, path: str, digest: str) -> None:
-        if file_digest(source) != digest:
+        if digest_of(source) != digest:
             raise changed(source)
         self._remote.put(source, path)
 
@@ -206,7 +205,7 @@ class RemoteFilesPool:
         now = version(path)
         known = self._states.get(path)
         if known is None or known[0] != now:
-            known = self._states[path] = (now, file_digest(path))
+            known = self._states[path] = (now, digest_of(path))
             for old in list(self._states)[:-8]:
                 self._states.pop(old, None)
         return known[1]
@@ -234,6 +233,18 @@ class RemoteFilesPool:
             if found[client] is done:
                 write_sealed(paths.done(client), done.plain(), sync=False)
         return Trained(found)
+
+
+def digest_of(path: Path) -> str:
+    """Hex digest of a file of the run's folder.
+
+    Raises:
+        StoreError: it is missing, or cannot be read.
+    """
+    try:
+        return file_digest(path)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def files_read(request: Request) -> tuple[dict[str, str | None], Path]:

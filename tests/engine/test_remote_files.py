@@ -276,14 +276,16 @@ def test_a_transfer_that_fails_once_is_tried_again(home: Path, small: Make, url:
 def test_a_transfer_that_fails_costs_a_try_and_not_the_run(
     home: Path, small: Make, url: str, weak: Weak, act: str, what: str
 ) -> None:
-    def a_while(this: str, path: str) -> bool:
-        return this == act and what in path and weak.failed < 3 * (1 + len(remote_files.PAUSES))
+    said: list[str] = []
 
-    weak.fails = a_while
-    run = straight(small(rounds=2), RemoteFilesPool(Elsewhere(), url).call)
-    assert numbers(run) == numbers(straight(small(rounds=2)))
-    said = [e["message"] for e in run.events() if e["event"] in ("slot_lost", "client_failed")]
+    def watch(event: dict[str, Any]) -> None:
+        if event["event"] in ("slot_lost", "client_failed"):
+            said.append(event["message"])
+
+    weak.fails = lambda this, path: this == act and what in path and not said
+    run = straight(small(rounds=2), RemoteFilesPool(Elsewhere(), url).call, [watch])
     assert any("the store hung up" in message for message in said)
+    assert numbers(run) == numbers(straight(small(rounds=2)))
 
 
 def test_a_depot_that_is_gone_ends_the_run_resumable(home: Path, small: Make, url: str, weak: Weak) -> None:
@@ -365,6 +367,21 @@ def test_files_travel_side_by_side(tmp_path: Path, home: Path, small: Make, url:
     with pytest.raises(WorkerLost, match="cannot be read"):  # what it is given is no state
         pool.call(Evaluate(run.path, 0, run.path / "rounds" / "0000" / "server.safetensors", index, final=True))
     assert len(list((tmp_path / "cache").glob("runs/*/memory/*/*.safetensors"))) == 8
+
+
+def test_what_is_wrong_in_the_runs_folder_is_not_tried_elsewhere(home: Path, small: Make, url: str) -> None:
+    run = straight(small(rounds=1))
+    state = run.path / "rounds" / "0001" / "server.safetensors"
+    named = {"memory": {"0": "memory/0/0001.safetensors"}, "inbox": {}}
+    index = MemoryIndex.of({**named, "sha256": {}})
+    wrong = MemoryIndex.of({**named, "sha256": {"memory/0/0001.safetensors": "ab"}})
+    pool = RemoteFilesPool(Elsewhere(), url)
+    with pytest.raises(StoreError, match="has been changed or damaged"):
+        pool.call(Evaluate(run.path, 1, state, wrong, final=True))
+    (run.path / "memory" / "0" / "0001.safetensors").unlink()
+    for asked in (Evaluate(run.path, 1, state, index, final=True), Evaluate(run.path, 1, home / "no", index, True)):
+        with pytest.raises(StoreError, match="cannot be read: No such file"):
+            pool.call(asked)
 
 
 def test_what_is_dropped_depends_on_what_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
