@@ -10,13 +10,28 @@ from typing import Any
 import torch
 
 from core.errors import ShoalError
+from engine.codec import StoreError
 from engine.hardware import keep_freed_memory
-from engine.remote_files import with_remote_files
-from engine.wire import Failed, RemoteRequest, request_of
+from engine.host_cache import cache, with_remote_files
+from engine.own_gpu import own_device
+from engine.wire import Failed, RemoteRequest, Request, request_of
 from engine.worker import Worker
 
 LOOK = 1.0
 """Seconds between looks at whether a worker of a cluster hangs."""
+IN_FLIGHT = 256
+"""Requests that are given to a cluster of others at once: those that it has no worker for yet wait there."""
+
+
+class ClusterLost(ShoalError):
+    """The cluster itself is gone, and with it every worker; the run stops and can be resumed."""
+
+
+def cluster_lost(what: str, mend: str, request: Request | RemoteRequest) -> ClusterLost:
+    """The error to show when a cluster is gone: what of it, how to mend that, and of which run the request was."""
+    asked = request.request if isinstance(request, RemoteRequest) else request
+    return ClusterLost(f"{what}: {mend}, then go on with `shoal run --resume {asked.run.name}`")
+
 
 _here = threading.local()
 """Each thread's own workers: a Dask worker may have several threads, and two runs may share a cluster."""
@@ -27,7 +42,7 @@ def work(plain: dict[str, Any], device: str) -> dict[str, Any]:
 
     Args:
         plain: the request as plain values.
-        device: where to compute.
+        device: where to compute, cpu or cuda; of several GPUs each process of a host has its own.
 
     Returns:
         The answer as plain values.
@@ -36,7 +51,10 @@ def work(plain: dict[str, Any], device: str) -> dict[str, Any]:
     workers: dict[str, Worker] = _here.__dict__.setdefault("workers", {})
     if device not in workers:
         keep_freed_memory()
-        workers[device] = Worker(device)
+        here = own_device(device)
+        if here.startswith("cuda"):
+            torch.cuda.set_device(here)
+        workers[device] = Worker(here)
     request = request_of(plain)
     host = os.uname().nodename
     if isinstance(request, RemoteRequest):
@@ -44,6 +62,9 @@ def work(plain: dict[str, Any], device: str) -> dict[str, Any]:
             return with_remote_files(request, workers[device].handle).plain()
         except ShoalError as error:
             return Failed(f"worker {host}: {error}", type(error).__name__).plain()
+        except OSError as error:
+            kept = f"it cannot keep files in {cache()} ({error.strerror or error})"
+            return Failed(f"worker {host}: {kept}", StoreError.__name__).plain()
     if not request.run.is_dir():
         return Failed(
             f"worker {host} does not see {request.run}: runs and data must lie on a file system that all workers "

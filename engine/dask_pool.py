@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
 
 from engine import cluster_work
 from engine.addresses import masked, resolved
-from engine.cluster_work import free_slots, work
+from engine.cluster_work import IN_FLIGHT, cluster_lost, free_slots, work
 from engine.hardware import resolve_slots
 from engine.process_clock import WallClock
 from engine.settings import SettingsError, WorkersSection
@@ -17,13 +19,16 @@ from engine.wire import Answer, RemoteRequest, Request, answer_of
 from engine.without_main import without_main
 from engine.worker_processes import WorkerLost
 
+PATIENCE = 20.0
+"""Seconds for a scheduler whose connection was lost to come back, and for what it is asked beside the work."""
 
-def work_on_dask(plain: dict[str, Any], device: str, begun: str) -> dict[str, Any]:
-    """`work`, after saying to whoever waits for the event `begun`, if anybody does, that it begins."""
-    if begun:
+
+def work_on_dask(plain: dict[str, Any], device: str, told: str, number: int) -> dict[str, Any]:
+    """`work`, after telling whoever listens to the topic `told`, if anybody does, that request `number` begins."""
+    if told:
         import distributed
 
-        distributed.Event(begun).set()
+        distributed.get_worker().log_event(told, number)
     return work(plain, device)
 
 
@@ -36,35 +41,78 @@ class DaskPool:
         device: where the workers compute.
         resources: what a request takes of a worker's declared resources.
         own: whether nobody else uses the cluster, so that a worker that hangs can be started anew.
+        address: of the scheduler, for people.
+        grows: whether workers that join later are to be used too.
     """
 
-    def __init__(self, client: Any, count: int, device: str, resources: dict[str, float], *, own: bool = False) -> None:
-        self.count = count
+    def __init__(
+        self,
+        client: Any,
+        count: int,
+        device: str,
+        resources: dict[str, float],
+        *,
+        own: bool = False,
+        address: str = "",
+        grows: bool = False,
+    ) -> None:
+        self._count, self._grows, self._address = count, grows, address
         self._client, self._device, self._resources, self._own = client, device, resources or None, own
         self._free = free_slots(count, own)
+        self._closed = threading.Event()
+        self._number, self._begun = 0, set[int]()
+        self._lock = threading.Lock()
+        # Told by the scheduler rather than asked of it: who asks a scheduler that is gone waits for ever.
+        self._topic = "" if own else f"shoal-{uuid.uuid4().hex}"
+        if self._topic:
+            client.subscribe_topic(self._topic, lambda event: self._begun.add(event[1]))
+
+    @property
+    def count(self) -> int:
+        """How many requests are worked on at once, those by workers that joined since included."""
+        if self._grows:
+            # What the client knows by itself: nothing is asked of the scheduler.
+            self._count = self._client._scheduler_identity.get("total_threads") or self._count
+        return self._count
+
+    @property
+    def most(self) -> int:
+        """As of `engine.pools.Pool`: in a cluster that may grow, requests wait where a worker that joins finds them."""
+        return max(self.count, IN_FLIGHT) if self._grows else self.count
+
+    def close(self) -> None:
+        """Have whoever waits for an answer stop waiting."""
+        self._closed.set()
 
     def call(self, request: Request | RemoteRequest) -> Answer:
-        """As of `Pool`."""
+        """As of `Pool`.
+
+        Raises:
+            WorkerLost: as of `Pool`. ClusterLost: the scheduler is gone.
+        """
         with self._free:
             return self._call(request)
 
     def _call(self, request: Request | RemoteRequest) -> Answer:
-        from distributed import Event
         from distributed.client import FutureCancelledError
         from distributed.scheduler import KilledWorker
 
-        begun = "" if self._own else f"shoal-{uuid.uuid4().hex}"
-        event = Event(begun, client=self._client) if begun else None
-        future = self._client.submit(
-            work_on_dask, request.plain(), self._device, begun, pure=False, resources=self._resources
-        )
+        with self._lock:
+            self._number += 1
+            number = self._number
         clock = WallClock() if self._own else None
+        future = None
         try:
+            self._connected(request)
+            future = self._client.submit(
+                work_on_dask, request.plain(), self._device, self._topic, number, pure=False, resources=self._resources
+            )
             while True:
                 with contextlib.suppress(TimeoutError):
                     return answer_of(request, future.result(cluster_work.LOOK))
+                self._connected(request)
                 if clock is None:
-                    clock = WallClock() if event and event.is_set() else None
+                    clock = WallClock() if number in self._begun else None
                     continue
                 clock.look()
                 why = request.deadline.why(clock.spent, 0.0) if request.deadline else None
@@ -74,16 +122,34 @@ class DaskPool:
         except KilledWorker as killed:
             raise WorkerLost(f"a Dask worker ended in the middle of its work ({killed.last_worker})") from None
         except (FutureCancelledError, OSError) as error:
+            self._connected(request)
             raise WorkerLost(f"the Dask cluster dropped the work ({type(error).__name__})") from None
         finally:
-            if event:
-                event.clear()  # whereby the scheduler forgets it
+            self._begun.discard(number)
+            del future  # whereby the scheduler forgets it
+
+    def _connected(self, request: Request | RemoteRequest) -> None:
+        """Wait a while for a lost scheduler.
+
+        Raises:
+            ClusterLost: it does not come back. WorkerLost: this pool is closed.
+        """
+        end = time.monotonic() + PATIENCE
+        while self._client.status != "running":
+            if self._closed.is_set():
+                break
+            if self._client.status in ("closing", "closed") or time.monotonic() > end:
+                what = f"the Dask scheduler at {self._address}" if self._address else "the Dask cluster of this run"
+                raise cluster_lost(f"{what} is gone", "start scheduler and workers again", request)
+            self._closed.wait(0.1)
+        if self._closed.is_set():
+            raise WorkerLost("the Dask cluster was closed")
 
     def _end(self, future: Any) -> None:
         """Give up a request; its worker is started anew, where the cluster is ours."""
-        at = [address for address, keys in self._client.processing().items() if future.key in keys]
+        at = [address for address, keys in self._client.processing().items() if future.key in keys] if self._own else []
         future.cancel(force=True)
-        if self._own and at:
+        if at:
             self._client.restart_workers(at, timeout=30, raise_for_error=False)
 
 
@@ -97,15 +163,15 @@ def dask_pool(workers: WorkersSection, device: str) -> Iterator[DaskPool]:
         raise SettingsError("workers.runner: dask needs its package: pip install 'shoal[dask]'") from None
     with contextlib.ExitStack() as stack:
         if workers.address:
+            address = resolved(workers.address, "workers.address")
             try:
-                client = stack.enter_context(
-                    distributed.Client(resolved(workers.address, "workers.address"), timeout=30, set_as_default=False)
-                )
+                client = distributed.Client(address, timeout=30, set_as_default=False)
             except (OSError, ValueError) as error:
                 raise SettingsError(
                     f"workers.address: no Dask scheduler answers at {workers.address} ({masked(str(error))}); start "
                     "one with `dask scheduler`, and workers with `dask worker ADDRESS --nthreads 1`"
                 ) from None
+            stack.callback(close_client, client)
             threads = sum(client.nthreads().values())
             count = threads if workers.slots == "auto" else int(workers.slots)
             if not threads:
@@ -127,5 +193,16 @@ def dask_pool(workers: WorkersSection, device: str) -> Iterator[DaskPool]:
                     silence_logs=50,
                 )
             )
-            client = stack.enter_context(distributed.Client(cluster, set_as_default=False))
-        yield DaskPool(client, count, device, dict(workers.resources), own=not workers.address)
+            client = distributed.Client(cluster, set_as_default=False)
+            stack.callback(close_client, client)
+        own, grows = not workers.address, bool(workers.address) and workers.slots == "auto"
+        pool = DaskPool(
+            client, count, device, dict(workers.resources), own=own, address=workers.address or "", grows=grows
+        )
+        yield stack.enter_context(contextlib.closing(pool))
+
+
+def close_client(client: Any) -> None:
+    """Close a connection to a cluster, also one that does not answer any more."""
+    with contextlib.suppress(Exception):  # nothing is left to be done there
+        client.close(timeout=PATIENCE / 4)

@@ -1,6 +1,7 @@
 """Where worker slots are: processes of this machine, or the workers of a Dask or Ray cluster.
 
-Every pool has `count`, how many requests it works on at once, and `call`, which has a free worker do one request.
+Every pool has `count`, how many requests it works on at once, `most`, how many it may be given (a cluster has a queue,
+where workers that join find work), and `call`, which has a free worker do one request.
 Requests and answers are small (`engine.wire`) and tensors stay in files, so that a cluster needs no more than to see
 the run's folder, the prepared data and the partition under the paths that this machine has for them, or copies of them
 (`engine.remote_files`). A request that is done twice leaves the same bits.
@@ -15,7 +16,7 @@ from typing import Protocol
 from engine.dask_pool import DaskPool, dask_pool
 from engine.hardware import resolve_slots
 from engine.ray_pool import RayPool, ray_pool
-from engine.remote_files import RemoteFilesPool
+from engine.remote_pool import RemoteFilesPool
 from engine.settings import WorkersSection
 from engine.wire import Answer, Request
 from engine.worker_processes import WorkerProcesses
@@ -24,13 +25,22 @@ from engine.worker_processes import WorkerProcesses
 class Pool(Protocol):
     """What the engine needs of workers."""
 
-    count: int
+    @property
+    def count(self) -> int:
+        """How many requests are worked on at once."""
+        ...
+
+    @property
+    def most(self) -> int:
+        """How many requests may be given to it at once; those that no worker is free for wait there."""
+        ...
 
     def call(self, request: Request) -> Answer:
         """Have a free worker do a request; wait for one if all are busy.
 
         Raises:
             WorkerLost: the process that worked on it ended.
+            ClusterLost: no worker can be reached any more (`engine.cluster_work`).
         """
         ...
 

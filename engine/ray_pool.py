@@ -6,6 +6,9 @@ import contextlib
 import logging
 import os
 import signal
+import socket
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +16,7 @@ import psutil
 
 from engine import cluster_work
 from engine.addresses import masked, resolved
-from engine.cluster_work import free_slots, work
+from engine.cluster_work import cluster_lost, free_slots, work
 from engine.hardware import resolve_slots
 from engine.process_clock import WallClock
 from engine.settings import SettingsError, WorkersSection
@@ -23,6 +26,8 @@ from engine.worker_processes import WorkerLost
 LOOPBACK = "127.0.0.1"
 RAY_LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Where it is 0, Ray's processes know this machine as 127.0.0.1 and listen there alone, on any system."""
+PATIENCE = 20.0
+"""Seconds for a head that does not answer to come back; after 60 Ray ends every process that is connected to it."""
 QUIET = {"RAY_DEDUP_LOGS": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
@@ -48,6 +53,7 @@ def start_ray(workers: WorkersSection, slots: int) -> None:
         ray_constants.ENABLE_RAY_CLUSTER = False  # which was read from the variable when Ray was imported
     try:
         ray.init(
+            address="local",  # never one that happens to run on this machine
             num_cpus=max(slots, 1),
             resources=dict(workers.resources) or None,
             include_dashboard=False,
@@ -79,30 +85,54 @@ class RayPool:
         device: where they compute.
         options: of the Ray task: num_cpus, num_gpus, resources.
         own: whether nobody else uses the cluster, which is of this machine.
+        head: address of the head's control service, host:port, which is looked at all the time; empty: it is not.
     """
 
-    def __init__(self, count: int, device: str, options: dict[str, Any], *, own: bool = False) -> None:
+    def __init__(self, count: int, device: str, options: dict[str, Any], *, own: bool = False, head: str = "") -> None:
         import ray
 
-        self.count = count
+        self._head, self._gone, self._closed = head, threading.Event(), threading.Event()
+        if head:
+            threading.Thread(target=self._watch, daemon=True, name="shoal ray head").start()
+        self.count = self.most = count
         self._device, self._own = device, own
         self._free = free_slots(count, own)
         self._remote = ray.remote(max_retries=0, num_returns="streaming", **options)(work_on_ray)
 
     def call(self, request: Request | RemoteRequest) -> Answer:
-        """As of `Pool`."""
+        """As of `Pool`.
+
+        Raises:
+            WorkerLost: as of `Pool`. ClusterLost: the head is gone.
+        """
         with self._free:
             return self._call(request)
+
+    def close(self) -> None:
+        """Have whoever waits for an answer stop waiting."""
+        self._closed.set()
+
+    def _watch(self) -> None:
+        """Notice that the head is gone before Ray does, which then ends this process, whatever it is doing."""
+        seen = time.monotonic()
+        while not self._closed.wait(PATIENCE / 10):
+            if listens(self._head):
+                seen = time.monotonic()
+            elif time.monotonic() - seen > PATIENCE:
+                self._gone.set()
+                return
 
     def _call(self, request: Request | RemoteRequest) -> Answer:
         import ray
 
-        told: Any = self._remote.remote(request.plain(), self._device)
         clock = WallClock() if self._own else None
         place: tuple[str, int] | None = None
         try:
+            self._reached(request)
+            told: Any = self._remote.remote(request.plain(), self._device)
             while True:
-                if self._more(told):
+                self._reached(request)
+                if ray.wait([told], timeout=cluster_work.LOOK)[0]:
                     found = ray.get(next(told))
                     if place is not None:
                         return answer_of(request, found)
@@ -113,16 +143,26 @@ class RayPool:
                     if why:
                         self._end(told, place)
                         raise WorkerLost(f"a Ray worker was given up at {why}")
-        except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError) as lost:
+        except (ray.exceptions.RayTaskError, ray.exceptions.RuntimeEnvSetupError):
+            raise  # not a loss: on any other worker it would fail as well
+        except ray.exceptions.RayError as lost:  # the process, its node, its memory or what it answered
+            self._reached(request)
             raise WorkerLost(f"a Ray worker ended in the middle of its work ({type(lost).__name__})") from None
+        except StopIteration:
+            raise WorkerLost("a Ray worker ended in the middle of its work (without an answer)") from None
 
-    def _more(self, told: Any) -> bool:
-        """Whether something came from a task within a moment."""
+    def _reached(self, request: Request | RemoteRequest) -> None:
+        """Go on only where the cluster is there.
+
+        Raises:
+            ClusterLost: its head is gone. WorkerLost: this pool is closed.
+        """
         import ray
 
-        if not ray.is_initialized():  # closed: to ask would start another cluster
+        if self._gone.is_set():
+            raise cluster_lost(f"the Ray head at {self._head} is gone", "start the cluster again", request)
+        if self._closed.is_set() or not ray.is_initialized():  # to ask Ray would start another cluster
             raise WorkerLost("the Ray cluster is closed")
-        return bool(ray.wait([told], timeout=cluster_work.LOOK)[0])
 
     def _end(self, told: Any, place: tuple[str, int] | None) -> None:
         """Give up a request and end its process; one that is stopped on another host does not hear of it."""
@@ -136,6 +176,16 @@ class RayPool:
         for pid in pids:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
+
+
+def listens(address: str) -> bool:
+    """Whether anything listens at an address, host:port."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=2.0):
+            return True
+    except OSError:
+        return False
 
 
 def stopped_tasks() -> list[int]:
@@ -179,12 +229,15 @@ def ray_pool(workers: WorkersSection, device: str) -> Iterator[RayPool]:
             raise SettingsError(f"workers.runner: the Ray cluster has no {'GPU' if gpus else 'CPU'} to work on")
         count = most if workers.slots == "auto" else min(int(workers.slots), most)
         options = {"num_cpus": cpus, "num_gpus": gpus, "resources": dict(workers.resources) or None}
-        yield RayPool(
+        pool = RayPool(
             count,
             device,
             {key: value for key, value in options.items() if value},
             own=began and not workers.address,
+            head=ray.get_runtime_context().gcs_address,
         )
+        with contextlib.closing(pool):
+            yield pool
     finally:
         if began:
             ray.shutdown()

@@ -10,7 +10,7 @@ memory/5/inbox/0007-3.safetensors                            what client 3 sent 
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,17 +107,25 @@ def server_file(round: int) -> str:
     return f"rounds/{round:04d}/{SERVER}"
 
 
-def is_earlier_version(path: str, other: str) -> bool:
-    """Whether `other` is an earlier version of `path`: of the server state, or of a client's memory.
+def copy_of(path: str, sha256: str) -> str:
+    """What a copy of a file of a run is called, relative to the folder of the copies: by its digest.
 
-    Messages to peers have no versions: a client that sits out some rounds reads those of all of them at once.
+    The name still begins as `round_of` and `sender_of` read it. Versions of one thing (the server state, a client's
+    memory) lie in one folder; `rounds` has one folder for all rounds.
 
     Args:
         path: relative to the run's folder.
-        other: likewise.
+        sha256: hex digest of its bytes.
     """
-    mine, its = (re.fullmatch(r"(rounds/|memory/\d+/)(\d+)\b.*", p) for p in (path, other))
-    return bool(mine and its and mine[1] == its[1] and int(its[2]) < int(mine[2]))
+    folder, _, name = path.rpartition("/")
+    stem, _, suffix = name.rpartition(".")
+    folder = "rounds" if folder.startswith("rounds/") else folder
+    return f"{folder}/{stem}-{sha256}.{suffix}".removeprefix("/")
+
+
+def folders_of_clients(clients: Iterable[int]) -> set[str]:
+    """Where the memories and messages of some clients lie, relative to the run's folder."""
+    return {folder for client in clients for folder in (f"memory/{client}", f"memory/{client}/inbox")}
 
 
 def version(path: Path) -> tuple[int, int] | None:

@@ -17,6 +17,7 @@ import torch
 from engine.aggregation import aggregate
 from engine.at_work import current
 from engine.codec import save_tensors
+from engine.memory_index import MemoryIndex
 from engine.round_paths import JUDGED, SERVER, RoundPaths, version
 from engine.wire import ClientFiles, Evaluate, Evaluated, Failed, Train, Trained
 
@@ -136,6 +137,8 @@ class EvaluateRound:
         """
         held = current(self.run)
         _, memory_index = held.state(self.round)
+        if not held.opened.method.judged_by_memory:
+            memory_index = MemoryIndex()  # of which nothing has to travel
         scratch = RoundPaths(self.run, self.round).scratch
         deadline = held.times.evaluation(self.round, final=self.final)
         answer = held.call(Evaluate(self.run, self.round, scratch / SERVER, memory_index, self.final, deadline))

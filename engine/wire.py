@@ -60,6 +60,7 @@ class Train:
         clients: what each client's work begins from.
         groups: the ids in groups, each trained in one computation.
         deadline: when the worker is held to hang; None: never.
+        server: the file of that server state; None: the one in the run's folder.
     """
 
     run: Path
@@ -67,6 +68,7 @@ class Train:
     clients: tuple[ClientFiles, ...]
     groups: tuple[tuple[int, ...], ...]
     deadline: Deadline | None = field(default=None, compare=False, repr=False)
+    server: Path | None = None
 
     def plain(self) -> dict[str, Any]:
         """As JSON."""
@@ -79,6 +81,7 @@ class Train:
                 for c in self.clients
             ],
             "groups": [list(group) for group in self.groups],
+            "server": None if self.server is None else str(self.server),
         }
 
 
@@ -153,7 +156,7 @@ class RemoteRequest:
         request: what is asked.
         url: fsspec URL that this machine and the worker both reach.
         key: what the run is called there.
-        files: what the request reads, relative to the run's folder.
+        files: what the request reads: hex digest of each file, by its path in the run's folder.
         back: where, under the URL, the worker puts its clients' files.
         data: digest of the prepared data.
         partition: digest of the partition.
@@ -162,7 +165,7 @@ class RemoteRequest:
     request: Request
     url: str
     key: str
-    files: tuple[str, ...]
+    files: Mapping[str, str]
     back: str
     data: str
     partition: str
@@ -174,7 +177,7 @@ class RemoteRequest:
 
     def plain(self) -> dict[str, Any]:
         """As JSON."""
-        about = {"url": self.url, "run": self.key, "files": list(self.files), "back": self.back}
+        about = {"url": self.url, "run": self.key, "files": dict(self.files), "back": self.back}
         return {**self.request.plain(), "depot": {**about, "data": self.data, "partition": self.partition}}
 
 
@@ -192,7 +195,7 @@ def request_of(plain: dict[str, Any]) -> Request | RemoteRequest:
             request,
             about["url"],
             about["run"],
-            tuple(about["files"]),
+            dict(about["files"]),
             about["back"],
             about["data"],
             about["partition"],
@@ -200,7 +203,8 @@ def request_of(plain: dict[str, Any]) -> Request | RemoteRequest:
     run, round = Path(plain["run"]), plain["round"]
     if plain["do"] == "train":
         clients = tuple(ClientFiles(c["client"], c["memory"], tuple(c["inbox"]), c["sha256"]) for c in plain["clients"])
-        return Train(run, round, clients, tuple(tuple(group) for group in plain["groups"]))
+        groups = tuple(tuple(group) for group in plain["groups"])
+        return Train(run, round, clients, groups, server=Path(plain["server"]) if plain.get("server") else None)
     server, memory_index = Path(plain["server"]), MemoryIndex.of(plain["links"])
     if plain["do"] == "evaluate":
         return Evaluate(run, round, server, memory_index, plain["final"])

@@ -17,7 +17,7 @@ from engine.finished_work import FinishedWork
 from engine.inspection import Inspection
 from engine.manifest import check_metric_names
 from engine.opened_run import OpenedClients, OpenedRun
-from engine.round_paths import RoundPaths, memory_file, peer_file, update_file
+from engine.round_paths import RoundPaths, memory_file, peer_file, update_file, version
 from engine.run_folder import RunFolder
 from engine.wire import Answer, Assign, Assigned, ClientFiles, Evaluate, Evaluated, Failed, Request, Train, Trained
 from methods.assignment import assignment_of
@@ -37,7 +37,7 @@ class Worker:
     def __init__(self, device: str = "cpu") -> None:
         self.device = device
         self._opened: OpenedRun | None = None
-        self._server: tuple[Path, Server] | None = None
+        self._server: tuple[tuple[Path, object], Server] | None = None
 
     def handle(self, request: Request) -> Answer:
         """Do what is asked and say how it went; an exception becomes a `Failed`."""
@@ -59,15 +59,16 @@ class Worker:
         return self._opened
 
     def server(self, path: Path) -> Server:
-        """A server state, read once per round."""
-        if self._server is None or self._server[0] != path:
-            self._server = (path, load_server(path, self.device))
+        """A server state, read once per round; after an interruption another one may lie under the same path."""
+        now = path, version(path)
+        if self._server is None or self._server[0] != now:
+            self._server = (now, load_server(path, self.device))
         return self._server[1]
 
     def train(self, request: Train) -> Trained:
         """Train the clients of a cohort; each ends in files under work/ or in a failure of its own."""
         opened = self.opened(request.run)
-        server = self.server(RoundPaths(opened.run.path, request.round - 1).server)
+        server = self.server(request.server or RoundPaths(opened.run.path, request.round - 1).server)
         results: dict[int, FinishedWork | Failed] = {}
         known = {each.client: each for each in request.clients}
         for group in request.groups:

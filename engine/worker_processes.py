@@ -193,7 +193,7 @@ class WorkerProcesses:
     """
 
     def __init__(self, count: int, device: str = "cpu") -> None:
-        self.count = count
+        self.count = self.most = count
         self.processes = [WorkerProcess(i, device if device == "cpu" else _gpu(i)) for i in range(count)]
         self._idle: queue.LifoQueue[WorkerProcess] = queue.LifoQueue()
         for slot in reversed(self.processes):

@@ -40,8 +40,8 @@ class WithoutLostConnections(logging.Filter):
 
 logging.getLogger("prefect.flow_runs").addFilter(WithoutLostConnections())
 
-THREADS = 64
-"""Task runs at once, at most; they wait for workers."""
+THREADS = 1024
+"""Task runs at once, at most; they wait for workers, of which a cluster may have hundreds."""
 
 
 @flow(name="federate", flow_run_name=flow_run_name, task_runner=ThreadPoolTaskRunner(max_workers=THREADS))  # type: ignore[arg-type]

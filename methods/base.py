@@ -215,6 +215,8 @@ class Method(ABC):
         updates_for_rounds: how names of tensors of the server's state begin that are single clients' updates, which
             only further rounds need.
         updates_for_enrolment: likewise those by which new clients are told apart when they are enrolled.
+        judged_by_memory: `recalibrate`, `evaluate` or `assignment` may read a client's memory or inbox. Where not, both
+            are empty there, and those of all clients need not travel to whoever judges the state.
     A method whose server holds one model overrides `predictor`.
     """
 
@@ -236,6 +238,7 @@ class Method(ABC):
     not_finite: ClassVar[tuple[str, ...]] = ()
     updates_for_rounds: ClassVar[tuple[str, ...]] = ()
     updates_for_enrolment: ClassVar[tuple[str, ...]] = ()
+    judged_by_memory: ClassVar[bool] = True
 
     def __init__(self, settings: Any, context: Context) -> None:
         if context.spec.kind not in self.kinds:

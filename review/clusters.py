@@ -26,11 +26,13 @@ from engine.at_work import Call, current
 from engine.checkpoint import has_server, load_index, rounds_done
 from engine.codec import file_digest, read_sealed, save_tensors, write_atomic, write_sealed
 from engine.deadlines import Deadline, Limits
+from engine.memory_index import MemoryIndex
 from engine.round_paths import RoundPaths
 from engine.run_folder import FINISHED, RunFolder
 from engine.wire import Assign, Assigned, Failed
 from engine.worker_processes import WorkerLost
 from methods.base import MethodError
+from methods.registry import METHODS
 from methods.scores.quality import size_shares, stability
 
 TABLE, FACTS, CENTRES = "clusters.parquet", "clusters.json", "centres.safetensors"
@@ -92,8 +94,10 @@ def assigned(run: RunFolder, round: int, call: Call, *, judge: bool) -> Assigned
         MethodError: what went wrong there. WorkerLost: the worker was lost twice.
     """
     paths = RoundPaths(run.path, round)
-    deadline = Deadline(Limits.of(run.settings().workers), f"the clusters of round {round}")
-    wanted = Assign(run.path, round, paths.server, load_index(run, round), judge, deadline)
+    settings = run.settings()
+    deadline = Deadline(Limits.of(settings.workers), f"the clusters of round {round}")
+    index = load_index(run, round) if METHODS[settings.method.name].judged_by_memory else MemoryIndex()
+    wanted = Assign(run.path, round, paths.server, index, judge, deadline)
     try:
         answer = call(wanted)
     except WorkerLost:

@@ -29,8 +29,8 @@ def drive(
 
     Args:
         run: the run's folder.
-        runner_of: makes what has units of work carried out, given how many requests the workers take at once; plain
-            threads by default.
+        runner_of: makes what has units of work carried out, given how many requests the workers may be given at once;
+            plain threads by default.
         observers: called with every event.
         slots: workers to use (and leave open); by default the run's own.
 
@@ -44,7 +44,7 @@ def drive(
     settings = run.settings()
     # The lock first: who is refused must not touch what others see of the run, nor start workers.
     with run.locked(), workers_of(run, settings, slots) as pool:
-        runner = runner_of(pool.count) if runner_of else ThreadRunner(pool.count + 1)
+        runner = runner_of(pool.most) if runner_of else ThreadRunner(pool.most + 1)
         try:
             with tracked(run, settings) as tracker:
                 log = [tracker.observe] if tracker else []

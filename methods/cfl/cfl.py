@@ -67,6 +67,7 @@ class CFL(Supervised):
     Settings = CFLSettings
     settings: CFLSettings
     averages_parts = True
+    judged_by_memory = False
     updates_for_rounds = (latest.PREFIX, "past")
     updates_for_enrolment = ("edge/",)
 

@@ -34,6 +34,7 @@ class FedAvg(Supervised):
     Settings = FedAvgSettings
     settings: FedAvgSettings
     averages = True
+    judged_by_memory = False
 
     def init_server(self, federation: Federation) -> Server:
         """The initial weights."""

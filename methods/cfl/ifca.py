@@ -61,6 +61,7 @@ class IFCA(Supervised):
     Settings = IFCASettings
     settings: IFCASettings
     averages_parts = True
+    judged_by_memory = False
 
     def init_server(self, federation: Federation) -> Server:
         """K independent random starts."""

@@ -27,6 +27,7 @@ class ClusterMethod(TwoViewMethod):
 
     judges_features = True
     averages = True
+    judged_by_memory = False
 
     def network(self) -> ClusterNet:
         """A fresh network with the run's initial weights."""

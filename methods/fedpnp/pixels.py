@@ -48,6 +48,7 @@ class KMeansPixels(Method):
     kinds = ("image", "vector")
     trains = False
     judges_features = True
+    judged_by_memory = False
 
     def init_server(self, federation: Federation) -> Server:
         """No centres yet."""

@@ -69,6 +69,7 @@ class SelfSupervised(TwoViewMethod):
     finds_clusters = False
     judges_features = True
     averages = True
+    judged_by_memory = False
     settings: Any
 
     @property

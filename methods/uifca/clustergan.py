@@ -62,6 +62,7 @@ class ClusterGAN(Method):
     settings: ClusterGANSettings
     local_defaults = LocalSettings(epochs=1, batch=64, optimiser="sgd", lr=5e-3)
     averages = True
+    judged_by_memory = False
     loss_falls = False  # a game
 
     def network(self) -> ClusterGANNetwork:

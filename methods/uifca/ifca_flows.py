@@ -42,6 +42,7 @@ class IFCAFlows(FlowMethod):
     Settings = IFCAFlowsSettings
     settings: IFCAFlowsSettings
     averages_parts = True
+    judged_by_memory = False
 
     def init_server(self, federation: Federation) -> Server:
         """The K starts; and where they are dealt, a flow for each client, as many clients to each as can be."""

@@ -5,25 +5,30 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psutil
 import pytest
 
-from engine import cluster_work
-from engine.cluster_work import work
+from engine import cluster_work, dask_pool
+from engine.cluster_work import ClusterLost, work
 from engine.dask_pool import DaskPool
 from engine.pools import open_pool
-from engine.ray_pool import RayPool, start_ray
+from engine.ray_pool import QUIET, RAY_LOOPBACK, RayPool, listens, start_ray
 from engine.settings import SettingsError
 from engine.wire import Train
+from engine.worker_processes import WorkerLost
 from tasks.driving import drive
 from tasks.starting import new_run
-from tests.runs import numbers, straight
+from tests.runs import go_on, numbers, straight
 
 Make = Callable[..., Any]
 RUNNERS = ["dask", "ray"]
@@ -118,9 +123,179 @@ def test_a_running_dask_cluster_by_its_address(home: Any, small: Make) -> None:
     with LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=None, silence_logs=50) as cluster:
         settings = small(rounds=1, workers={"runner": "dask", "address": cluster.scheduler_address, "slots": "auto"})
         with open_pool(settings.workers, "cpu") as pool:
+            assert isinstance(pool, DaskPool)
             assert pool.count == 2
+            begun: list[int] = []
+            pool._begun = mock.MagicMock(add=begun.append, __contains__=lambda *_: False)
             run = straight(settings, pool.call, slots=2)
+            for _ in range(500):
+                if len(begun) == pool._number:
+                    break
+                time.sleep(0.02)
+            # Every work says when it begins: from then on a deadline counts, and not while it waits in the queue.
+            assert sorted(begun) == list(range(1, pool._number + 1))
     assert numbers(run) == numbers(straight(small(rounds=1)))
+
+
+CLUSTER = """
+import sys
+from distributed import LocalCluster
+cluster = LocalCluster(n_workers=1, processes=False, protocol="tcp://", host="127.0.0.1", dashboard_address=None)
+print(cluster.scheduler_address, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def cluster() -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A Dask cluster of somebody else, in one process of its own, and its address."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", CLUSTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        yield process, process.stdout.readline().strip()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_scheduler_that_is_gone_ends_the_run_resumable(
+    home: Any, small: Make, cluster: tuple[subprocess.Popen[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dask_pool, "PATIENCE", 2.0)
+    process, address = cluster
+    settings = small(rounds=3, workers={"runner": "dask", "address": address, "slots": 1})
+    run = new_run(settings)
+
+    def kill(event: dict[str, Any]) -> None:
+        if event["event"] == "client_finished":
+            process.kill()
+
+    with open_pool(settings.workers, "cpu") as pool, pytest.raises(ClusterLost) as lost:
+        go_on(run, pool.call, [kill])
+    assert f"the Dask scheduler at {address} is gone" in str(lost.value)
+    assert f"shoal run --resume {run.name}" in str(lost.value)
+    assert run.status()["state"] == "failed"
+    go_on(run)
+    assert numbers(run) == numbers(straight(small(rounds=3)))
+
+
+def test_a_signal_ends_a_run_whose_scheduler_does_not_answer(
+    home: Any, small: Make, cluster: tuple[subprocess.Popen[str], str]
+) -> None:
+    process, address = cluster
+    settings = small(rounds=6, workers={"runner": "dask", "address": address, "slots": 1})
+    run = new_run(settings)
+    program = "import sys; from cli.main import entry; sys.argv = ['shoal', 'run', '--resume', sys.argv[1]]; entry()"
+    driver = subprocess.Popen([sys.executable, "-c", program, str(run.path)], stderr=subprocess.PIPE, text=True)
+    try:
+        while not any(e["event"] == "client_finished" for e in run.events()):
+            assert driver.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGSTOP)
+        driver.send_signal(signal.SIGTERM)
+        _, said = driver.communicate(timeout=120)  # a hang fails here
+    finally:
+        driver.kill()
+        process.send_signal(signal.SIGCONT)
+    assert driver.returncode == 130
+    assert "Traceback" not in said
+    assert run.status()["state"] == "interrupted"
+    go_on(run)
+    assert numbers(run) == numbers(straight(settings))
+
+
+HEAD = """
+import sys
+from ray.scripts.scripts import main
+place = ["--node-ip-address", "127.0.0.1", "--port", sys.argv[1], "--temp-dir", sys.argv[2]]
+sys.argv = ["ray", "start", "--head", "--block", "--num-cpus", "1", "--include-dashboard", "false", *place]
+main()
+"""
+IMPATIENT = """
+import sys
+from cli.main import entry
+from engine import ray_pool
+if __name__ == "__main__":
+    ray_pool.PATIENCE = 3.0
+    sys.argv = ["shoal", "run", "--resume", sys.argv[1]]
+    entry()
+"""
+
+
+def test_a_ray_head_that_is_gone_ends_the_run_resumable(home: Any, small: Make) -> None:
+    """Ray itself would end the process after a minute, and the run would be called running for ever."""
+    with socket.socket() as free, tempfile.TemporaryDirectory(dir="/tmp") as short:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        env = {**os.environ, **QUIET, RAY_LOOPBACK: "0"}
+        head = subprocess.Popen([sys.executable, "-c", HEAD, str(port), short], env=env, stdout=subprocess.DEVNULL)
+        try:
+            while not listens(f"127.0.0.1:{port}"):
+                assert head.poll() is None
+                time.sleep(0.1)
+            time.sleep(3.0)  # its other parts
+            settings = small(rounds=60, workers={"runner": "ray", "address": f"127.0.0.1:{port}"})
+            run = new_run(settings)
+            (home / "go.py").write_text(IMPATIENT)
+            driver = subprocess.Popen(
+                [sys.executable, str(home / "go.py"), str(run.path)], env=env, stderr=subprocess.PIPE, text=True
+            )
+            while not any(e["event"] == "client_finished" for e in run.events()):
+                assert driver.poll() is None
+                time.sleep(0.02)
+            for process in psutil.Process(head.pid).children(recursive=True):
+                if "gcs_server" in process.name():
+                    process.kill()
+            _, said = driver.communicate(timeout=55)  # a hang fails here
+        finally:
+            children = psutil.Process(head.pid).children(recursive=True) if head.poll() is None else []
+            for process in (*children, head):
+                process.kill()
+            head.wait()
+    assert driver.returncode == 1
+    assert f"the Ray head at 127.0.0.1:{port} is gone" in said.replace("\n", "")
+    assert run.status()["state"] == "failed"
+    assert f"shoal run --resume {run.name}" in run.status()["message"]
+
+
+@pytest.mark.parametrize(
+    "lost", ["OutOfMemoryError", "NodeDiedError", "WorkerCrashedError", "LocalRayletDiedError", "OwnerDiedError"]
+)
+def test_whatever_ray_loses_is_a_lost_worker(monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
+    import ray
+
+    kind = getattr(ray.exceptions, lost)
+    error = kind.__new__(kind)
+
+    def wait(*_: Any, **__: Any) -> Any:
+        raise error
+
+    pool = RayPool(1, "cpu", {})
+    monkeypatch.setattr(pool, "_remote", mock.Mock())
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "wait", wait)
+    with pytest.raises(WorkerLost, match=rf"ended in the middle of its work \({lost}\)"):
+        pool.call(Train(Path("/nowhere"), 1, (), ()))
+
+
+def test_workers_that_join_are_used_and_requests_wait_for_them(home: Any, small: Make) -> None:
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster:
+        settings = small(workers={"runner": "dask", "address": cluster.scheduler_address, "slots": "auto"})
+        with open_pool(settings.workers, "cpu") as pool:
+            assert pool.count == 1
+            assert pool.most > 64
+            cluster.scale(2)
+            cluster.wait_for_workers(2)
+            for _ in range(500):
+                if pool.count == 2:
+                    break
+                time.sleep(0.02)
+            assert pool.count == 2
 
 
 def test_resources_that_workers_declare_are_asked_for(home: Any, small: Make) -> None:

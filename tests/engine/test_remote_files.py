@@ -5,27 +5,36 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 
+from engine import remote_files
 from engine.cluster_work import work
-from engine.codec import StoreError, read_json
+from engine.codec import StoreError, file_digest, private_folder, read_json
+from engine.host_cache import UNUSED_DAYS, drop_others, fetch
+from engine.memory_index import MemoryIndex
 from engine.pools import open_pool
-from engine.remote_files import UNUSED_DAYS, RemoteFiles, RemoteFilesPool
-from engine.round_paths import is_earlier_version
+from engine.remote_files import RemoteFiles
+from engine.remote_pool import RemoteFilesPool
+from engine.round_paths import copy_of, folders_of_clients, round_of, sender_of
+from engine.rounds import RoundFailed
 from engine.settings import SettingsError
-from engine.wire import Answer, RemoteRequest, Request, Train, answer_of
+from engine.wire import Answer, Evaluate, Failed, RemoteRequest, Request, Train, Trained, answer_of
 from engine.worker import Worker
+from engine.worker_processes import WorkerLost
 from methods.base import Clients, Evaluation, Server
 from methods.registry import METHODS
 from review.clusters import cluster_facts, keep_clusters
+from tasks.starting import new_run
 from tests.engine.test_every_method_runs import CASES
 from tests.engine.test_peers import Ring, _sections
-from tests.runs import numbers, straight
+from tests.runs import go_on, numbers, straight
 
 Make = Callable[..., Any]
 
@@ -40,7 +49,7 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 class Elsewhere:
     """A worker in this process that is not told where the run's folder is."""
 
-    count = 1
+    count = most = 1
 
     def __init__(self) -> None:
         self.seen: set[str] = set()
@@ -48,8 +57,17 @@ class Elsewhere:
     def call(self, request: RemoteRequest) -> Answer:
         plain = request.plain()
         self.seen.add(plain["do"])
-        nowhere = {key: "/nowhere" for key in ("run", "server") if key in plain}
+        nowhere: dict[str, Any] = {key: "/nowhere" for key in ("run", "server") if key in plain}
         return answer_of(request, work({**plain, **nowhere}, "cpu"))
+
+
+def soon(holds: Callable[[], bool]) -> None:
+    """Wait for what is done beside the work, such as removing copies."""
+    for _ in range(1000):
+        if holds():
+            return
+        time.sleep(0.02)
+    raise AssertionError("it never came to hold")
 
 
 @pytest.mark.parametrize("name", ["fedpnp", "cfcl", "fedema"])
@@ -67,10 +85,9 @@ def test_the_same_bits_where_the_runs_folder_is_not_seen(
     for what in ("data", "partition"):
         assert Path(read_json(opened)[what]["folder"]).is_relative_to(tmp_path / "cache")
     remote = RemoteFiles(url)
-    states = remote.fs.glob(f"{remote.root}/runs/*/rounds/*/server.safetensors")
-    assert len(states) == 1, "earlier server states are of no more use"
-    assert not remote.fs.glob(f"{remote.root}/runs/*/back/*")
-    assert len(list((tmp_path / "cache").glob("runs/*/rounds/*/server.safetensors"))) == 1
+    soon(lambda: len(remote.fs.glob(f"{remote.root}/runs/*/rounds/server-*.safetensors")) == 1)
+    soon(lambda: not remote.fs.glob(f"{remote.root}/runs/*/back/*"))
+    assert len(list((tmp_path / "cache").glob("runs/*/rounds/server-*.safetensors"))) == 1
     assert keep_clusters(run, pool.call)  # for which the state of the round before is sent again
     assert "assign" in there.seen
     assert keep_clusters(whole, Worker().handle)
@@ -121,7 +138,7 @@ def test_an_answer_damaged_on_its_way_is_the_clients_failure(home: Path, small: 
     spoilt: list[Path] = []
 
     class Damaging:
-        count = 1
+        count = most = 1
 
         def call(self, request: RemoteRequest) -> Answer:
             answer = answer_of(request, work(request.plain(), "cpu"))
@@ -133,8 +150,259 @@ def test_an_answer_damaged_on_its_way_is_the_clients_failure(home: Path, small: 
     run = straight(small(rounds=1), RemoteFilesPool(Damaging(), url).call)
     failed = [e for e in run.events() if e["event"] == "client_failed"]
     assert len(failed) == 1
-    assert "came back from the depot with other bytes" in failed[0]["message"]
+    assert "came back with other bytes" in failed[0]["message"]
     assert numbers(run) == numbers(straight(small(rounds=1)))
+
+
+@pytest.mark.parametrize("through", ["depot", "shared folder"])
+def test_a_run_that_goes_on_otherwise_is_not_given_bytes_of_before(
+    home: Path, small: Make, url: str, through: str
+) -> None:
+    """Interrupted after a round without client 0 was evaluated; resumed, client 0 takes part after all."""
+    settings = small(participation={"retries": 0, "minimum": 0.5})
+    trains, judges, there = Worker(), Worker(), Elsewhere()
+
+    def of_one_driver() -> Callable[[Request], Answer]:
+        if through == "shared folder":
+            return lambda request: (trains if isinstance(request, Train) else judges).handle(request)
+        return RemoteFilesPool(there, url).call
+
+    first = of_one_driver()
+
+    def without_client_0(request: Request) -> Answer:
+        answer = first(request)
+        if request.round == 2 and isinstance(request, Evaluate):
+            raise KeyboardInterrupt
+        if request.round == 2 and isinstance(answer, Trained) and 0 in answer.clients:
+            (request.run / "work" / "0002" / "done-0.json").unlink()
+            return Trained({**answer.clients, 0: Failed("not now")})
+        return answer
+
+    run = new_run(settings)
+    with pytest.raises(KeyboardInterrupt):
+        go_on(run, without_client_0)
+    assert "client_left_out" in {e["event"] for e in run.events()}
+    go_on(run, of_one_driver())
+    assert numbers(run) == numbers(straight(settings))
+
+
+@pytest.mark.parametrize(("name", "travels"), [("fedpnp", False), ("alone", True)])
+def test_memory_travels_to_an_evaluation_that_reads_it(
+    home: Path, small: Make, url: str, name: str, travels: bool
+) -> None:
+    asked: dict[str, set[bool]] = {}
+
+    class Watching(Elsewhere):
+        def call(self, request: RemoteRequest) -> Answer:
+            kind = type(request.request).__name__
+            asked.setdefault(kind, set()).add(any(path.startswith("memory/") for path in request.files))
+            return super().call(request)
+
+    settings = small(rounds=2, **CASES.get(name, {}))
+    run = straight(settings, RemoteFilesPool(Watching(), url).call)
+    assert asked["Evaluate"] == {travels}
+    assert True in asked["Train"]
+    assert numbers(run) == numbers(straight(settings))
+
+
+def test_damaged_copies_are_fetched_again(tmp_path: Path, home: Path, small: Make, url: str) -> None:
+    """One in the cache of a worker, then one in the depot, which costs that worker's cohort a second try."""
+    spoilt: list[str] = []
+
+    class Damaging(Elsewhere):
+        def call(self, request: RemoteRequest) -> Answer:
+            where = {2: "cache/runs", 3: "depot/runs"}.get(request.request.round)
+            if where and isinstance(request.request, Train) and where not in spoilt:
+                spoilt.append(where)
+                for copy in (tmp_path / where).glob("*/rounds/server-*.safetensors"):
+                    copy.write_bytes(b"x" * copy.stat().st_size)
+                if where == "depot/runs":
+                    shutil.rmtree(tmp_path / "cache")
+            return super().call(request)
+
+    settings = small(**CASES.get("fedpnp", {}))
+    run = straight(settings, RemoteFilesPool(Damaging(), url).call)
+    assert spoilt == ["cache/runs", "depot/runs"]
+    assert numbers(run) == numbers(straight(settings))
+    (lost,) = [e["message"] for e in run.events() if e["event"] == "slot_lost"]
+    assert "it came back with other bytes" in lost
+    assert f"shoal run --resume {run.name}" in lost
+
+
+class Weak:
+    """An fsspec file system that fails when it is told to."""
+
+    def __init__(self, fs: Any) -> None:
+        self._fs, self.fails, self.failed = fs, lambda act, path: False, 0
+
+    def __getattr__(self, name: str) -> Any:
+        act = getattr(self._fs, name)
+
+        def maybe(*args: Any, **more: Any) -> Any:
+            if name in ("put_file", "get_file") and self.fails(name, args[1] if name == "put_file" else args[0]):
+                self.failed += 1
+                raise ConnectionResetError("the store hung up")
+            return act(*args, **more)
+
+        return maybe
+
+
+@pytest.fixture
+def weak(monkeypatch: pytest.MonkeyPatch) -> Weak:
+    """The file system of every depot, one for this machine and the workers."""
+    monkeypatch.setattr(remote_files, "PAUSES", (0.01,))
+    found = Weak(fsspec.filesystem("file"))
+    monkeypatch.setattr(remote_files.fsspec.core, "url_to_fs", lambda url: (found, url.removeprefix("file://")))
+    return found
+
+
+def test_a_transfer_that_fails_once_is_tried_again(home: Path, small: Make, url: str, weak: Weak) -> None:
+    seen: set[tuple[str, str]] = set()
+
+    def first_time(act: str, path: str) -> bool:
+        new = (act, path) not in seen
+        seen.add((act, path))
+        return new and act == "get_file"
+
+    weak.fails = first_time
+    run = straight(small(rounds=2), RemoteFilesPool(Elsewhere(), url).call)
+    assert weak.failed > 5
+    assert not {"slot_lost", "client_failed"} & {e["event"] for e in run.events()}
+    assert numbers(run) == numbers(straight(small(rounds=2)))
+
+
+@pytest.mark.parametrize("act", ["put_file", "get_file"])
+@pytest.mark.parametrize("what", ["/rounds/server-", "/back/"])
+def test_a_transfer_that_fails_costs_a_try_and_not_the_run(
+    home: Path, small: Make, url: str, weak: Weak, act: str, what: str
+) -> None:
+    said: list[str] = []
+
+    def watch(event: dict[str, Any]) -> None:
+        if event["event"] in ("slot_lost", "client_failed"):
+            said.append(event["message"])
+
+    weak.fails = lambda this, path: this == act and what in path and not said
+    run = straight(small(rounds=2), RemoteFilesPool(Elsewhere(), url).call, [watch])
+    assert any("the store hung up" in message for message in said)
+    assert numbers(run) == numbers(straight(small(rounds=2)))
+
+
+def test_a_depot_that_is_gone_ends_the_run_resumable(home: Path, small: Make, url: str, weak: Weak) -> None:
+    settings = small(rounds=2)
+    run = new_run(settings)
+    weak.fails = lambda act, path: "/rounds/" in path
+    with pytest.raises(RoundFailed, match=r"the depot file:.* failed at runs/.*the store hung up.*shoal run --resume"):
+        go_on(run, RemoteFilesPool(Elsewhere(), url).call)
+    assert run.status()["state"] == "failed"
+    weak.fails = lambda act, path: False
+    go_on(run, RemoteFilesPool(Elsewhere(), url).call)
+    assert numbers(run) == numbers(straight(settings))
+
+
+def test_a_disk_of_a_worker_that_is_full_is_that_workers_loss(
+    tmp_path: Path, home: Path, small: Make, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, *_: Any, **__: Any) -> None:
+        if path.is_relative_to(tmp_path / "cache") and not done:
+            done.append(path)
+            raise OSError(28, "No space left on device")
+        private_folder(path)
+
+    done: list[Path] = []
+    monkeypatch.setattr("engine.host_cache.private_folder", full)
+    run = straight(small(rounds=1), RemoteFilesPool(Elsewhere(), url).call)
+    assert numbers(run) == numbers(straight(small(rounds=1)))
+    (lost,) = [e["message"] for e in run.events() if e["event"] == "slot_lost"]
+    assert "it cannot keep files in" in lost
+
+
+def test_a_host_fetches_a_file_once_for_all_its_workers(
+    tmp_path: Path, home: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote = RemoteFiles(url)
+    (tmp_path / "one").write_bytes(b"bytes")
+    digest = file_digest(tmp_path / "one")
+    remote.put(tmp_path / "one", "one")
+    fetched = []
+    get = RemoteFiles.get
+
+    def slow(self: RemoteFiles, *args: Any) -> None:
+        fetched.append(args[0])
+        time.sleep(0.2)
+        get(self, *args)
+
+    monkeypatch.setattr(RemoteFiles, "get", slow)
+    workers = [threading.Thread(target=fetch, args=(remote, "one", tmp_path / "here", digest)) for _ in range(4)]
+    for each in workers:
+        each.start()
+    for each in workers:
+        each.join()
+    assert (tmp_path / "here").read_bytes() == b"bytes"
+    assert fetched == ["one"]
+
+
+def test_files_travel_side_by_side(tmp_path: Path, home: Path, small: Make, url: str, weak: Weak) -> None:
+    """Each transfer of a memory waits until another one is on its way as well."""
+    together = threading.Barrier(2)
+
+    def waits(act: str, path: str) -> bool:
+        if "/memory/" in path:
+            together.wait(30)
+        return False
+
+    weak.fails = waits
+    run = new_run(small())
+    digests = {}
+    for client in range(8):
+        path = f"memory/{client}/0000.safetensors"
+        (run.path / path).parent.mkdir(parents=True)
+        (run.path / path).write_bytes(bytes([client]))
+        digests[path] = file_digest(run.path / path)
+    (run.path / "rounds" / "0000").mkdir()
+    (run.path / "rounds" / "0000" / "server.safetensors").write_bytes(b"state")
+    memory = {str(k): f"memory/{k}/0000.safetensors" for k in range(8)}
+    index = MemoryIndex.of({"memory": memory, "inbox": {}, "sha256": digests})
+    pool = RemoteFilesPool(Elsewhere(), url)
+    with pytest.raises(WorkerLost, match="cannot be read"):  # what it is given is no state
+        pool.call(Evaluate(run.path, 0, run.path / "rounds" / "0000" / "server.safetensors", index, final=True))
+    assert len(list((tmp_path / "cache").glob("runs/*/memory/*/*.safetensors"))) == 8
+
+
+def test_what_is_wrong_in_the_runs_folder_is_not_tried_elsewhere(home: Path, small: Make, url: str) -> None:
+    run = straight(small(rounds=1))
+    state = run.path / "rounds" / "0001" / "server.safetensors"
+    named = {"memory": {"0": "memory/0/0001.safetensors"}, "inbox": {}}
+    index = MemoryIndex.of({**named, "sha256": {}})
+    wrong = MemoryIndex.of({**named, "sha256": {"memory/0/0001.safetensors": "ab"}})
+    pool = RemoteFilesPool(Elsewhere(), url)
+    with pytest.raises(StoreError, match="has been changed or damaged"):
+        pool.call(Evaluate(run.path, 1, state, wrong, final=True))
+    (run.path / "memory" / "0" / "0001.safetensors").unlink()
+    for asked in (Evaluate(run.path, 1, state, index, final=True), Evaluate(run.path, 1, home / "no", index, True)):
+        with pytest.raises(StoreError, match="cannot be read: No such file"):
+            pool.call(asked)
+
+
+def test_what_is_dropped_depends_on_what_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["memory/3/0007-aa.safetensors", "memory/3/0006-bb.safetensors", "memory/3/inbox/0006-1-cc.safetensors"]
+    others = [f"memory/{k}/0001-dd.safetensors" for k in range(10, 40)]
+    for name in (*names, *others):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    looked: list[str] = []
+    scan = os.scandir
+
+    def noted(path: Path) -> Any:
+        looked.append(str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", noted)
+    drop_others(tmp_path, {names[0]}, folders_of_clients([3]))
+    monkeypatch.undo()
+    assert sorted(looked) == [str(tmp_path / "memory/3"), str(tmp_path / "memory/3/inbox")]
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.safetensors"))
+    assert left == sorted([names[0], *others])
 
 
 def test_a_depot_that_cannot_be_is_named(small: Make, tmp_path: Path) -> None:
@@ -146,16 +414,13 @@ def test_a_depot_that_cannot_be_is_named(small: Make, tmp_path: Path) -> None:
         RemoteFiles((tmp_path / "none").as_uri()).get("a/b", tmp_path / "b")
 
 
-def test_versions_of_the_same_thing() -> None:
-    assert is_earlier_version("rounds/0007/server.safetensors", "rounds/0006/server.safetensors")
-    assert is_earlier_version("memory/3/0007.safetensors", "memory/3/0002.safetensors")
-    assert not is_earlier_version("memory/3/inbox/0007-1.safetensors", "memory/3/inbox/0006-2.safetensors"), (
-        "both are still unread"
-    )
-    assert not is_earlier_version("memory/3/0007.safetensors", "memory/4/0002.safetensors")
-    assert not is_earlier_version("memory/3/0007.safetensors", "memory/3/inbox/0002-1.safetensors")
-    assert not is_earlier_version("rounds/0006/server.safetensors", "rounds/0007/server.safetensors")
-    assert not is_earlier_version("settings.yaml", "settings.yaml")
+def test_copies_are_named_by_their_digests() -> None:
+    assert copy_of("rounds/0007/server.safetensors", "ab") == "rounds/server-ab.safetensors"
+    assert copy_of("memory/3/0007.safetensors", "ab") == "memory/3/0007-ab.safetensors"
+    assert copy_of("settings.yaml", "ab") == "settings-ab.yaml"
+    letter = copy_of("memory/5/inbox/0007-3.safetensors", "1-2")
+    assert (round_of(letter), sender_of(letter)) == (7, 3)
+    assert folders_of_clients([5]) == {"memory/5", "memory/5/inbox"}
 
 
 def test_a_worker_forgets_what_nobody_asked_for(tmp_path: Path, home: Path, small: Make, url: str) -> None:

@@ -53,7 +53,7 @@ DONE = {
 
 @pytest.mark.parametrize(
     "request_",
-    [TRAIN, EVALUATE, ASSIGN, RemoteRequest(TRAIN, "s3://b", "one-1", ("settings.yaml",), "back/0", "d", "p")],
+    [TRAIN, EVALUATE, ASSIGN, RemoteRequest(TRAIN, "s3://b", "one-1", {"settings.yaml": "ab"}, "back/0", "d", "p")],
 )
 def test_requests_travel_as_json(request_: Request | RemoteRequest) -> None:
     assert request_of(json.loads(json.dumps(request_.plain()))) == request_

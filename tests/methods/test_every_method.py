@@ -1,5 +1,6 @@
 """What holds for every registered method. What a method can do, its class says (see `methods.base.Method`)."""
 
+import contextlib
 import math
 import operator
 from dataclasses import fields, replace
@@ -248,3 +249,24 @@ def test_bfloat16_passes_run(world, name):
     kept = [*update.message.tensors.values(), *(update.memory or {}).values()]
     assert kept
     assert all(t.dtype != torch.bfloat16 for t in kept)
+
+
+class Closed(dict):
+    """Tensors by name that nobody may look at."""
+
+    def refuse(self, *_):
+        raise AssertionError("a client's memory or inbox was read")
+
+    __getitem__ = __contains__ = __iter__ = __len__ = __bool__ = get = keys = values = items = refuse
+
+
+@pytest.mark.parametrize("name", those(lambda kind: not kind.judged_by_memory))
+def test_what_is_judged_without_memories_reads_none(world, client_list, name):
+    method = world.method(name)
+    server, _ = world.run(method, 2)
+    closed = client_list([replace(world.client(round=3), memory=Closed(), inbox=Closed())])
+    evaluation = replace(world.evaluation(final=True), recalibrate=32)
+    server = server.replaced(method.recalibrate(server, closed, evaluation))
+    assert method.evaluate(server, closed, evaluation)
+    with contextlib.suppress(MethodError):
+        method.assignment(server, closed, evaluation)
