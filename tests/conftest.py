@@ -20,6 +20,7 @@ torch.set_num_threads(1)
 LONGEST = (
     "test_serve.py",
     "test_prefect.py",
+    "test_methods_there.py",
     "test_every_method.py",
     "test_dvc.py",
     "test_pools.py",

@@ -40,7 +40,7 @@ class Ledger:
 
 
 def asking_line() -> str:
-    """The innermost line of the project that is being carried out, with its function; not of this folder's machinery."""
+    """The innermost line of the project that is carried out, with its function; these files are passed over."""
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
