@@ -201,7 +201,7 @@ def test_memory_travels_to_an_evaluation_that_reads_it(
     settings = small(rounds=2, **CASES.get(name, {}))
     run = straight(settings, RemoteFilesPool(Watching(), url).call)
     assert asked["Evaluate"] == {travels}
-    assert True in asked["Train"]
+    assert asked["Train"] == {False, True}, "nobody has a memory in round 1, and in round 2 it goes to its client"
     assert numbers(run) == numbers(straight(settings))
 
 
