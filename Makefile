@@ -67,6 +67,7 @@ bench: setup
 	  $$(test -e $(PEERS)/.installed && echo --peers $(PEERS)/bin/python) > results/bench/peers.md
 	$(BIN)/python -m benchmarks.many_clients --plot results/bench/clients.png > results/bench/clients.md
 	$(BIN)/python -m benchmarks.orchestration > results/bench/orchestration.md
+	$(BIN)/python -m benchmarks.command_line > results/bench/command_line.md
 	$(BIN)/python -m benchmarks.steps > results/bench/steps.md
 	$(BIN)/python -m benchmarks.profile_round > results/bench/profile.md
 	$(BIN)/python -m benchmarks.device > results/bench/device.md
