@@ -19,6 +19,8 @@ from engine.wire import Answer, RemoteRequest, Request, answer_of
 from engine.without_main import without_main
 from engine.worker_processes import WorkerLost
 
+ANSWER = 30.0
+"""Seconds in which a scheduler must answer when a run begins."""
 PATIENCE = 20.0
 """Seconds for a scheduler whose connection was lost to come back, and for what it is asked beside the work."""
 
@@ -165,7 +167,7 @@ def dask_pool(workers: WorkersSection, device: str) -> Iterator[DaskPool]:
         if workers.address:
             address = resolved(workers.address, "workers.address")
             try:
-                client = distributed.Client(address, timeout=30, set_as_default=False)
+                client = distributed.Client(address, timeout=ANSWER, set_as_default=False)
             except (OSError, ValueError) as error:
                 raise SettingsError(
                     f"workers.address: no Dask scheduler answers at {workers.address} ({masked(str(error))}); start "

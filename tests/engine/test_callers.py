@@ -51,7 +51,13 @@ def start(folder: Path, how: str, runner: str) -> subprocess.CompletedProcess[st
 
 @pytest.mark.parametrize(
     ("how", "runner"),
-    [("script", "local"), ("module", "local"), ("text", "local"), ("stdin", "local"), ("stdin", "dask")],
+    [
+        ("script", "local"),
+        ("stdin", "local"),
+        pytest.param("module", "local", marks=pytest.mark.slow),
+        pytest.param("text", "local", marks=pytest.mark.slow),
+        pytest.param("stdin", "dask", marks=pytest.mark.slow),
+    ],
 )
 def test_an_unguarded_program_runs_once(tmp_path: Path, how: str, runner: str) -> None:
     if runner == "dask":

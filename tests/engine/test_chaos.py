@@ -13,15 +13,10 @@ from tests.chaos.tally import Outcome, markdown, write
 from tests.chaos.trial import chaos_in, methods
 
 SHORT = (
-    ("driver and workers killed", "fedavg"),
     ("driver and workers killed", "cfcl"),
-    ("driver and workers killed", "kfed"),
     ("driver killed, workers go on", "fedavg"),
-    ("driver killed, workers go on", "cfcl"),
-    ("worker killed", "fedavg"),
     ("worker killed", "cfcl"),
     ("worker stopped", "fedavg"),
-    ("worker loops", "fedavg"),
     ("workers stopped, then SIGTERM", "fedavg"),
     ("disk full", "fedavg"),
     ("two drivers on one run", "kfed"),

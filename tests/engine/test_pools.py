@@ -87,7 +87,7 @@ def test_a_cluster_gives_the_same_bits_and_a_killed_worker_loses_nothing(home: A
     assert any(e["event"] == "slot_lost" for e in after.events())
 
 
-@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize("runner", ["dask", pytest.param("ray", marks=pytest.mark.slow)])
 def test_a_worker_of_a_cluster_that_is_stopped_is_given_up(
     home: Any, small: Make, runner: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,6 +224,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_ray_head_that_is_gone_ends_the_run_resumable(home: Any, small: Make) -> None:
     """Ray itself would end the process after a minute, and the run would be called running for ever."""
     with socket.socket() as free, tempfile.TemporaryDirectory(dir="/tmp") as short:
@@ -306,6 +307,7 @@ def test_resources_that_workers_declare_are_asked_for(home: Any, small: Make) ->
 
 
 def test_a_cluster_that_does_not_answer_is_named(small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask_pool, "ANSWER", 2.0)
     settings = small(workers={"runner": "dask", "address": "tcp://127.0.0.1:9"})
     with pytest.raises(SettingsError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"):  # noqa: SIM117
         with open_pool(settings.workers, "cpu"):

@@ -56,7 +56,9 @@ def test_every_method_has_a_case() -> None:
     assert {of_method(name) for name in CASES} == METHODS.keys()
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if "," in name else name for name in CASES]
+)
 def test_a_run_there_gives_the_numbers_of_the_cpu(run_of: RunOf, name: str) -> None:
     """Draws of the pretend device are those of the CPU: whatever differs was computed otherwise there."""
     run, _ = run_of(name)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from studies import pages, runner, verdicts
+from studies import pages, runner, simulation, verdicts
 from studies.claims import Verdict
 from studies.definition import Study, StudyError, load_study, make_study, study_names
 from studies.kept import LARGEST_IMAGE, keep, kept_file, load_kept
@@ -66,6 +66,7 @@ def measured(home: Path, docs: Path, monkeypatch: pytest.MonkeyPatch) -> Callabl
 
     def run(study: Study, **options: Any) -> Path:
         monkeypatch.setattr(runner, "load_study", lambda name: study)
+        monkeypatch.setattr(simulation.os, "cpu_count", lambda: 1)  # two cells are not worth two new processes
         folder = Path(run_study("toy", "cpu", **options).folder)
         (folder / "seen.png").write_bytes(b"an image")
         return keep(study, "cpu", docs)

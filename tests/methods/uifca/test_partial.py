@@ -69,7 +69,15 @@ def test_a_flow_whose_clients_are_away_waits_for_them(federated):
         assert torch.equal(after.tensors["flows"][2], method.starts()[2]) != kept
 
 
-@pytest.mark.parametrize("more", [{"folds": 2}, {"tries": 2, "trial": 2}, {"init": "kfed"}, {"stop": "validation"}])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"init": "kfed"},
+        {"stop": "validation"},
+        pytest.param({"folds": 2}, marks=pytest.mark.slow),
+        pytest.param({"tries": 2, "trial": 2}, marks=pytest.mark.slow),
+    ],
+)
 def test_the_other_settings_go_with_it(federated, more):
     # One random start in some ends with two blobs in one flow, here at a rate of 3e-3 with `stop`; this one does not.
     method = federated.method(lr=1e-2, fraction=0.5, **{**SCHEDULE, "cluster_rounds": 16, **more})
