@@ -125,11 +125,13 @@ def evaluate() -> None:
 def report() -> None:
     """Write the report of the run."""
     from review.cluster_sheets import draw_cluster_sheets
+    from review.embedding_figure import draw_embedding
     from review.figures import draw_figures
     from review.report import write_report
 
     with kept_run() as run:
         draw_figures(run)
+        draw_embedding(run)
         draw_cluster_sheets(run)
         shutil.copy(write_report(run, beside=False), RESULTS / "report.html")
 

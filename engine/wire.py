@@ -276,6 +276,8 @@ class Assigned:
         centres: of the clusters (c, d), where clusters are defined by centres.
         distance: of each sample to its centre (n,), where there are centres.
         silhouette: mean silhouette of the samples' features, if asked for and defined.
+        shown: numbers of some samples, int64 (m,), if asked for (`methods.scores.shown`).
+        features: their features, or principal components of them, float32 (m, p).
     """
 
     clusters: int
@@ -284,6 +286,8 @@ class Assigned:
     centres: np.ndarray | None = None
     distance: np.ndarray | None = None
     silhouette: float | None = None
+    shown: np.ndarray | None = None
+    features: np.ndarray | None = None
 
     def plain(self) -> dict[str, Any]:
         """As JSON, but for the arrays."""

@@ -24,6 +24,7 @@ from methods.assignment import assignment_of
 from methods.base import Client, Message, Server, Update
 from methods.scores.metrics import AVERAGED, JUDGED_TWICE
 from methods.scores.quality import silhouette
+from methods.scores.shown import shown_features
 from methods.training.private import private_message
 
 
@@ -165,7 +166,7 @@ class Worker:
         return Evaluated(numbers, time.perf_counter() - started, judged)
 
     def assign(self, request: Assign) -> Assigned:
-        """The cluster of every sample under a server state; on request how well the clusters are separated."""
+        """The cluster of every sample under a server state; on request how far they are apart, and features to draw."""
         opened = self.opened(request.run)
         server = self.server(request.server)
         clients = OpenedClients(opened, request.round, request.memory_index)
@@ -174,10 +175,11 @@ class Worker:
         server = server.replaced(opened.method.recalibrate(server, clients, evaluation))
         found = assignment_of(opened.method, server, clients, evaluation)
         cluster = found.cluster.cpu().numpy()
-        score = None
+        score, shown = None, None
         if request.judge:
-            rng = evaluation.streams.numpy("quality.silhouette")
-            score = silhouette(found.features.float().cpu().numpy(), cluster, rng)
+            features = found.features.float().cpu().numpy()
+            score = silhouette(features, cluster, evaluation.streams.numpy("quality.silhouette"))
+            shown = shown_features(features, evaluation.streams.numpy("quality.shown"))
         return Assigned(
             found.clusters,
             cluster,
@@ -185,6 +187,7 @@ class Worker:
             None if found.centres is None else found.centres.cpu().numpy(),
             None if found.distance is None else found.distance.cpu().numpy(),
             score,
+            *(shown or ()),
         )
 
 

@@ -3,6 +3,7 @@
     clusters.parquet     a row a sample: client, client_name, part, sample, file, label, cluster, confidence, distance
     clusters.json        quality, sizes, and what is needed to give new samples their clusters
     centres.safetensors  the centres (c, d), where clusters are defined by centres
+    features.safetensors some rows of the table, and the model's features of them (`methods.scores.shown`)
 
 Both states are judged by worker slots after the last round, so that no bit of a run depends on it. clusters.json is
 written last: without it, or with another state's digest in it, the table is made anew when the run is taken up.
@@ -35,7 +36,8 @@ from methods.base import MethodError
 from methods.registry import METHODS
 from methods.scores.quality import size_shares, stability
 
-TABLE, FACTS, CENTRES = "clusters.parquet", "clusters.json", "centres.safetensors"
+TABLE, FACTS = "clusters.parquet", "clusters.json"
+CENTRES, FEATURES = "centres.safetensors", "features.safetensors"
 TEST = "test"
 QUALITY = ("silhouette", "stability", "smallest_cluster", "largest_cluster", "empty_clusters")
 WORDS = ("client_name", "file", "label")
@@ -109,7 +111,7 @@ def assigned(run: RunFolder, round: int, call: Call, *, judge: bool) -> Assigned
 
 
 def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.ndarray]) -> None:
-    """Table, centres and facts from what a worker slot found.
+    """Table, centres, features to draw and facts from what a worker slot found.
 
     Args:
         run: the run's folder.
@@ -120,9 +122,15 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
     prepared = open_prepared(Path(lineage["data"]["folder"]))
     partition = load_partition(Path(lineage["partition"]["folder"]))
     table = cluster_table(run, prepared, partition, found)
-    (run.path / CENTRES).unlink(missing_ok=True)
-    if found.centres is not None:
-        save_tensors(run.path / CENTRES, {"centres": torch.from_numpy(found.centres)}, sync=False)
+    kept = {
+        CENTRES: {"centres": found.centres},
+        FEATURES: {"rows": found.shown, "features": found.features},
+    }
+    for file, arrays in kept.items():
+        (run.path / file).unlink(missing_ok=True)
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items() if array is not None}
+        if tensors:
+            save_tensors(run.path / file, tensors, sync=False)
     write_atomic(run.path / TABLE, table.to_parquet(index=False), sync=False)
     quality: dict[str, float | None] = {"silhouette": found.silhouette}
     *earlier, last = sorted(assignments)
@@ -144,7 +152,7 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
             "on_odd": odd_choice(prepared),
         },
     }
-    facts["files"] = {name: file_digest(run.path / name) for name in (TABLE, CENTRES) if (run.path / name).exists()}
+    facts["files"] = {name: file_digest(run.path / name) for name in (TABLE, *kept) if (run.path / name).exists()}
     write_sealed(run.path / FACTS, facts, sync=False)
 
 

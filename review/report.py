@@ -24,6 +24,7 @@ from review.attempts import Made, attempted
 from review.cluster_sheets import FOLDER
 from review.clusters import TABLE, cluster_facts
 from review.cross_tables import clusters_by_clients, confusion, labels_by_clients
+from review.embedding_figure import FILE as EMBEDDING
 from review.provenance import chosen_settings, origins, repeat_command, run_files
 from review.result import run_result, shown_metrics
 from review.summary import summary_of
@@ -89,6 +90,7 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
         repeat=repeat_command(run) if beside else "dvc repro",
         figures=figures,
         figures_left=figures_left,
+        embedding=part("the figure of features", lambda: embedded_image(run.figures / EMBEDDING)),
         events=[event for event in run.events() if event["event"] not in QUIET],
     )
     path = run.path / "report.html"
@@ -183,6 +185,11 @@ def embedded_sheets(run: RunFolder) -> tuple[list[tuple[str, str, bool]], int]:
     return found, len(paths) - len(found)
 
 
+def embedded_image(path: Path) -> str | None:
+    """A PNG in base64; None where there is none."""
+    return base64.b64encode(path.read_bytes()).decode() if path.exists() else None
+
+
 def embedded_figures(run: RunFolder) -> tuple[list[tuple[str, str]], list[str]]:
     """Figures by name, each a PNG in base64, as many as `FIGURES_BYTES` hold, and the names of the others.
 
@@ -192,7 +199,8 @@ def embedded_figures(run: RunFolder) -> tuple[list[tuple[str, str]], list[str]]:
     left = []
     total = 0
     place = {name: number for number, name in enumerate(("scores", "losses", "bytes"))}
-    for path in sorted(run.figures.glob("*.png"), key=lambda path: (place.get(path.stem, len(place)), path.stem)):
+    drawn = [path for path in run.figures.glob("*.png") if path.name != EMBEDDING]
+    for path in sorted(drawn, key=lambda path: (place.get(path.stem, len(place)), path.stem)):
         content = path.read_bytes()
         if total + len(content) > FIGURES_BYTES:
             left.append(path.name)

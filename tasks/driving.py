@@ -64,6 +64,7 @@ def show(run: RunFolder, runner: Runner, pool: Pool) -> None:
     from review.attempts import attempted
     from review.cluster_sheets import draw_cluster_sheets  # here: matplotlib takes a second to import
     from review.clusters import FindClusters
+    from review.embedding_figure import draw_embedding
     from review.figures import draw_figures
     from review.report import write_report
 
@@ -72,6 +73,7 @@ def show(run: RunFolder, runner: Runner, pool: Pool) -> None:
         runner.submit(FindClusters(run.path)).result()
     views: list[tuple[str, Callable[[RunFolder], object]]] = [
         ("figures", draw_figures),
+        ("the figure of features", draw_embedding),
         ("contact sheets", draw_cluster_sheets),
         ("the report", write_report),
     ]

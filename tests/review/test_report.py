@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import shutil
 from collections.abc import Callable
@@ -12,19 +13,24 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from sklearn.manifold import trustworthiness
 from sklearn.metrics import confusion_matrix
 
+from core.errors import ShoalError
 from data.own import add_folder
 from data.partition.table import load_partition
 from engine import places
+from engine.codec import load_tensors
 from engine.run_folder import RunFolder
 from engine.settings import load_settings
 from engine.worker import Worker
 from methods.scores.clustering import cluster_scores
+from methods.scores.shown import COMPONENTS, SAMPLES, shown_features
 from review import figures, report
 from review.cluster_sheets import draw_cluster_sheets
-from review.clusters import TABLE, keep_clusters
+from review.clusters import FEATURES, TABLE, keep_clusters
 from review.cross_tables import CROSSED, clusters_by_clients, confusion, cross_table, labels_by_clients
+from review.embedding_figure import draw_embedding, plane
 from review.figures import draw_figures, draw_spread
 from review.provenance import chosen_settings, repeat_command
 from review.report import write_report
@@ -43,6 +49,7 @@ def judged(settings: Any) -> RunFolder:
     run = straight(settings, worker.handle)
     keep_clusters(run, worker.handle)
     draw_figures(run)
+    draw_embedding(run)
     draw_cluster_sheets(run)
     return run
 
@@ -262,3 +269,53 @@ def test_units() -> None:
     assert [duration(seconds) for seconds in (9.4, 90, 9000)] == ["9.4 s", "1.5 min", "2.5 h"]
     assert bytes_moved({"up": 999, "down": 0, "d2d": 1}).value == "1.0 kB"
     assert bytes_moved({"up": 520, "down": 0, "d2d": 0}).about == "520 B up"
+
+
+def test_features_are_drawn_by_cluster_client_and_label(digits_run: RunFolder) -> None:
+    """The points are of the rows that were kept, and the page shows them once."""
+    kept = load_tensors(digits_run.path / FEATURES)[0]
+    table = pd.read_parquet(digits_run.path / TABLE)
+    rows = kept["rows"].numpy()
+    assert (np.diff(rows) > 0).all()
+    assert len(rows) == min(SAMPLES, len(table)) == len(kept["features"])
+    (path,) = draw_embedding(digits_run)
+    page = write_report(digits_run).read_text()
+    assert page.count(base64.b64encode(path.read_bytes()).decode()) == 1
+    # Neighbours in the features are neighbours in the plane, as far as a plane can show it.
+    features = kept["features"].numpy().astype(np.float64)
+    points = plane(features)
+    assert points is not None
+    assert trustworthiness(features, points, n_neighbors=8) > 0.9
+    assert trustworthiness(features, np.roll(points, 1, axis=0), n_neighbors=8) < 0.7, "the measure sees a shuffle"
+    before = path.stat().st_mtime_ns
+    assert draw_embedding(digits_run) == [path]
+    assert path.stat().st_mtime_ns == before, "what is there is not computed again"
+    damaged = (digits_run.path / FEATURES).read_bytes()
+    path.unlink()
+    (digits_run.path / FEATURES).write_bytes(damaged[:-1] + bytes([damaged[-1] ^ 1]))
+    with pytest.raises(ShoalError, match=FEATURES.replace(".", r"\.")):
+        draw_embedding(digits_run)
+
+
+def test_features_that_are_kept_are_few(home: Path) -> None:
+    rng = np.random.default_rng(0)
+    wide = rng.normal(size=(SAMPLES + 50, 80)) * np.linspace(9, 0.01, 80)
+    found = shown_features(wide, np.random.default_rng(1))
+    assert found is not None
+    rows, features = found
+    assert features.shape == (SAMPLES, COMPONENTS)
+    distances = [np.linalg.norm(each[:50, None] - each[None, :50], axis=2) for each in (wide[rows], features)]
+    assert np.abs(distances[0] - distances[1]).max() < 0.3 * distances[0].max()
+    again = shown_features(wide @ np.diag([-1.0] * 80), np.random.default_rng(1))
+    assert again is not None
+    assert again[1] == pytest.approx(-features, abs=1e-4), "the sign of a direction is its own"
+    assert shown_features(np.array([[1.0], [np.nan]]), rng) is None
+    assert shown_features(wide[:1], rng) is None
+    narrow = shown_features(wide[:20, :3], rng)
+    assert narrow is not None
+    assert narrow[1] == pytest.approx(wide[:20, :3] - wide[:20, :3].mean(0), abs=1e-5)
+
+
+def test_samples_that_are_all_alike_are_not_drawn(digits_run: RunFolder) -> None:
+    assert plane(np.ones((50, 4))) is None
+    assert plane(np.ones((3, 4))) is None
