@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from data.partition.table import Partition
 from data.prepared import Prepared
@@ -16,6 +18,9 @@ from engine.hardware import describe
 from engine.settings import Settings
 
 PACKAGES = ("shoal", "torch", "torchvision", "numpy", "pandas", "scikit-learn", "prefect", "mlflow", "dvc")
+
+_SCP = re.compile(r"[\w.-]+@(?P<host>[\w.-]+):(?P<path>[^/].*)")
+"""An address as scp writes it: user@host:path."""
 
 
 def dvc_hash(path: Path) -> str:
@@ -33,7 +38,10 @@ def dvc_hash(path: Path) -> str:
 
 
 def git_state(root: Path) -> dict[str, Any]:
-    """The commit at `root` and whether the tree differs from it; both None outside git."""
+    """The commit at `root`, whether the tree differs from it, and its page where it was cloned from a web address.
+
+    All are None outside git.
+    """
 
     def git(*arguments: str) -> str | None:
         try:
@@ -44,7 +52,32 @@ def git_state(root: Path) -> dict[str, Any]:
 
     commit = git("rev-parse", "HEAD")
     changed = git("status", "--porcelain") if commit else None
-    return {"commit": commit, "dirty": None if changed is None else bool(changed)}
+    page = commit_page(git("remote", "get-url", "origin"), commit) if commit else None
+    return {"commit": commit, "dirty": None if changed is None else bool(changed), "page": page}
+
+
+def commit_page(remote: str | None, commit: str) -> str | None:
+    """Where a browser finds a commit; None where the repository was cloned from a folder, or from nowhere.
+
+    Args:
+        remote: the address that the repository was cloned from.
+        commit: its hash.
+
+    >>> commit_page("git@host.example:team/federation.git", "1a2b")
+    'https://host.example/team/federation/commit/1a2b'
+    >>> commit_page("https://me:word@host.example/team/federation", "1a2b")
+    'https://host.example/team/federation/commit/1a2b'
+    >>> commit_page("/srv/git/federation.git", "1a2b")
+    """
+    if found := _SCP.fullmatch(remote or ""):
+        remote = f"ssh://{found['host']}/{found['path']}"
+    there = urlsplit(remote or "")
+    if there.scheme not in ("http", "https", "ssh") or not there.hostname:
+        return None
+    web = there.scheme != "ssh"  # whose port is not that of the page
+    host = there.netloc.rpartition("@")[2] if web else there.hostname
+    path = there.path.strip("/").removesuffix(".git")
+    return f"{there.scheme if web else 'https'}://{host}/{path}/commit/{commit}"
 
 
 def versions() -> dict[str, str]:

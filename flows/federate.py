@@ -15,6 +15,7 @@ import httpx  # noqa: E402 (comes with Prefect)
 from prefect import flow, get_run_logger, runtime, tags  # noqa: E402 (its environment comes first)
 from prefect.context import TagsContext  # noqa: E402
 from prefect.task_runners import ThreadPoolTaskRunner  # noqa: E402
+from prefect.utilities.urls import url_for  # noqa: E402
 
 from core.errors import ShoalError  # noqa: E402
 from engine import places  # noqa: E402
@@ -63,7 +64,8 @@ def federate(run: str, observers: Sequence[Any] = ()) -> RunResult:
         log.warning(masked(message))
 
     with folder.locked(), untagged(), task_runs_unlogged(), ProgressArtifact(folder) as progress:
-        folder.set_lineage(prefect={"flow_run": str(runtime.flow_run.id)})
+        flow_run = str(runtime.flow_run.id)
+        folder.set_lineage(prefect={"flow_run": flow_run, "page": url_for("flow-run", obj_id=flow_run)})
         return drive(
             folder,
             runner_of=lambda slots: PrefectRunner(2 * slots + 2, warn),

@@ -86,11 +86,12 @@ def origins(run: RunFolder) -> list[Origin]:
         # Without a page one can be started: the name is then what to look for there.
         name = str(run_id) if page else f"{run_id}, on the page that shoal serve starts"
         rows.append(Origin("MLflow run", name, masked(page or "")))
-    if flow_run := (lineage.get("prefect") or {}).get("flow_run"):
-        rows.append(Origin("Prefect flow run", str(flow_run)))
+    prefect = lineage.get("prefect") or {}
+    if flow_run := prefect.get("flow_run"):
+        rows.append(Origin("Prefect flow run", str(flow_run), masked(prefect.get("page") or "")))
     code = lineage.get("git") or {}
     if commit := code.get("commit"):
-        rows.append(Origin("commit", f"{commit}{' with changes' if code.get('dirty') else ''}"))
+        rows.append(Origin("commit", f"{commit}{' with changes' if code.get('dirty') else ''}", code.get("page") or ""))
     for what in ("data", "partition"):
         about = lineage.get(what) or {}
         folder = Path(about.get("folder", ""))

@@ -4,9 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
-from engine.lineage import dvc_hash, git_state, versions
+from engine.lineage import commit_page, dvc_hash, git_state, versions
 
 DVC = str(Path(sys.executable).with_name("dvc"))
 
@@ -25,7 +26,7 @@ def test_hashes_are_dvcs_own(home: Path) -> None:
 
 
 def test_git_state_says_commit_and_change(home: Path) -> None:
-    assert git_state(home) == {"commit": None, "dirty": None}
+    assert git_state(home) == {"commit": None, "dirty": None, "page": None}
     identity = ["-c", "user.name=a", "-c", "user.email=a@b.example"]
     subprocess.run(["git", "init", "-q"], cwd=home, check=True)
     (home / "f").write_text("1")
@@ -36,6 +37,26 @@ def test_git_state_says_commit_and_change(home: Path) -> None:
     assert len(state["commit"]) == 40
     (home / "f").write_text("2")
     assert git_state(home)["dirty"] is True
+    assert git_state(home)["page"] is None
+    subprocess.run(["git", "remote", "add", "origin", "https://me:word@host.example/a/b.git"], cwd=home, check=True)
+    assert git_state(home)["page"] == f"https://host.example/a/b/commit/{state['commit']}"
+
+
+@pytest.mark.parametrize(
+    ("remote", "page"),
+    [
+        ("git@host.example:team/sub/federation.git", "https://host.example/team/sub/federation/commit/1a"),
+        ("ssh://git@host.example:2222/team/federation.git", "https://host.example/team/federation/commit/1a"),
+        ("https://host.example:8443/federation/", "https://host.example:8443/federation/commit/1a"),
+        ("http://token@host.example/federation", "http://host.example/federation/commit/1a"),
+        ("/srv/git/federation.git", None),
+        ("file:///srv/git/federation.git", None),
+        ("../federation", None),
+        (None, None),
+    ],
+)
+def test_a_commit_has_a_page_where_its_repository_has_one(remote: str | None, page: str | None) -> None:
+    assert commit_page(remote, "1a") == page
 
 
 def test_versions_name_the_packages() -> None:

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import requests
 
+from engine.run_folder import RunFolder
+
 ROOT = Path(__file__).parent.parent.parent
 BIN = Path(sys.executable).parent
 Make = Callable[..., Any]
@@ -102,8 +104,11 @@ def test_the_pipeline_names_its_runs_and_leaves_artifacts(server: Server, home: 
     assert "fedpnp on digits, 2 rounds" in flows
     kinds = {artifact["type"] for artifact in server.find("artifacts", limit=50)}
     assert {"progress", "table"} <= kinds
-    run = next((home / "runs").glob("*/lineage.json"))
-    assert '"flow_run"' in run.read_text()
+    run = RunFolder.find("latest", home / "runs")
+    prefect = run.lineage()["prefect"]
+    assert prefect["page"].startswith("http://127.0.0.1:")
+    assert prefect["page"].endswith(f"/runs/flow-run/{prefect['flow_run']}")
+    assert f'href="{prefect["page"]}"' in (run.path / "report.html").read_text()
 
 
 def test_a_lost_server_changes_no_bit(home: Path, small: Make, tmp_path_factory: pytest.TempPathFactory) -> None:
