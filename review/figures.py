@@ -123,13 +123,13 @@ def compare_curves(tables: Mapping[str, pd.DataFrame], metric: str, path: Path) 
     figure = Figure(figsize=(6.5, 4), layout="constrained")
     axes = figure.subplots()
     last = max(int(table["round"].max()) for table in tables.values())
-    for label, table in tables.items():
+    for number, (label, table) in enumerate(tables.items()):
         points = table[["round", metric]].dropna()
         if len(points) == 1:
             # One round only: a level to compare with.
             axes.axhline(float(points[metric].iloc[0]), linestyle="--", color="grey", label=label)
         else:
-            axes.plot(points["round"], points[metric], marker="o", markersize=3, label=label)
+            axes.plot(points["round"], points[metric], label=label, **{**style(number), "markersize": 3})
     axes.set(xlabel="communication round", ylabel=metric.upper(), xlim=(0.5, last + 0.5))
     if metric in DESCRIBED and DESCRIBED[metric].unit in ("share", "index"):
         axes.set_ylim(0, 1)

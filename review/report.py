@@ -10,14 +10,12 @@ from typing import Any
 
 import pandas as pd
 import yaml
-from jinja2 import Environment, PackageLoader, select_autoescape
 from PIL import Image
 
 from core.errors import ShoalError
 from data.partition.table import load_partition
 from engine.addresses import masked
 from engine.checkpoint import manifests
-from engine.codec import write_atomic
 from engine.run_folder import RunFolder
 from methods.scores.metrics import DESCRIBED
 from review.attempts import Made, attempted
@@ -25,6 +23,7 @@ from review.cluster_sheets import FOLDER
 from review.clusters import TABLE, cluster_facts
 from review.cross_tables import clusters_by_clients, confusion, labels_by_clients
 from review.embedding_figure import FILE as EMBEDDING
+from review.pages import embedded, write_page
 from review.provenance import chosen_settings, origins, repeat_command, run_files
 from review.result import run_result, shown_metrics
 from review.summary import summary_of
@@ -62,10 +61,9 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
     clients = part("clients", lambda: last_clients(run)) or []
     sheets, left = part("images of clusters", lambda: embedded_sheets(run)) or ([], 0)
     figures, figures_left = part("figures", lambda: embedded_figures(run)) or ([], [])
-    environment = Environment(
-        loader=PackageLoader("review"), autoescape=select_autoescape(), trim_blocks=True, lstrip_blocks=True
-    )
-    page = environment.get_template("report.html.j2").render(
+    return write_page(
+        run.path / "report.html",
+        "report.html.j2",
         name=run.name,
         heading=" on ".join(names),
         summary=part("the summary", lambda: summary_of(run)),
@@ -90,12 +88,9 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
         repeat=repeat_command(run) if beside else "dvc repro",
         figures=figures,
         figures_left=figures_left,
-        embedding=part("the figure of features", lambda: embedded_image(run.figures / EMBEDDING)),
+        embedding=part("the figure of features", lambda: embedded_if_there(run.figures / EMBEDDING)),
         events=[event for event in run.events() if event["event"] not in QUIET],
     )
-    path = run.path / "report.html"
-    write_atomic(path, page.encode(), sync=False)
-    return path
 
 
 def last_clients(run: RunFolder) -> list[dict[str, Any]]:
@@ -185,9 +180,9 @@ def embedded_sheets(run: RunFolder) -> tuple[list[tuple[str, str, bool]], int]:
     return found, len(paths) - len(found)
 
 
-def embedded_image(path: Path) -> str | None:
-    """A PNG in base64; None where there is none."""
-    return base64.b64encode(path.read_bytes()).decode() if path.exists() else None
+def embedded_if_there(path: Path) -> str | None:
+    """A file in base64; None where there is none."""
+    return embedded(path) if path.exists() else None
 
 
 def embedded_figures(run: RunFolder) -> tuple[list[tuple[str, str]], list[str]]:

@@ -197,7 +197,21 @@ def paper_words(study: Study) -> str:
 
 
 def values_table(study: Study, scale: str, rows: Sequence[StudyRow]) -> str:
-    """Ours beside the paper's: metrics as columns where the study has one column, else its columns."""
+    """Ours beside the paper's, in Markdown."""
+    head, body = values_cells(study, scale, rows)
+    return table(head, body, "l" + "r" * (len(head) - 1))
+
+
+def values_cells(study: Study, scale: str, rows: Sequence[StudyRow]) -> tuple[list[str], list[list[str]]]:
+    """Ours beside the paper's: metrics as columns where the study has one column, else its columns.
+
+    Args:
+        study, scale: of the result.
+        rows: of the result.
+
+    Returns:
+        The heads of the columns, and the rows.
+    """
     columns = list(study.columns_at(scale).values())
     there = {row.metric for row in rows}
     shown = [metric for metric in study.shown or study.metrics[: 5 if len(columns) == 1 else 1] if metric in there]
@@ -218,7 +232,7 @@ def values_table(study: Study, scale: str, rows: Sequence[StudyRow]) -> str:
                 if any(found):
                     label = f"{row.caption}, {metric}" if len(shown) > 1 else row.caption
                     body.append([label, *(cell(one, digits) for one in found), counts(found)])
-    return table(head, body, "l" + "r" * (len(head) - 1))
+    return head, body
 
 
 def digits_of(study: Study, metric: str, rows: Sequence[StudyRow]) -> int:
