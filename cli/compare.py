@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from rich.console import Console
 
-from cli.console import results_table
+from cli.console import err, results_table
 from core.errors import ShoalError
 from engine import places
 from engine.run_folder import RunFolder
@@ -14,9 +15,15 @@ from review.result import run_result
 
 
 def compare_command(
-    out: Console, names: list[str] | None, study: str | None, scale: str, rate: float | None, as_json: bool
+    out: Console,
+    names: list[str] | None,
+    study: str | None,
+    scale: str,
+    rate: float | None,
+    page: Path | None,
+    as_json: bool,
 ) -> None:
-    """Show the runs, or those of a study, with the delay of their messages where a rate is given."""
+    """Show the runs, or those of a study, with the delay of their messages where a rate is given; or as a page."""
     if study is not None:
         from engine.codec import read_json
         from studies.definition import StudyError
@@ -40,6 +47,10 @@ def compare_command(
         links = LinkRates(up=rate, down=rate, d2d=rate)
         for f, result in zip(found, results, strict=True):
             result["delay"] = float(delays(f, links)["delay"].iloc[-1]) if result["rounds"] else 0.0
+    if page is not None:
+        from review.comparison import write_comparison
+
+        err.print(f"page: {write_comparison(found, page)}", highlight=False, soft_wrap=True)
     if as_json:
         print(json.dumps(results))
         return

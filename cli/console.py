@@ -95,6 +95,7 @@ def show_study(result: StudyResult) -> None:
         place = f"{run.row}, {run.column}, seed {run.seed}"
         out.print(f"failed, and has no number: {place}: {run.message}", highlight=False, markup=False)
     out.print(f"tables and figures: {result.folder}", highlight=False, soft_wrap=True)
+    out.print(f"report: {result.folder}/report.html", highlight=False, soft_wrap=True)
 
 
 def show_claim(claim: CheckedClaim) -> None:

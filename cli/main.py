@@ -205,12 +205,15 @@ def compare(
             help="bits per second of every link: adds the delay of messages at that rate and of choosing samples"
         ),
     ] = None,
+    page: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="also write a page: numbers, curves, what differs")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """A table of runs side by side."""
     from cli.compare import compare_command
 
-    compare_command(out, names, study, scale, rate, as_json)
+    compare_command(out, names, study, scale, rate, page, as_json)
 
 
 @app.command(epilog="Example: shoal runs --method fedpnp --state finished")

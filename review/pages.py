@@ -6,7 +6,7 @@ import base64
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, select_autoescape
+from jinja2 import Environment, PackageLoader
 
 from engine.codec import write_atomic
 
@@ -19,8 +19,8 @@ def write_page(path: Path, template: str, **parts: Any) -> Path:
         template: its name in review/templates.
         parts: what it shows.
     """
-    loader, escape = PackageLoader("review"), select_autoescape()
-    environment = Environment(loader=loader, autoescape=escape, trim_blocks=True, lstrip_blocks=True)
+    # Names of files, labels and settings are no HTML; by its ending a template would not be taken for some.
+    environment = Environment(loader=PackageLoader("review"), autoescape=True, trim_blocks=True, lstrip_blocks=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, environment.get_template(template).render(**parts).encode(), sync=False)
     return path

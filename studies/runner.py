@@ -25,6 +25,7 @@ from review.result import run_result
 from studies.cells import Cell, cells
 from studies.definition import Study, StudyError, function, load_study
 from studies.provenance import of_runs
+from studies.report import write_study_page
 from studies.result import FailedRun, StudyResult, study_folder, write_result
 from studies.rows import Derive, Group, Measured, measured_rows
 from studies.simulation import simulate_cells
@@ -73,9 +74,12 @@ def run_study(
     if study.simulate:
         tell = (lambda label: watch(label, None)) if watch else (lambda label: None)
         measured, provenance = simulate_cells(study, scale, planned, laid_over, prepared, tell, gather=gather)
-        return write_result(study, scale, measured_rows(study, measured), provenance, laid_over)
-    runs = there(planned, laid_over) if gather else carry_out(planned, laid_over, watch)
-    return report_study(study, scale, runs, laid_over)
+        result = write_result(study, scale, measured_rows(study, measured), provenance, laid_over)
+    else:
+        runs = there(planned, laid_over) if gather else carry_out(planned, laid_over, watch)
+        result = report_study(study, scale, runs, laid_over)
+    write_study_page(study, result)
+    return result
 
 
 def prepare_needs(study: Study) -> dict[str, str]:

@@ -319,3 +319,24 @@ def test_features_that_are_kept_are_few(home: Path) -> None:
 def test_samples_that_are_all_alike_are_not_drawn(digits_run: RunFolder) -> None:
     assert plane(np.ones((50, 4))) is None
     assert plane(np.ones((3, 4))) is None
+
+
+def test_what_others_named_is_no_html(home: Path, small: Make) -> None:
+    """Sites, files and messages may be called anything; the page shows the words."""
+    write_clients(home / "pictures")
+    (home / "pictures" / "north").rename(home / "pictures" / "<script>alert(1)<")
+    add_folder(home / "pictures", "mine", places.store())
+    run = judged(
+        small(
+            method={"name": "kmeans"},
+            data={"name": "mine", "limit": None},
+            partition={"kind": "by_column", "column": "client", "clients": 0},
+            model={"clusters": 3},
+        )
+    )
+    run.event("told", message="<img src=x onerror=alert(2)>")
+    page = write_report(run).read_text()
+    assert "<script" not in page
+    assert "<img src=x" not in page
+    assert "&lt;script&gt;alert(1)&lt;" in page
+    assert "&lt;img src=x onerror=alert(2)&gt;" in page
