@@ -8,7 +8,7 @@ TORCH ?= auto
 # Several small processes of one thread are faster than one of many.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo test test-slow fuzz chaos hostile check format types serve results bench clean
+.PHONY: setup demo test test-slow fuzz chaos hostile check format types serve results docs bench clean
 
 setup: $(STAMP)
 
@@ -52,6 +52,11 @@ serve: setup
 # The pages of results, from docs/results/data and docs/results/text.
 results: setup
 	$(BIN)/shoal claims --write > /dev/null
+
+# The documentation as a site, in docs/_build; any warning is an error.
+docs: setup
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build
+	@echo "docs/_build/index.html"
 
 # Flower and pfl live in an environment of their own: their pins are not ours.
 PEERS := .bench

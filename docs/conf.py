@@ -1,0 +1,32 @@
+"""Sphinx's settings: Markdown pages, the pages that `made_from_code.py` makes, and nothing from the net."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+project = "Shoal"
+author = "the authors of Shoal"
+extensions = ["myst_parser"]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+exclude_patterns = ["_build", "results/text", "notebooks"]
+html_theme = "furo"
+html_title = "Shoal"
+html_copy_source = False
+html_show_sphinx = False
+myst_heading_anchors = 4
+
+
+def make_pages(app: Any) -> None:
+    """Write the pages that are made from the code, before Sphinx looks for sources."""
+    from made_from_code import write_pages
+
+    write_pages(HERE / "made", HERE)
+
+
+def setup(app: Any) -> None:
+    app.connect("builder-inited", make_pages, priority=0)
