@@ -22,6 +22,7 @@ from data.partition.schemes import SCHEMES, Auto, settle
 from data.prepare import kind_of
 from engine.settings_sections import (
     CheckpointSection,
+    ChooseSection,
     DataSection,
     EvaluateSection,
     ParticipationSection,
@@ -29,6 +30,7 @@ from engine.settings_sections import (
     Section,
     TrackingSection,
     WorkersSection,
+    model_section,
     section,
 )
 from engine.wrong_settings import Tagged, explain
@@ -41,6 +43,8 @@ REPRESENTATIONS = "rotnet-"
 """How the name of a set of representations begins (`engine.represent`, whose imports take longer)."""
 
 
+AUTO = "auto"
+"""As `model.clusters`: the number is chosen before the run (`tasks.choosing`)."""
 LATER = (
     ("participation", "dropout", 0.0),
     ("participation", "refusals", 3),
@@ -49,7 +53,7 @@ LATER = (
     ("method", "whitening", 1.0),
 )
 """Settings that came after others were digested: section, key, and the value with which nothing changes."""
-LATER_SECTIONS = ("aggregation", "privacy")
+LATER_SECTIONS = ("aggregation", "privacy", "choose")
 """Whole sections that came later."""
 
 
@@ -84,7 +88,7 @@ if TYPE_CHECKING:
     AggregationSection: TypeAlias = Any
 else:
     LocalSection = section(LocalSettings, optional=True)
-    ModelSection = section(ModelSettings, optional=True)
+    ModelSection = model_section(ModelSettings)
     AugmentSection = section(AugmentSettings)
     AggregationSection = section(AggregationSettings)
     MethodUnion = Annotated[Union[tuple(METHOD_SECTIONS.values())], Field(discriminator="name")]  # noqa: UP007
@@ -98,6 +102,7 @@ class Settings(Section):
     data: DataSection = DataSection()
     partition: PartitionUnion = Field(default_factory=PARTITION_SECTIONS[Auto.kind])
     model: ModelSection = ModelSection()
+    choose: ChooseSection = ChooseSection()
     rounds: int = Field(10, ge=1, description="number of communication rounds")
     local: LocalSection = LocalSection()
     augment: AugmentSection = AugmentSection()
@@ -170,9 +175,24 @@ class Settings(Section):
         scheme = settle(self.dataclass("partition"), own_clients)
         return make_settings({**self.plain(), "partition": {"kind": scheme.kind, **dataclasses.asdict(scheme)}})
 
+    @property
+    def chooses_clusters(self) -> bool:
+        """Whether the number of clusters is still to be chosen."""
+        return bool(self.model.clusters == AUTO)
+
+    def with_clusters(self, clusters: int) -> Settings:
+        """The same settings with this number of clusters, as if no other had been thought of."""
+        plain = {key: value for key, value in self.plain().items() if key != "choose"}
+        return make_settings({**plain, "model": {**plain["model"], "clusters": clusters}})
+
     def dataclass(self, key: str) -> Any:
-        """A section as the frozen dataclass that the lower rooms work with (method, partition, model, local, ...)."""
+        """A section as the frozen dataclass that the lower rooms work with (method, partition, model, local, ...).
+
+        A number of clusters that is still to be chosen is there the largest that may be.
+        """
         values = getattr(self, key).model_dump()
+        if key == "model" and self.chooses_clusters:
+            values["clusters"] = self.choose.most
         if key == "method":
             source = METHODS[values.pop("name")].Settings
         elif key == "partition":
