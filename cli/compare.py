@@ -10,7 +10,7 @@ from cli.console import results_table
 from core.errors import ShoalError
 from engine import places
 from engine.run_folder import RunFolder
-from review.result import run_result
+from review.comparison import side_by_side
 
 
 def compare_command(
@@ -30,16 +30,7 @@ def compare_command(
         names = read_json(path)["runs"]
     if not names:
         raise ShoalError("nothing to compare: name runs, or --study NAME")
-    found = [RunFolder.find(name, places.runs()) for name in names]
-    results = [
-        {"method": f.settings().method.name, "data": f.settings().data.name, **run_result(f).plain()} for f in found
-    ]
-    if rate is not None:
-        from review.delay import LinkRates, delays
-
-        links = LinkRates(up=rate, down=rate, d2d=rate)
-        for f, result in zip(found, results, strict=True):
-            result["delay"] = float(delays(f, links)["delay"].iloc[-1]) if result["rounds"] else 0.0
+    results = side_by_side([RunFolder.find(name, places.runs()) for name in names], rate)
     if as_json:
         print(json.dumps(results))
         return

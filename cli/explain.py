@@ -75,7 +75,5 @@ def samples_table(found: Explained) -> Table:
     title = "nearest to its centre" if near else "most certain"
     table = Table(*(name.replace("_", " ") for name in columns), title=title, title_justify="left")
     for row in rows[columns].to_dict("records"):
-        table.add_row(
-            *(Text(f"{value:.3f}" if isinstance(value, float) else str(value)) for value in row.values())
-        )
+        table.add_row(*(Text(f"{value:.3f}" if isinstance(value, float) else str(value)) for value in row.values()))
     return table

@@ -20,6 +20,7 @@ from core.setting import FileFormat
 from data.augment import AugmentSettings
 from data.partition.schemes import SCHEMES, Auto, settle
 from data.prepare import kind_of
+from engine.merge import merge
 from engine.settings_sections import (
     CheckpointSection,
     ChooseSection,
@@ -229,11 +230,18 @@ def make_settings(raw: dict[str, Any]) -> Settings:
         raise SettingsError("\n".join(explain(raw, error.errors(), Settings, TAGGED))) from None
 
 
-def load_settings(path: Path | None = None, overrides: Sequence[str] = ()) -> Settings:
+def load_settings(
+    path: Path | None = None, overrides: Sequence[str] = (), changes: dict[str, Any] | None = None
+) -> Settings:
     """Settings from a YAML file and `key.path=value` overrides, over the defaults.
 
     Overriding `method.name` or `partition.kind` with another value drops the file's other keys of that section: they
     belong to the method or scheme that is no longer meant.
+
+    Args:
+        path: the file.
+        overrides: as the command line takes them.
+        changes: nested dictionaries, laid over both.
 
     Raises:
         SettingsError: an unreadable file, a malformed override, or a wrong setting.
@@ -246,6 +254,7 @@ def load_settings(path: Path | None = None, overrides: Sequence[str] = ()) -> Se
             raise SettingsError(f"settings file {path} holds a {type(raw).__name__}, expected keys and values")
     for override in overrides:
         _apply(raw, override)
+    raw = merge(raw, changes)
     _read_files(raw)
     return make_settings(raw)
 

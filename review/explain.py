@@ -1,4 +1,4 @@
-"""One cluster of a finished run over its clients: how much of each client's data it holds, how surely, and which samples.
+"""One cluster of a finished run over its clients: what share of whose data it holds, how surely, and which samples.
 
 Read from the run's cluster table, so that nothing is computed anew and the model need not be loaded.
 """
