@@ -156,8 +156,10 @@ class Settings(Section):
         for part, key, unused in LATER:
             if key in decisive[part] and decisive[part][key] == unused:
                 del decisive[part][key]
+        if not self.chooses_clusters:
+            del decisive["choose"]  # nothing is chosen
         for part in LATER_SECTIONS:
-            if decisive[part] == type(getattr(self, part))().model_dump(mode="json"):
+            if part in decisive and decisive[part] == type(getattr(self, part))().model_dump(mode="json"):
                 del decisive[part]
         # Clients in one computation, and compiled networks, agree with the loop up to rounding, not to the bit.
         workers = {"batched": self.workers.batched > 1, "compile": self.workers.compile != "off"}

@@ -5,6 +5,9 @@ Read from the run's cluster table, so that nothing is computed anew and the mode
 
 from __future__ import annotations
 
+import base64
+import html
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +23,14 @@ from data.prepared import open_prepared
 from engine.run_folder import RunError, RunFolder
 from review.cluster_sheets import about, font, images_of, shortened, thumbnail
 from review.clusters import TABLE, cluster_facts
+from review.summary import counted
 
 CERTAIN, UNSURE = 8, 4
 """How many samples of each client are shown: the most certain, and of the others the least certain."""
 CLIENTS = 40
 """At most so many clients have a row of images, those with most samples in the cluster."""
-NOBODY = "(no client)"
-"""Whose samples of a common test part are."""
+NOBODY = "(test part)"
+"""Whose samples of a common test part are: no client's."""
 KEPT = ("client_name", "part", "sample", "file", "label", "confidence", "distance")
 _GAP, _LEFT, _SPLIT = 6, 210, 22
 _INK, _GREY, _LINE = (30, 30, 30), (110, 110, 110), (205, 205, 205)
@@ -74,16 +78,31 @@ class Explained:
             "shown": records(self.shown),
         }
 
-    def draw(self, path: Path) -> Path:
+    def draw(self, path: str | Path) -> Path:
         """The contact sheet as a PNG whose folder is made: a row of images a client, as its client holds them.
 
         Raises:
             DataError: the samples are no images, the path is no .png, or it cannot be written.
         """
-        if self.kind != "image":
-            raise DataError(f"the samples of run {self.run.name} are {self.kind}s: only images can be drawn")
+        path = Path(path)
         if path.suffix.lower() != ".png":
             raise DataError(f"{path}: expected a name that ends in .png")
+        sheet = self.sheet()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            sheet.save(path, format="PNG", optimize=True)
+        except OSError as error:
+            raise DataError(f"{path} could not be written: {error.strerror or error}") from None
+        return path
+
+    def sheet(self) -> Image.Image:
+        """The contact sheet.
+
+        Raises:
+            DataError: the samples are no images.
+        """
+        if self.kind != "image":
+            raise DataError(f"the samples of run {self.run.name} are {self.kind}s: only images can be drawn")
         lineage = self.run.lineage()
         prepared = open_prepared(Path(lineage["data"]["folder"]))
         image_of = images_of(prepared, load_partition(Path(lineage["partition"]["folder"])))
@@ -93,16 +112,20 @@ class Explained:
             parts = [own[own["shown"] == which] for which in ("certain", "unsure")]
             images = [[image_of(*where) for where in zip(p["part"], p["sample"], strict=True)] for p in parts]
             captions = [[caption(sample) for sample in p.to_dict("records")] for p in parts]
-            rows.append(_Row(str(row["client"]), words_on(row), images, captions))
+            name = str(row["client"])
+            rows.append(_Row(f"client {name}" if name.isdigit() else name, words_on(row), images, captions))
         left = len(self.clients) - len(rows)
         last = f"and {left:,} more clients, with fewer samples in this cluster" if left > 0 else ""
-        sheet = _drawn(self.title, self.lines, rows, last)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            sheet.save(path, format="PNG", optimize=True)
-        except OSError as error:
-            raise DataError(f"{path} could not be written: {error.strerror or error}") from None
-        return path
+        return _drawn(self.title, self.lines, rows, last)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the clients' table, and the sheet where there are images."""
+        shown = f"<p><b>{html.escape(self.title)}</b></p>{self.clients.to_html(index=False, float_format='%.3f')}"
+        if self.kind != "image":
+            return shown
+        with io.BytesIO() as file:
+            self.sheet().save(file, format="PNG", optimize=True)
+            return f"{shown}<img src='data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}'>"
 
 
 def explain(run: RunFolder, cluster: int) -> Explained:
@@ -190,7 +213,7 @@ def caption(sample: dict[Any, Any]) -> tuple[str, str]:
 def words_on(row: dict[Any, Any]) -> list[str]:
     """What stands beside a client's images."""
     words = [
-        f"{row['samples']:,} samples, {row['share_of_client']:.0%} of its data",
+        f"{counted(row['samples'], 'sample')}, {row['share_of_client']:.0%} of its data",
         f"mean confidence {row['mean_confidence']:.2f}",
     ]
     if isinstance(row.get("mostly_label"), str):

@@ -58,7 +58,7 @@ class Search:
         starts: of K-means, of which the one with the least sum of squared distances counts.
         iterations: of K-means, at most.
         least_points: a client's cluster of fewer samples is left out of what it sends.
-        stable: k counts as stable where its stability is at least this share of the largest.
+        tie: stabilities that differ by at most this count as equal.
     """
 
     least: int = 2
@@ -67,7 +67,7 @@ class Search:
     starts: int = 5
     iterations: int = 30
     least_points: int = 2
-    stable: float = 0.9
+    tie: float = 0.02
 
 
 @dataclass(frozen=True)
@@ -319,10 +319,33 @@ def find_cluster_number(
         )
         for k in stabilities
     )
-    clusters, rule = chosen(tried, search.stable)
+    clusters, rule = chosen(tried, search.tie)
     return ClusterNumber(clusters, rule, tried, traffic.up, traffic.down)
 
 
-def chosen(tried: Sequence[Tried], stable: float) -> tuple[int, str]:
-    """The number that the criteria speak for, and why."""
-    raise NotImplementedError
+def chosen(tried: Sequence[Tried], tie: float) -> tuple[int, str]:
+    """The number that is most stable; of several that are about as stable the greatest.
+
+    Clusters far apart are found again whole also where fewer are sought and the nearest of them are joined: all of
+    these are stable, and the greatest number says most. The silhouette does not decide: it rises with the number where
+    groups touch each other, as those of learnt features do (docs/number-of-clusters.md has both, measured).
+
+    Args:
+        tried: every number with its criteria.
+        tie: a stability that is lower than the largest by at most this counts as equal.
+
+    >>> flat = dict(silhouette=0.5, stability_std=0.0, silhouette_std=0.0)
+    >>> chosen([Tried(2, 1.0, **flat), Tried(3, 0.99, **flat), Tried(4, 0.8, **flat)], 0.02)[0]
+    3
+    """
+    best = max(each.stability for each in tried)
+    tied = [each for each in tried if each.stability >= best - tie]
+    found = max(tied, key=lambda each: each.clusters)
+    others = ", ".join(str(each.clusters) for each in tied if each is not found)
+    loudest = max(tried, key=lambda each: each.silhouette)
+    rule = f"most stable over halves of the clients' samples (adjusted Rand index {found.stability:.3f})"
+    if others:
+        rule += f", and the greatest of those about as stable ({others})"
+    if loudest.clusters != found.clusters:
+        rule += f"; the silhouette is largest at {loudest.clusters} ({loudest.silhouette:.3f})"
+    return found.clusters, rule
