@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from rich.console import Console
 
 from cli.console import out
 from cli.explain import explain_command
@@ -111,6 +113,19 @@ def test_of_vectors_the_nearest_rows_are_told_and_nothing_is_drawn(
     told = json.loads(capsys.readouterr().out)
     assert [row["client"] for row in told["clients"]] == found.clients["client"].tolist()
     assert all(isinstance(row["distance"], float) for row in told["shown"])
+
+
+def test_the_command_names_clients_and_files(images: RunFolder, home: Path) -> None:
+    said = io.StringIO()
+    explain_command(Console(file=said, width=160), images.name, 1, None, as_json=False)
+    text = said.getvalue()
+    assert all(name in text for name in ("north", "süd", "lab 3", "nearest to its centre", "--out sheet.png"))
+    nearest = explain(images, 1).shown.sort_values("distance").iloc[0]
+    assert nearest["file"] in text
+    said = io.StringIO()
+    explain_command(Console(file=said, width=160), images.name, 1, home / "sheet.png", as_json=False)
+    assert "contact sheet:" in said.getvalue()
+    assert (home / "sheet.png").stat().st_size
 
 
 def test_what_is_not_there_is_said(images: RunFolder, home: Path, small: Make) -> None:
