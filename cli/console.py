@@ -24,6 +24,8 @@ def carry_out(folder: Any) -> RunResult:
     from flows.carry_out import carry_out as to_its_end
     from review.progress import progress
 
+    if chosen := folder.lineage().get("clusters_chosen"):
+        err.print(f"{chosen['clusters']} clusters: {chosen['rule']}", highlight=False, soft_wrap=True)
     with progress(err) as observe:
         try:
             return to_its_end(folder, [observe])

@@ -50,6 +50,13 @@ def test_the_run_has_the_number_and_its_lineage_says_how_it_was_chosen(home: Pat
         assert like.path == run.path
 
 
+def test_the_command_line_says_what_was_chosen(home: Path, small: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    from cli.console import carry_out
+
+    carry_out(new_run(on_points(small)))
+    assert "3 clusters: most stable over halves" in capsys.readouterr().err
+
+
 def test_the_same_settings_choose_once_and_other_data_choose_anew(home: Path, small: Make, monkeypatch: Any) -> None:
     settings = on_points(small)
     first = new_run(settings).lineage()["clusters_chosen"]
