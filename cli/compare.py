@@ -11,7 +11,7 @@ from cli.console import err, results_table
 from core.errors import ShoalError
 from engine import places
 from engine.run_folder import RunFolder
-from review.result import run_result
+from review.comparison import side_by_side
 
 
 def compare_command(
@@ -38,17 +38,9 @@ def compare_command(
     if not names:
         raise ShoalError("nothing to compare: name runs, or --study NAME")
     found = [RunFolder.find(name, places.runs()) for name in names]
-    results = [
-        {"method": f.settings().method.name, "data": f.settings().data.name, **run_result(f).plain()} for f in found
-    ]
-    if rate is not None:
-        from review.delay import LinkRates, delays
-
-        links = LinkRates(up=rate, down=rate, d2d=rate)
-        for f, result in zip(found, results, strict=True):
-            result["delay"] = float(delays(f, links)["delay"].iloc[-1]) if result["rounds"] else 0.0
+    results = side_by_side(found, rate)
     if page is not None:
-        from review.comparison import write_comparison
+        from review.comparison_page import write_comparison
 
         err.print(f"page: {write_comparison(found, page)}", highlight=False, soft_wrap=True)
     if as_json:

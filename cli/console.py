@@ -21,20 +21,14 @@ err = Console(stderr=True)
 
 def carry_out(folder: Any) -> RunResult:
     """Drive a run with progress on standard error, as a Prefect flow where one is wanted."""
+    from flows.carry_out import carry_out as to_its_end
     from review.progress import progress
-    from tasks.driving import drive
 
-    wanted = folder.settings().tracking.prefect
+    if chosen := folder.lineage().get("clusters_chosen"):
+        err.print(f"{chosen['clusters']} clusters: {chosen['rule']}", highlight=False, soft_wrap=True)
     with progress(err) as observe:
         try:
-            if wanted != "off":
-                from tasks.prefect_environment import server_answers
-
-                if wanted == "on" or server_answers():
-                    from flows.federate import run_with_prefect
-
-                    return run_with_prefect(folder, observers=[observe])
-            return drive(folder, observers=[observe])
+            return to_its_end(folder, [observe])
         except KeyboardInterrupt:
             err.print(f"interrupted; go on with: shoal run --resume {folder.name}", highlight=False)
             raise

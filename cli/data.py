@@ -209,47 +209,29 @@ def add(
     In a DVC repository the set is tracked as by `dvc add`: commit its .dvc file to git, and `dvc push` the data.
     """
     from cli.data_tables import print_manifest, say
-    from cli.tracked import TrackingError, track
-    from data.own import add_folder, add_table
-    from engine import places
+    from tasks.adding import add_own
 
-    store = places.store()
-    if path.is_dir():
-        prepared = add_folder(
-            path,
-            name,
-            store,
-            size=_size(size),
-            on_bad=on_bad,
-            on_odd=on_odd,
-            labels=labels,
-            test=test,
-            seed=seed,
-            licence=licence,
-            force=force,
-            append=append,
-        )
-    else:
-        prepared = add_table(
-            path,
-            name,
-            store,
-            client_column=client_column,
-            label_column=label_column,
-            test=test,
-            seed=seed,
-            licence=licence,
-            force=force,
-            append=append,
-        )
-    print_manifest(prepared)
-    try:
-        pointer = track(prepared.folder)
-    except TrackingError as error:
-        say(f"warning: {error}")
-        raise typer.Exit(1) from None
-    if pointer is not None:
-        say(f"tracked by DVC: commit {pointer} to git, and `dvc push` the data to your remote")
+    added = add_own(
+        path,
+        name,
+        size=_size(size),
+        on_bad=on_bad,
+        on_odd=on_odd,
+        labels=labels,
+        client_column=client_column,
+        label_column=label_column,
+        test=test,
+        seed=seed,
+        licence=licence,
+        force=force,
+        append=append,
+    )
+    print_manifest(added.prepared)
+    if added.warning:
+        say(f"warning: {added.warning}")
+        raise typer.Exit(1)
+    if added.pointer is not None:
+        say(f"tracked by DVC: commit {added.pointer} to git, and `dvc push` the data to your remote")
 
 
 def _size(text: str | None) -> tuple[int, int] | None:

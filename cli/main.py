@@ -186,12 +186,31 @@ def predict(
     on_odd: Annotated[
         str, typer.Option(help="images of another size: skip, resize, or as-set: resize where the set was made so")
     ] = "as-set",
+    embedding: Annotated[
+        str,
+        typer.Option(help="add what the model makes of each sample: columns embedding_0 to embedding_N, or one list"),
+    ] = "none",
     as_json: Json = False,
 ) -> None:
     """Give new images, or rows of a table, the clusters that a run found."""
     from cli.predict import predict_command
 
-    predict_command(out, err, name, source, out_file, sheet, on_odd, as_json)
+    predict_command(out, err, name, source, out_file, sheet, on_odd, embedding, as_json)
+
+
+@app.command(epilog="Example: shoal explain latest --cluster 3 --out sheet.png")
+def explain(
+    name: Annotated[str, typer.Argument(metavar="RUN", help="a finished run: folder, name, latest")],
+    cluster: Annotated[int, typer.Option(min=0, help="which cluster; its number in the run's report")],
+    sheet: Annotated[
+        Path | None, typer.Option("--out", help="of images: where the contact sheet goes, .png; a row a client")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show one cluster over the clients: whose samples are in it, how surely, and which they are."""
+    from cli.explain import explain_command
+
+    explain_command(out, name, cluster, sheet, as_json)
 
 
 @app.command(epilog="Example: shoal compare 20260131-120000_fedpnp_mnist_1a2b3c4d latest")

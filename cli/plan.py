@@ -42,6 +42,9 @@ def plan_table(plan: Plan) -> Table:
     table.add_row("data", plan.data)
     table.add_row("clients", f"{plan.clients:,}, of {least:,} to {most:,} training samples (median {median:,})")
     table.add_row("rounds", f"{plan.rounds:,}, of {plan.a_round:,} clients each")
+    if plan.choice is not None:
+        low, high = plan.choice
+        table.add_row("clusters", f"chosen among {low} to {high} before the run, which comes on top; here {high}")
     table.add_row("workers", f"{plan.slots} on {plan.device}")
     if plan.bytes is not None and plan.seconds is not None:
         for way, name in (("up", "to the server"), ("down", "from the server"), ("d2d", "between clients")):

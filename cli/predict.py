@@ -13,7 +13,7 @@ from core.errors import DataError
 from data.images import listing
 from engine import places
 from engine.run_folder import RunFolder
-from review.predict import check_table, predict, predicted_sheet, write_table
+from review.predict import check_embedding, check_table, predict, predicted_sheet, write_table
 
 SHOWN = 30
 """Without a file to write to, so many rows are shown."""
@@ -27,6 +27,7 @@ def predict_command(
     table_file: Path | None,
     sheet: Path | None,
     on_odd: str,
+    embedding: str,
     as_json: bool,
 ) -> None:
     """Predict, write what was asked for, and say what was left out.
@@ -37,6 +38,7 @@ def predict_command(
         source: a folder of images, an image, or a table.
         table_file, sheet: where the table and the contact sheet go.
         on_odd: what becomes of images of another size.
+        embedding: whether the table holds embeddings, and how.
         as_json: only JSON on standard output.
 
     Raises:
@@ -44,10 +46,11 @@ def predict_command(
     """
     if table_file is not None:
         check_table(table_file)
+    check_embedding(embedding, table_file)
     if sheet is not None and sheet.suffix.lower() != ".png":
         raise DataError(f"--sheet {sheet}: expected a name that ends in .png")
     run = RunFolder.find(name, places.runs())
-    found = predict(run, source, on_odd)
+    found = predict(run, source, on_odd, embedding)
     if table_file is not None:
         write_table(found.table, table_file)
     if sheet is not None:
@@ -70,8 +73,10 @@ def predict_command(
     for cluster, row in shares.iterrows():
         summary.add_row(str(cluster), f"{int(row['size']):,}", f"{row['mean']:.3f}")
     if table_file is None:
-        rows = Table(*map(str, found.table.columns))
-        for each in found.table.head(SHOWN).itertuples(index=False):
+        # A terminal has no room for embeddings: they are for files and --json.
+        plain = [column for column in found.table.columns if not str(column).startswith("embedding")]
+        rows = Table(*map(str, plain))
+        for each in found.table[plain].head(SHOWN).itertuples(index=False):
             rows.add_row(*(Text(f"{value:.3f}" if isinstance(value, float) else str(value)) for value in each))
         out.print(rows)
         if len(found.table) > SHOWN:

@@ -25,6 +25,7 @@ def check_method(settings: Settings, store: Path) -> None:
         MethodError: the method does not work on such data, or its settings do not go together.
     """
     check_privacy(settings)
+    check_choice(settings)
     spec = known_spec(settings.data.name, settings.data.options, store)
     context = Context(
         spec,
@@ -56,6 +57,32 @@ def check_privacy(settings: Settings) -> None:
         raise MethodError(
             f"privacy.clip is for methods whose clients send the weights that are averaged, and nothing else: "
             f"{', '.join(fit)}; method {settings.method.name!r} is none of them"
+        )
+
+
+def check_choice(settings: Settings) -> None:
+    """Refuse `model.clusters: auto` where the method looks for no clusters, or where it would tell too much.
+
+    Raises:
+        MethodError: says what to set.
+    """
+    if not settings.chooses_clusters:
+        return
+    kind = METHODS[settings.method.name]
+    if kind.learns_from_labels:
+        raise MethodError(
+            f"model.clusters is auto, and method {settings.method.name!r} learns from labels and looks for no number "
+            "of clusters: leave model.clusters out"
+        )
+    if settings.privacy.clip is not None:
+        raise MethodError(
+            "model.clusters is auto, and what clients send to choose the number is not covered by privacy.clip: set "
+            "model.clusters to a number"
+        )
+    if settings.choose.features == "fedsimclr" and "image" not in kind.kinds:
+        raise MethodError(
+            f"choose.features is fedsimclr, which trains on images, and method {settings.method.name!r} works on "
+            f"{' and '.join(kind.kinds)} data: set choose.features to samples"
         )
 
 

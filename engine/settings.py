@@ -20,8 +20,10 @@ from core.setting import FileFormat
 from data.augment import AugmentSettings
 from data.partition.schemes import SCHEMES, Auto, settle
 from data.prepare import kind_of
+from engine.merge import merge
 from engine.settings_sections import (
     CheckpointSection,
+    ChooseSection,
     DataSection,
     EvaluateSection,
     ParticipationSection,
@@ -29,6 +31,7 @@ from engine.settings_sections import (
     Section,
     TrackingSection,
     WorkersSection,
+    model_section,
     section,
 )
 from engine.wrong_settings import Tagged, explain
@@ -41,6 +44,8 @@ REPRESENTATIONS = "rotnet-"
 """How the name of a set of representations begins (`engine.represent`, whose imports take longer)."""
 
 
+AUTO = "auto"
+"""As `model.clusters`: the number is chosen before the run (`tasks.choosing`)."""
 LATER = (
     ("participation", "dropout", 0.0),
     ("participation", "refusals", 3),
@@ -49,7 +54,7 @@ LATER = (
     ("method", "whitening", 1.0),
 )
 """Settings that came after others were digested: section, key, and the value with which nothing changes."""
-LATER_SECTIONS = ("aggregation", "privacy")
+LATER_SECTIONS = ("aggregation", "privacy", "choose")
 """Whole sections that came later."""
 
 
@@ -84,7 +89,7 @@ if TYPE_CHECKING:
     AggregationSection: TypeAlias = Any
 else:
     LocalSection = section(LocalSettings, optional=True)
-    ModelSection = section(ModelSettings, optional=True)
+    ModelSection = model_section(ModelSettings)
     AugmentSection = section(AugmentSettings)
     AggregationSection = section(AggregationSettings)
     MethodUnion = Annotated[Union[tuple(METHOD_SECTIONS.values())], Field(discriminator="name")]  # noqa: UP007
@@ -98,6 +103,7 @@ class Settings(Section):
     data: DataSection = DataSection()
     partition: PartitionUnion = Field(default_factory=PARTITION_SECTIONS[Auto.kind])
     model: ModelSection = ModelSection()
+    choose: ChooseSection = ChooseSection()
     rounds: int = Field(10, ge=1, description="number of communication rounds")
     local: LocalSection = LocalSection()
     augment: AugmentSection = AugmentSection()
@@ -150,8 +156,10 @@ class Settings(Section):
         for part, key, unused in LATER:
             if key in decisive[part] and decisive[part][key] == unused:
                 del decisive[part][key]
+        if not self.chooses_clusters:
+            del decisive["choose"]  # nothing is chosen
         for part in LATER_SECTIONS:
-            if decisive[part] == type(getattr(self, part))().model_dump(mode="json"):
+            if part in decisive and decisive[part] == type(getattr(self, part))().model_dump(mode="json"):
                 del decisive[part]
         # Clients in one computation, and compiled networks, agree with the loop up to rounding, not to the bit.
         workers = {"batched": self.workers.batched > 1, "compile": self.workers.compile != "off"}
@@ -170,9 +178,24 @@ class Settings(Section):
         scheme = settle(self.dataclass("partition"), own_clients)
         return make_settings({**self.plain(), "partition": {"kind": scheme.kind, **dataclasses.asdict(scheme)}})
 
+    @property
+    def chooses_clusters(self) -> bool:
+        """Whether the number of clusters is still to be chosen."""
+        return bool(self.model.clusters == AUTO)
+
+    def with_clusters(self, clusters: int) -> Settings:
+        """The same settings with this number of clusters, as if no other had been thought of."""
+        plain = {key: value for key, value in self.plain().items() if key != "choose"}
+        return make_settings({**plain, "model": {**plain["model"], "clusters": clusters}})
+
     def dataclass(self, key: str) -> Any:
-        """A section as the frozen dataclass that the lower rooms work with (method, partition, model, local, ...)."""
+        """A section as the frozen dataclass that the lower rooms work with (method, partition, model, local, ...).
+
+        A number of clusters that is still to be chosen is there the largest that may be.
+        """
         values = getattr(self, key).model_dump()
+        if key == "model" and self.chooses_clusters:
+            values["clusters"] = self.choose.most
         if key == "method":
             source = METHODS[values.pop("name")].Settings
         elif key == "partition":
@@ -209,11 +232,18 @@ def make_settings(raw: dict[str, Any]) -> Settings:
         raise SettingsError("\n".join(explain(raw, error.errors(), Settings, TAGGED))) from None
 
 
-def load_settings(path: Path | None = None, overrides: Sequence[str] = ()) -> Settings:
+def load_settings(
+    path: Path | None = None, overrides: Sequence[str] = (), changes: dict[str, Any] | None = None
+) -> Settings:
     """Settings from a YAML file and `key.path=value` overrides, over the defaults.
 
     Overriding `method.name` or `partition.kind` with another value drops the file's other keys of that section: they
     belong to the method or scheme that is no longer meant.
+
+    Args:
+        path: the file.
+        overrides: as the command line takes them.
+        changes: nested dictionaries, laid over both.
 
     Raises:
         SettingsError: an unreadable file, a malformed override, or a wrong setting.
@@ -226,6 +256,7 @@ def load_settings(path: Path | None = None, overrides: Sequence[str] = ()) -> Se
             raise SettingsError(f"settings file {path} holds a {type(raw).__name__}, expected keys and values")
     for override in overrides:
         _apply(raw, override)
+    raw = merge(raw, changes)
     _read_files(raw)
     return make_settings(raw)
 

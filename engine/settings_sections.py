@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any, Literal, Union, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, create_model, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from core.setting import BOUNDS
 from engine.addresses import SCHEMA, check_address
@@ -45,6 +46,46 @@ def section(source: type, tag: tuple[str, str] | None = None, *, optional: bool 
             Field(description=item.metadata.get("doc"), **bounds, **default),
         )
     return create_model(source.__name__, __base__=Section, __doc__=source.__doc__, **fields)
+
+
+def model_section(source: type) -> type[Section]:
+    """The section of a run's network: as `section`, and `clusters` may be the word auto until a number is chosen."""
+    whole = section(source, optional=True)
+    about = whole.model_fields["clusters"].description
+    said = Field(None, description=f"{about}; auto: chosen before the run, without labels (`choose`)")
+    fields: dict[str, Any] = {"clusters": (Union[int, Literal["auto"], None], said)}  # noqa: UP007 (as above)
+    checks: dict[str, Any] = {"not_negative": field_validator("clusters")(_not_negative)}
+    return create_model(source.__name__, __base__=whole, __doc__=source.__doc__, __validators__=checks, **fields)
+
+
+def _not_negative(value: int | str | None) -> int | str | None:
+    if isinstance(value, int) and value < 0:
+        raise PydanticCustomError("greater_than_equal", "Input should be greater than or equal to 0")
+    return value
+
+
+class ChooseSection(Section):
+    """How the number of clusters is chosen where `model.clusters` is auto: see docs/number-of-clusters.md."""
+
+    least: int = Field(2, ge=2, description="smallest number of clusters that is tried")
+    most: int = Field(15, ge=3, le=200, description="largest number of clusters that is tried")
+    repeats: int = Field(
+        5, ge=1, description="pairs of halves of the clients' samples whose clusterings are compared for each number"
+    )
+    features: Literal["auto", "fedsimclr", "samples"] = Field(
+        "auto",
+        description="among what clusters are sought: fedsimclr: the features of an encoder that the clients train "
+        "first; samples: the samples as they are; auto: fedsimclr for a method that trains on images, else samples",
+    )
+    rounds: int | None = Field(
+        None, ge=1, description="communication rounds in which that encoder is trained; none: as many as the run's"
+    )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> ChooseSection:
+        if self.least >= self.most:
+            raise ValueError(f"choose.least is {self.least} and choose.most {self.most}: there is nothing to choose")
+        return self
 
 
 class DataSection(Section):

@@ -54,7 +54,38 @@ def draw_figures(run: RunFolder) -> list[Path]:
         axes.set_ylim(bottom=0)
         axes.legend()
         drawn.append(save(figure, run.figures / "bytes.png"))
+    if chosen := run.lineage().get("clusters_chosen"):
+        drawn.append(save(number_figure(chosen), run.figures / "cluster-number.png"))
     return drawn + draw_method_views(run)
+
+
+def number_figure(chosen: Mapping[str, Any]) -> Figure:
+    """Stability and silhouette over the number of clusters, and the number that was chosen.
+
+    Args:
+        chosen: as `tasks.choosing.choose_clusters` gives it.
+    """
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    curve = pd.DataFrame(chosen["curve"])
+    spread = {"stability": "stability: Rand index of two halves", "silhouette": "simplified silhouette"}
+    for number, (name, label) in enumerate(spread.items()):
+        look = style(number)
+        axes.fill_between(
+            curve["clusters"],
+            curve[name] - curve[f"{name}_std"],
+            curve[name] + curve[f"{name}_std"],
+            color=look["color"],
+            alpha=0.2,
+            linewidth=0,
+        )
+        axes.plot(curve["clusters"], curve[name], label=label, **look)
+    axes.axvline(chosen["clusters"], color="black", linestyle=":", label=f"chosen: {chosen['clusters']}")
+    axes.set(title="how many clusters", xlabel="number of clusters", ylabel="mean over pairs of halves (1 is best)")
+    axes.set_ylim(top=1.02)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
+    return figure
 
 
 def curves(title: str, unit: str) -> tuple[Figure, Axes]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import pandas as pd
@@ -30,8 +30,13 @@ from review.cluster_sheets import Block, by_certainty, draw_sheet
 from review.clusters import CENTRES, cluster_facts
 
 OddSize = Literal["as-set", "skip", "resize"]
+Embedding = Literal["none", "columns", "list"]
+"""Embeddings in a table: left out; a column a dimension, `embedding_0` and so on; or one column of lists."""
 TABLES = (".parquet", ".csv", ".csv.gz")
 BATCH = 256
+"""Images that are decoded at a time."""
+ROWS = 4096
+"""Rows of a table at a time."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,8 @@ class Predicted:
     """What became of new samples.
 
     Attributes:
-        table: a row a sample: file (of images) or row (of tables), cluster, confidence and, with centres, distance.
+        table: a row a sample: file (of images) or row (of tables), cluster, confidence and, with centres, distance; on
+            request the embedding (`Embedding`), float32: what the model makes of the sample, among which centres lie.
         skipped: images that were not used, and why.
         resized: how many images were brought to the set's size.
         recoloured: how many coloured images were made grey, as the set is.
@@ -93,21 +99,64 @@ class Predictor:
             sha256 = facts.get("files", {}).get(CENTRES)
             self._centres = load_tensors(run.path / CENTRES, sha256=sha256)[0]["centres"]
 
-    def assign(self, x: np.ndarray) -> dict[str, np.ndarray]:
-        """Cluster, confidence and, with centres, distance of samples (n, *shape) in the set's stored dtype."""
+    def assign(self, x: np.ndarray, embedding: Embedding = "none") -> dict[str, Any]:
+        """Cluster, confidence and, with centres, distance of samples (n, *shape) in the set's stored dtype.
+
+        Args:
+            x: the samples.
+            embedding: which columns of it are added.
+        """
         with torch.no_grad():
             given = torch.from_numpy(x).float()
             found = self._predict(given.div_(255) if self.spec.kind == "image" else given)
         if self._centres is not None:
             near = nearest_centres(found.embedding, self._centres)
-            return {name: getattr(near, name).numpy() for name in near._fields}
-        if not found.soft.shape[1]:
+            columns: dict[str, Any] = {name: getattr(near, name).numpy() for name in near._fields}
+        elif not found.soft.shape[1]:
             raise MethodError("the centres of this run's clusters are missing: resume it to have them written anew")
-        confidence = found.soft.float().gather(1, found.cluster[:, None]).squeeze(1).nan_to_num(nan=0.0)
-        return {"cluster": found.cluster.numpy(), "confidence": confidence.numpy()}
+        else:
+            confidence = found.soft.float().gather(1, found.cluster[:, None]).squeeze(1).nan_to_num(nan=0.0)
+            columns = {"cluster": found.cluster.numpy(), "confidence": confidence.numpy()}
+        h = found.embedding.flatten(1).float().cpu().numpy()
+        if embedding == "columns":
+            columns |= {f"embedding_{place}": h[:, place] for place in range(h.shape[1])}
+        elif embedding == "list":
+            columns["embedding"] = list(h)
+        return columns
+
+    def of_array(self, x: np.ndarray, embedding: Embedding = "none") -> pd.DataFrame:
+        """A row a sample of an array: row, cluster, confidence and, with centres, distance; on request the embedding.
+
+        Args:
+            x: (n, *shape) as the set has them: images uint8 (n, channels, height, width) or, where grey, (n, height,
+                width); vectors float (n, features).
+            embedding: which columns of it are added.
+
+        Raises:
+            DataError: another shape or type, no sample, or values that are not finite.
+        """
+        shape, kind = self.spec.shape, self.spec.kind
+        x = np.asarray(x)
+        if kind == "image" and x.ndim == 3 and shape[0] == 1:
+            x = x[:, None]
+        if x.shape[1:] != shape or not len(x):
+            raise DataError(f"the array has shape {x.shape}, expected (n, {', '.join(map(str, shape))}) with n >= 1")
+        if kind == "image" and x.dtype != np.uint8:
+            raise DataError(f"the array is {x.dtype}, expected images as uint8, 0 to 255")
+        if kind != "image":
+            if x.dtype.kind not in "fiu" or not np.isfinite(x).all():
+                raise DataError(f"the array is {x.dtype} or holds values that are not finite, expected finite numbers")
+            x = x.astype(np.float32)
+        parts = [
+            pd.DataFrame(self.assign(np.ascontiguousarray(x[start : start + ROWS]), embedding))
+            for start in range(0, len(x), ROWS)
+        ]
+        found = pd.concat(parts, ignore_index=True)
+        found.insert(0, "row", np.arange(len(found)))
+        return found
 
 
-def predict(run: RunFolder, source: Path, on_odd: str = "as-set") -> Predicted:
+def predict(run: RunFolder, source: Path, on_odd: str = "as-set", embedding: str = "none") -> Predicted:
     """Clusters of new samples.
 
     Args:
@@ -115,6 +164,7 @@ def predict(run: RunFolder, source: Path, on_odd: str = "as-set") -> Predicted:
         source: of a model of images a folder of them at any depth, or one image; of a model of vectors a table with the
             set's feature columns (Parquet or CSV).
         on_odd: images of another size than the set's: skip or resize them; as-set: resize where the set was made so.
+        embedding: none, columns or list: as of `Embedding`.
 
     Raises:
         RunError: as `Predictor`.
@@ -122,15 +172,29 @@ def predict(run: RunFolder, source: Path, on_odd: str = "as-set") -> Predicted:
     """
     if on_odd not in get_args(OddSize):
         raise DataError(f"--on-odd is {on_odd!r}, expected one of {', '.join(get_args(OddSize))}")
+    wanted = check_embedding(embedding)
     predictor = Predictor(run)
     if not source.exists():
         raise DataError(f"{source} does not exist: give a folder of images, or a table")
     if predictor.spec.kind == "image":
-        return _of_images(predictor, source, predictor.on_odd if on_odd == "as-set" else on_odd)
-    return _of_table(predictor, source)
+        return _of_images(predictor, source, predictor.on_odd if on_odd == "as-set" else on_odd, wanted)
+    return _of_table(predictor, source, wanted)
 
 
-def _of_images(predictor: Predictor, source: Path, on_odd: str) -> Predicted:
+def check_embedding(text: str, path: Path | None = None) -> Embedding:
+    """The word as an `Embedding`; refused before any work where a file of this name cannot hold it.
+
+    Raises:
+        DataError: another word, or lists in a CSV file.
+    """
+    if text not in get_args(Embedding):
+        raise DataError(f"--embedding is {text!r}, expected one of {', '.join(get_args(Embedding))}")
+    if text == "list" and path is not None and not path.name.endswith(".parquet"):
+        raise DataError(f"--embedding list needs a Parquet file, and --out is {path}: use columns, or a .parquet name")
+    return cast(Embedding, text)
+
+
+def _of_images(predictor: Predictor, source: Path, on_odd: str, embedding: Embedding) -> Predicted:
     name = predictor.spec.name
     if source.is_file():
         if source.suffix.lower() not in SUFFIXES:
@@ -159,7 +223,7 @@ def _of_images(predictor: Predictor, source: Path, on_odd: str) -> Predicted:
             files.append(file)
             images.append(image)
         if files:
-            parts.append(pd.DataFrame({"file": files, **predictor.assign(np.stack(images))}))
+            parts.append(pd.DataFrame({"file": files, **predictor.assign(np.stack(images), embedding)}))
     if not parts:
         raise DataError(f"none of the {found} images in {source} can be used:\n{listing(skipped)}")
     return Predicted(pd.concat(parts, ignore_index=True), skipped, resized, recoloured)
@@ -191,7 +255,7 @@ def fitted(picture: Picture, spec: DataSpec, on_odd: str) -> np.ndarray:
     return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
-def _of_table(predictor: Predictor, source: Path) -> Predicted:
+def _of_table(predictor: Predictor, source: Path, embedding: Embedding) -> Predicted:
     spec = predictor.spec
     expected = int(np.prod(spec.shape))
     if source.is_dir() or not source.name.lower().endswith((".parquet", ".pq", ".csv", ".csv.gz")):
@@ -214,11 +278,7 @@ def _of_table(predictor: Predictor, source: Path) -> Predicted:
             f"{source} has {len(table.columns)} columns, expected the {expected} features of {spec.name!r} alone"
         )
     x, _ = features(table, source)
-    x = x.reshape(len(x), *spec.shape)
-    parts = [pd.DataFrame(predictor.assign(x[start : start + 4096])) for start in range(0, len(x), 4096)]
-    found = pd.concat(parts, ignore_index=True)
-    found.insert(0, "row", np.arange(len(found)))
-    return Predicted(found, [])
+    return Predicted(predictor.of_array(x.reshape(len(x), *spec.shape), embedding), [])
 
 
 def write_table(table: pd.DataFrame, path: Path) -> None:

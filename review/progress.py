@@ -1,9 +1,9 @@
-"""Progress on the terminal: rounds, clients of the round, time left. Everything goes to standard error."""
+"""Progress: rounds, clients of the round, time left. On standard error, or below the cell of a notebook."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -14,6 +14,7 @@ from engine import places
 from engine.represent import PREFIX, prepare_set
 from engine.rounds import Observer
 from methods.scores.metrics import shown_in
+from review.notebook_progress import KernelBar, in_kernel
 
 COLUMNS = (
     TextColumn("{task.description}"),
@@ -42,16 +43,24 @@ def prepare_shown(name: str, *, force: bool = False, options: Mapping[str, int] 
     Raises:
         DataError: as `engine.represent.prepare_set`.
     """
-    with Progress(*COLUMNS, console=Console(stderr=True), transient=True, disable=not name.startswith(PREFIX)) as bars:
-        task = bars.add_task(f"RotNet of {name}", total=None, visible=False)
-        return prepare_set(
-            name,
-            places.store(),
-            mirror=places.mirror(),
-            force=force,
-            options=options,
-            watch=lambda done, total: bars.update(task, completed=done, total=total, visible=True),
-        )
+    shown = steps_shown(f"RotNet of {name}") if name.startswith(PREFIX) else contextlib.nullcontext(None)
+    with shown as watch:
+        return prepare_set(name, places.store(), mirror=places.mirror(), force=force, options=options, watch=watch)
+
+
+@contextlib.contextmanager
+def steps_shown(label: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar for work in steps.
+
+    Yields:
+        A function that is told the steps done and the steps in all.
+    """
+    if in_kernel():
+        yield KernelBar(label).step
+        return
+    with Progress(*COLUMNS, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(label, total=None, visible=False)
+        yield lambda done, total: bars.update(task, completed=done, total=total, visible=True)
 
 
 @contextlib.contextmanager
@@ -61,6 +70,15 @@ def progress(console: Console, label: str = "") -> Iterator[Observer]:
     Yields:
         An observer for the engine.
     """
+    if in_kernel():
+        bar = KernelBar(label or "rounds")
+
+        def follow(event: dict[str, Any]) -> None:
+            warning = str(event.get("message", event["event"])) if event["event"] in WARNINGS else None
+            bar.observe(event, metrics_shown(event), warning)
+
+        yield follow
+        return
     columns = (*COLUMNS, TextColumn("{task.fields[note]}"))
     with Progress(*columns, console=console, transient=not console.is_terminal) as bars:
         rounds = bars.add_task(label or "rounds", total=None, note="")
@@ -76,9 +94,14 @@ def progress(console: Console, label: str = "") -> Iterator[Observer]:
             elif kind == "client_finished":
                 bars.advance(clients)
             elif kind == "round_finished":
-                shown = {k: v for k, v in event["metrics"].items() if k in SHOWN}
-                bars.update(rounds, completed=event["round"], note=" ".join(f"{k} {v:.3f}" for k, v in shown.items()))
+                note = " ".join(f"{name} {value:.3f}" for name, value in metrics_shown(event).items())
+                bars.update(rounds, completed=event["round"], note=note)
             if kind in WARNINGS:
                 console.print(f"[yellow]warning[/] {event.get('message', kind)}", highlight=False)
 
         yield observe
+
+
+def metrics_shown(event: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics of an event that stand beside the bar."""
+    return {name: value for name, value in event.get("metrics", {}).items() if name in SHOWN}

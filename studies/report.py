@@ -8,7 +8,7 @@ from pathlib import Path
 
 from engine import places
 from engine.run_folder import RunFolder
-from review.comparison import report_of
+from review.comparison_page import report_of
 from review.pages import embedded, write_page
 from review.provenance import shown
 from studies.claims import CheckedClaim, Verdict

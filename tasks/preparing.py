@@ -12,6 +12,7 @@ from engine.preflight import check_method, check_validation
 from engine.represent import has_clients
 from engine.settings import Settings
 from review.progress import prepare_shown
+from tasks.choosing import known_choice
 
 
 def prepare_data(settings: Settings) -> Prepared:
@@ -25,6 +26,15 @@ def prepare_data(settings: Settings) -> Prepared:
 
 
 def settled(settings: Settings) -> Settings:
+    """The settings with what they leave open, as far as it is known: the scheme of partitions, and the number of
+    clusters where it was chosen before.
+    """
+    settings = with_scheme(settings)
+    choice = known_choice(settings) if settings.chooses_clusters else None
+    return settings if choice is None else settings.with_clusters(choice["clusters"])
+
+
+def with_scheme(settings: Settings) -> Settings:
     """The settings with the scheme that `partition.kind: auto` means for their data set: its own clients, or iid."""
     if settings.partition.kind != "auto":
         return settings
@@ -34,7 +44,7 @@ def settled(settings: Settings) -> Settings:
 def prepare_partition(settings: Settings, prepared: Prepared) -> tuple[Path, Partition]:
     """The run's partition, made if it is not yet, and its folder."""
     check_validation(settings)
-    settings = settled(settings)
+    settings = with_scheme(settings)
     scheme = settings.dataclass("partition")
     limit, seed = settings.data.limit, settings.seed
     partition = ensure_partition(places.store(), prepared, scheme, limit=limit, seed=seed)

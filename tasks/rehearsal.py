@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import ShoalError
+from engine import places
 from engine.hardware import resolve, resolve_slots
 from engine.manifest import RoundRecord
 from engine.merge import merge
 from engine.one_thread import one_thread
 from engine.opened_run import OpenedRun
+from engine.preflight import check_method
 from engine.rounds import Engine
 from engine.run_folder import RunFolder
 from engine.settings import Settings, make_settings
@@ -57,6 +59,8 @@ class Plan:
         why: it cannot.
         seconds: of all rounds, estimated from that; without the last evaluation, which may take longer than others.
         bytes: of all rounds, likewise: up, down and d2d.
+        choice: smallest and largest number of clusters among which one is chosen before the run, which takes time and
+            bytes of its own; the run is counted with the largest.
     """
 
     method: str
@@ -71,6 +75,7 @@ class Plan:
     why: str
     seconds: float | None
     bytes: dict[str, int] | None
+    choice: tuple[int, int] | None = None
 
     def plain(self) -> dict[str, Any]:
         """As JSON."""
@@ -108,6 +113,11 @@ def rehearse(settings: Settings, partition: Path | None = None) -> Plan:
     Raises:
         ShoalError: as `new_run`.
     """
+    choice = None
+    if settings.chooses_clusters:
+        check_method(settings, places.store())
+        choice = (settings.choose.least, settings.choose.most)
+        settings = settings.with_clusters(settings.choose.most)
     with tempfile.TemporaryDirectory(prefix="shoal-dry-run-") as folder:
         judged_always = make_settings(merge(settings.plain(), {"evaluate": {"every": 1}}))
         run = new_run(judged_always, partition, Path(folder))
@@ -129,7 +139,7 @@ def rehearse(settings: Settings, partition: Path | None = None) -> Plan:
         moved = {way: getattr(measured, way) * len(drawn) * rounds for way in ("up", "down", "d2d")}
     spread = (min(sizes), int(statistics.median(sizes)), max(sizes))
     about = (wanted.method.name, wanted.data.name, len(sizes), len(drawn), rounds, spread)
-    return Plan(*about, slots, str(device), measured, why, seconds, moved)
+    return Plan(*about, slots, str(device), measured, why, seconds, moved, choice)
 
 
 def measure(run: RunFolder) -> tuple[Measured | None, str]:

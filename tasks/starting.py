@@ -1,9 +1,16 @@
-"""From settings to the folder of a run: a new one, or one of the same settings that is there."""
+"""From settings to the folder of a run: a new one, or one of the same settings that is there.
+
+Where the number of clusters is left open it is chosen before the run's folder is made, so that a run never has another
+number than its settings say.
+"""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
+
+from rich.console import Console
 
 from core.errors import PartitionError, ShoalError
 from data.partition.table import load_partition
@@ -15,13 +22,16 @@ from engine.opened_run import OpenedRun
 from engine.preflight import check_validation
 from engine.run_folder import FINISHED, RunFolder, in_order
 from engine.settings import Settings
-from tasks.preparing import prepare_data, prepare_partition, settled
+from review.progress import progress
+from tasks.choosing import choose_clusters
+from tasks.preparing import prepare_data, prepare_partition, settled, with_scheme
 
 
 def new_run(settings: Settings, partition: Path | None = None, runs: Path | None = None) -> RunFolder:
     """Prepare data and partition and make the run's folder; everything wrong with the settings shows here.
 
-    The run records the scheme of partitions that `partition.kind: auto` came to.
+    The run records the scheme of partitions that `partition.kind: auto` came to, and the number of clusters that
+    `model.clusters: auto` came to; how this was chosen stands in its lineage and its first event.
 
     Args:
         settings: of the run.
@@ -31,7 +41,7 @@ def new_run(settings: Settings, partition: Path | None = None, runs: Path | None
     Raises:
         ShoalError: the data, the partition or the method refuse the settings.
     """
-    settings = settled(settings)
+    settings = with_scheme(settings)
     resolved = resolve(settings)
     resolve_slots(settings.workers.slots, resolved["device"])
     if partition is None:
@@ -43,14 +53,36 @@ def new_run(settings: Settings, partition: Path | None = None, runs: Path | None
         folder, table = partition.resolve(), load_partition(partition)
         if table.data_digest != prepared.manifest.digest:
             raise PartitionError(f"the partition in {partition} is of another version of {prepared.manifest.name!r}")
-    run = RunFolder.create(runs or places.runs(), settings, lineage(settings, prepared, folder, table, resolved))
+    choice: dict[str, Any] = {}
+    if settings.chooses_clusters:
+        choice = choose_clusters(settings, prepared, folder, table, finished_run)
+        settings = settings.with_clusters(choice["clusters"])
+    origin = lineage(settings, prepared, folder, table, resolved)
+    run = RunFolder.create(runs or places.runs(), settings, origin | ({"clusters_chosen": choice} if choice else {}))
     try:
+        if choice:
+            told = f"{choice['clusters']} clusters, of {choice['least']} to {choice['most']}: {choice['rule']}"
+            run.event("clusters_chosen", message=told, clusters=choice["clusters"], curve=choice["curve"])
         opened = OpenedRun(run)
         with one_thread():
             opened.method.init_server(opened.federation)  # the method may refuse the data, or so many clients of it
     except BaseException:
         discard(run)
         raise
+    return run
+
+
+def finished_run(settings: Settings, partition: Path) -> RunFolder:
+    """The finished run of these settings on a stored partition: one that is there, resumed or new."""
+    digest = load_partition(partition).digest
+    run = find_like(settings)
+    if run is None or run.lineage()["partition"]["digest"] != digest:
+        run = new_run(settings, partition)
+    if run.status()["state"] != FINISHED:
+        from tasks.driving import drive  # here: a run whose number is known is planned without MLflow
+
+        with progress(Console(stderr=True), "encoder, rounds") as observe:
+            drive(run, observers=[observe])
     return run
 
 

@@ -21,7 +21,7 @@ BELOW: dict[str, set[str]] = {
     "flows": {"tasks", "review", "engine", "methods", "models", "data", "core"},
     "studies": {"tasks", "review", "engine", "methods", "models", "data", "core"},
 }
-BELOW["cli"] = {*BELOW, "cli"} - {"cli"}
+BELOW["shoal"] = BELOW["cli"] = set(BELOW)
 """What each room may import beside itself."""
 SYSTEMS = {"fedpnp", "cfcl", "uifca", "cfl", "ssd"}
 SHARED = {"losses", "training", "scores"}

@@ -53,6 +53,7 @@ def imported(home: Path, *arguments: str, **variables: str) -> tuple[set[str], s
         (("compare", "--help"), "Example: shoal compare"),
         (("runs", "--help"), "Example: shoal runs"),
         (("open", "--help"), "Example: shoal open"),
+        (("explain", "--help"), "Example: shoal explain"),
         (("serve", "--help"), "Example: shoal serve"),
         (("doctor", "--help"), "Example: shoal doctor"),
         (("data", "--help"), "partition"),

@@ -11,7 +11,7 @@ import pytest
 
 from core.errors import ShoalError
 from engine.run_folder import RunFolder
-from review.comparison import best_of, differing, write_comparison
+from review.comparison_page import best_of, differing, write_comparison
 from review.report import write_report
 from review.result import run_result
 from tests.runs import straight

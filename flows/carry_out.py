@@ -1,0 +1,32 @@
+"""A run carried out as its settings say: as a Prefect flow where one is wanted, else without Prefect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.rounds import Observer
+from engine.run_folder import RunFolder
+from review.result import RunResult
+
+
+def carry_out(run: RunFolder, observers: Sequence[Observer] = ()) -> RunResult:
+    """All that is still to do of a run, with the runner that `tracking.prefect` names.
+
+    Args:
+        run: the run's folder.
+        observers: called with every event.
+
+    Raises:
+        ShoalError: the run stopped and can be resumed. KeyboardInterrupt likewise.
+    """
+    from tasks.driving import drive
+
+    wanted = run.settings().tracking.prefect
+    if wanted != "off":
+        from tasks.prefect_environment import server_answers
+
+        if wanted == "on" or server_answers():
+            from flows.federate import run_with_prefect  # here: Prefect takes seconds to import
+
+            return run_with_prefect(run, observers=observers)
+    return drive(run, observers=observers)

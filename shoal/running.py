@@ -1,0 +1,104 @@
+"""Starting runs, going on with them, and saying what they would do."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from engine import places
+from engine.rounds import Observer
+from engine.run_folder import RunFolder
+from engine.worker_processes import warm
+from shoal.given import Given, settings_of
+from shoal.opened import Run
+from tasks.rehearsal import Plan, rehearse
+
+
+def run(
+    settings: Given = None,
+    *,
+    progress: bool = True,
+    observers: Sequence[Observer] = (),
+    stored_partition: str | Path | None = None,
+    **changes: Any,
+) -> Run:
+    """Run one federation, from data to reviewed result.
+
+    Args:
+        settings: a settings file, a mapping, or settings; every one has a default (see `shoal run --help` and
+            docs/operations.md).
+        progress: show bars: in a notebook below the cell, else on standard error.
+        observers: called with every event, a dictionary with at least `event`.
+        stored_partition: the folder of a partition to use instead of making one.
+        changes: sections laid over `settings`: `rounds=3`, `method="fedcc"`, `data={"name": "digits", "limit": 500}`.
+
+    Returns:
+        The finished run.
+
+    Raises:
+        ShoalError: a wrong setting, said before any work; or the run stopped and can be resumed.
+        KeyboardInterrupt: it was interrupted, and `shoal.resume` goes on with it.
+
+    >>> import shoal
+    >>> shoal.run("params.yaml", rounds=3, seed=1).metrics  # doctest: +SKIP
+    """
+    from tasks.starting import new_run
+
+    wanted = settings_of(settings, changes)
+    warm()
+    return _to_its_end(new_run(wanted, _folder(stored_partition)), progress, observers)
+
+
+def resume(name: str | Path | Run = "latest", *, progress: bool = True, observers: Sequence[Observer] = ()) -> Run:
+    """Go on with a run where it stands, under the settings that it was started with.
+
+    Args:
+        name: its folder, its name or the beginning of it, or latest.
+        progress, observers: as of `run`.
+
+    Raises:
+        ShoalError: no such run, or another process works on it.
+    """
+    path = name.path if isinstance(name, Run) else name
+    return _to_its_end(RunFolder.find(str(path), places.runs()), progress, observers)
+
+
+def plan(settings: Given = None, *, stored_partition: str | Path | None = None, **changes: Any) -> Plan:
+    """What a run would do, how many bytes it would send and how long it would take; nothing of it is kept.
+
+    Args:
+        settings, stored_partition, changes: as of `run`.
+
+    Raises:
+        ShoalError: a wrong setting.
+    """
+    return rehearse(settings_of(settings, changes), _folder(stored_partition))
+
+
+def _folder(path: str | Path | None) -> Path | None:
+    return None if path is None else Path(path)
+
+
+def _to_its_end(folder: RunFolder, progress: bool, observers: Sequence[Observer]) -> Run:
+    from flows.carry_out import carry_out
+
+    with contextlib.ExitStack() as shown:
+        watching = [shown.enter_context(_bars())] if progress else []
+        try:
+            carry_out(folder, [*watching, *observers])
+        except KeyboardInterrupt:
+            print(f"interrupted; go on with shoal.resume({folder.name!r})")
+            raise
+    return Run(folder)
+
+
+@contextlib.contextmanager
+def _bars() -> Iterator[Observer]:
+    from rich.console import Console
+
+    from review.progress import progress
+
+    with progress(Console(stderr=True)) as observe:
+        yield observe

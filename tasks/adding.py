@@ -1,0 +1,54 @@
+"""The user's own data into the store, and under DVC's care where there is a DVC repository."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from data.own import add_folder, add_table
+from data.prepared import Prepared
+from engine import places
+from tasks.tracked import TrackingError, track
+
+OF_IMAGES = ("size", "on_bad", "on_odd", "labels")
+OF_TABLES = ("client_column", "label_column")
+
+
+@dataclass(frozen=True)
+class Added:
+    """A set of the user's own.
+
+    Attributes:
+        prepared: the set.
+        pointer: DVC's pointer to it, a small file for git; None outside a DVC repository.
+        warning: why DVC did not take it; empty where it did, or was not asked.
+    """
+
+    prepared: Prepared
+    pointer: Path | None
+    warning: str
+
+
+def add_own(path: Path, name: str, **options: Any) -> Added:
+    """Add a folder with one sub-folder of images per client, or a Parquet or CSV table with a client column.
+
+    Args:
+        path: the folder, or the table.
+        name: what the set is called: small letters, digits, - and _.
+        options: as of `data.own.add_folder` (size, on_bad, on_odd, labels) or `add_table` (client_column,
+            label_column), and of both (test, seed, licence, force, append). Those of the other kind are left out of
+            account.
+
+    Raises:
+        DataError: as those.
+    """
+    other = OF_TABLES if path.is_dir() else OF_IMAGES
+    own = {key: value for key, value in options.items() if key not in other}
+    prepared = (
+        add_folder(path, name, places.store(), **own) if path.is_dir() else add_table(path, name, places.store(), **own)
+    )
+    try:
+        return Added(prepared, track(prepared.folder), "")
+    except TrackingError as error:
+        return Added(prepared, None, str(error))

@@ -1,0 +1,40 @@
+"""The notebook of the first hour, executed whole by a real kernel; in git it has no outputs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+NOTEBOOK = Path(__file__).parents[2] / "docs" / "notebooks" / "first-hour.ipynb"
+
+
+def test_it_is_kept_without_outputs() -> None:
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
+    assert all(not cell["outputs"] and cell["execution_count"] is None for cell in cells if cell["cell_type"] == "code")
+    assert NOTEBOOK.stat().st_size < 100_000
+
+
+def test_every_cell_runs_and_shows_what_its_text_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOAL_HOME", str(tmp_path))
+    for name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI"):
+        monkeypatch.delenv(name, raising=False)
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    client = NotebookClient(notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": tmp_path}})
+    client.execute()
+    shown = [cell["outputs"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    kinds = {kind for outputs in shown for output in outputs for kind in output.get("data", {})}
+    assert {"text/html", "image/png"} <= kinds
+    pages = [
+        output["data"]["text/html"] for outputs in shown for output in outputs if "text/html" in output.get("data", {})
+    ]
+    assert any("<progress value='18'" in page for page in pages), "the bar of the rounds stands at its end"
+    assert any("most certain" in page or "data:image/png;base64" in page for page in pages), "a cluster is explained"
+    said = "".join(output.get("text", "") for outputs in shown for output in outputs)
+    assert "most stable over halves of the clients' samples" in said
+    assert "Warning" not in said
+    assert sorted(path.suffix for path in tmp_path.glob("*.png")) == [".png"]
+    assert len([path for path in (tmp_path / "runs").iterdir() if not path.name.startswith(".")]) == 2
