@@ -23,6 +23,7 @@ from engine.checkpoint import load_manifest
 from engine.client_names import client_names
 from engine.codec import StoreError
 from engine.manifest import Manifest
+from engine.round_paths import RoundPaths
 from engine.run_folder import RunFolder
 from engine.settings import Settings
 from methods.registry import METHODS
@@ -88,7 +89,7 @@ def log_rounds(client: Any, run_id: str, tags: Mapping[str, str], run: RunFolder
     """
     from mlflow.entities import Metric
 
-    first, last = int(tags.get(ROUNDS_LOGGED, 0)) + 1, int(run.status()["round"])
+    first, last = int(tags.get(ROUNDS_LOGGED, 0)) + 1, last_round(run)
     if first > last:
         return
     names = names_of_clients(run, settings)
@@ -105,6 +106,14 @@ def log_rounds(client: Any, run_id: str, tags: Mapping[str, str], run: RunFolder
             waiting = []
         waiting += [Metric(name, value, stamp, round) for name, value in found.items()]
     send(client, run_id, waiting, last)
+
+
+def last_round(run: RunFolder) -> int:
+    """The last round that is done: the status of a run that was interrupted may be one behind."""
+    last = int(run.status()["round"])
+    while RoundPaths(run.path, last + 1).manifest.is_file():
+        last += 1
+    return last
 
 
 def send(client: Any, run_id: str, metrics: Sequence[Any], round: int) -> None:
