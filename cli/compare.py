@@ -14,9 +14,25 @@ from review.result import run_result
 
 
 def compare_command(
-    out: Console, names: list[str] | None, study: str | None, scale: str, rate: float | None, as_json: bool
+    out: Console,
+    names: list[str] | None,
+    study: str | None,
+    scale: str,
+    rate: float | None,
+    as_json: bool,
+    *,
+    log: str | None = None,
 ) -> None:
-    """Show the runs, or those of a study, with the delay of their messages where a rate is given."""
+    """Show the runs, or those of a study, with the delay of their messages where a rate is given.
+
+    Args:
+        out: where.
+        names: of the runs.
+        study, scale: whose runs they are, where no names are given.
+        rate: bits per second of every link.
+        as_json: print JSON instead of a table.
+        log: the name of a comparison that is logged to MLflow.
+    """
     if study is not None:
         from engine.codec import read_json
         from studies.definition import StudyError
@@ -40,6 +56,10 @@ def compare_command(
         links = LinkRates(up=rate, down=rate, d2d=rate)
         for f, result in zip(found, results, strict=True):
             result["delay"] = float(delays(f, links)["delay"].iloc[-1]) if result["rounds"] else 0.0
+    if log is not None:
+        from review.mlflow_comparison import log_comparison
+
+        log_comparison(log, [RunFolder.find(name, places.runs()) for name in names])
     if as_json:
         print(json.dumps(results))
         return

@@ -205,12 +205,15 @@ def compare(
             help="bits per second of every link: adds the delay of messages at that rate and of choosing samples"
         ),
     ] = None,
+    log: Annotated[
+        str | None, typer.Option(metavar="NAME", help="also log it to MLflow: a run of this name, with the runs nested")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """A table of runs side by side."""
     from cli.compare import compare_command
 
-    compare_command(out, names, study, scale, rate, as_json)
+    compare_command(out, names, study, scale, rate, as_json, log=log)
 
 
 @app.command(epilog="Example: shoal runs --method fedpnp --state finished")

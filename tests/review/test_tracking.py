@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
+from typer.testing import CliRunner
 
+from cli.main import app
 from engine import places
 from engine.checkpoint import load_manifest
 from engine.codec import load_server
@@ -188,6 +190,19 @@ def test_metrics_come_in_sections() -> None:
     assert said["balance"] == "cluster/balance"
     assert said["epsilon_sent"] == "privacy/epsilon_sent"
     assert {name.split("/")[0] for name in said.values()} == {"score", "loss", "cluster", "privacy"}
+
+
+def test_a_comparison_is_a_parent_run(home: Path, tracked: Any) -> None:
+    client = client_of(home)
+    words = ["compare", tracked.name, "latest", "--log", "a pair"]
+    for _ in range(2):
+        assert CliRunner().invoke(app, words).exit_code == 0
+    (parent,) = client.search_runs(["1"], "tags.`shoal.comparison` = 'a pair'")
+    assert parent.info.run_name == "comparison a pair"
+    acc = tracked.table("rounds")["acc"].iloc[-1]
+    assert [m.value for m in client.get_metric_history(parent.info.run_id, f"score/acc/{tracked.name}")] == [acc]
+    assert f"| fedpnp digits iidx3 seed 0 | {tracked.name} | {acc:.4f} |" in parent.data.tags[NOTE]
+    assert client.get_run(tracked.lineage()["mlflow_run"]).data.tags["mlflow.parentRunId"] == parent.info.run_id
 
 
 def test_report_and_figures_show_the_numbers(home: Path, tracked: Any) -> None:
