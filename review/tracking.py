@@ -172,7 +172,8 @@ def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHE
     log_quality(client, run_id, tags, run)
     if status != "RUNNING":
         log_models(client, found, run, settings, final=status == "FINISHED")
-        new = log_files(client, found, run, settings) | describe(run, found, report=settings.tracking.clients)
+        report = settings.tracking.clients and (run.path / "report.html").exists()
+        new = log_files(client, found, run, settings) | describe(run, found, report=report)
         client.log_batch(run_id, tags=[RunTag(key, value) for key, value in new.items()])
     if found.info.status != status:
         if status == "RUNNING":
