@@ -22,8 +22,20 @@ def compare_command(
     rate: float | None,
     page: Path | None,
     as_json: bool,
+    *,
+    log: str | None = None,
 ) -> None:
-    """Show the runs, or those of a study, with the delay of their messages where a rate is given; or as a page."""
+    """Show the runs, or those of a study, with the delay of their messages where a rate is given.
+
+    Args:
+        out: where.
+        names: of the runs.
+        study, scale: whose runs they are, where no names are given.
+        rate: bits per second of every link.
+        page: an HTML file that is written too.
+        as_json: print JSON instead of a table.
+        log: the name of a comparison that is logged to MLflow.
+    """
     if study is not None:
         from engine.codec import read_json
         from studies.definition import StudyError
@@ -43,6 +55,10 @@ def compare_command(
         from review.comparison_page import write_comparison
 
         err.print(f"page: {write_comparison(found, page)}", highlight=False, soft_wrap=True)
+    if log is not None:
+        from review.mlflow_comparison import log_comparison
+
+        log_comparison(log, found)
     if as_json:
         print(json.dumps(results))
         return

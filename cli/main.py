@@ -227,12 +227,15 @@ def compare(
     page: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="also write a page: numbers, curves, what differs")
     ] = None,
+    log: Annotated[
+        str | None, typer.Option(metavar="NAME", help="also log it to MLflow: a run of this name, with the runs nested")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """A table of runs side by side."""
     from cli.compare import compare_command
 
-    compare_command(out, names, study, scale, rate, page, as_json)
+    compare_command(out, names, study, scale, rate, page, as_json, log=log)
 
 
 @app.command(epilog="Example: shoal runs --method fedpnp --state finished")

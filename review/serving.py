@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 import warnings
 from dataclasses import asdict
 from importlib.metadata import version
@@ -18,8 +17,8 @@ import pandas as pd
 import torch
 from mlflow.pyfunc import PythonModel
 
-from data.prepared import DataSpec
-from engine.checkpoint import newest_valid
+from data.prepared import DataSpec, open_prepared
+from engine.checkpoint import Checkpoint, newest_valid
 from engine.codec import load_server, save_server
 from engine.opened_run import OpenedRun
 from engine.run_folder import RunFolder
@@ -90,49 +89,62 @@ class FederatedModel(PythonModel):
         return pd.DataFrame(columns)
 
 
-def log_final_model(run: RunFolder, client: Any, run_id: str, uri: str) -> bool:
-    """Log the newest state of a run as a pyfunc artifact `model` of its MLflow run.
+def servable(run: RunFolder) -> Checkpoint | None:
+    """The newest state of a run; None where there is none, or the method's server holds no model, which an event says.
 
     Args:
         run: the run's folder.
-        client: an MlflowClient of `uri`.
-        run_id: the MLflow run.
-        uri: the tracking server.
+    """
+    checkpoint = newest_valid(run)
+    if checkpoint is None:
+        return None
+    try:
+        OpenedRun(run).method.predictor(checkpoint.server)
+    except MethodError as error:
+        if all(event.get("message") != str(error) for event in run.events()):
+            run.event("model_skipped", message=str(error))
+        return None
+    return checkpoint
+
+
+def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logged: Any) -> Path:
+    """Write a state of a run as a pyfunc.
+
+    Args:
+        run: the run's folder.
+        checkpoint: the state.
+        scratch: an empty folder.
+        logged: the model of MLflow's that it becomes; its id and run are written beside the pyfunc.
 
     Returns:
-        False where the method's server holds no model.
+        The pyfunc's folder, below `scratch`.
     """
+    from mlflow.models import Model
     from mlflow.pyfunc import save_model
 
-    checkpoint = newest_valid(run)
-    opened = OpenedRun(run)
-    if checkpoint is None:
-        return False
-    try:
-        opened.method.predictor(checkpoint.server)
-    except MethodError as error:
-        run.event("model_skipped", message=str(error))
-        return False
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        spec = opened.prepared.spec
-        about = {"settings": run.settings().plain(), "spec": asdict(spec)}
-        (folder / "model.json").write_text(json.dumps(about))
-        # As it was judged: what is served is what the metrics are of.
-        save_server(folder / "server.safetensors", checkpoint.judged, sync=False)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # advice on examples and annotations; the signature is given
-            save_model(
-                folder / "model",
-                python_model=str(Path(__file__).with_name("served.py")),  # from code: nothing is pickled
-                artifacts={"model": str(folder / "model.json"), "server": str(folder / "server.safetensors")},
-                code_paths=[str(path) for path in copy_code(folder / "code")],
-                pip_requirements=requirements(),
-                signature=answers(),
-                metadata={"input": takes(spec), "shoal_run": run.name},
-            )
-        client.log_artifacts(run_id, str(folder / "model"), "model")
-    return True
+    spec = open_prepared(Path(run.lineage()["data"]["folder"])).spec
+    about = {"settings": run.settings().plain(), "spec": asdict(spec)}
+    (scratch / "model.json").write_text(json.dumps(about))
+    # As it was judged: what is served is what the metrics are of.
+    save_server(scratch / "server.safetensors", checkpoint.judged, sync=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # advice on examples and annotations; the signature is given
+        save_model(
+            scratch / "model",
+            python_model=str(Path(__file__).with_name("served.py")),  # from code: nothing is pickled
+            artifacts={"model": str(scratch / "model.json"), "server": str(scratch / "server.safetensors")},
+            code_paths=[str(path) for path in copy_code(scratch / "code")],
+            pip_requirements=requirements(),
+            signature=answers(),
+            metadata={"input": takes(spec), "shoal_run": run.name},
+            mlflow_model=Model(
+                artifact_path=logged.artifact_location,
+                model_uuid=logged.model_id,
+                run_id=logged.source_run_id,
+                model_id=logged.model_id,
+            ),
+        )
+    return scratch / "model"
 
 
 def answers() -> Any:

@@ -20,6 +20,7 @@ from engine.run_folder import FAILED, FINISHED, RunError, RunFolder
 from engine.settings import Settings, make_settings
 from engine.training import RoundFailed
 from review.figures import compare_curves
+from review.mlflow_parent import ParentRun
 from review.progress import prepare_shown
 from review.result import run_result
 from studies.cells import Cell, cells
@@ -29,6 +30,7 @@ from studies.report import write_study_page
 from studies.result import FailedRun, StudyResult, study_folder, write_result
 from studies.rows import Derive, Group, Measured, measured_rows
 from studies.simulation import simulate_cells
+from studies.tracking import log_result, parent_of
 from tasks.driving import drive
 from tasks.starting import find_like, new_run
 
@@ -75,10 +77,17 @@ def run_study(
         tell = (lambda label: watch(label, None)) if watch else (lambda label: None)
         measured, provenance = simulate_cells(study, scale, planned, laid_over, prepared, tell, gather=gather)
         result = write_result(study, scale, measured_rows(study, measured), provenance, laid_over)
-    else:
-        runs = there(planned, laid_over) if gather else carry_out(planned, laid_over, watch)
+        write_study_page(study, result)
+        return result
+    parent = parent_of(study, scale, settings_of(planned, laid_over))
+    try:
+        runs = there(planned, laid_over, parent) if gather else carry_out(planned, laid_over, watch, parent)
         result = report_study(study, scale, runs, laid_over)
-    write_study_page(study, result)
+        write_study_page(study, result)
+    except BaseException:
+        parent.stop()
+        raise
+    log_result(parent, study, result)
     return result
 
 
@@ -87,10 +96,18 @@ def prepare_needs(study: Study) -> dict[str, str]:
     return {needed: str(prepare_shown(needed).folder) for needed in study.needs}
 
 
-def carry_out(planned: Sequence[Cell], overrides: dict[str, Any], watch: Watch | None) -> list[Carried]:
+def carry_out(
+    planned: Sequence[Cell], overrides: dict[str, Any], watch: Watch | None, parent: ParentRun
+) -> list[Carried]:
     """The runs of planned cells: those that are there, and the rest run on one pool of workers.
 
     A run that fails by itself, since its training diverges for example, leaves the others to be run: it has no number.
+
+    Args:
+        planned: the cells.
+        overrides: settings laid over every run.
+        watch: given a label and a run, an observer of that run.
+        parent: what the runs are nested under in MLflow.
     """
     settings = settings_of(planned, overrides)
     device = resolve_device(settings[0].workers.device)
@@ -98,6 +115,7 @@ def carry_out(planned: Sequence[Cell], overrides: dict[str, Any], watch: Watch |
     with open_pool(settings[0].workers, device) as pool:
         for number, (cell, wanted) in enumerate(zip(planned, settings, strict=True), 1):
             run = find_like(wanted) or new_run(wanted)
+            parent.adopt(run)
             if run.status()["state"] != FINISHED:
                 observer = watch(f"[{number}/{len(planned)}] {cell.label}", run) if watch else None
                 try:
@@ -109,10 +127,14 @@ def carry_out(planned: Sequence[Cell], overrides: dict[str, Any], watch: Watch |
     return found
 
 
-def there(planned: Sequence[Cell], overrides: dict[str, Any]) -> list[Carried]:
-    """The runs of planned cells that are there and have ended."""
-    found = zip(planned, map(find_like, settings_of(planned, overrides)), strict=True)
-    return [(cell, run) for cell, run in found if run is not None and run.status()["state"] in (FINISHED, FAILED)]
+def there(planned: Sequence[Cell], overrides: dict[str, Any], parent: ParentRun) -> list[Carried]:
+    """The runs of planned cells that are there and have ended; arguments as of `carry_out`."""
+    carried = []
+    for cell, run in zip(planned, map(find_like, settings_of(planned, overrides)), strict=True):
+        if run is not None and run.status()["state"] in (FINISHED, FAILED):
+            parent.adopt(run)
+            carried.append((cell, run))
+    return carried
 
 
 def failed_runs(runs: Sequence[Carried]) -> list[FailedRun]:

@@ -11,7 +11,7 @@ from tasks.retries import OF_A_ROUND
 
 @task(name="log", **OF_A_ROUND)
 def log(run: LogRun, ticket: str | None = None) -> bool | None:
-    """Log a run whose rounds are done to MLflow: metrics, tables, figures, report, checkpoints, final model.
+    """Log a run whose rounds are done to MLflow: metrics, tables, figures, report, and its states as models.
 
     Args:
         run: the run's folder.

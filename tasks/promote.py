@@ -11,7 +11,7 @@ from tasks.retries import OF_A_ROUND
 
 @task(name="promote", **OF_A_ROUND)
 def promote(run: PromoteModel, ticket: str | None = None) -> str | None:
-    """Register the model of a logged run, and move the aliases `newest` and, where it is due, `champion`.
+    """Register the model of a logged run, and move its aliases: `newest`, and `challenger` or `champion`.
 
     Args:
         run: the run's folder.

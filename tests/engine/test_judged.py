@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -78,18 +79,15 @@ def test_what_a_state_was_judged_with_lies_beside_it_and_goes_with_it(home: Path
 
 def test_the_logged_model_is_the_judged_one(home: Path, small: Callable[..., Any]) -> None:
     """What `review.serving` packs, read back as MLflow reads it."""
-    from review.serving import log_final_model
+    from review.serving import save_final_model, servable
 
     run = straight(small(**PNP))
-
-    class Kept:
-        def log_artifacts(self, run_id: str, folder: str, name: str) -> None:
-            import shutil
-
-            shutil.copytree(folder, home / "logged")
-
-    assert log_final_model(run, Kept(), "1", "unused")
-    artifacts = {p.stem: str(p) for p in (home / "logged" / "artifacts").iterdir()}
+    checkpoint = servable(run)
+    assert checkpoint is not None
+    (home / "logged").mkdir()
+    logged = SimpleNamespace(artifact_location="elsewhere", model_id="m-1", source_run_id="1")
+    folder = save_final_model(run, checkpoint, home / "logged", logged)
+    artifacts = {p.stem: str(p) for p in (folder / "artifacts").iterdir()}
     assert json.loads(Path(artifacts["model"]).read_text())
     model = FederatedModel()
     model.load_context(type("Context", (), {"artifacts": artifacts}))

@@ -27,13 +27,13 @@ import sys, time
 from pathlib import Path
 from mlflow import MlflowClient
 from review.embedded_store import ready_store, store_uri
-from review.tracking import experiment_of
+from review.mlflow_run import experiment_of
 store = Path(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()
 ready_store(store)
 uri = store_uri(store)
-print(experiment_of(MlflowClient(tracking_uri=uri), "shoal", uri, store))
+print(experiment_of(MlflowClient(tracking_uri=uri), "shoal", store / "artifacts"))
 """
 
 
@@ -111,7 +111,7 @@ def test_resume_repairs_a_broken_store(home: Path, small: Make) -> None:
     assert again != first
     client = MlflowClient(store_uri(home / "mlflow"))
     assert client.get_run(again).info.status == "FINISHED"
-    assert [metric.step for metric in client.get_metric_history(again, "acc")] == [1]
+    assert [metric.step for metric in client.get_metric_history(again, "score/acc")] == [1]
     (told,) = (event for event in run.events() if event["event"] == "mlflow_store_replaced")
     assert "mlflow.db.broken-1, and a new one was made" in told["message"]
 

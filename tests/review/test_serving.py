@@ -27,6 +27,8 @@ from engine import places
 from engine.merge import merge
 from engine.run_folder import RunFolder
 from engine.settings import SettingsError, make_settings
+from review.mlflow_models import models_of
+from review.model_registry import set_champion
 from review.record import LogRun, PromoteModel
 from review.served_input import InputError, samples
 from review.serving import requirements
@@ -123,12 +125,30 @@ def test_a_repeated_sync_registers_nothing_and_a_new_run_is_the_newest(tracked: 
     (first,) = client.search_model_versions(f"name = '{NAME}'")
     assert first.run_id == tracked.lineage()["mlflow_run"]
     assert first.tags["shoal.run"] == tracked.name
-    run_with(seed=1)
-    assert aliases() == {"newest": "2", "champion": "1"}
+    second = run_with(seed=1)
+    assert aliases() == {"newest": "2", "champion": "1", "challenger": "2"}
     PromoteModel(tracked.path).carry_out()
-    assert aliases() == {"newest": "2", "champion": "1"}
+    assert aliases() == {"newest": "2", "champion": "1", "challenger": "2"}
+    set_champion(client, NAME, "2")
+    assert aliases() == {"newest": "2", "champion": "2"}
+    PromoteModel(second.path).carry_out()
+    assert aliases() == {"newest": "2", "champion": "2"}
     run_with(seed=2, tracking={"champion": True})
     assert aliases() == {"newest": "3", "champion": "3"}
+
+
+def test_aliases_that_a_kill_left_unmoved_are_moved_by_the_next_try(
+    tracked: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {"register_as": "cut-short"}
+    run_with(seed=5, tracking=own)
+    late = new_run(make_settings(merge(SMALL, ON, {"seed": 6, "tracking": own})))
+    with monkeypatch.context() as patched:
+        patched.setattr("review.model_registry._point", lambda *_, **__: None)
+        drive(late)
+    assert aliases("cut-short") == {"newest": "1", "champion": "1"}
+    assert PromoteModel(late.path).carry_out() == "2"
+    assert aliases("cut-short") == {"newest": "2", "champion": "1", "challenger": "2"}
 
 
 def test_a_name_of_ones_own_or_none(tracked: RunFolder) -> None:
@@ -144,8 +164,9 @@ def test_a_name_of_ones_own_or_none(tracked: RunFolder) -> None:
 
 def logged(run: RunFolder) -> Path:
     """The folder of the run's logged model."""
-    uri = MlflowClient(store()).get_run(run.lineage()["mlflow_run"]).info.artifact_uri
-    return Path(mlflow.artifacts.download_artifacts(f"{uri}/model"))
+    client = MlflowClient(store())
+    model = models_of(client, client.get_run(run.lineage()["mlflow_run"]))["model"]
+    return Path(mlflow.artifacts.download_artifacts(model.artifact_location))
 
 
 def test_requirements_are_pinned_to_public_versions(tracked: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

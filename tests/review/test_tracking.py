@@ -11,14 +11,22 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
+from typer.testing import CliRunner
 
+from cli.main import app
 from engine import places
+from engine.checkpoint import load_manifest
 from engine.codec import load_server
 from engine.round_paths import RoundPaths
+from engine.settings import flatten
 from methods.cfl.cfl import CFL
-from review import tracking
-from review.clusters import quality
-from review.tracking import client_losses, copy_checkpoint, metric_names, sync
+from methods.scores.metrics import METRICS
+from review import mlflow_rounds
+from review.clusters import TABLE, quality
+from review.mlflow_models import copy_checkpoint, models_of
+from review.mlflow_rounds import client_losses, client_metric_names, metric_name, names_of_clients
+from review.mlflow_run import NOTE
+from review.tracking import sync
 from tasks.driving import drive
 from tasks.starting import new_run
 from tests.runs import straight
@@ -47,14 +55,17 @@ def test_a_run_is_logged_once_with_its_lineage(home: Path, tracked: Any) -> None
     found = client.get_run(run_id)
     assert found.info.status == "FINISHED"
     rounds = tracked.table("rounds")
-    history = client.get_metric_history(run_id, "acc")
+    history = client.get_metric_history(run_id, "score/acc")
     assert [(m.step, m.value) for m in history] == list(zip(rounds["round"], rounds["acc"], strict=True))
-    assert found.data.params["method.mu"] == "0.999"
+    assert found.data.params == {key: str(value) for key, value in flatten(tracked.settings()).items()}
+    assert found.info.run_name == "fedpnp digits iidx3 seed 0"
     lineage = tracked.lineage()
     for tag, value in (
         ("shoal.data_dvc", lineage["data"]["dvc"]),
         ("shoal.partition_dvc", lineage["partition"]["dvc"]),
         ("shoal.settings_sha256", tracked.settings().digest()),
+        ("shoal.run", tracked.name),
+        ("mlflow.source.git.commit", lineage["git"]["commit"]),
     ):
         assert found.data.tags[tag] == value
     assert {d.dataset.digest for d in found.inputs.dataset_inputs} == {
@@ -64,24 +75,15 @@ def test_a_run_is_logged_once_with_its_lineage(home: Path, tracked: Any) -> None
     clients = tracked.table("clients")
     for k in range(3):
         losses = clients.loc[clients["client"] == k, "loss"].tolist()
-        assert [m.value for m in client.get_metric_history(run_id, f"client/{k}/loss")] == losses
-    judged = {name: client.get_metric_history(run_id, name) for name in quality(tracked)}
+        assert [m.value for m in client.get_metric_history(run_id, f"loss/client/{k}")] == losses
+    judged = {name: client.get_metric_history(run_id, metric_name(name)) for name in quality(tracked)}
     assert "largest_cluster" in judged
     assert {n: [(m.step, m.value) for m in found] for n, found in judged.items()} == {
         name: [(2, value)] for name, value in quality(tracked).items()
     }
     paths = {artifact.path for artifact in client.list_artifacts(run_id)}
-    assert {
-        "settings.yaml",
-        "report.html",
-        "figures",
-        "checkpoints",
-        "model",
-        "clients.parquet",
-        "clusters.parquet",
-    } <= paths
+    assert {"settings.yaml", "report.html", "figures", "images", "tables", "clients.parquet", TABLE} <= paths
     assert client.list_artifacts(run_id, "figures/clusters")
-    assert [a.path for a in client.list_artifacts(run_id, "checkpoints")] == ["checkpoints/round-0002"]
 
 
 def test_nothing_of_single_clients_is_told_where_that_is_off(home: Path, small: Make) -> None:
@@ -90,12 +92,14 @@ def test_nothing_of_single_clients_is_told_where_that_is_off(home: Path, small: 
     client = client_of(home)
     run_id = run.lineage()["mlflow_run"]
     metrics = client.get_run(run_id).data.metrics
-    assert "acc" in metrics
-    assert not [name for name in metrics if name.startswith("client/")]
+    assert "score/acc" in metrics
+    assert not [name for name in metrics if name.startswith("loss/client")]
     logged = {artifact.path for artifact in client.list_artifacts(run_id)}
-    assert logged == {"settings.yaml", "lineage.json", "rounds.parquet", "checkpoints", "model"}
-    (checkpoint,) = client.list_artifacts(run_id, "checkpoints/round-0002")
-    assert checkpoint.path.endswith("server.safetensors"), "the manifest names clients"
+    assert logged == {"settings.yaml", "lineage.json", "rounds.parquet"}
+    models = models_of(client, client.get_run(run_id))
+    (checkpoint,) = client.list_logged_model_artifacts(models["round-0002"].model_id)
+    assert checkpoint.path == "server.safetensors", "the manifest names clients"
+    assert "Report" not in client.get_run(run_id).data.tags[NOTE]
 
 
 def test_of_single_clients_updates_mlflow_gets_those_that_enrol(home: Path, small: Make) -> None:
@@ -120,14 +124,16 @@ def test_of_single_clients_updates_mlflow_gets_those_that_enrol(home: Path, smal
 
 
 def test_the_model_loads_in_a_fresh_process(home: Path, tracked: Any) -> None:
-    uri = client_of(home).get_run(tracked.lineage()["mlflow_run"]).info.artifact_uri
     code = (
-        "import json, sys, numpy as np, mlflow.pyfunc\n"
-        "model = mlflow.pyfunc.load_model(sys.argv[1] + '/model')\n"
+        "import json, sys, numpy as np, mlflow\n"
+        "mlflow.set_tracking_uri(sys.argv[2])\n"
+        "model = mlflow.pyfunc.load_model(f'runs:/{sys.argv[1]}/model')\n"
+        "assert model.metadata.run_id == sys.argv[1]\n"
         "found = model.predict(np.zeros((3, 1, 8, 8), dtype=np.uint8))\n"
         "print(json.dumps([list(found.columns), len(found), sum(found['soft'][0]), len(found['embedding'][0])]))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, uri], capture_output=True, text=True, cwd=home, check=False)
+    words = (tracked.lineage()["mlflow_run"], f"sqlite:///{home}/mlflow/mlflow.db")
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=home, check=False)
     assert done.returncode == 0, done.stderr
     columns, count, total, width = json.loads(done.stdout.splitlines()[-1])
     assert columns == ["cluster", "soft", "embedding"]
@@ -145,7 +151,7 @@ def test_out_of_reach_mlflow_never_stops_a_run(home: Path, small: Make, monkeypa
     assert "127.0.0.1:9" in told[0]["message"]
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     drive(run)
-    history = client_of(home).get_metric_history(run.lineage()["mlflow_run"], "acc")
+    history = client_of(home).get_metric_history(run.lineage()["mlflow_run"], "score/acc")
     assert [m.step for m in history] == [1, 2]
 
 
@@ -154,22 +160,49 @@ def test_losses_of_many_clients_are_told_by_their_spread(
 ) -> None:
     run = straight(small(rounds=2))
     losses = run.table("clients").query("round == 2")["loss"]
-    assert client_losses(run, [2]) == {2: {f"client/{k}/loss": loss for k, loss in enumerate(losses)}}
-    monkeypatch.setattr(tracking, "CLIENTS", 2)
+    manifest, names = load_manifest(run, 2), names_of_clients(run, run.settings())
+    assert client_losses(manifest, names) == {f"loss/client/{k}": loss for k, loss in enumerate(losses)}
+    monkeypatch.setattr(mlflow_rounds, "CLIENTS", 2)
     spread = {"min": losses.min(), "median": losses.median(), "max": losses.max()}
-    assert client_losses(run, [2]) == {2: {f"client/{what}/loss": value for what, value in spread.items()}}
+    assert client_losses(manifest, names) == {f"loss/clients/{what}": value for what, value in spread.items()}
     pooled = straight(small(method={"name": "kmeans"}))
-    assert client_losses(pooled, [1])[1].keys() == {"client/all/loss"}
+    assert client_losses(load_manifest(pooled, 1), names_of_clients(pooled, pooled.settings())).keys() == {
+        "loss/client/all"
+    }
 
 
-def test_any_client_name_can_name_a_metric(home: Path) -> None:
-    names = metric_names(["Klinik Süd", "a/b", "a_b", "..", "50 % #1", "a.b"])
+def test_any_client_name_can_name_a_metric() -> None:
+    names = client_metric_names(["Klinik Süd", "a/b", "a_b", "..", "50 % #1", "a.b"])
     assert names[0] == "Klinik Süd"
     assert len(set(names)) == len(names)
     from mlflow.utils.validation import _validate_metric_name
 
     for name in names:
-        _validate_metric_name(f"client/{name}/loss")
+        _validate_metric_name(f"loss/client/{name}")
+
+
+def test_metrics_come_in_sections() -> None:
+    said = {name: metric_name(name) for name in [metric.name for metric in METRICS] + ["loss_all", "epsilon_sent"]}
+    assert said["acc"] == "score/acc"
+    assert said["probe_gradient"] == "score/probe_gradient"
+    assert said["loss"] == "loss/loss"
+    assert said["loss_all"] == "loss/loss_all"
+    assert said["balance"] == "cluster/balance"
+    assert said["epsilon_sent"] == "privacy/epsilon_sent"
+    assert {name.split("/")[0] for name in said.values()} == {"score", "loss", "cluster", "privacy"}
+
+
+def test_a_comparison_is_a_parent_run(home: Path, tracked: Any) -> None:
+    client = client_of(home)
+    words = ["compare", tracked.name, "latest", "--log", "a pair"]
+    for _ in range(2):
+        assert CliRunner().invoke(app, words).exit_code == 0
+    (parent,) = client.search_runs(["1"], "tags.`shoal.comparison` = 'a pair'")
+    assert parent.info.run_name == "comparison a pair"
+    acc = tracked.table("rounds")["acc"].iloc[-1]
+    assert [m.value for m in client.get_metric_history(parent.info.run_id, f"score/acc/{tracked.name}")] == [acc]
+    assert f"| fedpnp digits iidx3 seed 0 | {tracked.name} | {acc:.4f} |" in parent.data.tags[NOTE]
+    assert client.get_run(tracked.lineage()["mlflow_run"]).data.tags["mlflow.parentRunId"] == parent.info.run_id
 
 
 def test_report_and_figures_show_the_numbers(home: Path, tracked: Any) -> None:
