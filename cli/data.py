@@ -209,9 +209,9 @@ def add(
     In a DVC repository the set is tracked as by `dvc add`: commit its .dvc file to git, and `dvc push` the data.
     """
     from cli.data_tables import print_manifest, say
-    from cli.tracked import TrackingError, track
     from data.own import add_folder, add_table
     from engine import places
+    from tasks.tracked import TrackingError, track
 
     store = places.store()
     if path.is_dir():

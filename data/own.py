@@ -81,7 +81,7 @@ def add_folder(
         DataError: no folder, no client, a client without images, refused files (all of them listed), labels that do not
             fit, a name that is taken, or images that cannot be appended to the set.
     """
-    onto = _check_name(name, store, force, append)
+    onto = check_name(name, store, force, append)
     batch = read_folder(folder, onto, size=size, on_bad=on_bad, on_odd=on_odd, labels=labels, licence=licence)
     return store_batch(name, store, batch, test, seed, onto)
 
@@ -264,7 +264,7 @@ def add_table(
         DataError: unreadable file, missing column, a feature that is not a finite number (names columns and rows), or a
             name that is taken, or rows that cannot be appended to the set.
     """
-    onto = _check_name(name, store, force, append)
+    onto = check_name(name, store, force, append)
     reserved = [client_column, *([label_column] if label_column else [])]
     table = read_table(path, text=reserved)
     for column in reserved:
@@ -314,7 +314,7 @@ def _in_order(x: np.ndarray, columns: list[str], onto: Prepared, path: Path) -> 
     return x[:, [columns.index(column) for column in wanted]]
 
 
-def _check_name(name: str, store: Path, force: bool, append: bool) -> Prepared | None:
+def check_name(name: str, store: Path, force: bool, append: bool) -> Prepared | None:
     """The set to append to; None for a new one."""
     if not _NAME.fullmatch(name):
         raise DataError(f"{name!r} cannot name a data set: use small letters, digits, - and _")

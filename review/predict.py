@@ -24,7 +24,7 @@ from engine.checkpoint import newest_valid
 from engine.codec import load_tensors
 from engine.run_folder import FINISHED, RunError, RunFolder
 from methods.assignment import nearest_centres
-from methods.base import Context, MethodError
+from methods.base import Context, MethodError, Prediction
 from methods.registry import METHODS
 from review.cluster_sheets import Block, by_certainty, draw_sheet
 from review.clusters import CENTRES, cluster_facts
@@ -95,9 +95,16 @@ class Predictor:
 
     def assign(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """Cluster, confidence and, with centres, distance of samples (n, *shape) in the set's stored dtype."""
+        return self.judge(x)[0]
+
+    def judge(self, x: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """What `assign` says of samples, and what the model makes of each, float32 (n, d)."""
         with torch.no_grad():
             given = torch.from_numpy(x).float()
             found = self._predict(given.div_(255) if self.spec.kind == "image" else given)
+        return self._assigned(found), found.embedding.float().numpy()
+
+    def _assigned(self, found: Prediction) -> dict[str, np.ndarray]:
         if self._centres is not None:
             near = nearest_centres(found.embedding, self._centres)
             return {name: getattr(near, name).numpy() for name in near._fields}

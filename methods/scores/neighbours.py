@@ -90,3 +90,25 @@ def neighbour_information(cluster: np.ndarray, neighbours: np.ndarray, clusters:
     alone = (np.bincount(own, minlength=clusters) + np.bincount(other, minlength=clusters)) / (2 * len(own))
     there = both > 0
     return float((both[there] * np.log(both[there] / alone[there] ** 2)).sum() / math.log(clusters))
+
+
+def unlike(old: np.ndarray, new: np.ndarray, share: float = 0.99) -> np.ndarray:
+    """Which new samples are farther from every old one than old ones are from each other, bool (m,).
+
+    Farther than `share` of the old samples are from the nearest other old one, by their reference features.
+
+    Args:
+        old: samples (n, ...), n of at least 2.
+        new: samples (m, ...) of the same kind.
+        share: of the old samples.
+    """
+    features = torch.from_numpy(reference_features(np.concatenate([old, new]))).double()
+    known = features[: len(old)]
+    nearest = []
+    for start in range(0, len(features), CHUNK):
+        rows = torch.cdist(features[start : start + CHUNK], known)
+        own = torch.arange(start, min(start + CHUNK, len(known)))
+        rows[own - start, own] = torch.inf
+        nearest.append(rows.amin(1))
+    distance = torch.cat(nearest).numpy()
+    return np.asarray(distance[len(old) :] > np.quantile(distance[: len(old)], share, method="higher"))
