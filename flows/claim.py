@@ -54,6 +54,41 @@ def claimed_run(
         run.event(ENDED)
 
 
+@contextlib.contextmanager
+def claimed(run: RunFolder) -> Iterator[None]:
+    """A run that is there, held for this process until the end, as by `claimed_run`.
+
+    Raises:
+        RunError: another process works on it.
+    """
+    held = _claim(run.path)
+    if held is None:
+        raise RunError(f"run {run.name} is in use by another process: wait for it")
+    with held:
+        run.event(BEGAN)
+        yield
+        run.event(ENDED)
+
+
+@contextlib.contextmanager
+def alone(what: str) -> Iterator[None]:
+    """Hold the nights of a data set for this process: two must not append to it, or judge its models, at once.
+
+    Args:
+        what: name of the data set.
+
+    Raises:
+        RunError: another process holds them.
+    """
+    places.runs().mkdir(parents=True, exist_ok=True)
+    with (places.runs() / f".night-{what}").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(f"another night is at work on {what!r}: wait for it") from None
+        yield
+
+
 def _unfinished(settings: Settings, origin: Origin | None, data: str | None) -> tuple[RunFolder, IO[str]] | None:
     """The newest run of these settings that nobody works on, if it is unfinished, and the file that claims it."""
     digest = settled(settings).digest()

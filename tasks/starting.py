@@ -73,8 +73,13 @@ def has_settings(run: RunFolder, digest: str, origin: str | None = None) -> bool
         digest: of the settings.
         origin: digest of the state that it started from; None: it started anew.
     """
+    return same_settings(run, digest) and origin_sha256(run) == origin
+
+
+def same_settings(run: RunFolder, digest: str) -> bool:
+    """As `has_settings`, wherever the run started from."""
     try:
-        return run.settings().digest() == digest and origin_sha256(run) == origin
+        return run.settings().digest() == digest
     except ShoalError:
         return False
 
