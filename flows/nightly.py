@@ -23,8 +23,9 @@ from engine.run_folder import RunFolder, in_order  # noqa: E402
 from engine.settings import Settings, make_settings  # noqa: E402
 from flows.claim import alone, claimed, claimed_run, finished  # noqa: E402
 from flows.federate import federate, untagged  # noqa: E402
-from flows.names import flow_run_name  # noqa: E402
+from flows.names import night_title  # noqa: E402
 from flows.pipeline import end_lost_flow_runs, evaluate, report  # noqa: E402
+from flows.tell import tell_failure  # noqa: E402
 from methods.registry import METHODS  # noqa: E402
 from review.drift import Drift  # noqa: E402
 from review.judging import Decision  # noqa: E402
@@ -67,12 +68,12 @@ class Night:
         return asdict(self)
 
 
-@flow(name="nightly", flow_run_name=flow_run_name)
+@flow(name="nightly", flow_run_name=night_title, on_failure=[tell_failure], on_crashed=[tell_failure])
 def nightly(settings: Settings, night: NightSettings = NightSettings()) -> dict[str, Any]:
     """Take in what is new, train on from the champion, judge both models, and promote the better one.
 
-    Where nothing is new and there is a champion, nothing is trained. Where new data are broken or wrong, the night fails
-    and everything stays as it was. A night that was cut short is gone on with by the next.
+    Where nothing is new and there is a champion, nothing is trained. Where new data are broken or wrong, the night
+    fails and everything stays as it was. A night that was cut short is gone on with by the next.
 
     Args:
         settings: of the training.
@@ -187,7 +188,7 @@ def begun(settings: Settings, night: NightSettings, champion: RunFolder | None, 
 
 
 def tell_drift(settings: Settings, found: Sequence[Drift], log: Any) -> None:
-    """Say in Prefect that new samples are unlike the old ones: an event `shoal.drift` for each way in which they are."""
+    """Say in Prefect that new samples are unlike the old ones: an event `shoal.drift` for each way they are."""
     for each in found:
         log.warning(each.told())
         with contextlib.suppress(Exception):  # Prefect is out of reach: the run's events have it

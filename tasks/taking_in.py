@@ -26,6 +26,8 @@ from tasks.night_settings import NightSettings
 from tasks.preparing import prepare_data
 from tasks.tracked import TrackingError, dvc_root, track
 
+NAMED = 10
+"""Of samples that are refused together, so many are named."""
 COMPARED = 5_000
 """With at most so many of the samples that are there, a seeded draw, are new ones compared."""
 
@@ -135,10 +137,11 @@ def refuse_strange(batch: Batch, onto: Prepared, most: float, folder: Path) -> N
         rows = np.sort(Streams(0).numpy("samples that new ones are compared with").choice(count, COMPARED, False))
     strange = unlike(np.asarray(onto.train_x[rows]), batch.x)
     if strange.mean() > most:
-        named = [Rejected(batch.file[k], "unlike all before") for k in np.flatnonzero(strange)]
+        named = [Rejected(batch.file[k], "unlike all before") for k in np.flatnonzero(strange)[:NAMED]]
         raise DataError(
-            f"{len(named)} of {len(batch.x)} new images in {folder} are unlike every image that {onto.manifest.name!r} "
-            f"has: remove them, or, where they are right, allow it by `strange: 1`:\n{listing(named)}"
+            f"{int(strange.sum())} of {len(batch.x)} new images in {folder} are unlike every image that "
+            f"{onto.manifest.name!r} has; remove them, or, where they are right, set night.strange to 1. Such as:\n"
+            f"{listing(named)}"
         )
 
 
@@ -146,7 +149,7 @@ def bring(folder: Path) -> None:
     """Bring a folder that DVC tracks up to date with its pointer, the file FOLDER.dvc; others are left alone.
 
     An import is updated from the repository that it is of; anything else is pulled where there is a remote, and checked
-    out from the cache where there is none.
+    out from the cache where there is none. Files that DVC does not have are never removed: it refuses then.
 
     Raises:
         NightError: DVC could not.
@@ -158,7 +161,7 @@ def bring(folder: Path) -> None:
     about = read_yaml_file(pointer, "DVC file", NightError)
     imported = isinstance(about, dict) and bool(about.get("deps"))
     remote = _dvc(root, "remote", "list").stdout.strip()
-    words = ("update",) if imported else ("pull", "--force") if remote else ("checkout", "--force")
+    words = ("update",) if imported else ("pull",) if remote else ("checkout",)
     done = _dvc(root, *words, "--quiet", str(pointer))
     if done.returncode:
         raise NightError(f"DVC did not bring {folder} up to date: {brief(Exception(done.stderr or done.stdout))}")

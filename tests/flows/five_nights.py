@@ -1,7 +1,8 @@
 """Five nights of a project in its home folder, one after the other: each prints a line of JSON of what became of it.
 
 The first makes a champion of few images; the second brings many more; in the third nothing is new; in the fourth what
-comes is broken, and then wholly wrong; in the fifth one class floods a client.
+comes is broken, and then wholly wrong; in the fifth one class floods a client. After the second MLflow is not told of
+its decision, as after a kill; after the fifth comes one that is given no time.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from engine import places
 from engine.merge import merge
 from engine.run_folder import RunFolder, in_order
 from engine.settings import make_settings
+from flows.claim import BEGAN
 from flows.nightly import nightly
 from tasks.night_settings import NightSettings
 from tests.conftest import SMALL
@@ -80,6 +82,16 @@ def night(home: Path, **changes: Any) -> None:
     print(json.dumps({**found, **state(home)}), flush=True)
 
 
+def cut_short(home: Path) -> None:
+    """As after a kill between the decision of the newest run and what MLflow is told of it."""
+    from mlflow import MlflowClient
+
+    RunFolder.find("latest", home / "runs").event(BEGAN)
+    MlflowClient(tracking_uri=f"sqlite:///{places.mlflow_store()}/mlflow.db").set_registered_model_alias(
+        NAME, "champion", "1"
+    )
+
+
 def main() -> None:
     """All of them."""
     home = places.home()
@@ -91,6 +103,7 @@ def main() -> None:
     write(incoming, images[150:750], 150)
     write(incoming, images[750:810], 750, ("abroad",))
     night(home)
+    cut_short(home)
     night(home)
     broken = incoming / "north" / "broken.png"
     broken.write_bytes((incoming / "north" / "00000.png").read_bytes()[:60])
@@ -107,6 +120,7 @@ def main() -> None:
     ones = images[840:][labels[840:] == 1]
     write(incoming, ones[:60], 3000, ("south",))
     night(home)
+    night(home, force=True, minutes=0.01)
 
 
 if __name__ == "__main__":
