@@ -76,6 +76,8 @@ def test_old_samples_keep_client_row_and_side_and_the_version_before_is_in_the_l
     assert np.array_equal(more.column("client")[:n], column)
     assert more.manifest.extra["clients"] == ["lab 3", "north", "süd", "abroad"]
     assert {file: side for file, side in sides(more).items() if file in before} == before
+    for client in ("north", "abroad"):
+        assert {side for file, side in sides(more).items() if file.startswith(f"{client}/")} == {"train", "test"}
     assert more.manifest.digest != digest
     assert more.manifest.extra["versions"] == [{"digest": digest, "train": n, "test": len(test_x)}]
     assert more.test_x is not None
