@@ -91,7 +91,7 @@ def carried_out(settings: Settings, night: NightSettings) -> Night:
     """A night, within its flow run."""
     seconds = night.minutes * 60
     log = get_run_logger()
-    champion = champion_run(settings, places.runs())
+    champion = in_use(champion_run(settings, places.runs()))
     with untagged():
         taken = take_in.with_options(timeout_seconds=seconds)(settings, night)
     log.info(taken.message)
@@ -147,6 +147,16 @@ def checked(settings: Settings) -> Settings:
     return make_settings(merge(settings.plain(), {"tracking": {"champion": False}}))
 
 
+def in_use(champion: RunFolder | None) -> RunFolder | None:
+    """The champion, unless its night was cut short before it was judged: the first of a name is one as it is logged.
+
+    That night is gone on with, as one that has no champion yet.
+    """
+    if champion is None or (decision_of(champion) is None and not finished(champion)):
+        return None
+    return champion
+
+
 def judged_run(settings: Settings, data: str) -> RunFolder | None:
     """The newest run of these settings on a version of the data set that was judged; None where there is none.
 
@@ -173,10 +183,10 @@ def begun(settings: Settings, night: NightSettings, champion: RunFolder | None, 
         data: digest of the data set.
     """
     origin, anew = None, "there is no champion" if champion is None else "the night is set to"
-    if champion is not None and night.start == "champion":
-        origin = Origin.of(champion)
     with contextlib.ExitStack() as held:
         try:
+            if champion is not None and night.start == "champion":
+                origin = Origin.of(champion)
             folder = held.enter_context(claimed_run(settings, origin=origin, data=data))
         except OriginError as error:
             origin, anew = None, str(error)

@@ -10,7 +10,10 @@ import pytest
 
 from engine.origin import Origin
 from engine.run_folder import RunError
-from flows.claim import alone, claimed, claimed_run
+from flows.claim import BEGAN, alone, claimed, claimed_run
+from flows.nightly import in_use
+from review.judging import Decision, Judged
+from review.promotion import decision_of, keep_decision
 from tests.runs import straight
 
 Make = Callable[..., Any]
@@ -42,3 +45,15 @@ def test_two_nights_of_one_set_are_not_at_work_at_once(home: Path, small: Make) 
             pass
     with alone("photos"):
         pass
+
+
+def test_a_first_champion_whose_night_was_cut_short_is_none_yet(home: Path, small: Make) -> None:
+    run = straight(small(rounds=1))
+    assert in_use(None) is None
+    assert in_use(run) is run
+    run.event(BEGAN)
+    assert in_use(run) is None
+    first = Decision(True, "it is the first", "", 0.01, Judged(run.name, 50, {"neighbours": 0.5}, 3), None)
+    keep_decision(run, first, [])
+    assert in_use(run) is run
+    assert decision_of(run) == first
