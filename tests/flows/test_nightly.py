@@ -79,7 +79,7 @@ def test_five_nights(server: Server, home: Path) -> None:
     assert "timed out" in late["error"]
     assert [late[key] for key in what_is_there[:-1]] == [fifth[key] for key in what_is_there[:-1]]
     told = (home / "runs" / "told.log").read_text().splitlines()
-    for line, error in zip(told, ("north/broken.png", "60 of 60 new images", "timed out"), strict=True):
+    for line, error in zip(told, ("north/broken.png", "60 of 60 new images", "exceeded timeout"), strict=True):
         assert "Z a night failed: night of photos (" in line
         assert error in line
 
