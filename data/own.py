@@ -7,7 +7,7 @@ sample is kept as the column `client` (numbers into the manifest's `extra["clien
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -35,6 +35,10 @@ from data.prepared import Prepared
 from data.tables import client_numbers, features, read_table
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+
+
+class NothingNew(DataError):
+    """A set has all that is to be appended to it."""
 
 
 def add_folder(
@@ -77,23 +81,52 @@ def add_folder(
         DataError: no folder, no client, a client without images, refused files (all of them listed), labels that do not
             fit, a name that is taken, or images that cannot be appended to the set.
     """
-    onto = _check_name(name, store, force, append)
+    onto = check_name(name, store, force, append)
+    batch = read_folder(folder, onto, size=size, on_bad=on_bad, on_odd=on_odd, labels=labels, licence=licence)
+    return store_batch(name, store, batch, test, seed, onto)
+
+
+def read_folder(
+    folder: Path,
+    onto: Prepared | None = None,
+    *,
+    size: tuple[int, int] | None = None,
+    on_bad: OnBad = "refuse",
+    on_odd: OnOdd = "refuse",
+    labels: Path | None = None,
+    licence: str = "not stated",
+    only: Collection[str] | None = None,
+) -> Batch:
+    """The images of a folder that holds one sub-folder per client, as they would be stored; nothing is written.
+
+    Args:
+        folder, size, on_bad, on_odd, labels, licence: as of `add_folder`.
+        onto: the set that they are to be appended to: they must fit it, and what it has is passed over.
+        only: paths below the folder; all other files, and files of no client, are passed over unread.
+
+    Raises:
+        NothingNew: the set has all of the images already.
+        DataError: as `add_folder`.
+    """
     _check_choice("on_bad", on_bad, get_args(OnBad))
     _check_choice("on_odd", on_odd, get_args(OnOdd))
     if size is not None and min(size) < 1:
         raise DataError(f"size is {size[0]}x{size[1]}, expected at least 1x1")
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder")
-    clients = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    clients = client_folders(folder)
     if not clients:
         raise DataError(f"{folder} has no sub-folders: expected one sub-folder of images per client")
     files = {client.name: image_files(client) for client in clients}
+    if only is not None:
+        wanted = {folder / path for path in only}
+        files = {client: kept for client, paths in files.items() if (kept := [p for p in paths if p in wanted])}
     empty = [client for client, paths in files.items() if not paths]
     if empty:
         raise DataError(f"no image in the folders of these clients of {folder}: {', '.join(empty)}")
 
     in_a_client = [path for paths in files.values() for path in paths]
-    strays = sorted(set(image_files(folder)) - set(in_a_client))
+    strays = sorted(set(image_files(folder)) - set(in_a_client)) if only is None else []
     own, linked = own_files(in_a_client, folder)
     pictures, bad = read_images(own, folder)
     bad += linked
@@ -103,13 +136,15 @@ def add_folder(
         raise DataError(f"{folder} has no readable image:\n{listing(bad)}")
     target = size or (common_size(pictures) if onto is None else _size_of(onto))
     if onto is not None and target != _size_of(onto):
-        raise DataError(f"{name!r} holds images of {_size_of(onto)[0]}x{_size_of(onto)[1]}: leave the size out")
+        raise DataError(
+            f"{onto.manifest.name!r} holds images of {_size_of(onto)[0]}x{_size_of(onto)[1]}: leave the size out"
+        )
     odd = [] if on_odd == "resize" else odd_sized(pictures, target)
     _refuse_or_skip(odd, on_odd, folder, "use on_odd='resize' or 'skip' (--on-odd), or give another size")
     left_out = {each.path for each in odd}
     pictures = [picture for picture in pictures if picture.path not in left_out]
 
-    names = [client.name for client in clients]
+    names = list(files)
     taken = {_client(picture) for picture in pictures}
     bare = [client for client in names if client not in taken]
     if bare:
@@ -118,16 +153,18 @@ def add_folder(
     there = ""
     everything = [picture.path for picture in pictures]
     if onto is not None:
-        _check_colours(pictures, channels, name)
+        _check_colours(pictures, channels, onto.manifest.name)
         before = len(pictures)
         pictures = _new_pictures(pictures, target, onto)
         there = f" ({before - len(pictures)} were there already)"
     label: list[str] | None = None
     if labels is not None:
         left_out = {each.path for each in (*bad, *odd)} | set(everything)
+        if only is not None and onto is not None:
+            left_out |= known_files(onto).keys()
         label = _image_labels(labels, [picture.path for picture in pictures], left_out)
     lists = {"skipped": [*bad, *odd], "resized": resized(pictures, target), "adapted": adapted(pictures, channels)}
-    batch = Batch(
+    return Batch(
         "image",
         stack(pictures, target, channels),
         label,
@@ -138,7 +175,11 @@ def add_folder(
         licence=licence,
         extra={key: [[each.path, each.reason] for each in found] for key, found in lists.items()},
     )
-    return store_batch(name, store, batch, test, seed, onto)
+
+
+def client_folders(folder: Path) -> list[Path]:
+    """The sub-folders of a folder that are clients, sorted; hidden ones are none."""
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
 def _client(picture: Picture) -> str:
@@ -165,7 +206,8 @@ def _new_pictures(pictures: list[Picture], size: tuple[int, int], onto: Prepared
     """Those that the set does not have yet.
 
     Raises:
-        DataError: none; or a file whose image in the set is another one.
+        NothingNew: there are none.
+        DataError: a file whose image in the set is another one.
     """
     known = known_files(onto)
     arrays = {"train": onto.train_x, "test": onto.test_x}
@@ -184,7 +226,7 @@ def _new_pictures(pictures: list[Picture], size: tuple[int, int], onto: Prepared
         )
     new = [picture for picture in pictures if picture.path not in known]
     if not new:
-        raise DataError(f"{onto.manifest.name!r} has all of these {len(pictures)} images already: nothing to append")
+        raise NothingNew(f"{onto.manifest.name!r} has all of these {len(pictures)} images already: nothing to append")
     return new
 
 
@@ -222,7 +264,7 @@ def add_table(
         DataError: unreadable file, missing column, a feature that is not a finite number (names columns and rows), or a
             name that is taken, or rows that cannot be appended to the set.
     """
-    onto = _check_name(name, store, force, append)
+    onto = check_name(name, store, force, append)
     reserved = [client_column, *([label_column] if label_column else [])]
     table = read_table(path, text=reserved)
     for column in reserved:
@@ -272,7 +314,7 @@ def _in_order(x: np.ndarray, columns: list[str], onto: Prepared, path: Path) -> 
     return x[:, [columns.index(column) for column in wanted]]
 
 
-def _check_name(name: str, store: Path, force: bool, append: bool) -> Prepared | None:
+def check_name(name: str, store: Path, force: bool, append: bool) -> Prepared | None:
     """The set to append to; None for a new one."""
     if not _NAME.fullmatch(name):
         raise DataError(f"{name!r} cannot name a data set: use small letters, digits, - and _")

@@ -18,10 +18,12 @@ import pandas as pd
 
 from core.errors import DataError
 from core.streams import Streams
+from data.held_out import held_out
 from data.prepare import own_folder
 from data.prepared import Kind, Manifest, Prepared, open_prepared, write_prepared
 from data.sample_files import DIGEST, FILES, files_table, sample_files
 
+VERSIONS = "versions"
 LISTS = ("skipped", "resized", "adapted")
 """What the manifest's `extra` says of single files, as pairs of path and reason; appending lengthens these."""
 
@@ -45,7 +47,16 @@ class Batch:
     extra: dict[str, Any] = field(default_factory=dict)
 
 
-def store_batch(name: str, store: Path, batch: Batch, test: float, seed: int, onto: Prepared | None = None) -> Prepared:
+def store_batch(
+    name: str,
+    store: Path,
+    batch: Batch,
+    test: float,
+    seed: int,
+    onto: Prepared | None = None,
+    *,
+    by_hash: bool = False,
+) -> Prepared:
     """Write a batch as a set of the user's own, or append it to one.
 
     Args:
@@ -55,6 +66,11 @@ def store_batch(name: str, store: Path, batch: Batch, test: float, seed: int, on
         test: share of each client's samples in the batch that becomes the test split.
         seed: seed for drawing the test split.
         onto: the set to append to. Its samples come first in each part, in their order.
+        by_hash: the test split is that of `data.held_out`, which does not depend on what else is in the batch.
+
+    Returns:
+        The set. In `extra["versions"]` stand digest and counts of the versions that it was appended to, the oldest
+        first: each is the first `train` and `test` samples of the set.
 
     Raises:
         DataError: `test` out of bounds, or a batch that does not fit the set.
@@ -67,13 +83,11 @@ def store_batch(name: str, store: Path, batch: Batch, test: float, seed: int, on
     clients = [*known, *(client for client in batch.clients if client not in known)]
     number = {client: k for k, client in enumerate(clients)}
     owner = np.array([number[client] for client in batch.client], dtype=np.int64)
-    purpose = "own test part" if onto is None else f"own test part after {onto.manifest.train + onto.manifest.test}"
-    held = np.zeros(len(batch.x), dtype=bool)
-    for k in range(len(clients)):
-        rows = np.flatnonzero(owner == k)
-        # At least one sample of each new client stays for training.
-        count = min(round(len(rows) * test), len(rows) - (k >= len(known)))
-        held[Streams(seed, client=k).numpy(purpose).permutation(rows)[: max(count, 0)]] = True
+    if by_hash:
+        kept = np.bincount(onto.column("client"), minlength=len(clients)) if onto else np.zeros(len(clients), dtype=int)
+        held = held_out(batch.x, batch.client, test, seed, {c: int(n) for c, n in zip(clients, kept, strict=True)})
+    else:
+        held = _drawn(owner, len(known), len(clients), test, seed, onto)
 
     y: np.ndarray | None = None
     class_names = onto.manifest.class_names if onto else ()
@@ -96,7 +110,9 @@ def store_batch(name: str, store: Path, batch: Batch, test: float, seed: int, on
         column = np.concatenate([onto.column("client"), column])
         before = (onto.train_x, onto.train_y, onto.test_x, onto.test_y)
         arrays = {key: _joined(a, b) for (key, b), a in zip(arrays.items(), before, strict=True)}
-        extra = {**onto.manifest.extra, **extra}
+        m = onto.manifest
+        this = {"digest": m.digest, "train": m.train, "test": m.test}
+        extra = {**m.extra, **extra, VERSIONS: [*m.extra.get(VERSIONS, []), this]}
         for key in LISTS:
             if key in extra:
                 said = onto.manifest.extra.get(key, [])
@@ -122,6 +138,18 @@ def store_batch(name: str, store: Path, batch: Batch, test: float, seed: int, on
     folder = own_folder(store, name)
     write_prepared(folder, manifest, arrays, {"client": column}, {FILES: table})
     return open_prepared(folder)
+
+
+def _drawn(owner: np.ndarray, known: int, clients: int, test: float, seed: int, onto: Prepared | None) -> np.ndarray:
+    """A drawn share of each client's samples, bool (n,)."""
+    purpose = "own test part" if onto is None else f"own test part after {onto.manifest.train + onto.manifest.test}"
+    held = np.zeros(len(owner), dtype=bool)
+    for k in range(clients):
+        rows = np.flatnonzero(owner == k)
+        # At least one sample of each new client stays for training.
+        count = min(round(len(rows) * test), len(rows) - (k >= known))
+        held[Streams(seed, client=k).numpy(purpose).permutation(rows)[: max(count, 0)]] = True
+    return held
 
 
 def _check_fit(batch: Batch, onto: Prepared) -> None:

@@ -26,6 +26,7 @@ from engine.manifest import ClientRow, PeerBytes, RoundRecord, RoundSeconds
 from engine.memory_index import MemoryIndex
 from engine.one_thread import one_thread
 from engine.opened_run import OpenedRun
+from engine.origin import initial_state
 from engine.privacy import Ledger
 from engine.round_paths import RoundPaths
 from engine.run_folder import FAILED, FINISHED, INTERRUPTED, RUNNING, RunError, RunFolder
@@ -118,7 +119,7 @@ class Engine:
             self.tables.begin()
         else:
             with one_thread():
-                server = self.opened.method.init_server(self.opened.federation)
+                server = initial_state(self.opened)
             self.held.keep_state(server, MemoryIndex())
             open_round(self.run, server, MemoryIndex())
             close_round(self.run, server, MemoryIndex(), None)

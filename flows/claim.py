@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from engine import places
+from engine.origin import Origin
 from engine.run_folder import FINISHED, RunError, RunFolder, in_order
 from engine.settings import Settings
 from tasks.preparing import settled
@@ -19,7 +20,9 @@ BEGAN, ENDED = "pipeline_began", "pipeline_ended"
 
 
 @contextlib.contextmanager
-def claimed_run(settings: Settings, *, resume: bool = True) -> Iterator[RunFolder]:
+def claimed_run(
+    settings: Settings, *, resume: bool = True, origin: Origin | None = None, data: str | None = None
+) -> Iterator[RunFolder]:
     """The run to work on, held for this process until the end; a killed process holds nothing.
 
     Two firings at the same time never get the same run.
@@ -27,17 +30,19 @@ def claimed_run(settings: Settings, *, resume: bool = True) -> Iterator[RunFolde
     Args:
         settings: of the run.
         resume: go on with an unfinished run of these settings, where there is one.
+        origin: the state that a new run starts from, and that a run that is gone on with started from; None: anew.
+        data: digest of the data set that a run that is gone on with must be of; None: of any.
 
     Raises:
-        ShoalError: the data, the partition or the method refuse the settings.
+        ShoalError: the data, the partition or the method refuse the settings; OriginError: the origin does not fit.
     """
     places.runs().mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as held:
         with (places.runs() / ".choosing").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            claim = _unfinished(settings) if resume else None
+            claim = _unfinished(settings, origin, data) if resume else None
             if claim is None:
-                run = new_run(settings)
+                run = new_run(settings, origin=origin)
                 file_of_run = _claim(run.path)
                 if file_of_run is None:  # it was made under the lock a moment ago
                     raise RunError(f"run {run.name} is new, and yet in use by another process")
@@ -49,12 +54,49 @@ def claimed_run(settings: Settings, *, resume: bool = True) -> Iterator[RunFolde
         run.event(ENDED)
 
 
-def _unfinished(settings: Settings) -> tuple[RunFolder, IO[str]] | None:
+@contextlib.contextmanager
+def claimed(run: RunFolder) -> Iterator[None]:
+    """A run that is there, held for this process until the end, as by `claimed_run`.
+
+    Raises:
+        RunError: another process works on it.
+    """
+    held = _claim(run.path)
+    if held is None:
+        raise RunError(f"run {run.name} is in use by another process: wait for it")
+    with held:
+        run.event(BEGAN)
+        yield
+        run.event(ENDED)
+
+
+@contextlib.contextmanager
+def alone(what: str) -> Iterator[None]:
+    """Hold the nights of a data set for this process: two must not append to it, or judge its models, at once.
+
+    Args:
+        what: name of the data set.
+
+    Raises:
+        RunError: another process holds them.
+    """
+    places.runs().mkdir(parents=True, exist_ok=True)
+    with (places.runs() / f".night-{what}").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(f"another night is at work on {what!r}: wait for it") from None
+        yield
+
+
+def _unfinished(settings: Settings, origin: Origin | None, data: str | None) -> tuple[RunFolder, IO[str]] | None:
     """The newest run of these settings that nobody works on, if it is unfinished, and the file that claims it."""
     digest = settled(settings).digest()
     for path in reversed(in_order(places.runs(), f"*_{digest[:8]}*")):
         run = RunFolder(path.parent)
-        if not has_settings(run, digest):
+        if not has_settings(run, digest, origin.sha256 if origin else None):
+            continue
+        if data is not None and run.lineage()["data"]["digest"] != data:
             continue
         claim = _claim(run.path)
         if claim is None:

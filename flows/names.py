@@ -21,3 +21,8 @@ def flow_run_name() -> str:
     if settings is None:
         return f"{runtime.flow_run.flow_name} {Path(given.get('run', '')).name}".strip()
     return run_title(settings)
+
+
+def night_title() -> str:
+    """The name of a night's flow run, after the data set that it is of."""
+    return f"night of {runtime.flow_run.parameters['settings'].data.name}"

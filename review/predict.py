@@ -24,7 +24,7 @@ from engine.checkpoint import newest_valid
 from engine.codec import load_tensors
 from engine.run_folder import FINISHED, RunError, RunFolder
 from methods.assignment import nearest_centres
-from methods.base import Context, MethodError
+from methods.base import Context, MethodError, Prediction
 from methods.registry import METHODS
 from review.cluster_sheets import Block, by_certainty, draw_sheet
 from review.clusters import CENTRES, cluster_facts
@@ -106,23 +106,28 @@ class Predictor:
             x: the samples.
             embedding: which columns of it are added.
         """
-        with torch.no_grad():
-            given = torch.from_numpy(x).float()
-            found = self._predict(given.div_(255) if self.spec.kind == "image" else given)
-        if self._centres is not None:
-            near = nearest_centres(found.embedding, self._centres)
-            columns: dict[str, Any] = {name: getattr(near, name).numpy() for name in near._fields}
-        elif not found.soft.shape[1]:
-            raise MethodError("the centres of this run's clusters are missing: resume it to have them written anew")
-        else:
-            confidence = found.soft.float().gather(1, found.cluster[:, None]).squeeze(1).nan_to_num(nan=0.0)
-            columns = {"cluster": found.cluster.numpy(), "confidence": confidence.numpy()}
-        h = found.embedding.flatten(1).float().cpu().numpy()
+        columns, h = self.judge(x)
         if embedding == "columns":
             columns |= {f"embedding_{place}": h[:, place] for place in range(h.shape[1])}
         elif embedding == "list":
             columns["embedding"] = list(h)
         return columns
+
+    def judge(self, x: np.ndarray) -> tuple[dict[str, Any], np.ndarray]:
+        """What `assign` says of samples, and what the model makes of each, float32 (n, d)."""
+        with torch.no_grad():
+            given = torch.from_numpy(x).float()
+            found = self._predict(given.div_(255) if self.spec.kind == "image" else given)
+        return self._assigned(found), found.embedding.flatten(1).float().cpu().numpy()
+
+    def _assigned(self, found: Prediction) -> dict[str, Any]:
+        if self._centres is not None:
+            near = nearest_centres(found.embedding, self._centres)
+            return {name: getattr(near, name).numpy() for name in near._fields}
+        if not found.soft.shape[1]:
+            raise MethodError("the centres of this run's clusters are missing: resume it to have them written anew")
+        confidence = found.soft.float().gather(1, found.cluster[:, None]).squeeze(1).nan_to_num(nan=0.0)
+        return {"cluster": found.cluster.numpy(), "confidence": confidence.numpy()}
 
     def of_array(self, x: np.ndarray, embedding: Embedding = "none") -> pd.DataFrame:
         """A row a sample of an array: row, cluster, confidence and, with centres, distance; on request the embedding.

@@ -19,6 +19,7 @@ from engine.hardware import resolve, resolve_slots
 from engine.lineage import lineage
 from engine.one_thread import one_thread
 from engine.opened_run import OpenedRun
+from engine.origin import Origin, initial_state, origin_sha256
 from engine.preflight import check_validation
 from engine.run_folder import FINISHED, RunFolder, in_order
 from engine.settings import Settings
@@ -27,7 +28,9 @@ from tasks.choosing import choose_clusters
 from tasks.preparing import prepare_data, prepare_partition, settled, with_scheme
 
 
-def new_run(settings: Settings, partition: Path | None = None, runs: Path | None = None) -> RunFolder:
+def new_run(
+    settings: Settings, partition: Path | None = None, runs: Path | None = None, origin: Origin | None = None
+) -> RunFolder:
     """Prepare data and partition and make the run's folder; everything wrong with the settings shows here.
 
     The run records the scheme of partitions that `partition.kind: auto` came to, and the number of clusters that
@@ -37,9 +40,10 @@ def new_run(settings: Settings, partition: Path | None = None, runs: Path | None
         settings: of the run.
         partition: a stored partition to use instead of making one from the settings.
         runs: where the run's folder is to lie; by default beside the others.
+        origin: the state to start from; by default the method's own.
 
     Raises:
-        ShoalError: the data, the partition or the method refuse the settings.
+        ShoalError: the data, the partition or the method refuse the settings; OriginError: the origin does not fit.
     """
     settings = with_scheme(settings)
     resolved = resolve(settings)
@@ -57,15 +61,17 @@ def new_run(settings: Settings, partition: Path | None = None, runs: Path | None
     if settings.chooses_clusters:
         choice = choose_clusters(settings, prepared, folder, table, finished_run)
         settings = settings.with_clusters(choice["clusters"])
-    origin = lineage(settings, prepared, folder, table, resolved)
-    run = RunFolder.create(runs or places.runs(), settings, origin | ({"clusters_chosen": choice} if choice else {}))
+    facts = lineage(settings, prepared, folder, table, resolved)
+    run = RunFolder.create(runs or places.runs(), settings, facts | ({"clusters_chosen": choice} if choice else {}))
     try:
         if choice:
             told = f"{choice['clusters']} clusters, of {choice['least']} to {choice['most']}: {choice['rule']}"
             run.event("clusters_chosen", message=told, clusters=choice["clusters"], curve=choice["curve"])
+        if origin is not None:
+            origin.keep(run)
         opened = OpenedRun(run)
         with one_thread():
-            opened.method.init_server(opened.federation)  # the method may refuse the data, or so many clients of it
+            initial_state(opened)  # the method may refuse the data, or so many clients of it
     except BaseException:
         discard(run)
         raise
@@ -91,8 +97,19 @@ def discard(run: RunFolder) -> None:
     shutil.rmtree(run.path)
 
 
-def has_settings(run: RunFolder, digest: str) -> bool:
-    """Whether a run was started with the settings of this digest; one whose settings cannot be trusted was not."""
+def has_settings(run: RunFolder, digest: str, origin: str | None = None) -> bool:
+    """Whether a run was started with the settings of this digest; one whose settings cannot be trusted was not.
+
+    Args:
+        run: the run.
+        digest: of the settings.
+        origin: digest of the state that it started from; None: it started anew.
+    """
+    return same_settings(run, digest) and origin_sha256(run) == origin
+
+
+def same_settings(run: RunFolder, digest: str) -> bool:
+    """As `has_settings`, wherever the run started from."""
     try:
         return run.settings().digest() == digest
     except ShoalError:

@@ -179,13 +179,13 @@ def test_a_cron_deployment_schedules_runs_and_is_registered_again(server: Server
     (home / "prefect.yaml").write_text((ROOT / "prefect.yaml").read_text())
     assert register(server, home) == []
     deployments = server.find("deployments")
-    assert {d["name"] for d in deployments} == {"nightly", "on-demand"}
+    assert {d["name"] for d in deployments} == {"nightly", "on-demand", "tell"}
     assert [d["pull_steps"] for d in deployments] == [
         [{"prefect.deployments.steps.set_working_directory": {"directory": str(home)}}]
-    ] * 2
+    ] * 3
     nightly = next(d for d in deployments if d["name"] == "nightly")
     properties = nightly["parameter_openapi_schema"]["properties"]
-    assert "settings" in properties
+    assert {"settings", "night"} <= properties.keys()
     deadline = time.monotonic() + 90
     scheduled: list[dict[str, Any]] = []
     while not scheduled and time.monotonic() < deadline:
@@ -209,7 +209,7 @@ def what_a_user_set_on_prefects_page_survives(server: Server, home: Path) -> Non
     (schedule,) = nightly["schedules"]
     changed = {"active": False, "schedule": {"cron": "30 5 * * *", "timezone": "Asia/Tokyo"}}
     requests.patch(f"{url}/schedules/{schedule['id']}", json=changed, timeout=60).raise_for_status()
-    parameters = {"settings": {**nightly["parameters"]["settings"], "rounds": 7}}
+    parameters = {**nightly["parameters"], "settings": {**nightly["parameters"]["settings"], "rounds": 7}}
     requests.patch(url, json={"parameters": parameters, "paused": True}, timeout=60).raise_for_status()
     added = [{"active": True, "schedule": {"interval": 3600}}]
     requests.post(f"{server.api}/deployments/{on_demand['id']}/schedules", json=added, timeout=60).raise_for_status()
@@ -225,6 +225,8 @@ def what_a_user_set_on_prefects_page_survives(server: Server, home: Path) -> Non
     assert [s["schedule"]["interval"] for s in known("on-demand")["schedules"]] == [3600]
 
     assert register(server, home, reset=True) == []
+    # Made anew each time, not once more.
+    assert sorted(a["name"] for a in server.find("automations")) == ["a night failed", "new data are unlike the old"]
     assert [(s["schedule"]["cron"], s["active"]) for s in known("nightly")["schedules"]] == [("0 3 * * *", True)]
     assert known("nightly")["parameters"]["settings"]["rounds"] == 5
     pool = requests.get(f"{server.api}/work_pools/shoal", timeout=60).json()

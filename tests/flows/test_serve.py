@@ -75,9 +75,9 @@ class Served:
         self.folder = clone(folder / "clone")
         path = self.folder / "prefect.yaml"
         project = yaml.safe_load(path.read_text())
-        (nightly,) = (each for each in project["deployments"] if each["name"] == "nightly")
+        (on_demand,) = (each for each in project["deployments"] if each["name"] == "on-demand")
         every_minute = {"name": "every-minute", "parameters": {"settings": {**TINY, "rounds": 15}}}
-        project["deployments"].append({**nightly, **every_minute, "schedules": [{"cron": "* * * * *"}]})
+        project["deployments"].append({**on_demand, **every_minute, "schedules": [{"cron": "* * * * *"}]})
         path.write_text(yaml.safe_dump(project))
         self.commit = commit(self.folder)
         self.port, self.mlflow_port = free_port(), free_port()
@@ -240,10 +240,10 @@ def test_deployments_run_in_place_and_go_on_after_a_kill(served: Served) -> None
 def test_prefects_commands_answer(served: Served) -> None:
     listed = served.prefect("deployment", "ls")
     assert listed.returncode == 0, listed.stderr
-    assert all(f"pipeline/{name}" in listed.stdout for name in ("nightly", "on-demand", "every-minute"))
+    assert all(name in listed.stdout for name in ("nightly/nightly", "pipeline/on-demand", "pipeline/every-minute"))
     runs = served.find("flow_runs", flow_runs={"name": {"like_": "federate"}}) or served.find("flow_runs")
     for words in (
-        ("deployment", "inspect", "pipeline/nightly"),
+        ("deployment", "inspect", "nightly/nightly"),
         ("flow-run", "ls"),
         ("flow-run", "logs", runs[0]["id"]),
         ("automation", "ls"),
@@ -336,7 +336,7 @@ def test_served_with_a_password_on_all_addresses(tmp_path: Path) -> None:
         assert requests.post(url, json={}, timeout=60).status_code == 401
         assert requests.post(url, json={}, timeout=60, auth=("me", "wrong")).status_code == 401
         found = requests.post(url, json={}, timeout=60, auth=("me", "Tr0ub4dor"))
-        assert {each["name"] for each in found.json()} == {"nightly", "on-demand"}
+        assert {each["name"] for each in found.json()} == {"nightly", "on-demand", "tell"}
         pool = f"http://127.0.0.1:{port}/api/work_pools/shoal/workers/filter"
         workers = eventually(
             lambda: requests.post(pool, json={}, timeout=60, auth=("me", "Tr0ub4dor")).json(), "the worker's heartbeat"

@@ -1,0 +1,21 @@
+"""The task that takes new data into a night's data set."""
+
+from __future__ import annotations
+
+from prefect import task
+
+from engine.settings import Settings
+from tasks import taking_in
+from tasks.night_settings import NightSettings
+from tasks.retries import OF_A_RUN
+from tasks.taking_in import TakenIn
+
+
+@task(name="take in", **OF_A_RUN)
+def take_in(settings: Settings, night: NightSettings) -> TakenIn:
+    """Bring the data set of a night up to date with the folder that it watches.
+
+    Raises:
+        ShoalError: new data are broken, wrong or do not fit; the set is then as it was.
+    """
+    return taking_in.take_in(settings, night)

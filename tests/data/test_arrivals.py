@@ -1,0 +1,96 @@
+"""A set that grows from a watched folder: what is new is found by name, and nobody's samples change their side."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from core.errors import DataError
+from data.arrivals import arrivals
+from data.held_out import held_out
+from data.own import NothingNew, read_folder
+from data.own_store import store_batch
+from data.prepared import Prepared, array_digest
+from data.sample_files import sample_files
+from tests.planted_images import write_clients
+
+
+def take(folder: Path, store: Path, onto: Prepared | None = None, share: float = 0.3) -> Prepared:
+    batch = read_folder(folder, onto, only=arrivals(folder, onto).new)
+    return store_batch("photos", store, batch, share, 0, onto, by_hash=True)
+
+
+def sides(prepared: Prepared) -> dict[str, str]:
+    table = sample_files(prepared)
+    assert table is not None
+    return dict(zip(table["file"], table["part"], strict=True))
+
+
+def noise(path: Path, seed: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.random.default_rng(seed).integers(0, 255, (12, 12), dtype=np.uint8)).save(path)
+
+
+def test_new_files_are_found_by_name_and_new_clients_wait_for_a_second_image(tmp_path: Path) -> None:
+    folder, store = tmp_path / "watched", tmp_path / "store"
+    with pytest.raises(DataError, match=r"the watched folder .* is not there: make it"):
+        arrivals(folder)
+    write_clients(folder)
+    first = take(folder, store)
+    assert arrivals(folder, first).new == ()
+    noise(folder / "late" / "one.png", 1)
+    noise(folder / "north" / "more.png", 2)
+    (folder / "empty").mkdir()
+    found = arrivals(folder, first)
+    assert (found.new, found.waiting) == (("north/more.png",), ("late/one.png",))
+    noise(folder / "late" / "two.png", 3)
+    assert arrivals(folder, first).new == ("late/one.png", "late/two.png", "north/more.png")
+    later = first.folder.joinpath("manifest.json").stat().st_mtime + 5
+    os.utime(folder / "north" / "dark-00.png", (later, later))
+    assert arrivals(folder, first).touched == ("north/dark-00.png",)
+    with pytest.raises(NothingNew):
+        read_folder(folder, first, only=["north/dark-00.png"])
+    noise(folder / "north" / "dark-00.png", 4)
+    with pytest.raises(DataError, match="1 files have changed since they were added"):
+        read_folder(folder, first, only=["north/dark-00.png"])
+
+
+def test_old_samples_keep_client_row_and_side_and_the_version_before_is_in_the_lineage(tmp_path: Path) -> None:
+    folder, store = tmp_path / "watched", tmp_path / "store"
+    write_clients(folder)
+    first = take(folder, store)
+    x, column, before, digest = np.array(first.train_x), first.column("client"), sides(first), first.manifest.digest
+    assert 0 < first.manifest.test < first.manifest.train
+    for number in range(20):
+        noise(folder / "abroad" / f"{number}.png", 10 + number)  # sorts before all others
+        noise(folder / "north" / "new" / f"{number}.png", 50 + number)
+    assert first.test_x is not None
+    test_x = np.array(first.test_x)
+    more = take(folder, store, first)
+    n = len(x)
+    assert np.array_equal(more.train_x[:n], x)
+    assert np.array_equal(more.column("client")[:n], column)
+    assert more.manifest.extra["clients"] == ["lab 3", "north", "süd", "abroad"]
+    assert {file: side for file, side in sides(more).items() if file in before} == before
+    for client in ("north", "abroad"):
+        assert {side for file, side in sides(more).items() if file.startswith(f"{client}/")} == {"train", "test"}
+    assert more.manifest.digest != digest
+    assert more.manifest.extra["versions"] == [{"digest": digest, "train": n, "test": len(test_x)}]
+    assert more.test_x is not None
+    earlier = {"train_x": more.train_x[:n], "test_x": more.test_x[: len(test_x)]}
+    assert array_digest({**earlier, "client": more.column("client")[:n]}) == digest
+    # All of it at once, in another store: the same side for each sample.
+    again = store_batch("photos", tmp_path / "other", read_folder(folder), 0.3, 0, by_hash=True)
+    assert sides(again) == sides(more)
+    assert sides(store_batch("photos", tmp_path / "third", read_folder(folder), 0.3, 1, by_hash=True)) != sides(more)
+
+
+def test_every_client_keeps_two_samples_to_train_on() -> None:
+    x = np.arange(40, dtype=np.uint8)[:, None]
+    names = ["a", "b"] * 20
+    assert [int((~held_out(x, names, 0.999, 0))[k::2].sum()) for k in range(2)] == [2, 2]
+    assert [int((~held_out(x, names, 0.999, 0, {"a": 1, "b": 7}))[k::2].sum()) for k in range(2)] == [1, 0]

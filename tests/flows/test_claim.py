@@ -1,0 +1,59 @@
+"""Which run a night or a firing of the pipeline works on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.origin import Origin
+from engine.run_folder import RunError
+from flows.claim import BEGAN, alone, claimed, claimed_run
+from flows.nightly import in_use
+from review.judging import Decision, Judged
+from review.promotion import decision_of, keep_decision
+from tests.runs import straight
+
+Make = Callable[..., Any]
+
+
+def test_a_run_that_was_cut_short_is_gone_on_with_only_from_the_same_state_and_data(home: Path, small: Make) -> None:
+    origin = Origin.of(straight(small(rounds=1)))
+    settings = small(rounds=2, seed=5)
+    with pytest.raises(KeyboardInterrupt), claimed_run(settings, origin=origin) as cut:
+        raise KeyboardInterrupt
+    data = cut.lineage()["data"]["digest"]
+
+    def next_run(**given: Any) -> str:
+        with claimed_run(settings, **given) as run:
+            return run.name
+
+    assert next_run() != cut.name
+    assert next_run(origin=origin, data="of another version") != cut.name
+    with claimed_run(settings, origin=origin, data=data) as run:
+        assert run.lineage()["origin"]["server_sha256"] == origin.sha256
+
+
+def test_two_nights_of_one_set_are_not_at_work_at_once(home: Path, small: Make) -> None:
+    run = straight(small(rounds=1))
+    with alone("photos"), alone("others"):
+        with pytest.raises(RunError, match=r"another night is at work on 'photos'"), alone("photos"):
+            pass
+        with claimed(run), pytest.raises(RunError, match="in use by another process"), claimed(run):
+            pass
+    with alone("photos"):
+        pass
+
+
+def test_a_first_champion_whose_night_was_cut_short_is_none_yet(home: Path, small: Make) -> None:
+    run = straight(small(rounds=1))
+    assert in_use(None) is None
+    assert in_use(run) is run
+    run.event(BEGAN)
+    assert in_use(run) is None
+    first = Decision(True, "it is the first", "", 0.01, Judged(run.name, 50, {"neighbours": 0.5}, 3), None)
+    keep_decision(run, first, [])
+    assert in_use(run) is run
+    assert decision_of(run) == first
