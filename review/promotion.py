@@ -18,7 +18,7 @@ from engine.settings import Settings
 from review.drift import Drift
 from review.embedded_store import ready_store, store_uri
 from review.judging import Decision, Judged
-from review.model_registry import CHAMPION, registered_name
+from review.model_registry import CHAMPION, registered_name, set_champion
 from review.tracking import shown_uri, tracking_uri
 
 DECIDED, DRIFTED = "night_decided", "drift"
@@ -122,7 +122,7 @@ def carry_out_decision(run: RunFolder) -> str | None:
                 f"MLflow has no model {name!r} of run {run.name}: `shoal run --resume {run.name}` logs it"
             )
         if decision.promoted:
-            client.set_registered_model_alias(name, CHAMPION, version)
+            set_champion(client, name, version)
         for key, value in decision_tags(decision).items():
             client.set_tag(run_id, key, value)
             client.set_model_version_tag(name, version, key, value)
