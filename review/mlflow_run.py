@@ -58,7 +58,7 @@ def title(settings: Settings) -> str:
 
     >>> from engine.settings import make_settings
     >>> title(make_settings({"method": "fedcc", "partition": {"kind": "dirichlet", "beta": 0.3}}))
-    'fedcc digits dirichlet(0.3)x5 seed 0'
+    'fedcc digits dirichlet(0.3) x5 seed 0'
     """
     return f"{settings.method.name} {settings.data.name} {partition_title(settings)} seed {settings.seed}"
 
@@ -68,7 +68,7 @@ def partition_title(settings: Settings) -> str:
     partition = settings.partition
     own = {"dirichlet": "beta", "labels_per_client": "labels", "majority": "p", "by_column": "column"}
     given = getattr(partition, own[partition.kind]) if partition.kind in own else None
-    clients = f"x{partition.clients}" if partition.clients else ""
+    clients = f" x{partition.clients}" if partition.clients else ""
     transform = getattr(partition, "transform", "none")
     planted = f"+{transform}" if transform != "none" else ""
     return f"{partition.kind}{f'({given})' if given is not None else ''}{clients}{planted}"

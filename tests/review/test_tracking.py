@@ -58,7 +58,7 @@ def test_a_run_is_logged_once_with_its_lineage(home: Path, tracked: Any) -> None
     history = client.get_metric_history(run_id, "score/acc")
     assert [(m.step, m.value) for m in history] == list(zip(rounds["round"], rounds["acc"], strict=True))
     assert found.data.params == {key: str(value) for key, value in flatten(tracked.settings()).items()}
-    assert found.info.run_name == "fedpnp digits iidx3 seed 0"
+    assert found.info.run_name == "fedpnp digits iid x3 seed 0"
     lineage = tracked.lineage()
     for tag, value in (
         ("shoal.data_dvc", lineage["data"]["dvc"]),
@@ -201,7 +201,7 @@ def test_a_comparison_is_a_parent_run(home: Path, tracked: Any) -> None:
     assert parent.info.run_name == "comparison a pair"
     acc = tracked.table("rounds")["acc"].iloc[-1]
     assert [m.value for m in client.get_metric_history(parent.info.run_id, f"score/acc/{tracked.name}")] == [acc]
-    assert f"| fedpnp digits iidx3 seed 0 | {tracked.name} | {acc:.4f} |" in parent.data.tags[NOTE]
+    assert f"| fedpnp digits iid x3 seed 0 | {tracked.name} | {acc:.4f} |" in parent.data.tags[NOTE]
     assert client.get_run(tracked.lineage()["mlflow_run"]).data.tags["mlflow.parentRunId"] == parent.info.run_id
 
 
