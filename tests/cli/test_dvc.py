@@ -30,6 +30,7 @@ STAGES = ("prepare", "partition", "federate", "evaluate", "report")
 PARAMS = {k: SMALL[k] for k in ("method", "model", "local", "workers", "tracking")} | {
     "data": {"name": "digits", "limit": 120},
     "partition": {"kind": "auto"},
+    "choose": {"least": 2, "most": 15},
     "augment": {"recipe": "auto"},
     "participation": {"fraction": 1.0},
     "aggregation": {"rule": "mean"},

@@ -208,4 +208,4 @@ def test_a_comparison_is_a_parent_run(home: Path, tracked: Any) -> None:
 def test_report_and_figures_show_the_numbers(home: Path, tracked: Any) -> None:
     page = (tracked.path / "report.html").read_text()
     assert f"{tracked.table('rounds').iloc[-1]['acc']:.4f}" in page
-    assert page.count("data:image/png;base64,") == len(list(tracked.figures.glob("*.png"))) == 3
+    assert page.count("data:image/png;base64,") == len(list(tracked.figures.glob("*.png"))) == 4
