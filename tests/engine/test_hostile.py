@@ -358,7 +358,9 @@ def test_by_default_older_runs_are_found_by_their_digest() -> None:
     # As it was computed before there was any of these settings.
     plain = make_settings({}).plain()
     decisive = {
-        key: value for key, value in plain.items() if key not in ("tracking", "checkpoint", "aggregation", "privacy")
+        key: value
+        for key, value in plain.items()
+        if key not in ("tracking", "checkpoint", "aggregation", "privacy", "choose")
     }
     decisive["workers"] = {key: plain["workers"][key] for key in ("precision", "device")}
     decisive["participation"] = {key: plain["participation"][key] for key in ("fraction", "minimum", "retries")}
