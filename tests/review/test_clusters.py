@@ -342,7 +342,7 @@ def test_what_the_command_shows(home: Path, planted: RunFolder) -> None:
 
     write_new(home / "new", each=12)
     out, err = Console(file=io.StringIO(), width=100), Console(file=io.StringIO(), width=100)
-    predict_command(out, err, planted.name, home / "new", None, None, "as-set", False)
+    predict_command(out, err, planted.name, home / "new", None, None, "as-set", "none", False)
     shown = out.file.getvalue()
     assert "below/dark-new1.png" in shown
     assert "and 6 more; --out FILE" in shown
@@ -350,7 +350,7 @@ def test_what_the_command_shows(home: Path, planted: RunFolder) -> None:
     assert not err.file.getvalue()
     for table, sheet in ((Path("found.xlsx"), None), (None, Path("found.jpg"))):
         with pytest.raises(DataError, match="expected a name that ends in"):
-            predict_command(out, err, "no such run", home / "new", table, sheet, "as-set", False)
+            predict_command(out, err, "no such run", home / "new", table, sheet, "as-set", "none", False)
 
 
 def test_tables_are_read_by_the_names_of_their_columns(home: Path, small: Make, tmp_path: Path) -> None:
