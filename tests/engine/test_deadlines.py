@@ -249,7 +249,9 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize(("stop", "all_of_them"), [(signal.SIGTERM, True), (signal.SIGINT, False)])
+@pytest.mark.parametrize(
+    ("stop", "all_of_them"), [pytest.param(signal.SIGTERM, True, marks=pytest.mark.slow), (signal.SIGINT, False)]
+)
 def test_a_signal_ends_a_run_whose_workers_are_stopped(
     home: Path, small: Make, stop: signal.Signals, all_of_them: bool
 ) -> None:

@@ -117,6 +117,7 @@ def test_the_runner_is_a_setting_of_a_run(home: Any, small: Make) -> None:
     assert numbers(run) == numbers(straight(small(rounds=2)))
 
 
+@pytest.mark.slow
 def test_a_running_dask_cluster_by_its_address(home: Any, small: Make) -> None:
     from distributed import LocalCluster
 
@@ -299,6 +300,7 @@ def test_workers_that_join_are_used_and_requests_wait_for_them(home: Any, small:
             assert pool.count == 2
 
 
+@pytest.mark.slow
 def test_resources_that_workers_declare_are_asked_for(home: Any, small: Make) -> None:
     settings = small(rounds=1, workers={"runner": "dask", "slots": 1, "resources": {"MEMORY": 1.0}})
     with open_pool(settings.workers, "cpu") as pool:

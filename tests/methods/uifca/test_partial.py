@@ -10,6 +10,7 @@ from methods.uifca.state import Instruction
 SCHEDULE = {"cluster_rounds": 12, "comm_rounds": 10, "steps": 10}
 
 
+@pytest.mark.slow
 def test_planted_clusters_are_found_as_well_as_with_everyone(federated):
     everyone = federated.play(federated.method(**SCHEDULE), 120)
     server, memory = federated.play(federated.method(fraction=0.4, **SCHEDULE), 120)
