@@ -37,7 +37,7 @@ class Server:
         self.log = (folder / "server.log").open("wb")
         command = [BIN / "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(self.port)]
         self.process = subprocess.Popen(command, env=self.env, stdout=self.log, stderr=self.log, start_new_session=True)
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 240
         while time.monotonic() < deadline:
             try:
                 if requests.get(f"{self.api}/health", timeout=2).ok:
