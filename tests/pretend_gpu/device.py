@@ -187,7 +187,13 @@ class _Module(_DummyBackendModule):
         return 0
 
     def device_count(self) -> int:
-        return 1
+        return int(_Hook.users > 0)  # torch asks for the random state of all there are
+
+    def get_rng_state(self, device: Any = None) -> torch.Tensor:
+        return torch.get_rng_state()  # its draws are the CPU's
+
+    def set_rng_state(self, state: torch.Tensor, device: Any = None) -> None:
+        torch.set_rng_state(state)
 
 
 class _Hook(_DummyPrivateUse1Hook):

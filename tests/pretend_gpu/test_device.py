@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -144,3 +145,13 @@ def test_it_is_gone_afterwards() -> None:
     assert not torch.__future__.get_overwrite_module_params_on_conversion()
     assert not torch.accelerator.is_available()
     assert torch.rand(2, generator=Streams(0).torch("draw")).device.type == "cpu"
+
+
+def test_random_states_can_be_kept_with_it_and_after_it() -> None:
+    """Whatever runs later in this process finds torch as it was."""
+    for context in (pretending(), contextlib.nullcontext()):
+        with context:
+            before = torch.get_rng_state()
+            with torch.random.fork_rng():
+                torch.rand(3)
+            assert torch.equal(torch.get_rng_state(), before)
