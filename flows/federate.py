@@ -24,6 +24,7 @@ from engine.rounds import Observer  # noqa: E402
 from engine.run_folder import FINISHED, RunFolder  # noqa: E402
 from flows.artifacts import ProgressArtifact  # noqa: E402
 from flows.names import flow_run_name, run_title  # noqa: E402
+from flows.parts import LOST  # noqa: E402
 from review.result import RunResult, run_result  # noqa: E402
 from tasks.driving import drive  # noqa: E402
 from tasks.prefect_runner import PrefectRunner  # noqa: E402
@@ -60,7 +61,7 @@ def federate(run: str, observers: Sequence[Any] = ()) -> RunResult:
     log = get_run_logger()
 
     def warn(message: str) -> None:
-        folder.event("prefect_lost", message=message)
+        folder.event(LOST, message=message)
         log.warning(masked(message))
 
     with folder.locked(), untagged(), task_runs_unlogged(), ProgressArtifact(folder) as progress:

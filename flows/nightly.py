@@ -22,9 +22,9 @@ from engine.origin import Origin, OriginError  # noqa: E402
 from engine.run_folder import RunFolder, in_order  # noqa: E402
 from engine.settings import Settings, make_settings  # noqa: E402
 from flows.claim import alone, claimed, claimed_run, finished  # noqa: E402
-from flows.federate import federate, untagged  # noqa: E402
+from flows.federate import untagged  # noqa: E402
 from flows.names import night_title  # noqa: E402
-from flows.pipeline import end_lost_flow_runs, evaluate, report  # noqa: E402
+from flows.pipeline import end_lost_flow_runs, report_on, train_and_judge  # noqa: E402
 from flows.tell import tell_failure  # noqa: E402
 from methods.registry import METHODS  # noqa: E402
 from review.drift import Drift  # noqa: E402
@@ -116,14 +116,13 @@ def carried_out(settings: Settings, night: NightSettings) -> Night:
         for each in found:
             folder.event(DRIFTED, **{**each.plain(), "message": each.told()})
         with tags(settings.method.name, settings.data.name):
-            federate.with_options(timeout_seconds=seconds)(str(folder.path))
-            evaluate.with_options(timeout_seconds=seconds)(str(folder.path))
+            train_and_judge(folder, seconds)
         with untagged():
             known = None if champion is None else str(champion.path)
             decision = compare.with_options(timeout_seconds=seconds)(str(folder.path), known, taken.folder, night)
             keep_decision(folder, decision, found)
             decide.with_options(timeout_seconds=seconds)(str(folder.path))
-        report(str(folder.path))
+        report_on(folder)
     log.info(f"{folder.name}: {decision.why}")
     show(settings, folder, decision, found)
     outcome = PROMOTED if decision.promoted else KEPT

@@ -21,9 +21,12 @@ from flows.artifacts import result_artifacts  # noqa: E402
 from flows.claim import claimed_run  # noqa: E402
 from flows.federate import federate, untagged  # noqa: E402
 from flows.names import flow_run_name  # noqa: E402
+from flows.parts import part  # noqa: E402
+from review.result import run_result  # noqa: E402
 from tasks import judge, partition  # noqa: E402
 from tasks import prepare as preparation  # noqa: E402
 from tasks import report as reporting  # noqa: E402
+from tasks.driving import drive  # noqa: E402
 
 
 @flow(name="prepare", flow_run_name=flow_run_name)
@@ -65,15 +68,33 @@ def pipeline(settings: Settings, resume: bool = True) -> dict[str, Any]:
     """
     if settings.workers.runner == "local":
         warm()  # worker processes import what they need while the data is prepared
-    prepare(settings)
+    part("preparation", lambda: prepare(settings), lambda: None, None)  # a new run prepares what is not there
     with claimed_run(settings, resume=resume) as folder:
         end_lost_flow_runs(folder)
         with tags(settings.method.name, settings.data.name):
-            result = federate(str(folder.path))
-            evaluate(str(folder.path))
-            report(str(folder.path))
+            train_and_judge(folder)
+            report_on(folder)
         result_artifacts(folder)
-    return result.plain()
+    return run_result(folder).plain()
+
+
+def train_and_judge(folder: RunFolder, seconds: float | None = None) -> None:
+    """All rounds of a run and its evaluation, each as a flow run of its own, and without Prefect where that is away.
+
+    Args:
+        folder: of the run.
+        seconds: time limit of each; None: without.
+    """
+    run = str(folder.path)
+    training = federate.with_options(timeout_seconds=seconds)
+    evaluation = evaluate.with_options(timeout_seconds=seconds)
+    part("training", lambda: training(run), lambda: drive(folder), folder)
+    part("evaluation", lambda: evaluation(run), lambda: judge.judge.fn(run), folder)
+
+
+def report_on(folder: RunFolder) -> None:
+    """Figures, report and artifacts of a run likewise."""
+    part("report", lambda: report(str(folder.path)), lambda: reporting.report.fn(str(folder.path)), folder)
 
 
 def end_lost_flow_runs(folder: RunFolder) -> None:

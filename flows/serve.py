@@ -28,6 +28,8 @@ from tasks.prefect_environment import quiet
 HOST = "127.0.0.1"
 ANY = "0.0.0.0"
 RETRIES = "PREFECT_CLIENT_MAX_RETRIES"
+JOB_RETRIES = "3"
+"""Of a job's question to the server, which takes 2, 4 and 8 seconds where it is lost; now and then it is only busy."""
 SERVER_AUTH = "PREFECT_SERVER_API_AUTH_STRING"
 """`user:password` that Prefect's server asks for."""
 EXPERIMENT = "shoal"
@@ -68,7 +70,7 @@ def serve(
         check_port(mlflow_port, "--mlflow-port", host)
     # Before anything is started, for a folder that does not exist is said here.
     mirror = places.mirror()
-    patience = {RETRIES: os.environ.get(RETRIES)}
+    wanted = os.environ.get(RETRIES)
     quiet()
     # From this machine: on all of its addresses a server answers on 127.0.0.1 too.
     near = HOST if host == ANY else host
@@ -81,8 +83,11 @@ def serve(
         MIRROR_VARIABLE: str(mirror) if mirror else None,
         "MLFLOW_TRACKING_URI": tracking or None,
         places.PAGE_VARIABLE: page,
-        RETRIES: os.environ[RETRIES],
+        RETRIES: wanted or JOB_RETRIES,
     }
+    # A run can do without Prefect, and gives it up soon (`quiet`); what is done here cannot, and waits.
+    if wanted is None:
+        os.environ.pop(RETRIES, None)
     logs = places.runs() / ".serve"
     logs.mkdir(parents=True, exist_ok=True)
     if own_page and not tracking:
@@ -131,9 +136,8 @@ def serve(
         experiment = experiment_id(page if own_page else tracking.rstrip("/"))
         runs_page = f"{page}/#/experiments/{experiment}/runs?workflowType=machine_learning"
         # Last: with the MLflow store made and the experiment there, first runs have nothing to collide on.
-        # A run can do without Prefect, and gives it up soon (`quiet`); the worker has nothing else to do, and waits.
         children["worker"] = start(
-            logs / "worker.log", "prefect", "worker", "start", "--pool", POOL, env={**jobs, **patience}
+            logs / "worker.log", "prefect", "worker", "start", "--pool", POOL, env={**jobs, RETRIES: wanted}
         )
         tell(f"the worker is started: it runs deployments in {Path.cwd()} and writes to {places.home()}")
         tell(f"Prefect: http://{near}:{port}/deployments")

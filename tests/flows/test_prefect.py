@@ -15,6 +15,8 @@ import pytest
 import requests
 
 from engine.run_folder import RunFolder
+from flows.parts import part
+from tests.runs import straight
 
 ROOT = Path(__file__).parent.parent.parent
 BIN = Path(sys.executable).parent
@@ -133,6 +135,41 @@ def test_a_lost_server_changes_no_bit(home: Path, small: Make, tmp_path_factory:
         own.stop()
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[-1] == whole
+
+
+BUSY = (
+    "import httpx; from prefect.client.orchestration import PrefectClient; from prefect.exceptions import "
+    "PrefectHTTPStatusError; request = httpx.Request('POST', 'http://127.0.0.1/api/task_runs/')\n"
+    "    async def busy(self, *a, **k): raise PrefectHTTPStatusError('503 Service Unavailable', request=request, "
+    "response=httpx.Response(503, request=request))\n"
+    "    PrefectClient.create_task_run = busy; "
+)
+"""A server that cannot take a part of a flow as a flow run of its own: its database stays locked."""
+
+
+def test_a_server_that_is_too_busy_for_a_part_costs_nothing(server: Server, home: Path, small: Make) -> None:
+    write_settings(home, small, rounds=2)
+    done = run_flow(server, home, BUSY + PIPELINE)
+    assert done.returncode == 0, done.stderr
+    run = RunFolder.find("latest", home / "runs")
+    assert done.stdout.split()[-1] == straight(small(rounds=2)).status()["weights_sha256"]
+    events = run.events()
+    said = [event["message"] for event in events if event["event"] == "prefect_lost"]
+    assert [part for part in ("training", "evaluation", "report") if any(f"; {part} is" in line for line in said)] == [
+        *("training", "evaluation", "report")
+    ]
+    assert events[-1]["event"] == "pipeline_ended"
+    assert (run.path / "report.html").exists()
+    states = {each["state_type"] for each in server.find("flow_runs", flow_runs={"name": {"like_": "2 rounds"}})}
+    assert states == {"COMPLETED"}
+
+
+def test_what_fails_in_a_part_is_not_done_again() -> None:
+    def broken() -> None:
+        raise RuntimeError("its own fault")
+
+    with pytest.raises(RuntimeError, match="its own fault"):
+        part("training", broken, lambda: pytest.fail("it was done again"), None)
 
 
 def test_a_lost_connection_is_one_line() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -21,7 +22,7 @@ import yaml
 from rich.console import Console
 
 from flows import serve as serving
-from flows.serve import SERVER_AUTH, what_is_open
+from flows.serve import JOB_RETRIES, RETRIES, SERVER_AUTH, what_is_open
 from tests.flows.test_prefect import free_port
 
 ROOT = Path(__file__).parent.parent.parent
@@ -381,3 +382,10 @@ def test_a_password_stays_out_of_the_pool_and_of_command_lines(tmp_path: Path, m
         assert not any("Tr0ub4dor" in word for words, _ in started for word in words)
         assert started[-1][1]["MLFLOW_TRACKING_URI"] == address
     assert any(env.get("MLFLOW_BACKEND_STORE_URI") == "postgresql://me:Tr0ub4dor@host/db" for _, env in started)
+    assert pools[-1][RETRIES] == started[-1][1][RETRIES] == "2"  # as the user has it
+    monkeypatch.delenv(RETRIES)
+    with pytest.raises(Ended):
+        serving.serve(free_port(), free_port(), Console(file=io.StringIO()))
+    assert pools[-1][RETRIES] == JOB_RETRIES  # a job can do without Prefect
+    assert started[-1][1][RETRIES] is None  # registering and the worker cannot: Prefect's own patience
+    assert RETRIES not in os.environ
