@@ -28,8 +28,8 @@ from tests.flows.test_prefect import free_port
 ROOT = Path(__file__).parent.parent.parent
 BIN = Path(sys.executable).parent
 OURS = ("SHOAL_", "PREFECT_", "MLFLOW_", "VIRTUAL_ENV")
-PATIENCE = 240
-"""Seconds for what takes ten on an idle machine: Prefect's SQLite server at times stands still for one minute."""
+PATIENCE = 420
+"""Seconds for what takes ten on an idle machine: Prefect's SQLite server at times stands still for a minute or two."""
 TINY: dict[str, Any] = {
     "method": {"name": "fedpnp"},
     "data": {"name": "digits", "limit": 240},
