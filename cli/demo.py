@@ -23,6 +23,7 @@ from engine.run_folder import RunFolder
 from engine.settings import Settings, make_settings
 from engine.worker_processes import WorkerProcesses
 from review.certain_images import certain_images, draw_rows
+from review.comparison_page import write_comparison
 from review.progress import progress
 from review.result import RunResult
 from tasks.driving import drive
@@ -135,9 +136,12 @@ def demo(out: Console, err: Console, *, seed: int = 0, changes: Mapping[str, Any
         The figure.
     """
     found = run_planned(planned(seed, changes), err)
-    figure = draw(found, places.home() / "results" / "demo" / "demo.png")
+    results = places.home() / "results" / "demo"
+    figure = draw(found, results / "demo.png")
+    every = dict.fromkeys(each.result.run for each in found)
+    page = write_comparison([RunFolder(Path(run)) for run in every], results / "demo.html")
     out.print(demo_table(found))
-    for line in closing(found, figure):
+    for line in closing(found, figure, page):
         out.print(line, highlight=False, soft_wrap=True)
     return figure
 
@@ -157,22 +161,33 @@ def demo_table(found: list[Found]) -> Table:
     return table
 
 
-def closing(found: list[Found], figure: Path) -> list[str]:
-    """Where to look, and three commands to go on with."""
+def closing(found: list[Found], figure: Path, page: Path) -> list[str]:
+    """What the table shows, where to look, and three commands to go on with."""
     shoal = command()
-    lines = ["ACC, NMI, ARI: agreement with labels that no method saw; 'alone' is the mean over the five clients."]
-    for each in found:
-        if each.way == "together":
-            lines.append(f"report of {each.method}: {each.result.run}/report.html")
+    looks = [f"  {shoal} open {Path(each.result.run).name}" for each in found if each.way == "together"]
+    words = [f"# the report of {each.method}, in a browser" for each in found if each.way == "together"]
+    width = max(map(len, looks))
     return [
-        *lines,
-        f"figure, with images of the clusters found: {figure}",
+        "ACC, NMI, ARI: agreement with labels that no method saw; 'alone' is the mean over the five clients.",
+        *(against_the_best_alone(found, clients) for clients in SAID),
         "",
+        f"figure, with images of the clusters found: {figure}",
+        f"the runs side by side: {page}",
+        "look:",
+        *(f"{look:{width}}  {word}" for look, word in zip(looks, words, strict=True)),
         "next:",
         f"  {shoal} serve                            # schedules, the worker, and these runs in MLflow's page",
         f"  {shoal} data add FOLDER --name mine      # your own images: a folder with a sub-folder for each client",
         f"  {shoal} run --set data.name=mine --set model.clusters=10 --set method.name=fedcc",
     ]
+
+
+def against_the_best_alone(found: list[Found], clients: str) -> str:
+    """Whether the clients found together what none of them found alone, in a sentence."""
+    scores = {each.way: each.scores for each in found if each.clients == clients}
+    together, best = scores["together"]["acc"], scores["alone"]["acc_max"]
+    more = "more than any of them alone" if together > best else "no more than the best of them alone"
+    return f"Clients whose images are {SAID[clients]} find {more}: {together:.3f} together, {best:.3f} the best alone."
 
 
 def command() -> str:

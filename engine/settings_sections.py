@@ -290,7 +290,7 @@ class TrackingSection(Section):
     )
     experiment: str = Field("shoal", description="name of the MLflow experiment")
     checkpoints: Literal["final", "all", "none"] = Field(
-        "final", description="server states that are logged as artifacts"
+        "final", description="server states that are logged to MLflow, each as a model with its round as step"
     )
     clients: bool = Field(
         True,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,6 +57,9 @@ def test_it_ends_with_a_table_a_figure_and_commands(home: Path, monkeypatch: pyt
         [".venv/bin/shoal", "data"],
         [".venv/bin/shoal", "run"],
     ]
+    reports = [line.split()[:3] for line in said.splitlines() if "in a browser" in line]
+    assert reports == [[".venv/bin/shoal", "open", path.name] for path in reports_of(home)]
+    assert (home / "results" / "demo" / "demo.html").read_text().count("<table") >= 2
     with Image.open(figure) as drawn:
         pixels = np.asarray(drawn.convert("RGB")).reshape(-1, 3)
     assert len(np.unique(pixels, axis=0)) > 50
@@ -63,6 +68,24 @@ def test_it_ends_with_a_table_a_figure_and_commands(home: Path, monkeypatch: pyt
     assert [each.cluster for each in rows] == list(range(10))
     assert sum(each.size for each in rows) == 1437
     assert all(len(each.images) == min(4, each.size) for each in rows)
+
+
+def reports_of(home: Path) -> list[Path]:
+    """Runs of clients together, in the order of the table."""
+    found = [*(home / "runs").glob("*_fedcc_*"), *(home / "runs").glob("*_fedsimclr_kmeans_*")]
+    assert all((path / "report.html").exists() for path in found)
+    return found
+
+
+def test_it_says_whether_nobody_alone_finds_as_much(home: Path) -> None:
+    def result(acc: float, **more: float) -> Any:
+        return SimpleNamespace(metrics={"acc": acc, **more})
+
+    alone = demonstration.Found("alike", "alone", "single", result(0.8, acc_max=0.85))
+    ahead, level = (demonstration.Found("alike", "together", "fedcc", result(acc)) for acc in (0.86, 0.85))
+    said = demonstration.against_the_best_alone([alone, ahead], "alike")
+    assert said.endswith("find more than any of them alone: 0.860 together, 0.850 the best alone.")
+    assert "no more than the best of them alone" in demonstration.against_the_best_alone([alone, level], "alike")
 
 
 def test_seeds_that_are_measured_are_not_run_again(home: Path) -> None:
