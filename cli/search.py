@@ -13,8 +13,8 @@ from engine.rounds import Observer
 from engine.run_folder import RunFolder
 from review.progress import progress
 from search.definition import load_search
-from search.page import FILE, ranked
-from search.result import SearchResult
+from search.page import FILE
+from search.result import SearchResult, ranked
 from search.runner import run_search
 from search.words import caveats, shown
 

@@ -68,7 +68,7 @@ class Engine:
             The final server state.
 
         Raises:
-            RunStopped: an observer raised it. ShoalError: the run stopped; it can be resumed. KeyboardInterrupt likewise.
+            RunStopped: an observer ended it. ShoalError: it failed. KeyboardInterrupt. Each can be resumed.
         """
         with self.run.locked(), hold(RunAtWork(self.run, self.call)) as self.held:
             round = 0

@@ -114,7 +114,7 @@ def history(result: SearchResult) -> Figure:
 
 def importance_figure(importance: Sequence[Importance]) -> Figure:
     """A bar a setting, and a mark for what chance gives it."""
-    figure = Figure(figsize=(6, 1.4 + 0.45 * len(importance)), layout="constrained")
+    figure = Figure(figsize=(6, 1.8 + 0.45 * len(importance)), layout="constrained")
     axes = figure.subplots()
     place = np.arange(len(importance))
     axes.barh(place, [each.share for each in importance], color=PALETTE[0], height=0.6, label="share of the variance")
@@ -132,7 +132,7 @@ def importance_figure(importance: Sequence[Importance]) -> Figure:
     axes.invert_yaxis()
     axes.set(title="importance of settings (fANOVA)", xlabel="share of the variance of the score", xlim=(0, 1))
     axes.grid(alpha=0.3, axis="x")
-    axes.legend(fontsize="small")
+    figure.legend(loc="outside lower center", ncols=2, fontsize="small")
     return figure
 
 
@@ -165,6 +165,8 @@ def slice_of(axes: Axes, path: str, varied: Varied, result: SearchResult) -> Non
         axes.set_xlim(-0.5, len(order) - 0.5)
     else:
         places = {number: float(value) for number, value in values.items() if isinstance(value, int | float)}
+        if varied.low is not None and varied.high is not None:
+            axes.axvspan(varied.low, varied.high, color="0.96", zorder=0)  # all that was searched is seen
         if varied.log:
             axes.set_xscale("log")
         elif varied.whole:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import t
+from scipy.special import stdtrit
 
 LEVEL = 0.95
 
@@ -53,5 +53,5 @@ def noise_of(scores: Sequence[Sequence[float]]) -> Noise | None:
     left = table - table.mean(1, keepdims=True) - table.mean(0, keepdims=True) + table.mean()
     free = (trials - 1) * (seeds - 1)
     deviation = math.sqrt(float((left**2).sum()) / free)
-    difference = float(t.ppf((1 + LEVEL) / 2, free)) * deviation * math.sqrt(2 / seeds)
+    difference = float(stdtrit(free, (1 + LEVEL) / 2)) * deviation * math.sqrt(2 / seeds)
     return Noise(deviation, seeds, trials, difference)

@@ -21,7 +21,7 @@ from review.pages import embedded, write_page
 from search.definition import NEIGHBOURS, SearchDefinition
 from search.figures import draw_search, last_score
 from search.importance import Importance, importances
-from search.result import SearchResult, TrialRow
+from search.result import SearchResult, ranked
 from search.words import best_settings, caveats, command, shown
 
 FILE = "search.html"
@@ -64,13 +64,6 @@ def write_search(definition: SearchDefinition, result: SearchResult) -> list[Imp
         shown=shown,
     )
     return importance
-
-
-def ranked(result: SearchResult) -> list[TrialRow]:
-    """Finished trials from the best to the worst, then the others by number."""
-    sign = -1 if result.maximises else 1
-    finished = sorted(result.finished, key=lambda trial: (sign * (trial.score or 0.0), trial.number))
-    return [*finished, *(trial for trial in result.trials if trial not in finished)]
 
 
 def table_of(result: SearchResult) -> pd.DataFrame:

@@ -7,10 +7,10 @@ not by the same rounds, whenever and wherever it is gone on with.
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from core.streams import stream_seed
@@ -69,15 +69,18 @@ def values_of(varied: Varied) -> list[Value]:
     """All choices; of a range, low and as many steps as it has room for.
 
     >>> values_of(Varied(low=0.0, high=0.3, step=0.1))
-    [0.0, 0.1, 0.2, 0.30000000000000004]
+    [0.0, 0.1, 0.2, 0.3]
     """
     if varied.choices is not None:
         return list(varied.choices)
     low, high, step = varied.low, varied.high, varied.step or 1
     assert low is not None
     assert high is not None
-    # Counted rather than added up, which would gather rounding.
-    return [low + number * step for number in range(1 + math.floor((high - low) / step + 1e-9))]
+    if varied.whole:
+        return list(range(int(low), int(high) + 1, int(step)))
+    # In decimals, as Optuna counts them: 0.3 is three steps of 0.1 then.
+    first, last, each = (Decimal(str(number)) for number in (low, high, step))
+    return [float(first + number * each) for number in range(1 + int((last - first) / each))]
 
 
 def most_trials(definition: SearchDefinition) -> int:

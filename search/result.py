@@ -97,11 +97,18 @@ class SearchResult:
         return asdict(self)
 
 
-def row_of(trial: FrozenTrial) -> TrialRow:
+def ranked(result: SearchResult) -> list[TrialRow]:
+    """Finished trials from the best to the worst, then the others by number."""
+    sign = -1 if result.maximises else 1
+    finished = sorted(result.finished, key=lambda trial: (sign * (trial.score or 0.0), trial.number))
+    return [*finished, *(trial for trial in result.trials if trial not in finished)]
+
+
+def row_of(number: int, trial: FrozenTrial) -> TrialRow:
     """A settled trial of the store."""
     facts = trial.user_attrs
     return TrialRow(
-        trial.number,
+        number,
         STATES[trial.state.name],
         dict(trial.params),
         trial.value if trial.state.name == "COMPLETE" else None,
@@ -114,7 +121,7 @@ def row_of(trial: FrozenTrial) -> TrialRow:
 
 def result_of(definition: SearchDefinition, trials: Sequence[FrozenTrial], folder: str) -> SearchResult:
     """The result of the settled trials."""
-    rows = tuple(map(row_of, trials))
+    rows = tuple(row_of(*each) for each in enumerate(trials))
     finished = [row for row in rows if row.score is not None and math.isfinite(row.score)]
     sign = -1 if definition.maximises else 1
     best = min(finished, key=lambda row: (sign * (row.score or 0.0), row.number), default=None)

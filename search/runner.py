@@ -9,7 +9,7 @@ from engine.hardware import resolve_device
 from engine.pools import open_pool
 from search.definition import SearchDefinition, SearchError, check_search
 from search.proposals import most_trials, propose
-from search.result import SearchResult, TrialRow, result_of, row_of
+from search.result import SearchResult, TrialRow, result_of
 from search.scores import Scorer
 from search.store import SearchStore, open_store
 from search.tracking import log_result, parent_of
@@ -41,7 +41,7 @@ class Search:
         proposal = propose(self._shop.definition, self._store.trials())
         outcome = carry_out(self._shop, proposal)
         self._store.add(proposal.settled(outcome.state, outcome.score, outcome.facts()))
-        return row_of(self._store.trials()[-1])
+        return self.result().trials[-1]
 
     def result(self) -> SearchResult:
         """What it came to so far."""
