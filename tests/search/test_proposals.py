@@ -67,7 +67,7 @@ def test_a_planted_best_is_found_and_a_setting_that_does_nothing_is_last(seed: i
     assert best is not None
     assert 0.005 < best.values["local.lr"] < 0.02  # type: ignore[operator]
     found = {each.setting: each for each in importances(definition, result.finished)}
-    assert list(found)[0] == "local.lr"
+    assert next(iter(found)) == "local.lr"
     assert found["local.lr"].seen
     assert not found["local.batch"].seen
     assert found["local.batch"].share < 0.2 < 0.5 < found["local.lr"].share
@@ -75,13 +75,13 @@ def test_a_planted_best_is_found_and_a_setting_that_does_nothing_is_last(seed: i
 
 def test_of_scores_that_are_noise_no_setting_is_seen_to_matter() -> None:
     seen = []
-    for seed in range(4):
-        draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(0)
+    for seed in range(3):
         definition = search(seed=seed, sampler="random")
         noise = result_of(definition, carried_out(definition, 12, lambda _: float(draw.normal())), "")
         seen += [each.seen for each in importances(definition, noise.finished)]
-    assert len(seen) == 12
-    assert sum(seen) <= 2
+    assert len(seen) == 9
+    assert sum(seen) <= 1
 
 
 def test_a_grid_has_every_combination_once() -> None:
