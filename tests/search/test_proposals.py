@@ -48,6 +48,7 @@ def carried_out(
 def test_a_trial_follows_from_the_seed_its_number_and_the_trials_before() -> None:
     definition = search(random_trials=4)
     straight = [trial.params for trial in carried_out(definition, 12)]
+    assert len({str(values) for values in straight}) == 12
     half = carried_out(definition, 6)
     for _ in range(3):
         propose(definition, half)  # what was proposed and cut short leaves no trace
