@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 
 import requests
 import torch
+from rich.console import Console
+from rich.table import Table
 
 from core.errors import ShoalError
 from data.prepare import prepared_sets
@@ -47,6 +50,20 @@ class Check:
 def checks() -> list[Check]:
     """Everything, in the order a reader wants it."""
     return [*packages(), *machine(), *stores(), *servers()]
+
+
+def doctor_command(out: Console, as_json: bool) -> bool:
+    """Show all checks; whether nothing that is needed is wrong."""
+    found = checks()
+    if as_json:
+        print(json.dumps([asdict(c) for c in found]))
+    else:
+        table = Table("check", "", "detail", "how to mend")
+        for c in found:
+            state = "[green]ok[/]" if c.ok else "[yellow]absent[/]" if c.optional else "[red]wrong[/]"
+            table.add_row(c.name, state, c.detail, "" if c.ok else c.mend)
+        out.print(table)
+    return all(c.ok or c.optional for c in found)
 
 
 def packages() -> Iterator[Check]:

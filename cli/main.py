@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from cli.console import carry_out, err, out, show_result, show_study
@@ -139,6 +138,23 @@ def study(
     show_study(result)
 
 
+@app.command(epilog="Example: shoal search search.yaml --trials 50")
+def search(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="a search file (YAML): see docs/search.md")],
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="how many trials, those that are there counted; by default as in the file")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Search over settings; the same command again goes on. By default no label is used; a score like acc uses them."""
+    from engine.worker_processes import warm
+
+    warm()
+    from cli.search import search_command
+
+    search_command(out, err, path, trials, as_json)
+
+
 @app.command(epilog="Example: shoal claims --keep cfl-toy-paths --write")
 def claims(
     names: Annotated[list[str] | None, typer.Argument(metavar="STUDY...", help="studies; by default all")] = None,
@@ -244,7 +260,7 @@ def runs(
     data: Annotated[str | None, typer.Option(help="only runs on this data set")] = None,
     state: Annotated[
         list[str] | None,
-        typer.Option(help="only running, finished, interrupted, failed or unreadable ones; repeatable"),
+        typer.Option(help="only running, finished, interrupted, stopped, failed or unreadable; repeatable"),
     ] = None,
     last: Annotated[int | None, typer.Option(min=1, help="only so many, the newest")] = None,
     remove: Annotated[
@@ -296,20 +312,9 @@ def serve(
 @app.command(epilog="Example: shoal doctor --json")
 def doctor(as_json: Json = False) -> None:
     """What is installed, which devices, which stores answer, what is wrong and how to mend it."""
-    import dataclasses
+    from cli.doctor import doctor_command
 
-    from cli.doctor import checks
-
-    found = checks()
-    if as_json:
-        print(json.dumps([dataclasses.asdict(c) for c in found]))
-    else:
-        table = Table("check", "", "detail", "how to mend")
-        for c in found:
-            state = "[green]ok[/]" if c.ok else "[yellow]absent[/]" if c.optional else "[red]wrong[/]"
-            table.add_row(c.name, state, c.detail, "" if c.ok else c.mend)
-        out.print(table)
-    if any(not c.ok and not c.optional for c in found):
+    if not doctor_command(out, as_json):
         raise typer.Exit(1)
 
 

@@ -11,11 +11,11 @@ from rich.table import Table
 
 from core.errors import ShoalError
 from engine import places
-from engine.run_folder import FAILED, FINISHED, INTERRUPTED, RUNNING, RunFolder
+from engine.run_folder import FAILED, FINISHED, INTERRUPTED, RUNNING, STOPPED, RunFolder
 from review.report import write_report
 from review.runs import UNREADABLE, ListedRun, bytes_of, listed_runs, remove_run
 
-STATES = (RUNNING, FINISHED, INTERRUPTED, FAILED, UNREADABLE)
+STATES = (RUNNING, FINISHED, INTERRUPTED, STOPPED, FAILED, UNREADABLE)
 
 
 def runs_command(

@@ -25,7 +25,7 @@ from engine.settings import METHOD_SECTIONS, Settings, section
 from methods.registry import METHODS
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("core", "data", "models", "methods", "engine", "review", "tasks", "flows", "studies", "shoal", "cli")
+ROOMS = ("core", "data", "models", "methods", "engine", "review", "tasks", "search", "flows", "studies", "shoal", "cli")
 PAGES = {
     "fedpnp": ("FedPNP",),
     "fedcc": ("FedCC",),

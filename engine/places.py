@@ -29,6 +29,11 @@ def runs() -> Path:
     return home() / "runs"
 
 
+def searches() -> Path:
+    """The folder of all searches over settings."""
+    return home() / "results" / "searches"
+
+
 def mlflow_store() -> Path:
     """The embedded MLflow store."""
     return home() / "mlflow"

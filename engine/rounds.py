@@ -29,7 +29,7 @@ from engine.opened_run import OpenedRun
 from engine.origin import initial_state
 from engine.privacy import Ledger
 from engine.round_paths import RoundPaths
-from engine.run_folder import FAILED, FINISHED, INTERRUPTED, RUNNING, RunError, RunFolder
+from engine.run_folder import FAILED, FINISHED, INTERRUPTED, RUNNING, STOPPED, RunError, RunFolder, RunStopped
 from engine.tables import RunTables
 from engine.training import Answers, RoundFailed, Training
 from engine.units import AggregateRound, EvaluateRound, Runner
@@ -68,7 +68,7 @@ class Engine:
             The final server state.
 
         Raises:
-            ShoalError: the run stopped; it can be resumed. KeyboardInterrupt likewise.
+            RunStopped: an observer ended it. ShoalError: it failed. KeyboardInterrupt. Each can be resumed.
         """
         with self.run.locked(), hold(RunAtWork(self.run, self.call)) as self.held:
             round = 0
@@ -80,6 +80,11 @@ class Engine:
                     round = server.round
                 self.finish(server)
                 return server
+            except RunStopped as stop:
+                with contextlib.suppress(ShoalError):
+                    self.tell("stopped", round=stop.round, message=str(stop))
+                    self.run.set_status(STOPPED, stop.round, str(stop))
+                raise
             except Exception as error:
                 # A full disk may refuse these too; the error itself matters more.
                 with contextlib.suppress(ShoalError):

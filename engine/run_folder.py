@@ -46,10 +46,25 @@ WAITING_BYTES = 1 << 18
 WAITING_SHARE = 2.0
 """And as a multiple of the table's own size."""
 RUNNING, FINISHED, INTERRUPTED, FAILED = "running", "finished", "interrupted", "failed"
+STOPPED = "stopped"
+"""By somebody who watched it, such as a search over settings; it can be resumed like an interrupted one."""
 
 
 class RunError(ShoalError):
     """A run cannot be found, opened or gone on with."""
+
+
+class RunStopped(RunError):
+    """An observer ends the run by raising this, after the checkpoint of a round; the message says why.
+
+    Args:
+        why: one sentence, for the run's events and status.
+        round: the last round that was done.
+    """
+
+    def __init__(self, why: str, round: int) -> None:
+        super().__init__(why)
+        self.round = round
 
 
 class RunFolder:

@@ -18,6 +18,8 @@ from prefect.artifacts import (
 from engine.run_folder import RunFolder
 from review.mlflow_page import mlflow_page
 from review.result import run_result, shown_metrics
+from search.result import SearchResult, ranked
+from search.words import shown
 
 EVERY = 2.0
 """Seconds between updates of the progress artifact, at least."""
@@ -83,3 +85,18 @@ def result_artifacts(folder: RunFolder) -> None:
         create_table_artifact(table=rows, description=f"{folder.name}; {shown}")
         if page is not None:
             create_link_artifact(link=page, link_text=f"{folder.name} in MLflow", description="the run in MLflow")
+
+
+def search_artifacts(result: SearchResult) -> None:
+    """The trials of a search as a table on the page of the flow run that asks, the best first."""
+    rows = [
+        {
+            "trial": trial.number,
+            "state": trial.state,
+            result.score: "" if trial.score is None else f"{trial.score:.4f}",
+            **{setting: shown(value) for setting, value in trial.values.items()},
+        }
+        for trial in ranked(result)
+    ]
+    with contextlib.suppress(Exception):  # Prefect is out of reach: the search's folder has everything
+        create_table_artifact(table=rows, description=f"search {result.search}: its page is in {result.folder}")

@@ -26,3 +26,8 @@ def flow_run_name() -> str:
 def night_title() -> str:
     """The name of a night's flow run, after the data set that it is of."""
     return f"night of {runtime.flow_run.parameters['settings'].data.name}"
+
+
+def search_title() -> str:
+    """The name of a search's flow run."""
+    return f"search {runtime.flow_run.parameters['definition'].name}"

@@ -27,8 +27,8 @@ class ListedRun:
     Args:
         name: of its folder.
         method, data: as in its settings; empty where these cannot be read.
-        state: running, finished, interrupted, failed or unreadable; a run that says it runs and that no process works
-            on was interrupted.
+        state: running, finished, interrupted, stopped, failed or unreadable; a run that says it runs and that no
+            process works on was interrupted.
         rounds: rounds done.
         score: name and value of the first number that judges it; None where it was not judged.
         bytes: on the disk.

@@ -10,7 +10,7 @@ from engine import places
 from engine.at_work import RunAtWork, hold
 from engine.pools import Pool, open_pool
 from engine.rounds import Engine, Observer
-from engine.run_folder import RunFolder
+from engine.run_folder import RunFolder, RunStopped
 from engine.settings import Settings
 from engine.units import Runner, ThreadRunner
 from review.record import LogRun, PromoteModel
@@ -39,6 +39,7 @@ def drive(
 
     Raises:
         RunError: another process works on the run.
+        RunStopped: an observer stopped it.
         ShoalError: the run stopped and can be resumed. KeyboardInterrupt likewise.
     """
     settings = run.settings()
@@ -98,7 +99,8 @@ def tracked(run: RunFolder, settings: Settings) -> Iterator[Tracker | None]:
     try:
         yield tracker
     except BaseException as error:
-        tracker.stop("FAILED" if isinstance(error, Exception) else "KILLED")
+        broke = isinstance(error, Exception) and not isinstance(error, RunStopped)
+        tracker.stop("FAILED" if broke else "KILLED")
         raise
 
 

@@ -7,6 +7,7 @@ number than its settings say.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -116,14 +117,19 @@ def same_settings(run: RunFolder, digest: str) -> bool:
         return False
 
 
-def find_like(settings: Settings) -> RunFolder | None:
-    """The newest run with these settings: a finished one first, else one that can be resumed."""
+def runs_like(settings: Settings) -> Iterator[RunFolder]:
+    """The runs with these settings that were started anew, the newest first."""
     digest = settled(settings).digest()
-    found: RunFolder | None = None
     for path in reversed(in_order(places.runs(), f"*_{digest[:8]}*")):
         run = RunFolder(path.parent)
-        if not has_settings(run, digest):
-            continue
+        if has_settings(run, digest):
+            yield run
+
+
+def find_like(settings: Settings) -> RunFolder | None:
+    """The newest run with these settings: a finished one first, else one that can be resumed."""
+    found: RunFolder | None = None
+    for run in runs_like(settings):
         if run.status()["state"] == FINISHED:
             return run
         found = found or run

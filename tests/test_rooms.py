@@ -18,7 +18,8 @@ BELOW: dict[str, set[str]] = {
     "engine": {"methods", "models", "data", "core"},
     "review": {"engine", "methods", "models", "data", "core"},
     "tasks": {"review", "engine", "methods", "models", "data", "core"},
-    "flows": {"tasks", "review", "engine", "methods", "models", "data", "core"},
+    "search": {"tasks", "review", "engine", "methods", "models", "data", "core"},
+    "flows": {"search", "tasks", "review", "engine", "methods", "models", "data", "core"},
     "studies": {"tasks", "review", "engine", "methods", "models", "data", "core"},
 }
 BELOW["shoal"] = BELOW["cli"] = set(BELOW)

@@ -50,6 +50,7 @@ def imported(home: Path, *arguments: str, **variables: str) -> tuple[set[str], s
         (("--version",), "shoal "),
         (("run", "--help"), "Example: shoal run"),
         (("study", "--help"), "Example: shoal study"),
+        (("search", "--help"), "Example: shoal search"),
         (("compare", "--help"), "Example: shoal compare"),
         (("runs", "--help"), "Example: shoal runs"),
         (("open", "--help"), "Example: shoal open"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -113,6 +114,28 @@ def test_the_pipeline_names_its_runs_and_leaves_artifacts(server: Server, home: 
     assert f'href="{prefect["page"]}"' in (run.path / "report.html").read_text()
 
 
+def test_a_search_is_a_flow_with_a_task_run_a_trial(server: Server, home: Path, small: Make) -> None:
+    vary = {"local.lr": {"low": 0.001, "high": 0.1, "log": True}}
+    settings = small(rounds=1, data={"limit": 60}, partition={"clients": 2}).plain()
+    (home / "search.json").write_text(json.dumps({"name": "toy", "settings": settings, "vary": vary, "trials": 2}))
+    code = (
+        "from flows.search import search; from search.definition import load_search; from pathlib import Path;"
+        "print(len(search(load_search(Path('search.json')))['trials']))"
+    )
+    done = run_flow(server, home, code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-1] == "2"
+    assert "search toy" in {run["name"] for run in server.find("flow_runs", limit=50)}
+    deadline = time.monotonic() + 30
+    names: set[str] = set()
+    while not {"trial 0", "trial 1"} <= names and time.monotonic() < deadline:  # task runs arrive as events
+        names = {run["name"] for run in server.find("task_runs", limit=200)}
+        time.sleep(0.5)
+    assert {"trial 0", "trial 1"} <= names
+    assert any("search toy" in (each["description"] or "") for each in server.find("artifacts", limit=50))
+    assert (home / "results" / "searches" / "toy" / "search.html").exists()
+
+
 def test_a_lost_server_changes_no_bit(home: Path, small: Make, tmp_path_factory: pytest.TempPathFactory) -> None:
     from tasks.driving import drive
     from tasks.starting import new_run
@@ -216,7 +239,7 @@ def test_a_cron_deployment_schedules_runs_and_is_registered_again(server: Server
     (home / "prefect.yaml").write_text((ROOT / "prefect.yaml").read_text())
     assert register(server, home) == []
     deployments = server.find("deployments")
-    assert {d["name"] for d in deployments} == {"nightly", "on-demand", "tell"}
+    assert {d["name"] for d in deployments} == {"nightly", "on-demand", "search", "tell"}
     assert [d["pull_steps"] for d in deployments] == [
         [{"prefect.deployments.steps.set_working_directory": {"directory": str(home)}}]
     ] * 3

@@ -337,7 +337,7 @@ def test_served_with_a_password_on_all_addresses(tmp_path: Path) -> None:
         assert requests.post(url, json={}, timeout=60).status_code == 401
         assert requests.post(url, json={}, timeout=60, auth=("me", "wrong")).status_code == 401
         found = requests.post(url, json={}, timeout=60, auth=("me", "Tr0ub4dor"))
-        assert {each["name"] for each in found.json()} == {"nightly", "on-demand", "tell"}
+        assert {each["name"] for each in found.json()} == {"nightly", "on-demand", "search", "tell"}
         pool = f"http://127.0.0.1:{port}/api/work_pools/shoal/workers/filter"
         workers = eventually(
             lambda: requests.post(pool, json={}, timeout=60, auth=("me", "Tr0ub4dor")).json(), "the worker's heartbeat"

@@ -1,0 +1,89 @@
+"""The page of a search: the best settings as a command, history, importances, slices, and all trials.
+
+results/searches/NAME/
+  search.html  result.json  trials.csv  best.yaml  figures/  trials.db (`search.store`)
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import yaml
+
+from engine import places
+from engine.codec import write_atomic
+from engine.run_folder import RunFolder
+from methods.scores.metrics import DESCRIBED
+from review.comparison_page import report_of
+from review.pages import embedded, write_page
+from search.definition import NEIGHBOURS, SearchDefinition
+from search.figures import draw_search, last_score
+from search.importance import Importance, importances
+from search.result import SearchResult, ranked
+from search.words import best_settings, caveats, command, shown
+
+FILE = "search.html"
+BEST = "best.yaml"
+IN_WORDS = {NEIGHBOURS: "how much samples that look alike share clusters, beyond chance; 1 at most, no label needed"}
+
+
+def write_search(definition: SearchDefinition, result: SearchResult) -> list[Importance]:
+    """Write the page and what belongs to it into the folder of a search.
+
+    Args:
+        definition: of the search.
+        result: with at least one finished trial.
+
+    Returns:
+        The importance of each setting.
+    """
+    folder = Path(result.folder)
+    importance = importances(definition, result.finished)
+    images = draw_search(definition, result, importance, folder / "figures")
+    settings = best_settings(definition, result)
+    write_atomic(folder / BEST, yaml.safe_dump(settings, sort_keys=False).encode(), sync=False)
+    write_atomic(folder / "result.json", (json.dumps(result.plain(), indent=1) + "\n").encode(), sync=False)
+    table_of(result).to_csv(folder / "trials.csv", index=False)
+    best = result.best_trial
+    assert best is not None
+    write_page(
+        folder / FILE,
+        "search.html.j2",
+        definition=definition,
+        result=result,
+        best=best,
+        words=IN_WORDS[result.score] if result.score in IN_WORDS else DESCRIBED[result.score].words,
+        caveats=caveats(definition, result),
+        command=command(settings),
+        images=[(caption, embedded(path)) for caption, path in images.items()],
+        importance=importance,
+        level={trial.number for trial in result.level_with_best()},
+        rows=[(trial, last_score(trial), [(name, link_of(name)) for name in trial.runs]) for trial in ranked(result)],
+        shown=shown,
+    )
+    return importance
+
+
+def table_of(result: SearchResult) -> pd.DataFrame:
+    """A row a trial: number, state, score, its settings, the rounds that were judged, its runs, and why it ended."""
+    rows = [
+        {
+            "trial": trial.number,
+            "state": trial.state,
+            "score": trial.score,
+            **trial.values,
+            "last_score": last_score(trial),
+            "last_round": max(trial.curve, default=None),
+            "runs": " ".join(trial.runs),
+            "why": trial.why,
+        }
+        for trial in result.trials
+    ]
+    return pd.DataFrame(rows)
+
+
+def link_of(name: str) -> str:
+    """The address of a run's report; empty where it has none."""
+    return report_of(RunFolder(places.runs() / name))
