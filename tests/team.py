@@ -1,4 +1,4 @@
-"""The servers of a team, each of them real: PostgreSQL, an object store, MLflow and Prefect, as deploy/ sets them up."""
+"""The servers of a team, all of them real and set up by deploy/: PostgreSQL, an object store, MLflow and Prefect."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ SECRETS = {
 """What a team would have in deploy/.env."""
 
 
-def needed() -> tuple[str, Path]:
-    """The address of moto's server as a module, and the folder of PostgreSQL's programs; skips the test without them."""
+def postgres_programs() -> Path:
+    """The folder of PostgreSQL's programs; skips the test where they or the test's packages are not installed."""
     found = shutil.which("initdb")
     folders = [Path(found).resolve().parent] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     if not folders or not (folders[-1] / "initdb").exists():
         pytest.skip("needs PostgreSQL's initdb and postgres: apt-get install postgresql")
     for name in ("moto.server", "boto3", "psycopg2"):
         pytest.importorskip(name, reason="needs pip install 'shoal[dev]'")
-    return "moto.server", folders[-1]
+    return folders[-1]
 
 
 def eventually(look: Callable[[], Any], what: str, every: float = 0.3) -> Any:
@@ -73,18 +73,25 @@ class Program:
         log: takes what it prints.
         words: the command.
         env: environment variables beside the plain ones.
-        url: answers once it is up.
+        url: answers once it is up; None: nobody knows.
+        wait: until it answers.
         options: further ones of Popen.
     """
 
-    def __init__(self, log: Path, words: list[Any], env: Mapping[str, str], url: str | None, **options: Any) -> None:
+    def __init__(
+        self, log: Path, words: list[Any], env: Mapping[str, str], url: str | None, *, wait: bool = True, **options: Any
+    ) -> None:
         self.log, self.url = log, url
         with log.open("ab") as file:
             self.process = subprocess.Popen(
                 words, env={**plain_environment(), **env}, stdout=file, stderr=file, start_new_session=True, **options
             )
-        if url is not None:
-            eventually(self.up, f"{words[0]} (see {log})")
+        if url is not None and wait:
+            self.wait()
+
+    def wait(self) -> None:
+        """Until it answers."""
+        eventually(self.up, f"{self.url} (see {self.log})")
 
     def up(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()[-3000:]
@@ -136,7 +143,7 @@ class Team:
     """
 
     def __init__(self, folder: Path, free_port: Callable[[], int], stack: ExitStack) -> None:
-        moto, programs = needed()
+        programs = postgres_programs()
         self.folder, self._stack = folder, stack
         self.database, objects = free_port(), free_port()
         self._mlflow_port, self._prefect_port = free_port(), free_port()
@@ -144,7 +151,7 @@ class Team:
         self.prefect = f"http://{HOST}:{self._prefect_port}/api"
         self.objects = f"http://{HOST}:{objects}"
         stack.enter_context(postgres(folder, programs, self.database))
-        words = [sys.executable, "-m", moto, "-H", HOST, "-p", str(objects)]
+        words = [sys.executable, "-m", "moto.server", "-H", HOST, "-p", str(objects)]
         store = Program(folder / "objects.log", words, {}, f"{self.objects}/moto-api/")
         stack.callback(store.kill)
         self._store = {
@@ -156,7 +163,7 @@ class Team:
         for _ in range(2):  # the second time it is there
             bucket = [sys.executable, ROOT / "deploy" / "make_bucket.py"]
             subprocess.run(bucket, env={**plain_environment(), **self._store}, check=True, capture_output=True)
-        self.mlflow_server = self.start_mlflow()
+        self.mlflow_server = self.start_mlflow(wait=False)
         stack.callback(lambda: self.mlflow_server.kill())
         words = [BIN / "prefect", "server", "start", "--host", HOST, "--port", str(self._prefect_port)]
         env = {
@@ -168,8 +175,9 @@ class Team:
         }
         server = Program(folder / "prefect.log", words, env, f"{self.prefect}/health")
         stack.callback(server.kill)
+        self.mlflow_server.wait()
 
-    def start_mlflow(self) -> Program:
+    def start_mlflow(self, *, wait: bool = True) -> Program:
         """MLflow's server, as deploy/compose.yaml and the systemd unit start it."""
         words = [BIN / "mlflow", "server", "--host", HOST, "--port", str(self._mlflow_port), "--workers", "2"]
         env = {
@@ -179,7 +187,7 @@ class Team:
             "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         }
         words += ["--serve-artifacts"]
-        return Program(self.folder / "mlflow.log", words, env, f"{self.mlflow}/health", cwd=self.folder)
+        return Program(self.folder / "mlflow.log", words, env, f"{self.mlflow}/health", wait=wait, cwd=self.folder)
 
     def query(self, database: str, sql: str) -> list[tuple[Any, ...]]:
         """Rows of one of the databases."""
