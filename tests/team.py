@@ -23,6 +23,8 @@ from tests.sources import ROOT
 BIN = Path(sys.executable).parent
 HOST = "127.0.0.1"
 PATIENCE = 240
+ADMINISTRATOR = "administrator-word"
+"""The password of PostgreSQL's own user."""
 SECRETS = {
     "MLFLOW_DATABASE_PASSWORD": "mlflow-database-word",
     "PREFECT_DATABASE_PASSWORD": "prefect-database-word",
@@ -112,7 +114,7 @@ def postgres(folder: Path, programs: Path, port: int) -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="shoal-postgres-") as place:
         data, word = Path(place) / "data", Path(place) / "word"
         data.mkdir()
-        word.write_text("administrator-word")
+        word.write_text(ADMINISTRATOR)
         if as_user:
             for path in (Path(place), data, word):
                 os.chown(path, who.pw_uid, who.pw_gid)
@@ -124,7 +126,7 @@ def postgres(folder: Path, programs: Path, port: int) -> Iterator[None]:
         try:
             ready = [programs / "pg_isready", "-h", HOST, "-p", str(port)]
             eventually(lambda: subprocess.run(ready, capture_output=True).returncode == 0, "PostgreSQL")
-            where = {"PGHOST": HOST, "PGPORT": str(port), "PGPASSWORD": "administrator-word"}
+            where = {"PGHOST": HOST, "PGPORT": str(port), "PGPASSWORD": ADMINISTRATOR}
             env = {**plain_environment(), **SECRETS, **where, "PATH": f"{programs}:{os.environ['PATH']}"}
             script = ROOT / "deploy" / "create-databases.sh"
             made = subprocess.run([script], env=env, capture_output=True, text=True)
@@ -202,16 +204,22 @@ class Team:
         finally:
             opened.close()
 
-    def objects_in(self, prefix: str = "") -> dict[str, bytes]:
-        """All objects of the bucket below a prefix, by key."""
+    def _bucket(self) -> Any:
         import boto3
 
         keys = {"aws_access_key_id": SECRETS["AWS_ACCESS_KEY_ID"]}
         keys["aws_secret_access_key"] = SECRETS["AWS_SECRET_ACCESS_KEY"]
-        store = boto3.client("s3", endpoint_url=self.objects, region_name="us-east-1", **keys)
-        pages = store.get_paginator("list_objects_v2").paginate(Bucket="shoal", Prefix=prefix)
-        names = [each["Key"] for page in pages for each in page.get("Contents", [])]
-        return {name: store.get_object(Bucket="shoal", Key=name)["Body"].read() for name in names}
+        return boto3.resource("s3", endpoint_url=self.objects, region_name="us-east-1", **keys).Bucket("shoal")
+
+    def objects_in(self, prefix: str = "") -> dict[str, bytes]:
+        """All objects of the bucket below a prefix, by key."""
+        return {each.key: each.get()["Body"].read() for each in self._bucket().objects.filter(Prefix=prefix)}
+
+    def put_objects(self, objects: Mapping[str, bytes]) -> None:
+        """Put objects into the bucket, by key."""
+        bucket = self._bucket()
+        for key, data in objects.items():
+            bucket.put_object(Key=key, Body=data)
 
     def prefect_login(self) -> tuple[str, str]:
         """User and password of Prefect's server."""

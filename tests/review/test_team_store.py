@@ -29,7 +29,17 @@ from tests.flows.test_prefect import free_port
 from tests.flows.test_serve import clone, commit
 from tests.review.test_tracking_server import all_files
 from tests.runs import numbers
-from tests.team import BIN, SECRETS, Program, Team, eventually, plain_environment, postgres_programs, team
+from tests.team import (
+    ADMINISTRATOR,
+    BIN,
+    SECRETS,
+    Program,
+    Team,
+    eventually,
+    plain_environment,
+    postgres_programs,
+    team,
+)
 
 pytestmark = pytest.mark.slow
 WORD = "tracking-address-word"
@@ -298,6 +308,29 @@ def secret_words() -> list[str]:
     return [word for word in whole if word != SECRETS["AWS_ACCESS_KEY_ID"]]
 
 
+def test_a_database_and_a_bucket_come_back_from_their_copies(at_team: Team, tmp_path: Path) -> None:
+    run = new_run(settings_at(at_team, rounds=1, seed=5))
+    drive(run)
+    images = np.array(open_prepared(Path(run.lineage()["data"]["folder"])).test_x[:20])
+    (version,) = mlflow.MlflowClient().search_model_versions(f"run_id = '{run.lineage()['mlflow_run']}'")
+
+    (tmp_path / "mlflow.dump").write_bytes(postgres_tool(at_team, "pg_dump", "--format=custom", "mlflow"))
+    copies = at_team.objects_in()
+    at_team.mlflow_server.kill()
+    try:
+        postgres_tool(at_team, "psql", "--dbname", "mlflow", "--command", "truncate runs, registered_models cascade")
+        assert at_team.query("mlflow", "select count(*) from runs") == [(0,)]
+        at_team.put_objects(dict.fromkeys(copies, b""))
+        back = ("--clean", "--if-exists", "--dbname", "mlflow", str(tmp_path / "mlflow.dump"))
+        postgres_tool(at_team, "pg_restore", *back)
+        at_team.put_objects(copies)
+    finally:
+        at_team.mlflow_server = at_team.start_mlflow()
+    mlflow_has_all_of(run)
+    served = mlflow.pyfunc.load_model(f"models:/{version.name}/{version.version}").predict(images)
+    assert served["soft"].tolist() == predicted(run, images).soft.tolist()
+
+
 def test_no_password_is_anywhere_in_the_end(at_team: Team) -> None:
     # After all that was done above: databases, objects, and what servers and workers printed.
     run = new_run(settings_at(at_team, rounds=1, seed=11))
@@ -314,9 +347,14 @@ def test_no_password_is_anywhere_in_the_end(at_team: Team) -> None:
 
 
 def dumped(servers: Team, database: str) -> str:
-    """A database as text, by the command of docs/operations.md."""
-    env = {"PGPASSWORD": SECRETS[f"{database.upper()}_DATABASE_PASSWORD"], "PATH": os.environ["PATH"]}
-    words = [postgres_programs() / "pg_dump", "--host", "127.0.0.1", "--port", str(servers.database)]
-    done = subprocess.run([*words, "--username", database, database], env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    """A database as text."""
+    return postgres_tool(servers, "pg_dump", database).decode()
+
+
+def postgres_tool(servers: Team, name: str, *words: str) -> bytes:
+    """What one of PostgreSQL's programs says to its own user."""
+    env = {"PGPASSWORD": ADMINISTRATOR, "PATH": os.environ["PATH"]}
+    where = ["--host", "127.0.0.1", "--port", str(servers.database), "--username", "postgres"]
+    done = subprocess.run([postgres_programs() / name, *where, *words], env=env, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
     return done.stdout
