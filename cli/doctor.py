@@ -24,6 +24,7 @@ from engine.addresses import masked
 from engine.hardware import describe
 from engine.lineage import git_state
 from review.embedded_store import FILE, broken, newest_revision, store_uri
+from review.tracking import artifact_folder
 from tasks.prefect_environment import server_answers
 
 # Versions that are known to bite, and what they do.
@@ -139,15 +140,44 @@ def _embedded_store() -> Check:
     return Check("mlflow store", True, f"{path}: {count} runs")
 
 
+def _mlflow_server(uri: str) -> Check:
+    """MLflow's server, or the proxy in front of it, which may ask for the password that MLflow reads itself."""
+    user, word = (os.environ.get(f"MLFLOW_TRACKING_{name}") for name in ("USERNAME", "PASSWORD"))
+    mend = "start that server, or unset MLFLOW_TRACKING_URI"
+    try:
+        answer = requests.get(f"{uri.rstrip('/')}/health", timeout=3, auth=(user, word) if user and word else None)
+    except requests.RequestException:
+        return Check("mlflow store", False, masked(uri), mend)
+    if answer.status_code in (401, 403):
+        mend = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD to what it asks for"
+        return Check("mlflow store", False, f"{masked(uri)}: refused (status {answer.status_code})", mend)
+    return Check("mlflow store", answer.ok, masked(uri), mend)
+
+
+def _database(uri: str) -> Check:
+    """A database that runs are logged to without a server in between."""
+    import sqlalchemy
+
+    try:
+        engine = sqlalchemy.create_engine(uri)
+        with engine.connect() as opened:
+            count = opened.execute(sqlalchemy.text("select count(*) from runs")).scalar()
+        engine.dispose()
+    except ImportError as error:
+        return Check("mlflow store", False, f"{masked(uri)}: {error}", "pip install 'shoal[team]'")
+    except sqlalchemy.exc.SQLAlchemyError as error:
+        said = masked(str(error).splitlines()[0])
+        return Check("mlflow store", False, f"{masked(uri)}: {said}", "start it, or unset MLFLOW_TRACKING_URI")
+    return Check("mlflow store", True, f"{masked(uri)}: {count} runs")
+
+
 def servers() -> Iterator[Check]:
     """MLflow and Prefect."""
     uri = os.environ.get("MLFLOW_TRACKING_URI")
     if uri and uri.startswith("http"):
-        try:
-            ok = requests.get(f"{uri.rstrip('/')}/health", timeout=3).ok
-        except requests.RequestException:
-            ok = False
-        yield Check("mlflow store", ok, masked(uri), "start that server, or unset MLFLOW_TRACKING_URI")
+        yield _mlflow_server(uri)
+    elif uri and artifact_folder(uri, places.mlflow_store()) and uri != store_uri(places.mlflow_store()):
+        yield _database(uri)
     else:
         yield _embedded_store()
     url = os.environ.get("PREFECT_API_URL", "")

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from cli.console import carry_out, err, out, show_result, show_study
 from cli.groups import Commands
+from cli.log import log
 from core.errors import ShoalError
 from engine.addresses import masked
 
@@ -316,6 +317,9 @@ def doctor(as_json: Json = False) -> None:
 
     if not doctor_command(out, as_json):
         raise typer.Exit(1)
+
+
+app.command(epilog="Example: MLFLOW_TRACKING_URI=https://mlflow.example.org shoal log --all")(log)
 
 
 @app.command(hidden=True)

@@ -21,6 +21,7 @@ from engine.run_folder import RunFolder
 from engine.settings import Settings
 from review.clusters import CENTRES, FACTS, TABLE
 from review.mlflow_rounds import plain, round_stamp
+from review.uploads import time_to_send
 
 FILES_LOGGED = "shoal.files_logged"
 """Tag: digests of what MLflow has, by group."""
@@ -60,7 +61,8 @@ def log_files(client: Any, found: Any, run: RunFolder, settings: Settings) -> di
     now = {name: digest_of(run, paths) for name, (paths, _) in groups.items()}
     for name, (_, log) in groups.items():
         if before.get(name) != now[name]:
-            log()
+            with time_to_send(*groups[name][0]):
+                log()
     if before == now:
         return {}
     shown = {"mlflow.loggedArtifacts": json.dumps([{"path": CLIENTS_TABLE, "type": "table"}])}

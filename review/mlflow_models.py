@@ -26,6 +26,7 @@ from methods.base import Method
 from methods.registry import METHODS
 from review.mlflow_rounds import metric_name, quality_metrics, round_stamp
 from review.mlflow_run import PARAMETERS, data_sets
+from review.uploads import time_to_send
 
 MODEL = "model"
 """The name of a run's final model: `runs:/RUN/model`. A checkpoint's is `round-0007`."""
@@ -148,7 +149,8 @@ def complete(client: Any, found: Any, run: RunFolder, settings: Settings, model:
     outputs = found.outputs.model_outputs if found.outputs is not None else []
     if all(output.model_id != model.model_id for output in outputs):
         client.log_outputs(found.info.run_id, [LoggedModelOutput(model.model_id, round)])
-    client.log_model_artifacts(model.model_id, str(folder))
+    with time_to_send(folder):
+        client.log_model_artifacts(model.model_id, str(folder))
     data, _ = data_sets(run, settings)
     stamp, linked = round_stamp(run, round), (model.model_id, data.name, data.digest)
     metrics = [Metric(name, value, stamp, round, *linked) for name, value in metrics_of(run, round).items()]

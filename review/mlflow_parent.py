@@ -19,7 +19,7 @@ from engine.settings import Settings
 from review.embedded_store import ready_store, store_uri
 from review.mlflow_rounds import BATCH
 from review.mlflow_run import NOTE, experiment_of, lookup
-from review.tracking import shown_uri, tracking_uri
+from review.tracking import artifact_folder, shown_uri, tracking_uri
 
 PARENT = "mlflow.parentRunId"
 """Tag of a run: the id of the run that it is nested under."""
@@ -96,7 +96,7 @@ class ParentRun:
         if uri == store_uri(self._store):
             ready_store(self._store)
         self._client = MlflowClient(tracking_uri=uri)
-        artifacts = self._store / "artifacts" if uri.startswith("sqlite") else None
+        artifacts = artifact_folder(uri, self._store)
         experiment = experiment_of(self._client, self._settings.tracking.experiment, artifacts)
         tag, value = self._key
         found = self._client.search_runs([experiment], f"tags.`{tag}` = '{value}'", max_results=1)

@@ -17,6 +17,8 @@ NOTE = "mlflow.note.content"
 """Tag of a run or an experiment: its description, in Markdown."""
 KIND = {"mlflow.experimentKind": "custom_model_development"}
 """Tag of an experiment: its page opens with runs and charts, and not with traces of language models."""
+LONGEST_NAME = 250
+"""Characters of a run's name that MLflow's tables hold."""
 LONGEST = 6000
 """Characters of a parameter's value that MLflow keeps."""
 SHOWN = ("acc", "nmi", "knn", "silhouette", "loss")
@@ -60,7 +62,9 @@ def title(settings: Settings) -> str:
     >>> title(make_settings({"method": "fedcc", "partition": {"kind": "dirichlet", "beta": 0.3}}))
     'fedcc digits dirichlet(0.3) x5 seed 0'
     """
-    return f"{settings.method.name} {settings.data.name} {partition_title(settings)} seed {settings.seed}"
+    told = f"{settings.method.name} {settings.data.name} {partition_title(settings)} seed {settings.seed}"
+    # SQLite takes any length, other databases refuse the whole run.
+    return told if len(told) <= LONGEST_NAME else f"{told[: LONGEST_NAME - 1]}…"
 
 
 def partition_title(settings: Settings) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -32,8 +33,11 @@ os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
 # Progress and warnings are Shoal's to show; standard output may be for JSON alone.
 os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
+# MLflow prints the address of each run that ends, with the password in it.
+os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 logging.getLogger("alembic").setLevel(logging.WARNING)
 
+_DATABASE = re.compile(r"(sqlite|postgresql|mysql|mssql)(\+\w+)?://")
 PAUSE = 10.0
 """After a sync none begins for so many times as long as it took."""
 
@@ -54,6 +58,24 @@ def tracking_uri(settings: Settings, store: Path) -> str:
 def shown_uri(settings: Settings, store: Path) -> str:
     """As `tracking_uri`, without a password or token."""
     return masked(settings.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or store_uri(store))
+
+
+def artifact_folder(uri: str, store: Path) -> Path | None:
+    """Where the files of a new experiment go: beside the embedded store, for databases that no server stands before.
+
+    MLflow's own default is a folder below the working directory, which differs from run to run.
+
+    Args:
+        uri: from `tracking_uri`.
+        store: folder of the embedded store.
+
+    Returns:
+        None where a server says it.
+
+    >>> artifact_folder("postgresql+psycopg2://me@host/mlflow", Path("mlflow")).as_posix()
+    'mlflow/artifacts'
+    """
+    return store / "artifacts" if _DATABASE.match(uri) else None
 
 
 class Tracker:
@@ -166,7 +188,7 @@ def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHE
     if look and uri == store_uri(store) and (moved := ready_store(store)):
         run.event("mlflow_store_replaced", message=f"{moved}; `shoal run --resume RUN` logs an earlier run again")
     client = MlflowClient(tracking_uri=uri)
-    found = mlflow_run(client, run, settings, shown, store / "artifacts" if uri.startswith("sqlite") else None)
+    found = mlflow_run(client, run, settings, shown, artifact_folder(uri, store))
     run_id, tags = str(found.info.run_id), found.data.tags
     log_rounds(client, run_id, tags, run, settings)
     log_quality(client, run_id, tags, run)

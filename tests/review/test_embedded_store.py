@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import http.server
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ from cli.doctor import servers
 from engine.run_folder import RunError, RunFolder
 from review import tracking
 from review.embedded_store import broken, newest_revision, ready_store, store_uri
+from review.mlflow_run import title
 from tasks import driving
 from tasks.driving import drive
 from tasks.starting import new_run
@@ -139,3 +143,49 @@ def test_a_refused_second_resume_touches_nothing(home: Path, small: Make, monkey
 
     drive(run, observers=[look])
     assert states == ["RUNNING"]
+
+
+def test_the_doctor_asks_a_server_with_the_password_of_the_environment(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    word = base64.b64encode(b"me:proxy-word").decode()
+
+    class Proxy(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.headers["Authorization"] == f"Basic {word}" else 401)
+            self.end_headers()
+
+        def log_message(self, *words: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{server.server_port}")
+    refused = next(servers())
+    assert not refused.ok
+    assert "refused (status 401)" in refused.detail
+    assert "MLFLOW_TRACKING_PASSWORD" in refused.mend
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "me")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "proxy-word")
+    assert next(servers()).ok
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_doctor_looks_into_a_database_that_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not into the embedded store, to which nothing is logged then."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{home / 'none' / 'other.db'}")
+    assert not next(servers()).ok
+    ready_store(home / "there")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store_uri(home / "there"))
+    assert next(servers()).detail == f"{store_uri(home / 'there')}: 0 runs"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://me:database-word@127.0.0.1:1/mlflow")
+    away = next(servers())
+    assert not away.ok
+    assert "Connection refused" in away.detail
+    assert "database-word" not in away.detail
+
+
+def test_a_name_is_no_longer_than_tables_hold(small: Make) -> None:
+    long = title(small(partition={"kind": "by_column", "column": "c" * 300, "clients": None}))
+    assert (len(long), long[-1]) == (250, "…")

@@ -134,6 +134,19 @@ def test_a_second_sync_over_http_adds_nothing(served: list[RunFolder]) -> None:
     assert there() == before
 
 
+def test_a_run_that_logs_over_http_prints_nothing(
+    served: list[RunFolder], monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    uri = os.environ["MLFLOW_TRACKING_URI"]
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri.replace("http://", "http://me:secret-word@"))
+    run = new_run(make_settings(merge(SMALL, RUN, {"rounds": 1, "tracking": {"model": False}})))
+    drive(run)
+    said = capfd.readouterr()
+    assert run.lineage()["mlflow_uri"] == uri.replace("http://", "http://me:***@")
+    assert not said.out, "standard output may be for JSON alone"
+    assert "secret-word" not in said.err
+
+
 def all_files(client: Any, run_id: str) -> list[str]:
     """Every artifact of a run."""
     found, folders = [], [None]

@@ -1,0 +1,63 @@
+"""`shoal log`: what MLflow lacks of finished runs is brought there, and said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from typer.testing import CliRunner
+
+from cli.main import app
+from core.errors import ShoalError
+from engine.run_folder import RunFolder
+from tasks.driving import drive
+from tasks.starting import new_run
+from tests.runs import stopped
+
+
+def log(*words: str) -> str:
+    done = CliRunner().invoke(app, ["log", *words], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def unreached(run: RunFolder) -> int:
+    return sum(event["event"] == "mlflow_unreachable" for event in run.events())
+
+
+def test_runs_go_to_the_store_of_the_variable(
+    home: Path, small: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    on = {"mlflow": True, "system": False, "model": False}
+    first, second = (new_run(small(rounds=1, seed=seed, tracking=on)) for seed in (0, 1))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
+    for run in (first, second):
+        drive(run)
+    cut = stopped(small(rounds=2, tracking=on), "round_finished", 1)
+    with pytest.raises(ShoalError, match="MLflow does not have 2 of them: the same command again"):
+        log("--all")
+    assert unreached(first) >= 2
+
+    new = f"sqlite:///{tmp_path / 'other' / 'other.db'}"
+    (tmp_path / "other").mkdir()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", new)
+    lines = log("--all").splitlines()
+    assert lines == [
+        f"{first.name}: logged to {new}",
+        f"{second.name}: logged to {new}",
+    ]
+    assert log("--all").splitlines() == lines, "once more, and nothing is new"
+    client = MlflowClient(new)
+    for run in (first, second):
+        found = client.get_run(run.lineage()["mlflow_run"])
+        assert found.data.metrics["score/acc"] == run.table("rounds")["acc"].iloc[-1]
+    assert "not finished: `shoal run --resume` goes on with it" in log(cut.name)
+
+
+def test_which_runs_must_be_said(home: Path) -> None:
+    for words in ((), ("--all", "latest")):
+        with pytest.raises(ShoalError, match="name them, or give --all"):
+            log(*words)

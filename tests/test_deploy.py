@@ -1,0 +1,185 @@
+"""What deploy/ gives a team: versions, secrets, addresses, and units that systemd takes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.sources import ROOT
+
+DEPLOY = ROOT / "deploy"
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+EXAMPLES = [DEPLOY / ".env.example", *sorted((DEPLOY / "systemd").glob("*.env.example"))]
+SECRET = re.compile(r"PASSWORD|SECRET|AUTH|_KEY")
+VARIABLE = re.compile(r"(?<!\$)\$\{(\w+)(:?[?-][^}]*)?\}")
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    return yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+
+
+def variables(path: Path) -> dict[str, str]:
+    """The variables of a file of them, those that are commented out too."""
+    return dict(re.findall(r"^#?([A-Z][A-Z0-9_]+)=(.*)$", path.read_text(), re.MULTILINE))
+
+
+def pins() -> dict[str, str]:
+    return dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+
+
+def test_both_servers_are_of_the_versions_in_the_constraints(compose: dict[str, Any]) -> None:
+    for name in ("mlflow", "prefect", "bucket"):
+        service = compose["services"][name]
+        assert service["build"] == {"context": "..", "dockerfile": "deploy/Dockerfile"}
+        assert service["image"] == "shoal-team:local"
+    text = (DEPLOY / "Dockerfile").read_text()
+    assert "COPY constraints.txt /tmp/constraints.txt" in text
+    (installed,) = re.findall(r"pip install (.*?)\\?\n", text)
+    words = installed.split()
+    assert words[words.index("--constraint") + 1] == "/tmp/constraints.txt"
+    packages = words[words.index("--constraint") + 2 :]
+    assert {"mlflow", "prefect", "psycopg2-binary", "boto3"} <= set(packages)
+    assert set(packages) <= set(pins()), "a package without a pin would be of any version"
+    for package in ("mlflow", "prefect"):
+        assert pins()[package] == version(package)
+
+
+def test_no_secret_has_a_value_or_a_default(compose: dict[str, Any]) -> None:
+    for path in EXAMPLES:
+        given = variables(path)
+        assert given
+        for name, value in given.items():
+            if SECRET.search(name) or name == "PGPASSWORD":
+                assert value == "", f"{path.name}: {name}"
+            assert "@" not in value or ":" not in value.split("//")[1].split("@")[0], f"{path.name}: {name}"
+    text = (DEPLOY / "compose.yaml").read_text()
+    wanted = {name: rule or "" for name, rule in VARIABLE.findall(text)}
+    assert set(wanted) <= set(variables(DEPLOY / ".env.example")), "the example names every variable"
+    assert {name for name, rule in wanted.items() if rule.startswith(":?")} == {
+        name for name in wanted if SECRET.search(name)
+    }
+    for name, service in compose["services"].items():
+        for key, value in service.get("environment", {}).items():
+            if SECRET.search(key):
+                assert VARIABLE.fullmatch(value), f"{name}: {key}"
+        assert not SECRET.search(json.dumps(service.get("command", ""))), "everybody reads command lines"
+
+
+def test_the_secrets_are_not_in_git() -> None:
+    asked = subprocess.run(["git", "check-ignore", "deploy/.env"], cwd=ROOT, capture_output=True, text=True)
+    if "not a git repository" in asked.stderr:
+        assert "/deploy/.env\n" in (ROOT / ".gitignore").read_text()
+    else:
+        assert asked.stdout.strip() == "deploy/.env"
+
+
+def test_only_the_two_pages_are_open_and_only_to_this_machine(compose: dict[str, Any]) -> None:
+    ports = {name: service.get("ports", []) for name, service in compose["services"].items()}
+    assert {name: given for name, given in ports.items() if given} == {
+        "mlflow": ["${LISTEN:-127.0.0.1}:5000:5000"],
+        "prefect": ["${LISTEN:-127.0.0.1}:4200:4200"],
+    }
+
+
+def test_services_are_watched_started_again_and_keep_what_they_have(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    for name, service in services.items():
+        if name == "bucket":
+            continue
+        assert service["healthcheck"]["test"][0] == "CMD"
+        assert service["restart"] == "unless-stopped"
+    for name in ("postgres", "objects"):
+        (volume,) = (each for each in services[name]["volumes"] if not each.startswith("."))
+        assert volume.split(":")[0] in compose["volumes"]
+    given = json.dumps([service.get("environment", {}) for service in services.values()])
+    hosts = set(re.findall(r"[@/](\w+):\d+", given))
+    assert hosts == {"postgres", "objects"}, "addresses name services"
+    for image in (service["image"] for service in services.values()):
+        assert "." not in image.split(":")[0], f"{image}: a registry's host name"
+        assert ":" in image, f"{image}: of any version"
+
+
+def test_the_script_of_the_databases_can_be_run_by_the_image() -> None:
+    script = DEPLOY / "create-databases.sh"
+    assert os.access(script, os.X_OK), (
+        "what cannot be run is read into the image's own script, and its `set -u` with it"
+    )
+    asked = subprocess.run(["sh", script], env={"PATH": os.environ["PATH"]}, capture_output=True, text=True)
+    assert asked.returncode != 0
+    assert "the password of the database user mlflow" in asked.stderr
+
+
+def parsed(unit: Path) -> list[tuple[str, str, str]]:
+    """Section, key and value of each line of a unit."""
+    found, section = [], ""
+    for line in unit.read_text().splitlines():
+        if line.startswith("["):
+            section = line.strip("[]")
+        elif line and not line.startswith("#"):
+            key, _, value = line.partition("=")
+            found.append((section, key, value))
+    return found
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_units_run_as_their_own_user_and_start_again(unit: Path) -> None:
+    lines = parsed(unit)
+    service = [(key, value) for section, key, value in lines if section == "Service"]
+    given = dict(service)
+    assert given["User"] == "shoal"
+    assert given["Restart"] == "on-failure"
+    assert given["NoNewPrivileges"] == "true"
+    assert ("Install", "WantedBy", "multi-user.target") in lines
+    example = DEPLOY / "systemd" / f"{Path(given['EnvironmentFile']).name}.example"
+    command = given["ExecStart"].split()
+    assert set(re.findall(r"\$\{(\w+)\}", given["ExecStart"])) <= set(variables(example))
+    assert not SECRET.search(given["ExecStart"])
+    # The commands, and each of their options, are the installed programs' own.
+    program = Path(sys.executable).with_name(Path(command[0]).name)
+    words = [word for word in command[1:] if not word.startswith("-")][: 1 if program.name == "mlflow" else 2]
+    told = subprocess.run(
+        [program, *words, "--help"], capture_output=True, text=True, env={**os.environ, "COLUMNS": "300"}
+    )
+    assert told.returncode == 0
+    for word in command:
+        if word.startswith("--"):
+            assert word in told.stdout, word
+
+
+KEYS = {
+    "Unit": {"Description", "Documentation", "After", "Wants"},
+    "Install": {"WantedBy"},
+}
+"""What units say outside their services, for machines without systemd."""
+
+
+def test_systemd_takes_the_units(tmp_path: Path) -> None:
+    for unit in UNITS:
+        outside = {(section, key) for section, key, _ in parsed(unit) if section != "Service"}
+        assert outside <= {(section, key) for section, keys in KEYS.items() for key in keys}
+    if shutil.which("systemd-analyze") is None:
+        return
+
+    def verify(change: tuple[str, str] = ("", "")) -> subprocess.CompletedProcess[str]:
+        paths = []
+        for unit in UNITS:
+            text = unit.read_text().replace("/srv/shoal/.venv/bin", str(Path(sys.executable).parent))
+            paths.append(tmp_path / unit.name.replace("@", "@0"))
+            paths[-1].write_text(text.replace(*change) if change[0] else text)
+        return subprocess.run(["systemd-analyze", "verify", *paths], capture_output=True, text=True)
+
+    fine = verify()
+    assert fine.returncode == 0, fine.stderr
+    assert not fine.stderr
+    assert "Unknown" in verify(("ProtectSystem=", "ProtectTheSystem=")).stderr
