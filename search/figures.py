@@ -49,7 +49,9 @@ def draw_search(
     folder.mkdir(parents=True, exist_ok=True)
     drawn = {"The score of each trial, and the best so far": save(history(result), folder / "history.png")}
     if importance:
-        caption = "How much of the score's variance each setting explains, and how much chance alone would give it"
+        caption = (
+            "How much of the variance of the trials' ranks each setting explains, and how much chance alone gave it"
+        )
         drawn[caption] = save(importance_figure(importance), folder / "importance.png")
     caption = "The score over each setting; bars span the seeds of a trial"
     drawn[caption] = save(slices(definition, result), folder / "slices.png")
@@ -130,7 +132,7 @@ def importance_figure(importance: Sequence[Importance]) -> Figure:
     )
     axes.set_yticks(place, [each.setting for each in importance])
     axes.invert_yaxis()
-    axes.set(title="importance of settings (fANOVA)", xlabel="share of the variance of the score", xlim=(0, 1))
+    axes.set(title="importance of settings (fANOVA)", xlabel="share of the variance of the trials' ranks", xlim=(0, 1))
     axes.grid(alpha=0.3, axis="x")
     figure.legend(loc="outside lower center", ncols=2, fontsize="small")
     return figure

@@ -40,7 +40,7 @@ def write_search(definition: SearchDefinition, result: SearchResult) -> list[Imp
         The importance of each setting.
     """
     folder = Path(result.folder)
-    importance = importances(definition, result.finished)
+    importance = importances(definition, result.trials)
     images = draw_search(definition, result, importance, folder / "figures")
     settings = best_settings(definition, result)
     write_atomic(folder / BEST, yaml.safe_dump(settings, sort_keys=False).encode(), sync=False)

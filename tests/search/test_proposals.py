@@ -67,11 +67,27 @@ def test_a_planted_best_is_found_and_a_setting_that_does_nothing_is_last(seed: i
     best = result.best_trial
     assert best is not None
     assert 0.005 < best.values["local.lr"] < 0.02  # type: ignore[operator]
-    found = {each.setting: each for each in importances(definition, result.finished)}
+    found = {each.setting: each for each in importances(definition, result.trials)}
     assert next(iter(found)) == "local.lr"
     assert found["local.lr"].seen
     assert not found["local.batch"].seen
     assert found["local.batch"].share < 0.2 < 0.5 < found["local.lr"].share
+
+
+def test_stopped_trials_and_one_very_bad_one_do_not_hide_what_matters() -> None:
+    definition = search(pruner="median", spare_trials=3)
+    settled: list[Any] = []
+    while len(settled) < 30:
+        proposal = propose(definition, settled)
+        score = planted(proposal.values)
+        stopped = any(proposal.stop_after(round, score - 1 / round) for round in range(1, 5))
+        settled.append(proposal.settled("PRUNED" if stopped else "COMPLETE", None if stopped else score, FACTS))
+    result = result_of(definition, settled, "")
+    assert result.counts()["stopped"] > 5
+    found = {each.setting: each for each in importances(definition, result.trials)}
+    assert next(iter(found)) == "local.lr"
+    assert found["local.lr"].share > 0.5 > 0.2 > found["local.batch"].share
+    assert not found["local.batch"].seen
 
 
 def test_of_scores_that_are_noise_no_setting_is_seen_to_matter() -> None:
@@ -80,7 +96,7 @@ def test_of_scores_that_are_noise_no_setting_is_seen_to_matter() -> None:
     for seed in range(3):
         definition = search(seed=seed, sampler="random")
         noise = result_of(definition, carried_out(definition, 12, lambda _: float(draw.normal())), "")
-        seen += [each.seen for each in importances(definition, noise.finished)]
+        seen += [each.seen for each in importances(definition, noise.trials)]
     assert len(seen) == 9
     assert sum(seen) <= 1
 
