@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import errno
 import json
 import os
 import signal
 import sys
-import threading
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +15,7 @@ from rich.text import Text
 
 from cli.console import carry_out, err, out, show_result, show_study
 from cli.groups import Commands
+from cli.leaving import leave
 from cli.log import log
 from core.errors import ShoalError
 from engine.addresses import masked
@@ -32,8 +30,6 @@ app = typer.Typer(
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 """Of an OSError: the disk is full, or its place is not to be written."""
-PATIENCE = 5.0
-"""Seconds that a finished command still waits for Prefect, where its server was lost."""
 
 Json = Annotated[bool, typer.Option("--json", help="only JSON on standard output")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a setting; repeatable")]
@@ -369,32 +365,6 @@ def entry() -> None:
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     leave(code)
-
-
-def leave(code: int) -> None:
-    """End the process without taking it apart, which takes seconds after torch and Prefect were imported.
-
-    As at an ordinary end, threads that are still at work are waited for, and what was registered for the end is done;
-    but where Prefect was lost, its threads would knock at the lost server's door for minutes.
-    """
-    quiet = sys.modules.get("tasks.prefect_environment")  # where it was never imported, nothing was lost
-    if quiet is not None and quiet.lost.is_set():
-        last = threading.Timer(PATIENCE, _out, (code,))
-        last.daemon = True
-        last.start()
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
-    _out(code)
-
-
-def _out(code: int) -> None:
-    slots = sys.modules.get("engine.worker_processes")
-    if slots is not None:
-        slots.cool()
-    with contextlib.suppress(OSError, ValueError):  # a pipe that is closed
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(code)
 
 
 if __name__ == "__main__":
