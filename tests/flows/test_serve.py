@@ -105,7 +105,7 @@ class Served:
     def stop(self) -> None:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
-            self.process.wait(60)
+            self.process.wait(PATIENCE)
 
     def prefect(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Prefect's command line in another shell."""
@@ -345,7 +345,7 @@ def test_served_with_a_password_on_all_addresses(tmp_path: Path) -> None:
         assert workers[0]["status"] == "ONLINE"
     finally:
         process.send_signal(signal.SIGINT)
-        process.wait(60)
+        process.wait(PATIENCE)
 
 
 def test_a_password_stays_out_of_the_pool_and_of_command_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
