@@ -53,7 +53,7 @@ def draw_search(
             "How much of the variance of the trials' ranks each setting explains, and how much chance alone gave it"
         )
         drawn[caption] = save(importance_figure(importance), folder / "importance.png")
-    caption = "The score over each setting; bars span the seeds of a trial"
+    caption = "The score over each setting" + ("; bars span the seeds of a trial" if definition.seeds > 1 else "")
     drawn[caption] = save(slices(definition, result), folder / "slices.png")
     return drawn
 
