@@ -52,6 +52,11 @@ def module(path: Path) -> str:
     return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
 
 
+def test_no_flow_takes_the_place_of_a_room() -> None:
+    """Prefect looks for modules in the folder of a deployment's script first: there `search` would be search.py."""
+    assert not {path.stem for path in files("flows")} & BELOW.keys()
+
+
 @pytest.mark.parametrize("room", BELOW)
 def test_imports_point_down(room: str) -> None:
     for path in files(room):

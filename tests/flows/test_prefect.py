@@ -128,7 +128,7 @@ def test_a_search_is_a_flow_with_a_task_run_a_trial(server: Server, home: Path, 
     settings = small(rounds=1, data={"limit": 60}, partition={"clients": 2}).plain()
     (home / "search.json").write_text(json.dumps({"name": "toy", "settings": settings, "vary": vary, "trials": 2}))
     code = (
-        "from flows.search import search; from search.definition import load_search; from pathlib import Path;"
+        "from flows.search_flow import search; from search.definition import load_search; from pathlib import Path;"
         "print(len(search(load_search(Path('search.json')))['trials']))"
     )
     done = run_flow(server, home, code)

@@ -369,6 +369,7 @@ def test_a_password_stays_out_of_the_pool_and_of_command_lines(tmp_path: Path, m
     for name in ("PREFECT_API_URL", "PREFECT_WORKER_QUERY_SECONDS", "PREFECT_CLIENT_MAX_RETRIES", "PREFECT_HOME"):
         monkeypatch.setenv(name, os.environ.get(name, "2"))  # what serving sets is taken back
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / ".prefect"))
+    monkeypatch.setenv(RETRIES, "2")
     monkeypatch.setattr(serving, "start", note)
     monkeypatch.setattr(serving, "wait_for", lambda *_: None)
     monkeypatch.setattr(serving, "make_pool", lambda api, variables, prefect: pools.append(variables))
