@@ -83,7 +83,7 @@ def train_and_judge(folder: RunFolder, seconds: float | None = None) -> None:
 
     Args:
         folder: of the run.
-        seconds: time limit of each; None: without.
+        seconds: time limit of each flow run; None: without. What is done without Prefect has none.
     """
     run = str(folder.path)
     training = federate.with_options(timeout_seconds=seconds)
@@ -93,7 +93,7 @@ def train_and_judge(folder: RunFolder, seconds: float | None = None) -> None:
 
 
 def report_on(folder: RunFolder) -> None:
-    """Figures, report and artifacts of a run likewise."""
+    """Figures and report of a run likewise."""
     part("report", lambda: report(str(folder.path)), lambda: reporting.report.fn(str(folder.path)), folder)
 
 
