@@ -137,7 +137,7 @@ def study(
 
 @app.command(epilog="Example: shoal search search.yaml --trials 50")
 def search(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="a search file (YAML): see docs/search.md")],
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="a search file, see docs/search-over-settings.md")],
     trials: Annotated[
         int | None, typer.Option(min=1, help="how many trials, those that are there counted; by default as in the file")
     ] = None,

@@ -11,7 +11,9 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 project = "Shoal"
 author = "the authors of Shoal"
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "mathml"]
+myst_enable_extensions = ["dollarmath"]
+html_math_renderer = "mathml"
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_build", "results/text", "notebooks"]
 html_theme = "furo"

@@ -1,6 +1,6 @@
 """Pages that are made from the code: a page a method, the settings, the messages of errors, and docstrings.
 
-made/methods/NAME.md   what a method is, its part of methods.md, and its settings
+made/methods/NAME.md   what a method is, its equations, its part of methods.md, and its settings
 made/settings.md       the settings that all runs have
 made/errors.md         every message that a ShoalError can have, by the file that raises it
 made/api/ROOM.md       the docstrings of a room's modules
@@ -50,12 +50,13 @@ def write_pages(folder: Path, docs: Path) -> None:
 
     Args:
         folder: emptied first.
-        docs: where methods.md lies.
+        docs: where methods.md and equations.md lie.
     """
     shutil.rmtree(folder, ignore_errors=True)
     pages = {"settings.md": settings_page(), "errors.md": errors_page()}
     parts = parts_of((docs / "methods.md").read_text())
-    pages |= {f"methods/{name}.md": method_page(name, parts) for name in METHODS}
+    equations = parts_of((docs / "equations.md").read_text())
+    pages |= {f"methods/{name}.md": method_page(name, equations[name], parts) for name in METHODS}
     pages |= {f"api/{room}.md": api_page(room) for room in ROOMS}
     for name, text in pages.items():
         path = folder / name
@@ -69,7 +70,7 @@ def parts_of(text: str) -> dict[str, str]:
     return {part.partition("\n")[0]: part.partition("\n")[2].strip() for part in found}
 
 
-def method_page(name: str, parts: dict[str, str]) -> str:
+def method_page(name: str, equations: str, parts: dict[str, str]) -> str:
     """The page of a method."""
     kind = METHODS[name]
     about = first_paragraph(kind.__doc__ or "")
@@ -77,6 +78,7 @@ def method_page(name: str, parts: dict[str, str]) -> str:
     lines = [f"# {name}", about, f"    shoal run --set method.name={name}"]
     module = kind.__module__.replace(".", "/")
     lines.append(f"The code is in `{module}.py`. {labels_of(kind)}")
+    lines += ["## What it computes", f"{equations}\n\nSymbols: [equations](../../equations.md)."]
     for head, body in own:
         lines += [
             f"## {re.sub(r' *[(].*', '', head)}: the paper, and where this departs from it",

@@ -29,18 +29,20 @@ BEST = "best.yaml"
 IN_WORDS = {NEIGHBOURS: "how much samples that look alike share clusters, beyond chance; 1 at most, no label needed"}
 
 
-def write_search(definition: SearchDefinition, result: SearchResult) -> list[Importance]:
+def write_search(definition: SearchDefinition, result: SearchResult, *, left: int = 0) -> list[Importance]:
     """Write the page and what belongs to it into the folder of a search.
 
     Args:
         definition: of the search.
         result: with at least one finished trial.
+        left: how many trials are still to be carried out. While there are any, importances are not computed: that
+            takes seconds, and few trials say little of them.
 
     Returns:
-        The importance of each setting.
+        The importance of each setting; empty while trials are left.
     """
     folder = Path(result.folder)
-    importance = importances(definition, result.trials)
+    importance = [] if left else importances(definition, result.trials)
     images = draw_search(definition, result, importance, folder / "figures")
     settings = best_settings(definition, result)
     write_atomic(folder / BEST, yaml.safe_dump(settings, sort_keys=False).encode(), sync=False)
@@ -54,6 +56,7 @@ def write_search(definition: SearchDefinition, result: SearchResult) -> list[Imp
         definition=definition,
         result=result,
         best=best,
+        left=left,
         words=IN_WORDS[result.score] if result.score in IN_WORDS else DESCRIBED[result.score].words,
         caveats=caveats(definition, result),
         command=command(settings),

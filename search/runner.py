@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from engine.hardware import resolve_device
 from engine.pools import open_pool
 from search.definition import SearchDefinition, SearchError, check_search
+from search.importance import Importance
 from search.proposals import most_trials, propose
 from search.result import SearchResult, TrialRow, result_of
 from search.scores import Scorer
@@ -32,7 +33,7 @@ class Search:
         return range(len(self._store.trials()), most_trials(self._shop.definition))
 
     def carry_out_next(self) -> TrialRow:
-        """Propose the next trial, carry it out and keep it.
+        """Propose the next trial, carry it out and keep it; the page shows what there is so far.
 
         Raises:
             SearchError: runs have no such score. ShoalError: a run could not begin. KeyboardInterrupt: the trial is
@@ -41,7 +42,10 @@ class Search:
         proposal = propose(self._shop.definition, self._store.trials())
         outcome = carry_out(self._shop, proposal)
         self._store.add(proposal.settled(outcome.state, outcome.score, outcome.facts()))
-        return self.result().trials[-1]
+        result = self.result()
+        if result.best is not None and self.left():
+            self.show(result)
+        return result.trials[-1]
 
     def result(self) -> SearchResult:
         """What it came to so far."""
@@ -53,15 +57,18 @@ class Search:
         Raises:
             SearchError: no trial has a score.
         """
-        from search.page import write_search  # here: matplotlib takes a second to import
-
         result = self.result()
         if result.best is None:
             why = next((trial.why for trial in result.trials if trial.why), "no trial was carried out")
             raise SearchError(f"search {result.search!r}: no trial has a score; the first: {why}")
-        importance = write_search(self._shop.definition, result)
-        log_result(self._shop.parent, self._shop.definition, result, importance)
+        log_result(self._shop.parent, self._shop.definition, result, self.show(result))
         return result
+
+    def show(self, result: SearchResult) -> list[Importance]:
+        """Write the page of what there is, and what belongs to it; the importance of each setting."""
+        from search.page import write_search  # here: matplotlib takes a second to import
+
+        return write_search(self._shop.definition, result, left=len(self.left()))
 
 
 @contextlib.contextmanager

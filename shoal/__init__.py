@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from shoal.listing import compare, runs
     from shoal.opened import Run, load
     from shoal.running import plan, resume, run
+    from shoal.searching import FoundSettings, search
     from tasks.rehearsal import Plan
 
 __all__ = [
     "AddedData",
     "Explained",
+    "FoundSettings",
     "Plan",
     "Run",
     "Settings",
@@ -42,6 +44,7 @@ __all__ = [
     "resume",
     "run",
     "runs",
+    "search",
 ]
 
 _PLACES = {
@@ -57,6 +60,8 @@ _PLACES = {
     "Settings": "engine.settings",
     "Plan": "tasks.rehearsal",
     "Explained": "review.explain",
+    "search": "shoal.searching",
+    "FoundSettings": "shoal.searching",
     "ShoalError": "core.errors",
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from engine import places
 from engine.rounds import Observer
 from engine.run_folder import RunFolder
 from engine.worker_processes import warm
+from shoal.bars import bars
 from shoal.given import Given, settings_of
 from shoal.opened import Run
 from tasks.rehearsal import Plan, rehearse
@@ -85,20 +86,10 @@ def _to_its_end(folder: RunFolder, progress: bool, observers: Sequence[Observer]
     from flows.carry_out import carry_out
 
     with contextlib.ExitStack() as shown:
-        watching = [shown.enter_context(_bars())] if progress else []
+        watching = [shown.enter_context(bars())] if progress else []
         try:
             carry_out(folder, [*watching, *observers])
         except KeyboardInterrupt:
             print(f"interrupted; go on with shoal.resume({folder.name!r})")
             raise
     return Run(folder)
-
-
-@contextlib.contextmanager
-def _bars() -> Iterator[Observer]:
-    from rich.console import Console
-
-    from review.progress import progress
-
-    with progress(Console(stderr=True)) as observe:
-        yield observe

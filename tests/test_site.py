@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from latex2mathml.converter import convert
 
 from core.errors import ShoalError
 from engine.run_folder import RunFolder
@@ -50,6 +51,26 @@ def test_every_method_has_a_page_with_its_settings_and_departures(pages: Path, n
         assert (ROOT / path).exists()
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_has_its_equations_which_can_be_drawn(pages: Path, name: str) -> None:
+    text = (pages / "methods" / f"{name}.md").read_text()
+    part = text.partition("## What it computes")[2].partition("\n## ")[0]
+    assert re.sub(r"\W", "", part.partition("Symbols:")[0]), "no part of equations.md tells of it"
+    for block, inline in re.findall(r"\$\$(.+?)\$\$|\$(.+?)\$", part, re.DOTALL):
+        drawn = convert(block or inline)
+        # What the converter does not know it draws as its name.
+        assert "\\" not in drawn, f"{block or inline}: {drawn}"
+
+
+def test_no_page_has_the_name_of_one_that_the_site_makes_itself() -> None:
+    own = {path.relative_to(DOCS).with_suffix("").as_posix() for path in DOCS.rglob("*.md")}
+    assert not own & {"search", "genindex", "py-modindex"}, "it would be written over"
+
+
+def test_no_equation_is_of_a_method_that_is_not_there(maker: ModuleType) -> None:
+    assert set(maker.parts_of((DOCS / "equations.md").read_text())) == set(METHODS)
+
+
 def test_every_setting_of_a_run_stands_on_the_page_with_its_default(pages: Path) -> None:
     found = keys(pages / "settings.md")
     settings = make_settings({})
@@ -85,3 +106,4 @@ def test_the_site_builds_without_a_warning_and_needs_no_net(tmp_path: Path) -> N
     for page in tmp_path.rglob("*.html"):
         loaded = re.findall(r"<(?:script|img|link|iframe)[^>]*(?:src|href)=\"([^\"]*)\"", page.read_text())
         assert not [address for address in loaded if address.startswith(("http", "//"))], page
+    assert (tmp_path / "made" / "methods" / "fedpnp.html").read_text().count("<math") > 10

@@ -157,6 +157,28 @@ def test_a_bad_run_is_stopped_early_and_says_why(bare: Path) -> None:
     assert len(more.trials) == 6
 
 
+def test_the_page_is_there_before_the_end(bare: Path) -> None:
+    definition = toy(trials=2, settings={"rounds": 1})
+    page = places.searches() / "toy" / "search.html"
+    with open_search(definition) as search:
+        search.carry_out_next()
+        early = page.read_text()
+        assert "1 trial so far, 1 to come, over local.lr, local.batch" in early
+        assert "The best so far is trial 0" in early
+        search.carry_out_next()
+        search.finish()
+    late = page.read_text()
+    assert "2 trials over local.lr, local.batch" in late
+    assert "so far is" not in late
+
+
+def test_what_to_install_is_said_where_optuna_is_missing(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(SearchError, match=r"needs the package optuna: pip install 'shoal\[search\]'"):
+        run_search(toy())
+    assert not (bare / "runs").exists()
+
+
 def test_another_definition_under_the_same_name_is_refused(bare: Path) -> None:
     run_search(toy(trials=1))
     with pytest.raises(SearchError, match="is there with another definition, which differs in score, settings: give"):

@@ -171,6 +171,33 @@ def test_an_interrupted_run_is_gone_on_with(place: Path, capsys: pytest.CaptureF
     assert shoal.resume(halted, progress=False).result.rounds == 2
 
 
+def test_a_search_gives_settings_that_a_run_takes(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.driving.show", lambda *_: None)
+    about = {
+        "name": "from-python",
+        "settings": {**SMALL, "method": "kmeans", "rounds": 1, "model": {"clusters": 3}},
+        "vary": {"partition.clients": {"choices": [2, 3, 4]}},
+        "sampler": "grid",
+    }
+    found = shoal.search(about, trials=2, progress=False)
+    assert list(found.trials["state"]) == ["finished"] * 2
+    assert found.score == found.trials["score"].max()
+    assert found.judged_by == "neighbours"
+    assert any("few trials" in sentence for sentence in found.caveats)
+    assert found.page.read_text().startswith("<!doctype html>")
+    again = shoal.run(found.best, progress=False)
+    best = found.trials.loc[found.trials["score"].idxmax()]
+    assert again.settings.partition.clients == best["partition.clients"]
+    assert shoal.load(best["runs"]).result.weights_sha256 == again.result.weights_sha256
+    # The same search again goes on, with those trials; a file says the same.
+    file = place / "search.yaml"
+    file.write_text(json.dumps(about))
+    more = shoal.search(file, trials=3, progress=False)
+    assert more.trials.head(2).equals(found.trials)
+    with pytest.raises(shoal.ShoalError, match="vary"):
+        shoal.search({"name": "nothing"})
+
+
 def test_a_plan_leaves_nothing(place: Path) -> None:
     before = len(shoal.runs())
     plan = shoal.plan(SMALL, rounds=3)
