@@ -244,7 +244,7 @@ def _wrong(manifest: Manifest) -> str | None:
         "class_names": all(isinstance(name, str) for name in manifest.class_names),
         "extra": isinstance(manifest.extra, dict),
         "name, source, licence, subset or digest": all(
-            isinstance(text, str)
+            isinstance(text, str) and text.isprintable()
             for text in (manifest.name, manifest.source, manifest.licence, manifest.subset, manifest.digest)
         ),
     }

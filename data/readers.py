@@ -28,14 +28,6 @@ CIFAR_SHAPE = (3, 32, 32)
 MOST_NUMBERED = 1_000_000
 """The highest number that a pickle may give a value to refer to it; CIFAR-100's has one for each of 50,000 names."""
 _CIFAR_PIXELS = 3 * 32 * 32
-# What a pickled numpy array needs; anything else in a pickle could run code.
-_PICKLE_ALLOWED = {
-    ("numpy.core.multiarray", "_reconstruct"),
-    ("numpy._core.multiarray", "_reconstruct"),
-    ("numpy", "ndarray"),
-    ("numpy", "dtype"),
-    ("_codecs", "encode"),
-}
 
 
 def unpack(content: bytes, name: str) -> bytes:
@@ -144,13 +136,57 @@ def read_cifar_records(content: bytes, name: str, *, classes: int = 10) -> tuple
     return records[:, label_bytes:].reshape(-1, *CIFAR_SHAPE), labels
 
 
+class _Bytes:
+    """Stands for numpy.dtype in a pickle: bytes are the only numbers that CIFAR's arrays have."""
+
+    def __init__(self, code: str, *_: Any) -> None:
+        if code not in ("u1", "uint8"):
+            raise pickle.UnpicklingError(f"it has an array of {brief(ValueError(code))}")
+
+    def __setstate__(self, state: Any) -> None:
+        """Byte order and alignment, which bytes do not have."""
+
+
+class _Array:
+    """Stands for numpy.ndarray in a pickle: numpy's own takes a broken state on trust, and ends the process."""
+
+    pixels: np.ndarray | None = None
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, dtype, in_columns, content = state
+        if not isinstance(dtype, _Bytes) or in_columns:
+            raise pickle.UnpicklingError("it has an array that is not of bytes in rows")
+        raw = content.encode("latin1") if isinstance(content, str) else bytes(memoryview(content))
+        self.pixels = np.frombuffer(raw, np.uint8).reshape(shape)
+
+
+def _begin_array(*_: Any) -> _Array:
+    return _Array()
+
+
+def _encode(text: str, encoding: str) -> bytes:
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"it has text in {brief(ValueError(encoding))}")
+    return text.encode("latin1")
+
+
+# What a pickled numpy array asks for, and what stands for it; anything else could run code.
+_STAND_INS = {
+    ("numpy.core.multiarray", "_reconstruct"): _begin_array,
+    ("numpy._core.multiarray", "_reconstruct"): _begin_array,
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "dtype"): _Bytes,
+    ("_codecs", "encode"): _encode,
+}
+
+
 class _ArrayUnpickler(pickle.Unpickler):
-    """Builds dictionaries, lists, strings and numpy arrays, and nothing else."""
+    """Builds dictionaries, lists, strings and arrays of bytes, and nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _PICKLE_ALLOWED:
+        if (module, name) not in _STAND_INS:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}")
-        return super().find_class(module, name)
+        return _STAND_INS[module, name]
 
 
 def _check_memo(content: bytes) -> None:
@@ -164,7 +200,7 @@ def read_cifar_pickle(content: bytes, name: str) -> dict[str, Any]:
     """A dictionary of CIFAR's Python version, read without running code from the file.
 
     Raises:
-        DataError: not a pickle, not a dictionary, or it holds other things than arrays, lists and strings.
+        DataError: not a pickle, not a dictionary, or it holds other things than arrays of bytes, lists and strings.
     """
     try:
         with warnings.catch_warnings():
@@ -175,7 +211,7 @@ def read_cifar_pickle(content: bytes, name: str) -> dict[str, Any]:
         raise DataError(f"{name} cannot be read as a CIFAR pickle ({brief(error)}): get the file again") from error
     if not isinstance(loaded, dict):
         raise DataError(f"{name} holds a {type(loaded).__name__}, expected CIFAR's dictionary")
-    return loaded
+    return {key: entry.pixels if isinstance(entry, _Array) else entry for key, entry in loaded.items()}
 
 
 def cifar_batch(batch: dict[str, Any], name: str, *, classes: int = 10) -> tuple[np.ndarray, np.ndarray]:

@@ -240,7 +240,7 @@ def load_index(run: RunFolder, round: int, newest: Path | None = None, sha256: s
             if links["since"] != round - 1:
                 raise ValueError(f"it follows round {shown(links['since'])}, expected {round - 1}")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise StoreError(f"{path} does not say which files belong to the round: {error}") from error
+            raise StoreError(f"{path} does not say which files belong to the round: {brief(error)}") from error
         round -= 1
         path = RoundPaths(run.path, round).links
     for change in reversed(changes):

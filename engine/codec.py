@@ -17,7 +17,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from core.errors import ShoalError
+from core.errors import ShoalError, brief
 from core.seal import BrokenSeal, sealed, unsealed
 from methods.base import Message, Server, Tensors
 
@@ -119,7 +119,7 @@ def read_json(path: Path) -> Any:
     except FileNotFoundError:
         raise StoreError(f"{path} is missing") from None
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"{path} is not JSON ({error})") from error
+        raise StoreError(f"{path} is not JSON ({brief(error)})") from error
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror or error}") from error
 
@@ -168,7 +168,7 @@ def load_tensors(path: Path, device: torch.device | str = "cpu", sha256: str | N
         about = json.loads(content[8 : 8 + length]).get("__metadata__", {})
         facts = json.loads(about.get("facts", "null"))
     except (safetensors.SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise StoreError(f"{path} cannot be read: {error}") from error
+        raise StoreError(f"{path} cannot be read: {brief(error)}") from error
     # The library gives them in another order each time, and sums over them have bits by their order.
     return {name: tensors[name].to(device) for name in sorted(tensors)}, facts
 

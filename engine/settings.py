@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Union
 
 from pydantic import Field, ValidationError, model_validator
 
-from core.errors import ShoalError, brief
+from core.errors import ShoalError, brief, shown
 from core.setting import FileFormat
 from data.augment import AugmentSettings
 from data.partition.schemes import SCHEMES, Auto, settle
@@ -275,10 +275,10 @@ def _read_files(raw: dict[str, Any]) -> None:
                     given[item.name] = file.parse(path.read_text(encoding="utf-8"))
                 except (OSError, ValueError) as error:
                     raise SettingsError(
-                        f"{key}.{item.name}: {file.name} {path} cannot be read: {brief(error)}"
+                        f"{key}.{item.name}: {file.name} {shown(path, 200)} cannot be read: {brief(error)}"
                     ) from None
                 except ShoalError as error:
-                    raise SettingsError(f"{key}.{item.name}: {file.name} {path}: {error}") from None
+                    raise SettingsError(f"{key}.{item.name}: {file.name} {shown(path, 200)}: {error}") from None
 
 
 def _source(key: str, given: dict[str, Any]) -> type | None:

@@ -106,6 +106,8 @@ def _rows(given: Any) -> Any:
 def _array(rows: Any, spec: DataSpec) -> np.ndarray:
     try:
         array = np.asarray([np.asarray(row, dtype=np.float64) for row in rows])
+    except OverflowError:
+        raise InputError(f"given a number too large to be one of a sample: expected {takes(spec)}") from None
     except (ValueError, TypeError):
         raise InputError(f"samples of unequal shape, or not of numbers: expected {takes(spec)}") from None
     if array.size != len(array) * int(np.prod(spec.shape)):

@@ -1,4 +1,5 @@
 import gzip
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from official_formats import (
 )
 
 from core.errors import DataError
+from core.seal import unsealed
 from data import files, sets
 from data.files import names_of_lines
 from data.prepare import prepare, prepared_sets, resolve, store_folder
@@ -64,6 +66,16 @@ def test_idx_sets(name, folder, mirror, store):
     assert prepared.manifest.extra["files"] == checksums
     assert len(prepared.manifest.class_names) == prepared.manifest.classes == 10
     assert open_prepared(store_folder(store, name), verify=True).manifest == prepared.manifest
+
+
+def test_a_manifest_with_a_name_that_cannot_be_printed_is_refused(tmp_path):
+    prepare("digits", tmp_path)
+    path = store_folder(tmp_path, "digits") / "manifest.json"
+    manifest = unsealed(json.loads(path.read_text()))
+    path.write_text(json.dumps({**manifest, "name": "\x00", "train": 3}))
+    with pytest.raises(DataError, match=r"manifest\.json is not a data manifest \(name, source") as error:
+        open_prepared(path.parent)
+    assert str(error.value).isprintable()
 
 
 @pytest.mark.parametrize("packing", ["", ".xz", ".gz"])

@@ -82,6 +82,35 @@ def test_pickle_that_runs_code_is_refused():
         read_cifar_pickle(pickle.dumps({"data": Evil()}), "data_batch_1")
 
 
+def array_pickle(code: str, state: tuple) -> bytes:
+    """A pickle of numpy's form of an array, with a type and a state of choice."""
+
+    class Type:
+        def __reduce__(self):
+            return np.dtype, (code, False, True), (3, "|", None, None, None, -1, -1, 0)
+
+    class Pixels:
+        def __reduce__(self):
+            numpy_form = np.zeros(1, np.uint8).__reduce__()
+            return numpy_form[0], (np.ndarray, (0,), b"b"), (1, state[0], Type(), *state[1:])
+
+    return pickle.dumps({"data": Pixels(), "labels": [1]}, 2)
+
+
+def test_numpy_takes_no_state_of_a_pickle():
+    whole = read_cifar_pickle(array_pickle("u1", ((1, 4), False, b"abcd")), "f")
+    assert whole["data"].tolist() == [[97, 98, 99, 100]]
+    for code, state, why in (
+        ("O8", ((1, 4), False, b"abcd" * 8), "array of O8"),
+        ("V4", ((1, 4), False, b"abcd"), "array of V4"),
+        ("u1", ((1, 5), False, b"abcd"), "cannot be read"),
+        ("u1", ((2, 2), True, b"abcd"), "not of bytes in rows"),
+        ("u1", ((1, 4), False, [1, 2, 3, 4]), "cannot be read"),
+    ):
+        with pytest.raises(DataError, match=why):
+            read_cifar_pickle(array_pickle(code, state), "f")
+
+
 def test_broken_cifar_pickles():
     good = {"data": np.zeros((2, 3072), np.uint8), "labels": [0, 1]}
     with pytest.raises(DataError, match="cannot be read"):

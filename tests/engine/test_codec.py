@@ -1,6 +1,9 @@
+from pathlib import Path
+
+import pytest
 import torch
 
-from engine.codec import load_tensors, save_tensors
+from engine.codec import StoreError, load_tensors, save_tensors
 
 
 def test_tensors_that_share_memory_are_kept_apart(tmp_path):
@@ -21,3 +24,16 @@ def test_tensors_come_in_the_order_of_their_names_each_time(tmp_path):
     for _ in range(5):
         found, _ = load_tensors(tmp_path / "many.safetensors")
         assert list(found) == sorted(tensors)
+
+
+def test_a_broken_header_is_told_in_one_line_that_can_be_printed(tmp_path: Path) -> None:
+    save_tensors(tmp_path / "server.safetensors", {"weight": torch.ones(2)})
+    whole = (tmp_path / "server.safetensors").read_bytes()
+    (tmp_path / "server.safetensors").write_bytes(whole.replace(b"F32", b"F\xcc\xb2", 1))  # a combining line
+    with pytest.raises(StoreError, match=r"server\.safetensors cannot be read: .*F") as error:
+        load_tensors(tmp_path / "server.safetensors")
+    assert str(error.value).isprintable()
+    (tmp_path / "server.safetensors").write_bytes(whole.replace(b"F32", b"F\x7f2", 1))
+    with pytest.raises(StoreError, match=r"server\.safetensors cannot be read: .*F\?2") as error:
+        load_tensors(tmp_path / "server.safetensors")
+    assert str(error.value).isprintable()

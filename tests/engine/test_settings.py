@@ -25,6 +25,8 @@ def test_a_file_of_links_stands_for_its_content(tmp_path: Path) -> None:
     assert settings.plain()["method"]["edges"] == [[0, 1], [1, 2], [2, 0]]
     with pytest.raises(SettingsError, match=r"method\.edges: edge list .*gone\.txt cannot be read: No such file"):
         load_settings(overrides=["method.name=cfcl", f"method.edges={tmp_path / 'gone.txt'}"])
+    with pytest.raises(SettingsError, match=r"method\.edges: edge list 'a\\nb' cannot be read"):
+        load_settings(overrides=["method.name=cfcl", 'method.edges="a\\nb"'])
     with pytest.raises(SettingsError, match=r"method\.edges: there is no such setting"):
         load_settings(overrides=["method.name=fedcc", f"method.edges={path}"])
     with pytest.raises(SettingsError, match=r"method\.name: 'unheard' is not known"):

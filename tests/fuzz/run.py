@@ -1,7 +1,7 @@
 """Broken inputs for every reader: each must give a normal answer, or one sentence that names what is wrong.
 
 python -m tests.fuzz.run --count 100000                 # what `make fuzz` runs
-python -m tests.fuzz.run --readers "settings YAML" --first 4711 --count 1       # one input again, with its traceback
+python -m tests.fuzz.run "--readers=settings YAML" --first 4711 --count 1       # one input again, with its traceback
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import json
+import os
 import random
 import re
 import resource
@@ -91,8 +92,8 @@ def input_of(opened: Opened, reader: str, seed: int, number: int) -> bytes:
     return mutated(opened.seeds, random.Random(f"{seed}/{reader}/{number}"), opened.structured)
 
 
-def fuzz(reader: str, seed: int, first: int, count: int) -> Found:
-    """Some inputs of a reader, in this process."""
+def fuzz(reader: str, seed: int, first: int, count: int, at: int | None = None) -> Found:
+    """Some inputs of a reader, in this process; the file descriptor `at` has the number of the input being read."""
 
     def hangs(*_: Any) -> None:
         raise Hangs
@@ -105,6 +106,8 @@ def fuzz(reader: str, seed: int, first: int, count: int) -> Found:
         for whole in opened.seeds:
             assert look(opened, whole)[1] is None, (reader, look(opened, whole))
         for number in range(first, first + count):
+            if at is not None:
+                os.pwrite(at, b"%20d" % number, 0)
             data = input_of(opened, reader, seed, number)
             began = time.perf_counter()
             signal.alarm(PATIENCE)
@@ -123,9 +126,15 @@ def fuzz(reader: str, seed: int, first: int, count: int) -> Found:
 def in_a_process(reader: str, seed: int, first: int, count: int) -> Found:
     """As `fuzz`, in a process of its own, whose memory and end are seen."""
     words = [f"--one={reader}", "--seed", str(seed), "--first", str(first), "--count", str(count)]
-    done = subprocess.run([sys.executable, "-m", "tests.fuzz.run", *words], capture_output=True, text=True)
+    with tempfile.TemporaryFile() as at:
+        words.append(f"--at={at.fileno()}")
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.fuzz.run", *words], capture_output=True, text=True, pass_fds=[at.fileno()]
+        )
+        reached = int(os.pread(at.fileno(), 20, 0) or first)
     if done.returncode or not done.stdout.strip():
-        return Found(reader, count, tracebacks=1, first={f"the process ended: {done.stderr.strip()[-600:]}": first})
+        why = f"the process ended ({done.returncode}): {done.stderr.strip()[:600]}"
+        return Found(reader, reached - first + 1, tracebacks=1, first={why: reached})
     return Found(**json.loads(done.stdout.splitlines()[-1]))
 
 
@@ -149,11 +158,12 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--readers", nargs="*", choices=list(READERS), default=list(READERS), metavar="READER")
     parser.add_argument("--one", choices=list(READERS), help=argparse.SUPPRESS)
+    parser.add_argument("--at", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
         faulthandler.enable()
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY * 2, MEMORY * 2))
-        print(json.dumps(asdict(fuzz(given.one, given.seed, given.first, given.count))))
+        print(json.dumps(asdict(fuzz(given.one, given.seed, given.first, given.count, given.at))))
         return 0
     if given.count == 1:
         for reader in given.readers:
@@ -171,7 +181,7 @@ def main() -> int:
             results[one.reader] = one
             print(f"{one.reader}: {one.inputs:,} inputs, {one.tracebacks} tracebacks", file=sys.stderr, flush=True)
             for wrong, number in one.first.items():
-                again = f"--readers {one.reader!r} --seed {given.seed} --first {number} --count 1"
+                again = f"'--readers={one.reader}' --seed {given.seed} --first {number} --count 1"
                 print(f"  {wrong}: python -m tests.fuzz.run {again}", file=sys.stderr, flush=True)
     print(table(list(results.values())))
     return int(any(each.tracebacks for each in results.values()))

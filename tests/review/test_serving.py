@@ -249,3 +249,5 @@ def test_a_table_of_values_is_read_row_by_row() -> None:
         samples(given[["a", "b"]], vectors)
     with pytest.raises(InputError, match="given text"):
         samples(["aGVsbG8="], vectors)
+    with pytest.raises(InputError, match=r"a number too large .* expected arrays float32 \(n, 3\)"):
+        samples([[1, 2, 10**400]], vectors)
