@@ -90,6 +90,7 @@ def norms_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> li
         axes.set(title=group.row.caption, xlabel="communication round")
         axes.legend(fontsize="small")
         axes.grid(alpha=0.3)
+    panels[0].set_ylabel("L2 norm over all weights")
     save(figure, folder / "norms.png")
     return []
 
