@@ -55,13 +55,15 @@ def _facts(value: Any) -> Spoil:
     """Give every number among the facts another value; of a list of numbers the first."""
 
     def spoil(update: Update) -> Update:
-        there = [name for name in NUMBERS if name in update.message.facts]
-        if not there:
-            return update
         facts = dict(update.message.facts)
-        for name in there:
-            facts[name] = [value, *facts[name][1:]] if isinstance(facts[name], list) else value
-        return replace(update, message=replace(update.message, facts=facts))
+        changed = False
+        for name in (name for name in NUMBERS if name in facts):
+            fact = facts[name]
+            first = fact[0] if isinstance(fact, list) and fact else fact
+            # A count that is 0 already is not made wrong by 0; `True` for 1 is.
+            changed |= type(first) is not type(value) or first != value
+            facts[name] = [value, *fact[1:]] if isinstance(fact, list) else value
+        return replace(update, message=replace(update.message, facts=facts)) if changed else update
 
     return spoil
 
