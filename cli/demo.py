@@ -106,7 +106,7 @@ def planned(seed: int = 0, changes: Mapping[str, Any] | None = None) -> dict[tup
 def run_planned(plan: Mapping[tuple[str, str], Settings], err: Console) -> list[Found]:
     """Run them one after another on the same worker slots, with progress on `err`."""
     workers = next(iter(plan.values())).workers
-    device = resolve_device(workers.device)
+    device = resolve_device(workers)
     found = []
     with WorkerProcesses(resolve_slots(workers.slots, device), device) as slots:
         for (clients, way), settings in plan.items():

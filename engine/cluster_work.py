@@ -48,6 +48,13 @@ def work(plain: dict[str, Any], device: str) -> dict[str, Any]:
         The answer as plain values.
     """
     torch.set_num_threads(1)  # also of this thread: the same bits wherever the work is done
+    host = os.uname().nodename
+    if device == "cuda" and not torch.cuda.is_available():
+        return Failed(
+            f"worker {host}: the run computes on a GPU (cuda), and torch sees none there: start workers only on hosts "
+            "that have one, or tell them apart with workers.resources",
+            "RunError",
+        ).plain()
     workers: dict[str, Worker] = _here.__dict__.setdefault("workers", {})
     if device not in workers:
         keep_freed_memory()
@@ -56,7 +63,6 @@ def work(plain: dict[str, Any], device: str) -> dict[str, Any]:
             torch.cuda.set_device(here)
         workers[device] = Worker(here)
     request = request_of(plain)
-    host = os.uname().nodename
     if isinstance(request, RemoteRequest):
         try:
             return with_remote_files(request, workers[device].handle).plain()

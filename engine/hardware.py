@@ -11,17 +11,22 @@ from typing import Any
 import torch
 
 from engine.settings import Settings, SettingsError
+from engine.settings_sections import WorkersSection
 
 
-def resolve_device(wanted: str) -> str:
-    """The device kind of a run.
+def resolve_device(workers: WorkersSection) -> str:
+    """The device kind of a run. A running cluster may have the GPUs that this machine has not.
 
     Raises:
         SettingsError: a GPU is wanted and there is none.
     """
-    if wanted == "cuda" and not torch.cuda.is_available():
-        raise SettingsError("workers.device: cuda was asked for, and torch sees no GPU here; use auto or cpu")
-    return ("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted
+    wanted, here = workers.device, torch.cuda.is_available()
+    if wanted == "cuda" and not here and not workers.elsewhere:
+        raise SettingsError(
+            "workers.device: cuda was asked for, and torch sees no GPU here; use auto or cpu, or give workers.address "
+            "of a cluster that has GPUs"
+        )
+    return ("cuda" if here else "cpu") if wanted == "auto" else wanted
 
 
 def device_here(began: str) -> str:
@@ -30,10 +35,16 @@ def device_here(began: str) -> str:
 
 
 def resolve_precision(wanted: str, device: str) -> str:
-    """fp32 or bf16: `auto` is bf16 on GPUs that compute in it, and fp32 elsewhere."""
+    """fp32, tf32 or bf16: `auto` is bf16 where a GPU here computes in it, and fp32 elsewhere.
+
+    Raises:
+        SettingsError: TF32 is wanted on a CPU.
+    """
+    if wanted == "tf32" and device == "cpu":
+        raise SettingsError("workers.precision: tf32 is of GPUs, and this run computes on the CPU; use auto or fp32")
     if wanted != "auto":
         return wanted
-    return "bf16" if device == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
+    return "bf16" if device == "cuda" and torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "fp32"
 
 
 def resolve_slots(wanted: int | str, device: str, per_gpu: int = 1) -> int:
@@ -52,6 +63,17 @@ def resolve_slots(wanted: int | str, device: str, per_gpu: int = 1) -> int:
     if int(wanted) < 1:
         raise SettingsError(f"workers.slots: given {wanted}; at least 1 is needed")
     return int(wanted)
+
+
+def expected_slots(workers: WorkersSection, device: str) -> int:
+    """Slots of a run before its workers are there; of a running cluster of unknown size as many as this machine has.
+
+    Raises:
+        SettingsError: as `resolve_slots`, where this machine is to have them.
+    """
+    if workers.elsewhere and device == "cuda" and not torch.cuda.device_count():
+        return 1 if workers.slots == "auto" else int(workers.slots)
+    return resolve_slots(workers.slots, device, workers.per_gpu)
 
 
 def check_compiler(wanted: str) -> None:
@@ -74,7 +96,7 @@ def resolve(settings: Settings) -> dict[str, Any]:
     Raises:
         SettingsError: the machine has not what the settings ask for.
     """
-    device = resolve_device(settings.workers.device)
+    device = resolve_device(settings.workers)
     check_compiler(settings.workers.compile)
     return {"device": device, "precision": resolve_precision(settings.workers.precision, device)}
 

@@ -55,6 +55,11 @@ class OpenedRun:
         self.method: Method = kind(self.settings.dataclass("method"), self.context)
 
     @property
+    def precision(self) -> str:
+        """As resolved when the run began."""
+        return str(self.lineage["resolved"]["precision"])
+
+    @property
     def context(self) -> Context:
         """What the method may use."""
         s = self.settings
@@ -67,7 +72,7 @@ class OpenedRun:
             s.rounds,
             s.participation.fraction,
             self.device,
-            self.lineage["resolved"]["precision"],
+            self.precision,
             s.workers.compile if self.working else "off",
             s.dataclass("aggregation"),
         )

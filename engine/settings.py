@@ -162,7 +162,11 @@ class Settings(Section):
             if part in decisive and decisive[part] == type(getattr(self, part))().model_dump(mode="json"):
                 del decisive[part]
         # Clients in one computation, and compiled networks, agree with the loop up to rounding, not to the bit.
-        workers = {"batched": self.workers.batched > 1, "compile": self.workers.compile != "off"}
+        workers = {
+            "batched": self.workers.batched > 1,
+            "compile": self.workers.compile != "off",
+            "deterministic": self.workers.deterministic,
+        }
         named = ("precision", "device", *(name for name, used in workers.items() if used))
         decisive["workers"] = {k: decisive["workers"][k] for k in named}
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()

@@ -257,12 +257,23 @@ class WorkersSection(Section):
         description="seconds that a client has where nobody's work of that kind was measured yet; also the last "
         "evaluation",
     )
-    precision: Literal["auto", "fp32", "bf16"] = Field(
-        "auto", description="floating-point precision; auto: bf16 on GPUs that have it, else fp32"
+    precision: Literal["auto", "fp32", "tf32", "bf16"] = Field(
+        "auto",
+        description="floating-point precision; tf32: float32 whose products and convolutions a GPU takes in TF32; "
+        "auto: bf16 on GPUs that have it, else fp32",
+    )
+    deterministic: bool = Field(
+        False,
+        description="take only algorithms that repeat to the bit, for the same bits on GPUs of one kind; slower there",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="device of the workers; auto: a GPU where there is one"
     )
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether clients are trained on a running cluster, on whatever hosts it has."""
+        return self.runner != "local" and self.address is not None
 
     @field_validator("address", "depot")
     @classmethod

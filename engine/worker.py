@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from core.errors import ShoalError
+from engine.arithmetic import arithmetic
 from engine.codec import StoreError, load_server, private_folder, save_message, write_sealed
 from engine.finished_work import FinishedWork
 from engine.inspection import Inspection
@@ -43,13 +44,15 @@ class Worker:
     def handle(self, request: Request) -> Answer:
         """Do what is asked and say how it went; an exception becomes a `Failed`."""
         try:
-            match request:
-                case Train():
-                    return self.train(request)
-                case Evaluate():
-                    return self.evaluate(request)
-                case Assign():
-                    return self.assign(request)
+            opened = self.opened(request.run)
+            with arithmetic(opened.precision, opened.settings.workers.deterministic):
+                match request:
+                    case Train():
+                        return self.train(request)
+                    case Evaluate():
+                        return self.evaluate(request)
+                    case Assign():
+                        return self.assign(request)
         except Exception as error:  # a worker must outlive any request
             return failure(error)
 

@@ -77,7 +77,7 @@ class Context:
         rounds: how many rounds the run is set to.
         fraction: share of the clients that take part in a round.
         device: where tensors live.
-        precision: fp32 or bf16 (autocast).
+        precision: fp32, tf32 (which the worker sees to) or bf16 (autocast).
         compile: torch.compile of networks: off, or its mode.
         aggregation: how the server makes one model of the clients'.
     """

@@ -87,7 +87,7 @@ def open_search(definition: SearchDefinition, watch: Watch | None = None) -> Ite
     with open_store(definition) as store:
         parent = parent_of(definition, settings)
         try:
-            with open_pool(settings.workers, resolve_device(settings.workers.device)) as pool:
+            with open_pool(settings.workers, resolve_device(settings.workers)) as pool:
                 yield Search(store, Workshop(definition, pool, Scorer(definition.score, pool.call), parent, watch))
         except BaseException:
             parent.stop()

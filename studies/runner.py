@@ -110,7 +110,7 @@ def carry_out(
         parent: what the runs are nested under in MLflow.
     """
     settings = settings_of(planned, overrides)
-    device = resolve_device(settings[0].workers.device)
+    device = resolve_device(settings[0].workers)
     found: list[Carried] = []
     with open_pool(settings[0].workers, device) as pool:
         for number, (cell, wanted) in enumerate(zip(planned, settings, strict=True), 1):

@@ -12,7 +12,7 @@ from typing import Any
 
 from core.errors import ShoalError
 from engine import places
-from engine.hardware import resolve, resolve_slots
+from engine.hardware import expected_slots, resolve
 from engine.manifest import RoundRecord
 from engine.merge import merge
 from engine.one_thread import one_thread
@@ -125,7 +125,7 @@ def rehearse(settings: Settings, partition: Path | None = None) -> Plan:
         opened = OpenedRun(run)
         sizes, rounds = list(opened.federation.sizes), wanted.rounds
         device = resolve(wanted)["device"]
-        slots = resolve_slots(wanted.workers.slots, device)
+        slots = expected_slots(wanted.workers, device)
         start = opened.method.init_server(opened.federation)
         drawn = opened.method.sample_clients(start, opened.federation)
         judged = math.ceil(rounds / settings.evaluate.every)

@@ -16,7 +16,7 @@ from rich.console import Console
 from core.errors import PartitionError, ShoalError
 from data.partition.table import load_partition
 from engine import places
-from engine.hardware import resolve, resolve_slots
+from engine.hardware import expected_slots, resolve
 from engine.lineage import lineage
 from engine.one_thread import one_thread
 from engine.opened_run import OpenedRun
@@ -48,7 +48,7 @@ def new_run(
     """
     settings = with_scheme(settings)
     resolved = resolve(settings)
-    resolve_slots(settings.workers.slots, resolved["device"])
+    expected_slots(settings.workers, resolved["device"])
     if partition is None:
         check_validation(settings)
     prepared = prepare_data(settings)

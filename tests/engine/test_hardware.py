@@ -9,11 +9,15 @@ from typing import Any
 import pytest
 import torch
 
+from engine.cluster_work import work
 from engine.evaluate import evaluate_state
-from engine.hardware import device_here, resolve_slots
+from engine.hardware import device_here, resolve, resolve_slots
+from engine.memory_index import MemoryIndex
 from engine.run_folder import INTERRUPTED, RunFolder
 from engine.settings import SettingsError
+from engine.wire import Evaluate, Failed, answer_of
 from tasks.driving import drive
+from tasks.starting import new_run
 from tests.runs import stopped
 
 NO_GPU = r"workers\.device: the run began on a GPU \(cuda\), and torch sees no GPU here; resume it on a machine"
@@ -56,3 +60,28 @@ def test_slots_are_of_every_gpu_and_a_state_is_judged_there(monkeypatch: pytest.
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert resolve_slots("auto", "cuda", per_gpu=3) == 6
     assert (device_here("cuda"), device_here("cpu")) == ("cuda", "cpu")
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_a_driver_without_a_gpu_uses_those_of_a_running_cluster(home: Path, small: Callable[..., Any]) -> None:
+    there = {"runner": "dask", "address": "tcp://gpu-host:8786", "device": "cuda", "precision": "auto"}
+    settings = small(method={"name": "fedcc"}, data={"limit": 60}, workers=there | {"slots": "auto"})
+    assert resolve(settings) == {"device": "cuda", "precision": "fp32"}
+    assert new_run(settings).lineage()["resolved"]["device"] == "cuda"
+    # A cluster that is started for the run is on this machine.
+    for workers in (there | {"address": None}, there | {"runner": "local"}):
+        with pytest.raises(SettingsError, match=r"workers\.device: cuda was asked for, and torch sees no GPU here"):
+            resolve(small(method={"name": "fedcc"}, workers=workers))
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_a_worker_without_a_gpu_says_so(tmp_path: Path) -> None:
+    request = Evaluate(tmp_path / "run", 1, tmp_path / "state", MemoryIndex(), final=False)
+    answer = answer_of(request, work(request.plain(), "cuda"))
+    assert isinstance(answer, Failed)
+    assert "torch sees none there: start workers only on hosts that have one" in answer.error
+
+
+def test_tf32_is_of_gpus(small: Callable[..., Any]) -> None:
+    with pytest.raises(SettingsError, match=r"workers\.precision: tf32 is of GPUs"):
+        resolve(small(workers={"precision": "tf32", "device": "cpu"}))
