@@ -69,6 +69,7 @@ def test_without_a_gpu_nothing_is_taken(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_work_of_a_cluster_computes_on_the_gpu_of_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(own_gpu, "own_place", lambda: 1)
     chosen: list[str] = []
