@@ -23,6 +23,37 @@ ANSWER = 30.0
 """Seconds in which a scheduler must answer when a run begins."""
 PATIENCE = 20.0
 """Seconds for a scheduler whose connection was lost to come back, and for what it is asked beside the work."""
+SILENCE = 45.0
+"""Seconds for which a scheduler that is connected may answer nothing."""
+
+
+class SchedulerWatch:
+    """What the client of a cluster hears of its scheduler by itself, and since when it hears nothing, or of no worker.
+
+    Nothing is asked: who asks a scheduler that is stopped waits for ever. The client asks it every few seconds for the
+    number of its workers' threads and leaves the answer, a new object each time, where this looks. Time in which this
+    process was stopped does not count.
+
+    Args:
+        client: connected to the cluster.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client, self._lock = client, threading.Lock()
+        self._clock, self._heard = WallClock(), 0.0
+        self._last: Any = None
+        self._emptied: float | None = None
+
+    def look(self) -> tuple[float, float]:
+        """Seconds since it was heard, and since it was heard to have no worker; to be called every two seconds."""
+        with self._lock:
+            self._clock.look()
+            now, said = self._clock.spent, self._client._scheduler_identity
+            if said is not self._last:
+                self._last, self._heard = said, now
+                peopled = said.get("total_threads", 1)
+                self._emptied = None if peopled else now if self._emptied is None else self._emptied
+            return now - self._heard, 0.0 if self._emptied is None else now - self._emptied
 
 
 def work_on_dask(plain: dict[str, Any], device: str, told: str, number: int) -> dict[str, Any]:
@@ -45,6 +76,7 @@ class DaskPool:
         own: whether nobody else uses the cluster, so that a worker that hangs can be started anew.
         address: of the scheduler, for people.
         grows: whether workers that join later are to be used too.
+        empty: seconds for which the cluster may have no worker.
     """
 
     def __init__(
@@ -57,7 +89,9 @@ class DaskPool:
         own: bool = False,
         address: str = "",
         grows: bool = False,
+        empty: float = 45.0,
     ) -> None:
+        self._empty, self._watch = empty, SchedulerWatch(client)
         self._count, self._grows, self._address = count, grows, address
         self._client, self._device, self._resources, self._own = client, device, resources or None, own
         self._free = free_slots(count, own)
@@ -131,21 +165,28 @@ class DaskPool:
             del future  # whereby the scheduler forgets it
 
     def _connected(self, request: Request | RemoteRequest) -> None:
-        """Wait a while for a lost scheduler.
+        """Wait a while for a lost scheduler; go on only where it answers and has, or may yet get, workers.
 
         Raises:
-            ClusterLost: it does not come back. WorkerLost: this pool is closed.
+            ClusterLost: it does not come back, or no worker does. WorkerLost: this pool is closed.
         """
+        scheduler = f"the Dask scheduler at {self._address}" if self._address else "the Dask cluster of this run"
         end = time.monotonic() + PATIENCE
         while self._client.status != "running":
             if self._closed.is_set():
                 break
             if self._client.status in ("closing", "closed") or time.monotonic() > end:
-                what = f"the Dask scheduler at {self._address}" if self._address else "the Dask cluster of this run"
-                raise cluster_lost(f"{what} is gone", "start scheduler and workers again", request)
+                raise cluster_lost(f"{scheduler} is gone", "start scheduler and workers again", request)
             self._closed.wait(0.1)
         if self._closed.is_set():
             raise WorkerLost("the Dask cluster was closed")
+        silent, empty = self._watch.look()
+        if silent > SILENCE:
+            what = f"{scheduler} has not answered for {silent:.0f} s"
+            raise cluster_lost(what, "start scheduler and workers again", request)
+        if empty > self._empty:
+            what = f"{scheduler} has had no worker for {empty:.0f} s"
+            raise cluster_lost(what, "start workers (`dask worker ADDRESS --nthreads 1`)", request)
 
     def _end(self, future: Any) -> None:
         """Give up a request; its worker is started anew, where the cluster is ours."""
@@ -199,7 +240,14 @@ def dask_pool(workers: WorkersSection, device: str) -> Iterator[DaskPool]:
             stack.callback(close_client, client)
         own, grows = not workers.address, bool(workers.address) and workers.slots == "auto"
         pool = DaskPool(
-            client, count, device, dict(workers.resources), own=own, address=workers.address or "", grows=grows
+            client,
+            count,
+            device,
+            dict(workers.resources),
+            own=own,
+            address=workers.address or "",
+            grows=grows,
+            empty=workers.empty,
         )
         yield stack.enter_context(contextlib.closing(pool))
 

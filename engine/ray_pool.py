@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
@@ -10,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -28,6 +30,11 @@ RAY_LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Where it is 0, Ray's processes know this machine as 127.0.0.1 and listen there alone, on any system."""
 PATIENCE = 20.0
 """Seconds for a head that does not answer to come back; after 60 Ray ends every process that is connected to it."""
+SETTINGS_FRAME = b"\0\0\0\4\0\0\0\0\0"
+GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS_FRAME
+"""How a connection of HTTP/2 begins: its preface and an empty frame of settings."""
+TOKEN_MODE = "RAY_AUTH_MODE"
+WANTS_TOKEN = f"set {TOKEN_MODE}=token, which sends yours to that address"
 QUIET = {"RAY_DEDUP_LOGS": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
@@ -86,14 +93,27 @@ class RayPool:
         options: of the Ray task: num_cpus, num_gpus, resources.
         own: whether nobody else uses the cluster, which is of this machine.
         head: address of the head's control service, host:port, which is looked at all the time; empty: it is not.
+        empty: seconds for which the cluster may have nothing to work on.
     """
 
-    def __init__(self, count: int, device: str, options: dict[str, Any], *, own: bool = False, head: str = "") -> None:
+    def __init__(
+        self,
+        count: int,
+        device: str,
+        options: dict[str, Any],
+        *,
+        own: bool = False,
+        head: str = "",
+        empty: float = 45.0,
+    ) -> None:
         import ray
 
         self._head, self._gone, self._closed = head, threading.Event(), threading.Event()
+        self._empty, self._emptied = empty, threading.Event()
+        self._needs = "GPU" if options.get("num_gpus") else "CPU"
         if head:
             threading.Thread(target=self._watch, daemon=True, name="shoal ray head").start()
+            threading.Thread(target=self._watch_nodes, daemon=True, name="shoal ray nodes").start()
         self.count = self.most = count
         self._device, self._own = device, own
         self._free = free_slots(count, own)
@@ -108,19 +128,39 @@ class RayPool:
         with self._free:
             return self._call(request)
 
+    @property
+    def gone(self) -> bool:
+        """Whether the head does not answer any more."""
+        return self._gone.is_set()
+
     def close(self) -> None:
         """Have whoever waits for an answer stop waiting."""
         self._closed.set()
 
     def _watch(self) -> None:
         """Notice that the head is gone before Ray does, which then ends this process, whatever it is doing."""
-        seen = time.monotonic()
+        seen, spoke = time.monotonic(), False
         while not self._closed.wait(PATIENCE / 10):
-            if listens(self._head):
+            if answers(self._head):
+                seen, spoke = time.monotonic(), True
+            elif not spoke and listens(self._head):  # behind TLS, where it does not answer this
                 seen = time.monotonic()
             elif time.monotonic() - seen > PATIENCE:
                 self._gone.set()
                 return
+
+    def _watch_nodes(self) -> None:
+        """Notice that no node is left to work on; apart from the other watch, since a stopped head answers nothing."""
+        import ray
+
+        clock = WallClock()
+        while not self._closed.wait(PATIENCE / 10) and ray.is_initialized():
+            clock.look()
+            if ray.cluster_resources().get(self._needs, 0.0) > 0:
+                clock = WallClock()
+                self._emptied.clear()
+            elif clock.spent > self._empty:
+                self._emptied.set()
 
     def _call(self, request: Request | RemoteRequest) -> Answer:
         import ray
@@ -155,12 +195,15 @@ class RayPool:
         """Go on only where the cluster is there.
 
         Raises:
-            ClusterLost: its head is gone. WorkerLost: this pool is closed.
+            ClusterLost: its head is gone, or every node. WorkerLost: this pool is closed.
         """
         import ray
 
-        if self._gone.is_set():
+        if self.gone:
             raise cluster_lost(f"the Ray head at {self._head} is gone", "start the cluster again", request)
+        if self._emptied.is_set():
+            what = f"the Ray cluster at {self._head} has had no {self._needs} to work on for {self._empty:.0f} s"
+            raise cluster_lost(what, "start nodes (`ray start --address ADDRESS`)", request)
         if self._closed.is_set() or not ray.is_initialized():  # to ask Ray would start another cluster
             raise WorkerLost("the Ray cluster is closed")
 
@@ -188,6 +231,43 @@ def listens(address: str) -> bool:
         return False
 
 
+def answers(address: str) -> bool:
+    """Whether a gRPC server at an address, host:port, answers: the system takes connections of a stopped one, too.
+
+    Such a server greets whoever connects with the settings that it takes, which no login comes before (RFC 9113, 3.4).
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=2.0) as server:
+            server.sendall(GREETING)
+            return server.recv(len(SETTINGS_FRAME)) != b""
+    except OSError:
+        return False
+
+
+def let_go(gone: bool) -> None:
+    """End the connection to a cluster; where its head does not answer, only as far as that goes without it."""
+    import ray
+
+    if not gone:
+        ray.shutdown()
+        return
+    atexit.unregister(ray.shutdown)  # which would wait for the head as well
+    leaving = threading.Thread(target=ray.shutdown, daemon=True, name="shoal leaves ray")
+    leaving.start()
+    leaving.join(PATIENCE / 4)
+
+
+def token_untold() -> bool:
+    """Whether this user has a token of Ray and nobody said whether to use it.
+
+    Since 2.60 Ray makes one for the first cluster that a process starts for itself, and every head that is started
+    later by the same user then asks for it.
+    """
+    named = any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
+    return TOKEN_MODE not in os.environ and (named or (Path.home() / ".ray" / "auth_token").is_file())
+
+
 def stopped_tasks() -> list[int]:
     """Process ids of the tasks of this process's Ray cluster that are stopped."""
     found = []
@@ -204,6 +284,26 @@ def ray_pool(workers: WorkersSection, device: str) -> Iterator[RayPool]:
     """A Ray cluster: the one at `workers.address`, or one on this machine."""
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
+    address = resolved(workers.address, "workers.address") if workers.address else ""
+    untold = token_untold()
+    with contextlib.ExitStack() as stack:
+        if untold and address.rpartition(":")[0] in (LOOPBACK, "localhost"):
+            # As Ray does where it finds a cluster of this machine by itself; one that asks for no token takes it too.
+            os.environ[TOKEN_MODE] = "token"
+            stack.callback(os.environ.pop, TOKEN_MODE, None)
+        yield stack.enter_context(connected(workers, device, address, untold))
+
+
+@contextlib.contextmanager
+def connected(workers: WorkersSection, device: str, address: str, untold: bool) -> Iterator[RayPool]:
+    """Workers of the cluster at an address, or of one on this machine.
+
+    Args:
+        workers: of the run's settings.
+        device: where they compute.
+        address: of the head; empty: a cluster is started.
+        untold: as of `token_untold`.
+    """
     try:
         import ray
     except ImportError:
@@ -211,17 +311,18 @@ def ray_pool(workers: WorkersSection, device: str) -> Iterator[RayPool]:
     gpus = 1.0 / workers.per_gpu if device == "cuda" else 0.0
     cpus = 0.0 if gpus else 1.0
     began = not ray.is_initialized()
-    if began and workers.address:
+    if began and address:
         try:
-            address = resolved(workers.address, "workers.address")
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, ValueError) as error:
             raise SettingsError(
                 f"workers.address: no Ray cluster answers at {workers.address} ({masked(str(error))}); start one "
                 "with `ray start --head`"
+                + (f". If it asks for a token, as it does by default where there is one: {WANTS_TOKEN}" * untold)
             ) from None
     elif began:
         start_ray(workers, resolve_slots(workers.slots, device, workers.per_gpu))
+    pool = None
     try:
         have = ray.cluster_resources()
         most = int(have.get("GPU", 0) * workers.per_gpu) if gpus else int(have.get("CPU", 0))
@@ -235,9 +336,10 @@ def ray_pool(workers: WorkersSection, device: str) -> Iterator[RayPool]:
             {key: value for key, value in options.items() if value},
             own=began and not workers.address,
             head=ray.get_runtime_context().gcs_address,
+            empty=workers.empty,
         )
         with contextlib.closing(pool):
             yield pool
     finally:
         if began:
-            ray.shutdown()
+            let_go(pool is not None and pool.gone)

@@ -257,6 +257,12 @@ class WorkersSection(Section):
         description="seconds that a client has where nobody's work of that kind was measured yet; also the last "
         "evaluation",
     )
+    empty: float = Field(
+        45.0,
+        gt=0,
+        description="dask, ray: seconds for which the cluster may have no worker before the run stops, resumable; more "
+        "where a queue starts them as they are needed",
+    )
     precision: Literal["auto", "fp32", "tf32", "bf16"] = Field(
         "auto",
         description="floating-point precision; tf32: float32 whose products and convolutions a GPU takes in TF32; "

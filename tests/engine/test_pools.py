@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,11 +19,11 @@ from unittest import mock
 import psutil
 import pytest
 
-from engine import cluster_work, dask_pool
+from engine import cluster_work, dask_pool, ray_pool
 from engine.cluster_work import ClusterLost, work
 from engine.dask_pool import DaskPool
 from engine.pools import open_pool
-from engine.ray_pool import QUIET, RAY_LOOPBACK, RayPool, listens, start_ray
+from engine.ray_pool import QUIET, RAY_LOOPBACK, SETTINGS_FRAME, RayPool, answers, listens, start_ray
 from engine.settings import SettingsError
 from engine.wire import Train
 from engine.worker_processes import WorkerLost
@@ -157,7 +158,8 @@ import sys
 from distributed import LocalCluster
 cluster = LocalCluster(n_workers=1, processes=False, protocol="tcp://", host="127.0.0.1", dashboard_address=None)
 print(cluster.scheduler_address, flush=True)
-sys.stdin.read()
+for workers in sys.stdin:
+    cluster.scale(int(workers))
 """
 
 
@@ -194,6 +196,54 @@ def test_a_scheduler_that_is_gone_ends_the_run_resumable(
     assert run.status()["state"] == "failed"
     go_on(run)
     assert numbers(run) == numbers(straight(small(rounds=3)))
+
+
+@pytest.mark.parametrize("what", [pytest.param("stopped", marks=pytest.mark.slow), "without workers"])
+def test_a_cluster_that_does_nothing_any_more_ends_the_run_resumable(
+    home: Any, small: Make, cluster: tuple[subprocess.Popen[str], str], monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr(dask_pool, "SILENCE", 5.0)
+    process, address = cluster
+    settings = small(rounds=3, workers={"runner": "dask", "address": address, "slots": 1, "empty": 3.0})
+    run = new_run(settings)
+
+    def stop(event: dict[str, Any]) -> None:
+        if event["event"] != "round_finished":
+            return
+        if what == "stopped":
+            process.send_signal(signal.SIGSTOP)
+        else:
+            assert process.stdin is not None
+            process.stdin.write("0\n")
+            process.stdin.flush()
+
+    with open_pool(settings.workers, "cpu") as pool, pytest.raises(ClusterLost) as lost:
+        go_on(run, pool.call, [stop])
+    said = "has not answered for" if what == "stopped" else "has had no worker for"
+    assert f"the Dask scheduler at {address} {said}" in str(lost.value)
+    assert f"shoal run --resume {run.name}" in str(lost.value)
+    assert run.status()["state"] == "failed"
+    go_on(run)
+    assert numbers(run) == numbers(straight(small(rounds=3)))
+
+
+def test_a_pause_of_this_process_is_no_silence_of_the_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    client = mock.Mock(_scheduler_identity={"total_threads": 2})
+    watch = dask_pool.SchedulerWatch(client)
+    assert watch.look() == (0.0, 0.0)
+    now = 4000.0  # of which two seconds count
+    assert watch.look() == (2.0, 0.0)
+    client._scheduler_identity = {"total_threads": 0}
+    assert watch.look() == (0.0, 0.0)
+    now += 1.0
+    client._scheduler_identity = {"total_threads": 0}
+    assert watch.look() == (0.0, 1.0)
+    now += 1.0
+    assert watch.look() == (1.0, 2.0)
+    client._scheduler_identity = {"total_threads": 1}
+    assert watch.look() == (0.0, 0.0)
 
 
 def test_a_signal_ends_a_run_whose_scheduler_does_not_answer(
@@ -240,13 +290,18 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-def test_a_ray_head_that_is_gone_ends_the_run_resumable(home: Any, small: Make) -> None:
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_ray_head_that_is_gone_ends_the_run_resumable(home: Any, small: Make, how: signal.Signals) -> None:
     """Ray itself would end the process after a minute, and the run would be called running for ever."""
     with socket.socket() as free, tempfile.TemporaryDirectory(dir="/tmp") as short:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
         free.close()
-        env = {**os.environ, **QUIET, RAY_LOOPBACK: "0"}
+        env = {**os.environ, **QUIET, RAY_LOOPBACK: "0", "HOME": str(home)}
+        env.pop("RAY_AUTH_MODE", None)  # Ray leaves it behind in a process that had a cluster of its own
+        if how == signal.SIGSTOP:  # and a head that asks for a token
+            (home / ".ray").mkdir()
+            (home / ".ray" / "auth_token").write_text("5" * 64)
         head = subprocess.Popen([sys.executable, "-c", HEAD, str(port), short], env=env, stdout=subprocess.DEVNULL)
         try:
             while not listens(f"127.0.0.1:{port}"):
@@ -264,7 +319,7 @@ def test_a_ray_head_that_is_gone_ends_the_run_resumable(home: Any, small: Make) 
                 time.sleep(0.02)
             for process in psutil.Process(head.pid).children(recursive=True):
                 if "gcs_server" in process.name():
-                    process.kill()
+                    process.send_signal(how)
             _, said = driver.communicate(timeout=55)  # a hang fails here
         finally:
             children = psutil.Process(head.pid).children(recursive=True) if head.poll() is None else []
@@ -275,6 +330,78 @@ def test_a_ray_head_that_is_gone_ends_the_run_resumable(home: Any, small: Make) 
     assert f"the Ray head at 127.0.0.1:{port} is gone" in said.replace("\n", "")
     assert run.status()["state"] == "failed"
     assert f"shoal run --resume {run.name}" in run.status()["message"]
+
+
+@pytest.mark.parametrize("left", [{"CPU": 2.0}, {"memory": 1e9}])
+def test_a_ray_cluster_without_nodes_is_lost(monkeypatch: pytest.MonkeyPatch, left: dict[str, float]) -> None:
+    import ray
+
+    looks = threading.Semaphore(0)
+
+    def resources() -> dict[str, float]:
+        looks.release()
+        return left
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "cluster_resources", resources)
+    monkeypatch.setattr(ray_pool, "PATIENCE", 0.2)
+    monkeypatch.setattr(ray_pool, "answers", lambda _: True)
+    request = Train(Path("/runs/this"), 1, (), ())
+    with contextlib.closing(RayPool(1, "cpu", {"num_cpus": 1.0}, head="10.0.0.1:6379", empty=0.1)) as pool:
+        for _ in range(20):
+            looks.acquire(timeout=30)
+        if "CPU" in left:
+            pool._reached(request)
+        else:
+            with pytest.raises(ClusterLost, match=r"10\.0\.0\.1:6379 has had no CPU .* --resume this"):
+                pool._reached(request)
+
+
+def test_who_listens_does_not_answer_yet() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        assert listens(address)
+        assert not answers(address), "nobody takes the connection"
+        threading.Thread(target=greet, args=(server,), daemon=True).start()
+        assert answers(address)
+
+
+def greet(server: socket.socket) -> None:
+    """Answer whoever greets as a server of HTTP/2 does, until there is no server any more."""
+    with contextlib.suppress(OSError):
+        while True:
+            connection, _ = server.accept()
+            with connection, contextlib.suppress(ConnectionError):
+                if connection.recv(100).startswith(b"PRI * HTTP/2.0"):
+                    connection.sendall(SETTINGS_FRAME)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "192.0.2.7"])
+def test_a_token_of_ray_is_shown_to_this_machine_alone(
+    small: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    """After a run on a Ray of its own there is a token, and `ray start --head` asks for it from then on."""
+    import ray
+
+    modes: list[str | None] = []
+
+    def init(**_: Any) -> None:
+        modes.append(os.environ.get("RAY_AUTH_MODE"))
+        raise ConnectionError("no answer")
+
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(ray, "init", init)
+    workers = small(workers={"runner": "ray", "address": f"{host}:6399"}).workers
+    for token in (False, True):
+        if token:
+            (tmp_path / ".ray").mkdir()
+            (tmp_path / ".ray" / "auth_token").write_text("5" * 64)
+        with pytest.raises(SettingsError, match="no Ray cluster answers") as refused, open_pool(workers, "cpu"):
+            pass
+        assert ("set RAY_AUTH_MODE=token" in str(refused.value)) is token
+    assert modes == [None, "token" if host == "127.0.0.1" else None]
+    assert "RAY_AUTH_MODE" not in os.environ
 
 
 @pytest.mark.parametrize(
