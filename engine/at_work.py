@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 
-from engine.checkpoint import load_index
+from engine.arrivals import Arrivals, Speeds
+from engine.checkpoint import load_index, load_state
 from engine.codec import load_server
 from engine.deadlines import Limits, WorkTimes
 from engine.finished_work import FinishedWork, finished_work
@@ -43,6 +44,7 @@ class RunAtWork:
     def __init__(self, run: RunFolder, call: Call) -> None:
         self.run, self.call = run, call
         self._states: dict[int, tuple[Server, MemoryIndex]] = {}
+        self._older: dict[int, Server] = {}
         self._done: tuple[int, dict[int, FinishedWork]] = (0, {})
 
     @cached_property
@@ -54,6 +56,46 @@ class RunAtWork:
     def times(self) -> WorkTimes:
         """What the work of this run took in this process."""
         return WorkTimes(Limits.of(self.opened.settings.workers), self.opened.federation.sizes)
+
+    @cached_property
+    def speeds(self) -> Speeds:
+        """How long clients take in simulated time."""
+        settings = self.opened.settings
+        return Speeds(self.opened.federation.sizes, settings.seed, settings.participation.slowness)
+
+    @cached_property
+    def arrivals(self) -> Arrivals | None:
+        """Which answers make up each round; None where a round waits for all its clients.
+
+        Raises:
+            RunError: fewer clients are at work than answers are waited for.
+        """
+        participation, clients = self.opened.settings.participation, self.opened.federation.clients
+        if participation.buffer is None:
+            return None
+        at_work = max(1, round(participation.fraction * clients))
+        if participation.buffer > at_work:
+            raise RunError(
+                f"participation.buffer waits for {participation.buffer} answers, and {at_work} of {clients} clients "
+                "are at work at once (participation.fraction): set the one lower or the other higher"
+            )
+        return Arrivals(self.speeds, at_work, participation.buffer, participation.dropout)
+
+    def begun_from(self, round: int, client: int) -> int:
+        """The round whose state a client's work of a round begins from: the one before, unless rounds do not wait."""
+        return round - 1 if self.arrivals is None else self.arrivals.round(round).begun_from[client]
+
+    def older_state(self, round: int) -> Server:
+        """The server state of a closed round, read from its checkpoint; only the last few stay in memory.
+
+        Raises:
+            StoreError: it is missing or damaged.
+        """
+        if round not in self._older:
+            self._older[round] = load_state(self.run, round)
+            for old in list(self._older)[:-KEPT]:
+                del self._older[old]
+        return self._older[round]
 
     def keep_state(self, server: Server, memory_index: MemoryIndex) -> None:
         """Remember the state after a round, so that it need not be read."""

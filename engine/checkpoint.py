@@ -204,14 +204,31 @@ def load_round(run: RunFolder, round: int) -> Checkpoint:
     """
     paths = RoundPaths(run.path, round)
     manifest = load_manifest(run, round)
-    server = load_server(paths.server)
-    same = server.round == round and manifest.finished in (None, server.finished)
-    if not same or server_digest(server) != manifest.server_sha256:
-        raise StoreError(f"{paths.server} is not the state its manifest describes")
+    server = load_state(run, round, manifest)
     memory_index = load_index(run, round, sha256=manifest.files.get(LINKS))
     for path in sorted(memory_index.files()):
         load_tensors(run.path / path, sha256=memory_index.sha256.get(path))
     return Checkpoint(server, memory_index, manifest, load_statistics(paths, manifest))
+
+
+def load_state(run: RunFolder, round: int, manifest: Manifest | None = None) -> Server:
+    """The server state of a closed round.
+
+    Args:
+        run: the run's folder.
+        round: the round.
+        manifest: of the round; None: it is read.
+
+    Raises:
+        StoreError: it is missing, truncated or changed.
+    """
+    manifest = manifest or load_manifest(run, round)
+    path = RoundPaths(run.path, round).server
+    server = load_server(path)
+    same = server.round == round and manifest.finished in (None, server.finished)
+    if not same or server_digest(server) != manifest.server_sha256:
+        raise StoreError(f"{path} is not the state its manifest describes")
+    return server
 
 
 def load_index(run: RunFolder, round: int, newest: Path | None = None, sha256: str | None = None) -> MemoryIndex:

@@ -24,8 +24,8 @@ from engine.codec import StoreError, file_digest, private_folder, read_sealed, w
 from engine.finished_work import FinishedWork
 from engine.memory_index import MemoryIndex
 from engine.remote_files import DepotError, RemoteFiles, side_by_side
-from engine.remote_pool import folders_of
-from engine.round_paths import RoundPaths, copy_of, server_file, version
+from engine.remote_pool import folders_of, several_states
+from engine.round_paths import STATES, RoundPaths, copy_of, server_file, version
 from engine.run_folder import LINEAGE, SETTINGS
 from engine.wire import Answer, ClientFiles, Failed, RemoteRequest, Request, Train, Trained
 
@@ -33,6 +33,8 @@ CACHE_VARIABLE = "SHOAL_CACHE"
 UNUSED_DAYS = 7
 """After so long a worker forgets a run, data or a partition that nobody asked it for."""
 LOCKS = ".locks"
+IN_USE = 600.0
+"""Seconds for which a server state is kept after it was used, where requests may begin from several."""
 WAIT = 600.0
 """Seconds to wait for another process that fetches the same file, before fetching it beside that one."""
 
@@ -68,7 +70,7 @@ def with_remote_files(remote_request: RemoteRequest, handle: Callable[[Request],
     copies = {path: copy_of(path, digest) for path, digest in of_run.items()}
     there = f"runs/{remote_request.key}"
     side_by_side(lambda path: fetch(remote, f"{there}/{copies[path]}", place / copies[path], of_run[path]), copies)
-    drop_others(place, set(copies.values()), folders_of(remote_request))
+    drop_others(place, set(copies.values()), folders_of(remote_request), spared=several_states(remote_request))
     request = request_here(remote_request.request, place, copies, of_run)
     answer = handle(request)
     paths = RoundPaths(place, request.round)
@@ -107,7 +109,7 @@ def request_here(request: Request, place: Path, copies: dict[str, str], sha256: 
             )
             for each in request.clients
         )
-        return replace(request, run=place, clients=clients, server=place / copies[server_file(request.round - 1)])
+        return replace(request, run=place, clients=clients, server=place / copies[server_file(request.state)])
     index = request.memory_index
     here = MemoryIndex.of(
         {
@@ -223,20 +225,28 @@ def held(name: str) -> Iterator[None]:
         yield
 
 
-def drop_others(place: Path, named: set[str], folders: set[str]) -> None:
+def drop_others(place: Path, named: set[str], folders: set[str], *, spared: bool = False) -> None:
     """Remove, of the folders that copies lie in, every other copy: an earlier version, or what was read.
 
     Args:
         place: the folder of a run here.
         named: the copies that are in use.
         folders: further folders to look at.
+        spared: other requests may be using other server states: of those only the ones go that nobody used of late.
     """
+    limit = time.time() - IN_USE
     for folder in {copy.rpartition("/")[0] for copy in named} | folders:
         with contextlib.suppress(FileNotFoundError):
             for entry in os.scandir(place / folder):
-                if entry.name.endswith(".safetensors") and f"{folder}/{entry.name}" not in named and entry.is_file():
-                    with contextlib.suppress(OSError):
-                        os.unlink(entry.path)
+                if not (entry.name.endswith(".safetensors") and entry.is_file()):
+                    continue
+                with contextlib.suppress(OSError):
+                    new = spared and folder == STATES and entry.stat().st_mtime > limit
+                    if f"{folder}/{entry.name}" not in named:
+                        if not new:
+                            os.unlink(entry.path)
+                    elif spared and folder == STATES and not new:
+                        os.utime(entry.path)
 
 
 def forget_unused(place: Path, days: float = UNUSED_DAYS) -> None:

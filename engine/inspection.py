@@ -41,18 +41,21 @@ class Inspection:
 
     Args:
         method: of the run.
-        server: the state before the round.
+        server: the state that the work begins from.
         largest: bound of floating-point values without a bound of their own, either way (`participation.largest`).
+        round: the round.
     """
 
     method: Method
     server: Server
     largest: float
+    round: int
 
     @classmethod
-    def of(cls, opened: OpenedRun, server: Server) -> Inspection:
-        """The inspection of the round that follows a state."""
-        return cls(opened.method, server, opened.settings.participation.largest)
+    def of(cls, opened: OpenedRun, server: Server, round: int | None = None) -> Inspection:
+        """The inspection of a round whose work begins from a state; by default the round that follows it."""
+        number = server.round + 1 if round is None else round
+        return cls(opened.method, server, opened.settings.participation.largest, number)
 
     def check(self, client: int, samples: int, update: Update) -> None:
         """Refuse an answer that is not what the method declares.
@@ -96,7 +99,7 @@ class Inspection:
 
     def sentence(self, client: int, what: str, why: str) -> str:
         """That something of a client is refused, and why."""
-        return f"the {what} of client {client} in round {self.server.round + 1} is refused: {why}"
+        return f"the {what} of client {client} in round {self.round} is refused: {why}"
 
 
 @dataclass(frozen=True)

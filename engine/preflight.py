@@ -25,6 +25,7 @@ def check_method(settings: Settings, store: Path) -> None:
         MethodError: the method does not work on such data, or its settings do not go together.
     """
     check_privacy(settings)
+    check_buffer(settings)
     check_choice(settings)
     spec = known_spec(settings.data.name, settings.data.options, store)
     context = Context(
@@ -57,6 +58,21 @@ def check_privacy(settings: Settings) -> None:
         raise MethodError(
             f"privacy.clip is for methods whose clients send the weights that are averaged, and nothing else: "
             f"{', '.join(fit)}; method {settings.method.name!r} is none of them"
+        )
+
+
+def check_buffer(settings: Settings) -> None:
+    """Refuse asynchronous rounds where an answer cannot be laid on a newer state than it began from.
+
+    Raises:
+        MethodError: says for which methods they are.
+    """
+    kind = METHODS[settings.method.name]
+    if settings.participation.buffer is not None and (not kind.averages or kind.exchange_metric):
+        fit = sorted(name for name, method in METHODS.items() if method.averages and not method.exchange_metric)
+        raise MethodError(
+            f"participation.buffer is for methods whose clients send the weights that are averaged: {', '.join(fit)}; "
+            f"method {settings.method.name!r} is none of them"
         )
 
 

@@ -21,11 +21,13 @@ from typing import Protocol
 from engine.codec import StoreError, changed, file_digest, private_folder, write_sealed
 from engine.finished_work import FinishedWork
 from engine.remote_files import THREADS, DepotError, RemoteFiles, side_by_side
-from engine.round_paths import RoundPaths, copy_of, folders_of_clients, server_file, version
+from engine.round_paths import STATES, RoundPaths, copy_of, folders_of_clients, server_file, version
 from engine.run_folder import LINEAGE, SETTINGS, RunFolder
 from engine.wire import Answer, Failed, RemoteRequest, Request, Train, Trained
 from engine.worker_processes import WorkerLost
 
+UNUSED = 3
+"""Rounds in which nobody began from a server state before its copy goes, where clients begin from several."""
 OF_ITS_HOST = (StoreError.__name__, DepotError.__name__)
 """Failures of a worker's host that has files of its own, a full disk among them: another worker may do the work."""
 
@@ -65,6 +67,8 @@ class Copies:
     """Digests of what every request reads, by path in the run's folder."""
     put: dict[str, dict[str, Future[None]]] = field(default_factory=dict)
     """By folder, then by path: what was put there, or is on its way."""
+    states: dict[str, int] = field(default_factory=dict)
+    """Where clients begin from several states: by copy, the last round in which some did."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -168,7 +172,7 @@ class RemoteFilesPool:
             StoreError: a file is missing, or not the one of its digest.
         """
         digests, server = files_read(request)
-        name = server_file(request.round - 1 if isinstance(request, Train) else request.round)
+        name = server_file(request.state if isinstance(request, Train) else request.round)
         sources = {path: copies.run.path / path for path in digests} | {name: server}
         wanted: dict[str, set[str]] = {folder: set() for folder in folders_of(request)}
         puts: list[Future[None]] = []
@@ -184,6 +188,9 @@ class RemoteFilesPool:
                     to = f"runs/{copies.key}/{copy}"
                     there[copy] = self._threads.submit(self._put, sources[path], to, digest)
                 puts.append(there[copy])
+            if several_states(request):
+                del wanted[STATES]
+                self._drop_states(copies, copy_of(name, whole[name]), request.round)
             # What a later version took the place of.
             for folder, copied in wanted.items():
                 there = copies.put.get(folder, {})
@@ -194,6 +201,15 @@ class RemoteFilesPool:
         for put in puts:
             put.result()
         return whole
+
+    def _drop_states(self, copies: Copies, wanted: str, round: int) -> None:
+        """Remove the server states that nobody began from for some rounds; at once, lest one be put anew meanwhile."""
+        copies.states[wanted] = round
+        for copy, last in list(copies.states.items()):
+            if last < round - UNUSED:
+                del copies.states[copy]
+                copies.put.get(STATES, {}).pop(copy, None)
+                self._remote.drop(f"runs/{copies.key}/{copy}")
 
     def _put(self, source: Path, path: str, digest: str) -> None:
         if digest_of(source) != digest:
@@ -253,10 +269,16 @@ def files_read(request: Request) -> tuple[dict[str, str | None], Path]:
     if isinstance(request, Train):
         paths = {path for each in request.clients for path in (each.memory, *each.inbox) if path}
         known = {path: digest for each in request.clients for path, digest in each.sha256.items()}
-        server = request.server or RoundPaths(request.run, request.round - 1).server
+        server = request.server or RoundPaths(request.run, request.state).server
     else:
         paths, known, server = request.memory_index.files(), request.memory_index.sha256, request.server
     return {path: known.get(path) for path in sorted(paths)}, server
+
+
+def several_states(request: Request | RemoteRequest) -> bool:
+    """Whether other requests of the same round may begin from other server states."""
+    asked = request.request if isinstance(request, RemoteRequest) else request
+    return isinstance(asked, Train) and asked.begun_from is not None
 
 
 def folders_of(request: Request | RemoteRequest) -> set[str]:

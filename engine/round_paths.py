@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MANIFEST, SERVER, LINKS, JUDGED = "manifest.json", "server.safetensors", "links.json", "judged.safetensors"
+STATES = "rounds"
+"""Where copies of server states lie, of all rounds in one folder."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def copy_of(path: str, sha256: str) -> str:
     """
     folder, _, name = path.rpartition("/")
     stem, _, suffix = name.rpartition(".")
-    folder = "rounds" if folder.startswith("rounds/") else folder
+    folder = STATES if folder.startswith("rounds/") else folder
     return f"{folder}/{stem}-{sha256}.{suffix}".removeprefix("/")
 
 

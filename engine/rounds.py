@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from core.errors import ShoalError
+from engine.arrivals import staleness
 from engine.at_work import Call, RunAtWork, hold
 from engine.checkpoint import Pruning, close_round, drop_after, manifests, newest_valid, open_round
 from engine.codec import server_digest
@@ -60,6 +61,7 @@ class Engine:
     held: RunAtWork = field(init=False)
     tables: RunTables = field(init=False)
     pruning: Pruning = field(init=False)
+    time: float = field(default=0.0, init=False)
 
     def run_to_end(self) -> Server:
         """All rounds that are still to do.
@@ -120,6 +122,7 @@ class Engine:
             for manifest in manifests(self.run, server.round, self.lost_manifest):
                 self.tables.add(manifest)
                 if manifest.record is not None:
+                    self.time = manifest.record.metrics.get("simulated_time", self.time)
                     self.account([row.client for row in manifest.record.clients])
             self.tables.begin()
         else:
@@ -149,8 +152,9 @@ class Engine:
 
     @property
     def keep(self) -> int:
-        """How many server states are kept."""
-        return self.opened.settings.checkpoint.keep
+        """How many server states are kept: as many as the settings say, and those that clients are still at work on."""
+        arrivals, settings = self.held.arrivals, self.opened.settings
+        return settings.checkpoint.keep + (arrivals.oldest(settings.rounds) if arrivals is not None else 0)
 
     def round(self, server: Server) -> Server:
         """One round after `server`: broadcast and train, aggregate, evaluate, checkpoint."""
@@ -159,7 +163,7 @@ class Engine:
         answers = self.answers(server)
         spent = self.spent(round, answers)
         following, trained, aggregated = self.held.state(round)[0], answers.trained, time.perf_counter()
-        metrics = self.evaluate(following) | spent
+        metrics = self.evaluate(following) | spent | self.simulated(round, answers)
         evaluated = time.perf_counter()
         seconds = RoundSeconds(trained - began, aggregated - trained, evaluated - aggregated, evaluated - began)
         record = record_of(round, answers, metrics, seconds)
@@ -173,11 +177,15 @@ class Engine:
     def sample(self, server: Server, without: Iterable[int] = ()) -> list[int]:
         """Who is asked in the round after a state: nobody who is quarantined, nor those named."""
         away = frozenset(self.quarantined) | frozenset(without)
+        if self.held.arrivals is not None:
+            return [c for c in self.held.arrivals.round(server.round + 1).begun_from if c not in away]
         return self.opened.method.sample_clients(server, replace(self.opened.federation, quarantined=away))
 
     def answering(self, round: int, chosen: list[int], answers: Answers) -> list[int]:
         """Which of the clients that were drawn answer; simulated dropout takes the others."""
         settings = self.opened.settings
+        if self.held.arrivals is not None:  # whom it tells of are those that answer
+            return chosen
         asked = answering(chosen, round, settings.seed, settings.participation.dropout)
         answers.dropped += sorted(set(chosen) - set(asked))
         return asked
@@ -205,7 +213,8 @@ class Engine:
                 self.aggregate(training, round, answers, needed)
                 if len(answers.done) >= needed:
                     break
-            again = self.sample(server, answers.refused) if answers.refused else []
+            others = answers.refused and self.held.arrivals is None
+            again = self.sample(server, answers.refused) if others else []
             known = {*answers.asked, *answers.dropped}
             again = [client for client in again if client not in known]
             asked = self.answering(round, again, answers) if again else []
@@ -242,7 +251,7 @@ class Engine:
                 )
             retries = self.opened.settings.participation.retries
             if again := {client for client in damaged if tries[client] <= retries}:
-                groups = [group for group in training.groups(answers.asked) if again & set(group)]
+                groups = [group for group in training.groups(round, answers.asked) if again & set(group)]
                 training.train(round, [client for group in groups for client in group], answers)
                 answers.failed = {c: why for c, why in answers.failed.items() if c not in answers.done}
 
@@ -302,6 +311,17 @@ class Engine:
             )
         self.account(clients)
         return spent
+
+    def simulated(self, round: int, answers: Answers) -> dict[str, float]:
+        """How far simulated time is after a round, and how old the states were that answers began from, as metrics."""
+        participation, arrivals = self.opened.settings.participation, self.held.arrivals
+        if arrivals is not None:
+            found = arrivals.round(round)
+            return {"simulated_time": found.time, "staleness": staleness(round, found)}
+        if participation.slowness:
+            self.time += max(self.held.speeds.time(client) for client in answers.asked)
+            return {"simulated_time": self.time}
+        return {}
 
     # --- evaluate, checkpoint -------------------------------------------------------------------------------------
 

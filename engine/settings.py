@@ -48,6 +48,9 @@ AUTO = "auto"
 """As `model.clusters`: the number is chosen before the run (`tasks.choosing`)."""
 LATER = (
     ("participation", "dropout", 0.0),
+    ("participation", "buffer", None),
+    ("participation", "staleness", 0.5),
+    ("participation", "slowness", 0.0),
     ("participation", "refusals", 3),
     ("participation", "longest", 100.0),
     ("participation", "largest", 1e12),

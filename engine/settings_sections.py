@@ -119,6 +119,24 @@ class ParticipationSection(Section):
         description="simulated dropout: probability with which a client that was chosen for a round does not answer, "
         "drawn for each client and round; one client always answers",
     )
+    buffer: int | None = Field(
+        None,
+        ge=1,
+        description="number of answers that make a round, while other clients go on (asynchronous rounds, FedBuff): "
+        "`fraction` is then the share of the clients that are at work at once; none: a round waits for all its clients",
+    )
+    staleness: float = Field(
+        0.5,
+        ge=0,
+        description="exponent a of the weight (1 + t)^-a of an answer that began from a state t rounds old, with "
+        "participation.buffer; 0: its age does not count",
+    )
+    slowness: float = Field(
+        0.0,
+        ge=0,
+        description="simulated time: standard deviation of the logarithm of a client's time for the same work, "
+        "always the same; 0, without a buffer: no time is simulated",
+    )
     refusals: int = Field(
         3,
         ge=0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from core.errors import ShoalError
 from engine.at_work import RunAtWork
@@ -16,6 +17,8 @@ from engine.tables import RunTables
 from engine.units import Runner, TrainCohort
 from engine.wire import Failed
 from engine.worker_processes import WorkerLost
+
+Item = TypeVar("Item")
 
 
 class RoundFailed(ShoalError):
@@ -93,12 +96,12 @@ class Training:
         failures: dict[int, Failed] = {}
         tries: Counter[int] = Counter()
         # A group is trained as a whole: the same bits, wherever a round was cut short.
-        waiting = [group for group in self.groups(asked) if not done.keys() >= set(group)]
+        waiting = [group for group in self.groups(round, asked) if not done.keys() >= set(group)]
         in_vain = 0
         while waiting:
             spared: dict[int, Failed] = {}
             before = len(done)
-            for client, result in self.train_cohorts(round, self.cohorts(waiting, tries)):
+            for client, result in self.train_cohorts(round, self.cohorts(round, waiting, tries)):
                 if isinstance(result, NotBegun):
                     spared[client] = result.lost
                 elif isinstance(result, Failed):
@@ -125,12 +128,27 @@ class Training:
         failures[client] = why
         self.tell("client_failed", round=round, client=client, attempt=tries[client], message=why.error)
 
-    def groups(self, chosen: list[int]) -> list[list[int]]:
+    def groups(self, round: int, chosen: list[int]) -> list[list[int]]:
         """The clients of a round in groups that are trained in one computation; by default each alone."""
-        size = self.opened.settings.workers.batched
-        return [chosen[start : start + size] for start in range(0, len(chosen), size)]
+        size, found = self.opened.settings.workers.batched, []
+        for alike in self.by_state(round, chosen, lambda client: client):
+            found += [alike[start : start + size] for start in range(0, len(alike), size)]
+        return found
 
-    def cohorts(self, groups: list[list[int]], tries: Counter[int]) -> list[list[list[int]]]:
+    def by_state(self, round: int, items: list[Item], client: Callable[[Item], int]) -> list[list[Item]]:
+        """What belongs to clients of a round, apart by the server states that their work begins from.
+
+        Args:
+            round: the round.
+            items: what is taken apart, in order.
+            client: one of the clients that an item belongs to.
+        """
+        found: dict[int, list[Item]] = {}
+        for item in items:
+            found.setdefault(self.held.begun_from(round, client(item)), []).append(item)
+        return [found[state] for state in sorted(found)]
+
+    def cohorts(self, round: int, groups: list[list[int]], tries: Counter[int]) -> list[list[list[int]]]:
         """The groups of a round in cohorts; one that failed before comes last and alone, lest others suffer by it."""
         expected = self.expected_seconds([client for group in groups for client in group])
         by_first = {group[0]: group for group in groups}
@@ -139,7 +157,8 @@ class Training:
         alone = failed if len(failed) <= MOST * self.slots else []
         together = {first: seconds[first] for first in by_first if first not in alone}
         found = even_cohorts(together, self.slots, measured=bool(self.tables.seconds)) if together else []
-        return [[by_first[first] for first in cohort] for cohort in (*found, *([first] for first in alone))]
+        cohorts = [[by_first[first] for first in cohort] for cohort in (*found, *([first] for first in alone))]
+        return [part for cohort in cohorts for part in self.by_state(round, cohort, lambda group: group[0])]
 
     def expected_seconds(self, clients: Iterable[int]) -> dict[int, float]:
         """How long each client's update takes: as it last did, else by its number of samples."""

@@ -37,7 +37,7 @@ class Unit(Protocol):
 
 @dataclass(frozen=True)
 class TrainCohort:
-    """Train some clients of a round on one worker.
+    """Train some clients of a round on one worker, all from the same server state.
 
     Args:
         run: the run's folder.
@@ -67,12 +67,13 @@ class TrainCohort:
         """
         held = current(self.run)
         server, index = held.state(self.round - 1)
+        begun_from = None if held.arrivals is None else held.begun_from(self.round, self.clients[0])
         paths = RoundPaths(self.run, self.round)
         deadline = held.times.cohort(held.opened.method.stage(server), self.groups, lambda c: version(paths.done(c)))
         clients = tuple(
             ClientFiles(c, index.memory.get(c), tuple(index.inbox.get(c, ())), index.of_client(c)) for c in self.clients
         )
-        answer = held.call(Train(self.run, self.round, clients, self.groups, deadline))
+        answer = held.call(Train(self.run, self.round, clients, self.groups, deadline, begun_from=begun_from))
         assert isinstance(answer, Trained | Failed)
         return answer
 

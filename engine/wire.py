@@ -61,6 +61,7 @@ class Train:
         groups: the ids in groups, each trained in one computation.
         deadline: when the worker is held to hang; None: never.
         server: the file of that server state; None: the one in the run's folder.
+        begun_from: the round of that state where it is another than the one before.
     """
 
     run: Path
@@ -69,6 +70,12 @@ class Train:
     groups: tuple[tuple[int, ...], ...]
     deadline: Deadline | None = field(default=None, compare=False, repr=False)
     server: Path | None = None
+    begun_from: int | None = None
+
+    @property
+    def state(self) -> int:
+        """The round of the server state that the work begins from."""
+        return self.round - 1 if self.begun_from is None else self.begun_from
 
     def plain(self) -> dict[str, Any]:
         """As JSON."""
@@ -82,6 +89,7 @@ class Train:
             ],
             "groups": [list(group) for group in self.groups],
             "server": None if self.server is None else str(self.server),
+            "begun_from": self.begun_from,
         }
 
 
@@ -204,7 +212,8 @@ def request_of(plain: dict[str, Any]) -> Request | RemoteRequest:
     if plain["do"] == "train":
         clients = tuple(ClientFiles(c["client"], c["memory"], tuple(c["inbox"]), c["sha256"]) for c in plain["clients"])
         groups = tuple(tuple(group) for group in plain["groups"])
-        return Train(run, round, clients, groups, server=Path(plain["server"]) if plain.get("server") else None)
+        given = Path(plain["server"]) if plain.get("server") else None
+        return Train(run, round, clients, groups, server=given, begun_from=plain.get("begun_from"))
     server, memory_index = Path(plain["server"]), MemoryIndex.of(plain["links"])
     if plain["do"] == "evaluate":
         return Evaluate(run, round, server, memory_index, plain["final"])

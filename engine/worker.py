@@ -72,7 +72,7 @@ class Worker:
     def train(self, request: Train) -> Trained:
         """Train the clients of a cohort; each ends in files under work/ or in a failure of its own."""
         opened = self.opened(request.run)
-        server = self.server(request.server or RoundPaths(opened.run.path, request.round - 1).server)
+        server = self.server(request.server or RoundPaths(opened.run.path, request.state).server)
         results: dict[int, FinishedWork | Failed] = {}
         known = {each.client: each for each in request.clients}
         for group in request.groups:
@@ -84,7 +84,7 @@ class Worker:
     ) -> dict[int, FinishedWork | Failed]:
         """The exchanges of some clients, their local work in one computation where there are several."""
         started = time.perf_counter()
-        inspection = Inspection.of(opened, server)
+        inspection = Inspection.of(opened, server, round)
         results: dict[int, FinishedWork | Failed] = {}
         begun: list[tuple[Message, Client]] = []
         for each in group:

@@ -53,7 +53,7 @@ def start(folder: Path, how: str, runner: str) -> subprocess.CompletedProcess[st
     ("how", "runner"),
     [
         ("script", "local"),
-        ("stdin", "local"),
+        pytest.param("stdin", "local", marks=pytest.mark.slow),
         pytest.param("module", "local", marks=pytest.mark.slow),
         pytest.param("text", "local", marks=pytest.mark.slow),
         pytest.param("stdin", "dask", marks=pytest.mark.slow),

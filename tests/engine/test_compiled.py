@@ -71,6 +71,7 @@ def test_only_worker_slots_compile(home: Path, small: Callable[..., Any]) -> Non
     assert OpenedRun(run, working=True).context.compile == "default"
 
 
+@pytest.mark.slow
 @compiler
 def test_networks_of_one_kind_share_what_was_compiled(own_cache: None) -> None:
     def network() -> nn.Module:

@@ -84,7 +84,7 @@ def test_a_method_of_one_client_waits_for_it(home: Path, small: Make) -> None:
 
 def test_both_sides_look_at_metrics(home: Path, small: Make) -> None:
     run = new_run(small(**QUICK, rounds=1))
-    inspection = Inspection(OpenedRun(run).method, Server(), 1e12)
+    inspection = Inspection(OpenedRun(run).method, Server(), 1e12, 1)
     with pytest.raises(MessageRefused, match=r"list of metrics of client 2 in round 1 is refused: 'loss' is low"):
         inspection.check_metrics(2, {"loss": "low"})  # type: ignore[dict-item]
 

@@ -80,7 +80,7 @@ def listening() -> set[str]:
     return {address.removeprefix("::ffff:") for address in found}
 
 
-@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize("runner", ["dask", pytest.param("ray", marks=pytest.mark.slow)])
 def test_a_cluster_gives_the_same_bits_and_a_killed_worker_loses_nothing(home: Any, small: Make, runner: str) -> None:
     whole = straight(small(rounds=2))
     settings = settings_of(small, runner)
@@ -102,7 +102,8 @@ def test_a_cluster_gives_the_same_bits_and_a_killed_worker_loses_nothing(home: A
     assert any(e["event"] == "slot_lost" for e in after.events())
 
 
-@pytest.mark.parametrize("runner", ["dask", pytest.param("ray", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("runner", RUNNERS)
 def test_a_worker_of_a_cluster_that_is_stopped_is_given_up(
     home: Any, small: Make, runner: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

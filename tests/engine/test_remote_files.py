@@ -14,7 +14,7 @@ from typing import Any
 import fsspec
 import pytest
 
-from engine import remote_files
+from engine import host_cache, remote_files
 from engine.cluster_work import work
 from engine.codec import StoreError, file_digest, private_folder, read_json
 from engine.host_cache import UNUSED_DAYS, drop_others, fetch
@@ -95,6 +95,32 @@ def test_the_same_bits_where_the_runs_folder_is_not_seen(
     pool.close()
     assert not remote.fs.glob(f"{remote.root}/runs/*")
     assert remote.fs.glob(f"{remote.root}/data/*/complete")
+
+
+def test_asynchronous_rounds_begin_from_several_states(
+    tmp_path: Path, home: Path, small: Make, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_cache, "IN_USE", 0.0)
+    settings = small(
+        method={"name": "fedcc"},
+        rounds=12,
+        participation={"buffer": 2, "slowness": 1.0},
+        partition={"kind": "iid", "clients": 6},
+        evaluate={"every": 12},
+    )
+    whole = straight(settings)
+    assert whole.table("rounds")["staleness"].max() > 0
+    remote, there = RemoteFiles(url), []
+
+    def watch(entry: dict[str, Any]) -> None:
+        if entry["event"] == "round_finished" and entry["round"] < 12:
+            there.append(len(remote.fs.glob(f"{remote.root}/runs/*/rounds/server-*.safetensors")))
+
+    pool = RemoteFilesPool(Elsewhere(), url)
+    run = straight(settings, pool.call, [watch])
+    assert numbers(run) == numbers(whole)
+    assert max(there) < 9, "states that nobody begins from any more are removed"
+    pool.close()
 
 
 def test_letters_of_several_rounds_wait_for_a_client_that_sits_out(
