@@ -7,12 +7,14 @@ numbers come from; no paths of the machine.
 
 from __future__ import annotations
 
+import io
 import json
-import shutil
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from PIL import Image
 
 import studies
 from engine.codec import read_json, write_atomic
@@ -134,18 +136,32 @@ def keep(study: Study, scale: str, docs: Path = DOCS) -> Path:
             f"the result of {study.name!r} lacks {', '.join(still)}, which are kept: put all of them together with "
             f"{command} --gather, then keep it"
         )
-    images = [name for name in study.images if (folder / name).is_file()]
-    for name in images:
-        if (size := (folder / name).stat().st_size) > LARGEST_IMAGE:
-            raise StudyError(f"{folder / name} has {size:,} bytes; at most {LARGEST_IMAGE:,} are kept")
+    images = {name: image_to_keep(folder / name) for name in study.images if (folder / name).is_file()}
     path = kept_file(study.name, scale, docs)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, text_of(content).encode())
-    for name in images:
+    for name, image in images.items():
         target = image_file(study.name, scale, name, docs)
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(folder / name, target)
+        target.write_bytes(image)
     return path
+
+
+def image_to_keep(path: Path) -> bytes:
+    """A figure as it is kept: a large one with 256 colours, where every point still stands.
+
+    Raises:
+        StudyError: it is too large all the same.
+    """
+    image = path.read_bytes()
+    if len(image) > LARGEST_IMAGE:
+        few = io.BytesIO()
+        with Image.open(path) as full:
+            full.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(few, "png", optimize=True)
+        image = few.getvalue()
+    if len(image) > LARGEST_IMAGE:
+        raise StudyError(f"{path} has {len(image):,} bytes with 256 colours; at most {LARGEST_IMAGE:,} are kept")
+    return image
 
 
 def known(study: Study, scale: str, cell: str) -> bool:

@@ -7,6 +7,7 @@ their planted rotations and label maps; test samples are as the set has them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -21,6 +22,9 @@ from methods.training.k_means import Clustering, kmeans
 
 JUDGED = 10_000
 """At most so many samples, a seeded draw, go into alignment, uniformity and effective rank."""
+LEARNT, HELD = 100_000, 30_000
+"""At most so many training samples, a seeded draw, do kNN and probe learn from, and so many others judge them: a vote
+compares each of these with each of those."""
 BATCH = 512
 """Samples of a step of the Adam probe."""
 
@@ -45,12 +49,21 @@ def evaluate_predictor(
         log c); with labels `acc`, `nmi`, `ari`, `purity`; in the final evaluation also what
         `representation_metrics` gives.
     """
-    parts = [predict(x) for x in all_batches(evaluation)]
-    cluster = torch.cat([part.cluster for part in parts]).cpu().numpy()
-    metrics = _cluster_metrics(cluster, parts[0].soft.shape[1], evaluation)
-    if evaluation.final:
-        h = torch.cat([part.embedding for part in parts])
-        metrics |= representation_metrics(lambda x: predict(x).embedding, h, evaluation, recipe, sgd_epochs=sgd_epochs)
+    judged = Judged.of(evaluation) if evaluation.final else None
+    clusters, embeddings, columns, seen = [], [], 0, 0
+    for x in all_batches(evaluation):
+        found = predict(x)
+        clusters.append(found.cluster.cpu())
+        columns = found.soft.shape[1]
+        if judged is not None:  # of very many samples not all embeddings fit into memory
+            embeddings.append(judged.rows_of(found.embedding, seen))
+        seen += len(x)
+    metrics = _cluster_metrics(torch.cat(clusters).numpy(), columns, evaluation)
+    if judged is not None:
+        h = torch.cat(embeddings)
+        metrics |= representation_metrics(
+            lambda x: predict(x).embedding, h, judged, evaluation, recipe, sgd_epochs=sgd_epochs
+        )
     return metrics
 
 
@@ -83,7 +96,9 @@ def evaluate_features(
         found = feature_clusters(h, clusters, evaluation)
         metrics = _cluster_metrics(found.cluster, clusters, evaluation)
     if evaluation.final:
-        metrics |= representation_metrics(embed, h, evaluation, recipe, sgd_epochs=sgd_epochs)
+        judged = Judged.of(evaluation)
+        h = judged.rows_of(h, 0)
+        metrics |= representation_metrics(embed, h, judged, evaluation, recipe, sgd_epochs=sgd_epochs)
     return metrics
 
 
@@ -118,9 +133,55 @@ def features_only(embed: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Predi
     return predict
 
 
+@dataclass(frozen=True)
+class Judged:
+    """Which samples of an evaluation judge a representation, by their positions among training then test samples.
+
+    Attributes:
+        every: all of these, ascending, int64 (n,).
+        learn: those that kNN and probe learn from, int64 (l,): of more than `LEARNT` a seeded draw.
+        held: those on which they are judged, int64 (m,): the test part, or a seeded fifth of a set without one; of more
+            than `HELD` a seeded draw.
+        some: of `held`, at most `JUDGED`, in the order drawn: for effective rank, uniformity and alignment.
+    """
+
+    every: Tensor
+    learn: Tensor
+    held: Tensor
+    some: Tensor
+
+    @classmethod
+    def of(cls, evaluation: Evaluation) -> Judged:
+        """The samples that judge an evaluation's model."""
+        learn, held = _split(evaluation)
+        some = held[torch.randperm(len(held), generator=evaluation.streams.torch("evaluate.judged"))[:JUDGED]]
+        learn = _drawn(learn, LEARNT, evaluation.streams.torch("evaluate.learnt"))
+        held = _drawn(held, HELD, evaluation.streams.torch("evaluate.held"))
+        return cls(torch.cat((learn, held, some)).unique(), learn, held, some)
+
+    def rows_of(self, rows: Tensor, start: int) -> Tensor:
+        """Of rows (k, d) that belong to the positions from `start` on those that judge, in their order."""
+        first, last = torch.searchsorted(self.every, torch.tensor([start, start + len(rows)])).tolist()
+        if last - first == len(rows):
+            return rows
+        return rows[(self.every[first:last] - start).to(rows.device)]
+
+    def places(self, positions: Tensor, device: torch.device) -> Tensor:
+        """Where positions are among `every`, int64, on a device."""
+        return torch.searchsorted(self.every, positions).to(device)
+
+
+def _drawn(positions: Tensor, most: int, generator: torch.Generator) -> Tensor:
+    """At most so many of some positions, in their order."""
+    if len(positions) <= most:
+        return positions
+    return positions[torch.randperm(len(positions), generator=generator)[:most].sort().values]
+
+
 def representation_metrics(
     embed: Callable[[Tensor], Tensor],
     h: Tensor,
+    judged: Judged,
     evaluation: Evaluation,
     recipe: Recipe | None = None,
     *,
@@ -130,25 +191,26 @@ def representation_metrics(
 
     `probe_gradient` says how far the probe's fit is from its optimum (`methods.scores.logistic`). In brief only what
     is judged twice: `uniformity`, `knn` and `probe`.
-    Judged on the test part, after learning from the training samples; a set without test part is split 80/20, seeded.
+    Judged on the test part, after learning from the training samples; see `Judged`.
 
     Args:
         embed: samples x to embeddings (n, d).
-        h: embeddings of all training samples, then all test samples.
-        evaluation: what `h` is of.
+        h: embeddings of the samples that judge, in the order of `judged.every`.
+        judged: which they are.
+        evaluation: of which they are.
         recipe: of the views that alignment compares.
         sgd_epochs: as for `evaluate_predictor`.
     """
     train, streams = evaluation.train, evaluation.streams
-    learn, held = _split(evaluation)
-    judged = held[torch.randperm(len(held), generator=streams.torch("evaluate.judged"))[:JUDGED]].to(h.device)
-    metrics = {} if evaluation.brief else {"effective_rank": effective_rank(h[judged])}
-    if len(judged) > 1:
-        metrics["uniformity"] = uniformity(h[judged])
+    some = judged.places(judged.some, h.device)
+    metrics = {} if evaluation.brief else {"effective_rank": effective_rank(h[some])}
+    if len(some) > 1:
+        metrics["uniformity"] = uniformity(h[some])
     truth = _labels(evaluation)
-    if truth is not None and len(truth) == len(h) and len(learn) and len(held):
-        y = truth.to(h.device)
-        learn, held = learn.to(h.device), held.to(h.device)
+    labelled = truth is not None and len(truth) == len(train) + len(evaluation.data.test_x)
+    if truth is not None and labelled and len(judged.learn) and len(judged.held):
+        y = truth[judged.every.to(truth.device)].to(h.device)
+        learn, held = judged.places(judged.learn, h.device), judged.places(judged.held, h.device)
         metrics["knn"] = knn_accuracy(h[learn], y[learn], h[held], y[held])
         parts = h[learn], y[learn], h[held], y[held]
         probe = linear_probe(*parts, streams.torch("evaluate.probe"))
@@ -158,11 +220,11 @@ def representation_metrics(
     if recipe is not None and train.data.spec.kind == "image" and not evaluation.brief:
         generator = streams.torch("evaluate.views", train.data.device)
         distances = []
-        for rows in judged.split(evaluation.batch):
+        for rows in judged.some.split(evaluation.batch):
             # Views a and b in one pass; a mean over batches must count their samples.
             h_a, h_b = embed(two_views(_x(evaluation, rows), recipe, generator)).chunk(2)
             distances.append(alignment(h_a, h_b) * len(rows))
-        metrics["alignment"] = sum(distances) / len(judged)
+        metrics["alignment"] = sum(distances) / len(judged.some)
     return metrics
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from studies import pages, runner, simulation, verdicts
 from studies.claims import Verdict
 from studies.definition import Study, StudyError, load_study, make_study, study_names
-from studies.kept import LARGEST_IMAGE, keep, kept_file, load_kept
+from studies.kept import LARGEST_IMAGE, image_to_keep, keep, kept_file, load_kept
 from studies.pages import make_pages, overview, system_page, write_pages
 from studies.result import study_folder
 from studies.runner import run_study
@@ -203,7 +205,8 @@ def test_what_cannot_be_kept_is_refused(measured: Callable[..., Path], docs: Pat
     with pytest.raises(StudyError, match="no result at scale 'paper' yet: shoal study toy --scale paper"):
         keep(study, "paper", docs)
     measured(study)
-    (study_folder("toy", "cpu") / "seen.png").write_bytes(b"0" * (LARGEST_IMAGE + 1))
+    noise = Image.effect_noise((1200, 1200), 100.0)
+    noise.save(study_folder("toy", "cpu") / "seen.png")
     with pytest.raises(StudyError, match="at most 300,000 are kept"):
         keep(study, "cpu", docs)
 
@@ -221,3 +224,19 @@ def test_a_page_whose_text_is_missing_is_refused(docs: Path, monkeypatch: pytest
     with pytest.raises(StudyError, match="is shown on page 'elsewhere'; there are fedpnp"):
         make_pages(docs)
     assert verdicts.DOCS == ROOT / "docs"
+
+
+def test_a_large_figure_is_kept_with_fewer_colours(tmp_path: Path) -> None:
+    path = tmp_path / "points.png"
+    tints = Image.merge("RGB", [Image.linear_gradient("L").resize((900, 900)).rotate(turn) for turn in (0, 90, 180)])
+    tints.paste((255, 0, 0), (10, 10, 14, 14))
+    tints.putpixel((400, 400), (0, 0, 0))
+    tints.save(path, compress_level=0)
+    assert path.stat().st_size > LARGEST_IMAGE
+    kept = image_to_keep(path)
+    assert len(kept) <= LARGEST_IMAGE
+    with Image.open(io.BytesIO(kept)) as image:
+        assert image.size == (900, 900)
+        assert image.convert("RGB").getpixel((12, 12))[0] > 200
+    tints.resize((90, 90)).save(path)
+    assert image_to_keep(path) == path.read_bytes()

@@ -9,8 +9,9 @@ from data.augment import RECIPES
 from data.partition.table import Transformation
 from data.view import Samples
 from methods.base import MethodError, Prediction
-from methods.scores.evaluation import evaluate_features, evaluate_predictor
-from methods.scores.representation import effective_rank
+from methods.scores import evaluation
+from methods.scores.evaluation import Judged, evaluate_features, evaluate_predictor
+from methods.scores.representation import effective_rank, knn_accuracy
 
 ALWAYS = {"clusters_used", "balance"}
 SCORES = {"acc", "nmi", "ari", "purity"}
@@ -98,3 +99,34 @@ def test_what_kmeans_cannot_do_is_said(world):
         evaluate_features(quarters, world.evaluation(), 1000)
     with pytest.raises(MethodError, match="finite"):
         evaluate_features(lambda x: quarters(x) * math.nan, world.evaluation(), 4)
+
+
+@pytest.mark.parametrize("test", [True, False])
+def test_of_many_samples_a_draw_judges(make_world, monkeypatch, test):
+    """The same numbers as of all embeddings, at the positions that were drawn."""
+    world = make_world(test=test)
+    monkeypatch.setattr(evaluation, "LEARNT", 30)
+    monkeypatch.setattr(evaluation, "HELD", 9)
+    monkeypatch.setattr(evaluation, "JUDGED", 7)
+    noise = torch.linspace(0, 1, 64).view(1, 8, 8)
+
+    def noisy(x):
+        found = planted(x)
+        return found._replace(embedding=torch.cat((found.embedding, (x.flatten(1) @ noise.flatten())[:, None]), 1))
+
+    asked = world.evaluation(final=True, batch=11)
+    metrics = evaluate_predictor(noisy, asked)
+    judged = Judged.of(asked)
+    n = len(asked.train)
+    assert (len(judged.learn), len(judged.held), len(judged.some)) == (30, 9, 7)
+    assert not set(judged.learn.tolist()) & {*judged.held.tolist(), *judged.some.tolist()}
+    assert int(judged.learn.max()) < n
+    assert (int(judged.held.min()) >= n) is test, "the test part judges, where there is one"
+    x = torch.cat((asked.train.x(torch.arange(n)), world.data.test_x.float() / 255))
+    y = torch.cat((asked.train.y(), world.data.test_y))
+    h = noisy(x).embedding
+    knn = knn_accuracy(h[judged.learn], y[judged.learn], h[judged.held], y[judged.held])
+    assert metrics["knn"] == knn
+    assert metrics["effective_rank"] == pytest.approx(effective_rank(h[judged.some]), rel=1e-4)
+    assert evaluate_features(lambda x: noisy(x).embedding, asked, 4)["knn"] == knn
+    assert metrics["acc"] == 1, "clusters are judged on all of them"
