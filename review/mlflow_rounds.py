@@ -15,7 +15,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -71,8 +74,9 @@ def plain(name: str) -> str:
 def client_metric_names(names: Sequence[str]) -> list[str]:
     """Names of clients as MLflow takes them in a metric's, no two of them equal."""
     kept = [plain(name) for name in names]
+    times = Counter(kept)
     return [
-        name if name.strip(". ") and kept.count(name) == 1 else f"{name.replace('.', '_')}-{k}"
+        name if name.strip(". ") and times[name] == 1 else f"{name.replace('.', '_')}-{k}"
         for k, name in enumerate(kept)
     ]
 
@@ -145,7 +149,20 @@ def names_of_clients(run: RunFolder, settings: Settings) -> list[str] | None:
     """What clients are called in MLflow; None where nothing is to be told of single ones."""
     if not settings.tracking.clients:
         return None
-    return ["all"] if METHODS[settings.method.name].pooled else client_metric_names(client_names(run))
+    if METHODS[settings.method.name].pooled:
+        return ["all"]
+    return _metric_names(run.path, run.lineage()["partition"]["digest"])
+
+
+@lru_cache(4)
+def _metric_names(run: Path, _: str) -> list[str]:
+    """The names of a run's clients, once for all of its rounds: there may be a million.
+
+    Args:
+        run: the run's folder.
+        _: digest of its partition, which tells it from another run that lay there.
+    """
+    return client_metric_names(client_names(RunFolder(run)))
 
 
 def client_losses(manifest: Manifest, names: Sequence[str] | None) -> dict[str, float]:

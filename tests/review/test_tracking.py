@@ -181,6 +181,17 @@ def test_any_client_name_can_name_a_metric() -> None:
         _validate_metric_name(f"loss/client/{name}")
 
 
+def test_names_of_very_many_clients_are_made_once(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = [f"site {number}" for number in range(300_000)]
+    assert client_metric_names([*many, "a/b", "a_b"])[-3:] == ["site 299999", "a_b-300000", "a_b-300001"]
+    asked: list[Path] = []
+    inner = mlflow_rounds.client_names
+    monkeypatch.setattr(mlflow_rounds, "client_names", lambda run: asked.append(run.path) or inner(run))
+    run = straight(small(rounds=1))
+    assert names_of_clients(run, run.settings()) == names_of_clients(run, run.settings()) == ["0", "1", "2"]
+    assert asked == [run.path]
+
+
 def test_metrics_come_in_sections() -> None:
     said = {name: metric_name(name) for name in [metric.name for metric in METRICS] + ["loss_all", "epsilon_sent"]}
     assert said["acc"] == "score/acc"
