@@ -3,14 +3,15 @@
     python -m benchmarks.many_clients --clients 100 10000 1000000 --rounds 300 --at 10 300
 
 A round is counted from the end of the one before to its own end: sampling, requests, messages, aggregation, checkpoint,
-tables and metrics are all in it. Of that, the clients' own seconds are taken off, shared by the slots. Beside it stand
-the CPU time of the process that drives the run, which other work on the machine disturbs less, and the memory of the
-whole process tree.
+tables and metrics are all in it, and no evaluation. Of that, the clients' own seconds are taken off, shared by the
+slots. Beside it stand the CPU time of the process that drives the run, which other work on the machine disturbs less,
+and the memory of the whole process tree.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
@@ -50,7 +51,7 @@ def one(clients: int, samples: int, chosen: int, rounds: int, wanted: list[int])
     from data.prepare import store_folder
     from data.prepared import Manifest, write_prepared
     from engine import places
-    from engine.run_folder import RunFolder
+    from engine.run_folder import RunFolder, RunStopped
     from engine.settings import make_settings
     from tasks.driving import drive
     from tasks.starting import new_run
@@ -65,16 +66,20 @@ def one(clients: int, samples: int, chosen: int, rounds: int, wanted: list[int])
     def watch(entry: dict[str, Any]) -> None:
         if entry["event"] == "round_finished":
             ends.append((time.perf_counter(), time.process_time() - peak.cpu))
+            if len(ends) == rounds:
+                raise RunStopped("all rounds that are measured are done", rounds)
 
     with Peak(every=2) as peak:
-        run = new_run(make_settings(settings_of(clients, samples, chosen, rounds)))
-        drive(run, observers=[watch])
+        # One round more than is done: the last is evaluated, on all samples of all clients.
+        run = new_run(make_settings(settings_of(clients, samples, chosen, rounds + 1)))
+        with contextlib.suppress(RunStopped):
+            drive(run, observers=[watch])
     trained = RunFolder(run.path).table("clients").groupby("round")["seconds"].sum() / SLOTS
     found = []
-    # The first round starts the workers, and the last is evaluated.
+    # The first round starts the workers.
     costs = [
         {"round": round, "s": now[0] - before[0], "cpu": now[1] - before[1]}
-        for round, (before, now) in enumerate(itertools.pairwise(ends[:-1]), 2)
+        for round, (before, now) in enumerate(itertools.pairwise(ends), 2)
     ]
     for at in wanted:
         near = [cost for cost in costs if abs(cost["round"] - at) <= max(4, at // 20)]
