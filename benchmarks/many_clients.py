@@ -61,6 +61,7 @@ def one(clients: int, samples: int, chosen: int, rounds: int, wanted: list[int])
     y = np.arange(len(x)) % 10
     manifest = Manifest("many", "image", (1, 8, 8), 10, len(x), 0, source="random images", licence="none")
     write_prepared(store_folder(places.store(), "many"), manifest, {"train_x": x, "train_y": y})
+    del x, y
     ends: list[tuple[float, float]] = []
 
     def watch(entry: dict[str, Any]) -> None:

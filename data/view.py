@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -10,6 +11,9 @@ from torch import Tensor
 
 from data.partition.table import Partition, Transformation
 from data.prepared import DataSpec, Prepared
+
+MAPPED = 1 << 27
+"""Bytes of an array from which on the processes of a machine share it."""
 
 
 class DeviceData:
@@ -43,8 +47,18 @@ class DeviceData:
         return self._label_maps[transformations]
 
     def _tensor(self, array: np.ndarray) -> Tensor:
-        # A copy: torch has no read-only tensors, and the map's file must not change under it.
-        return torch.from_numpy(np.array(array)).to(self.device)
+        return torch.from_numpy(_writable(array)).to(self.device)
+
+
+def _writable(array: np.ndarray) -> np.ndarray:
+    """An array that torch takes, which has no read-only tensors: a copy, so that its file cannot change under it.
+
+    Of a large file the pages are shared with the other processes of this machine, and only one that is written to is
+    copied; files of the store are replaced whole, never written to.
+    """
+    if isinstance(array, np.memmap) and array.nbytes >= MAPPED and isinstance(array.filename, str | Path):
+        return np.memmap(array.filename, array.dtype, "c", array.offset, array.shape)
+    return np.array(array)
 
 
 @dataclass(frozen=True)
@@ -107,7 +121,7 @@ def client_samples(data: DeviceData, partition: Partition, client: int, *, valid
     return Samples(
         data,
         torch.from_numpy(partition.sample[rows][split]).to(data.device),
-        torch.from_numpy(partition.transformation[rows][split]).to(data.device),
+        torch.from_numpy(partition.transformation[rows][split].astype(np.int64)).to(data.device),
         partition.transformations,
     )
 
@@ -118,6 +132,6 @@ def all_samples(data: DeviceData, partition: Partition) -> Samples:
     return Samples(
         data,
         torch.from_numpy(partition.sample[order]).to(data.device),
-        torch.from_numpy(partition.transformation[order]).to(data.device),
+        torch.from_numpy(partition.transformation[order].astype(np.int64)).to(data.device),
         partition.transformations,
     )

@@ -129,24 +129,29 @@ def load_partition(folder: Path) -> Partition:
     Raises:
         PartitionError: missing, unreadable, or not the table its manifest describes.
     """
+    from pyarrow import compute, default_memory_pool, parquet
+
     try:
         about = unsealed(json.loads((folder / "partition.json").read_text()))
         if not isinstance(about["digest"], str):
             raise ValueError("its digest is no text")
-        table = pd.read_parquet(folder / "partition.parquet")
+        columns = ["sample", "client", "split", "transformation"]
+        table = parquet.read_table(folder / "partition.parquet", columns=columns)
         partition = Partition(
             about["data"],
             about["data_digest"],
             about["clients"],
-            table["sample"].to_numpy(np.int64),
-            table["client"].to_numpy(np.int64),
-            (table["split"] == VALIDATION).to_numpy(),
-            table["transformation"].to_numpy(np.int64),
+            table["sample"].to_numpy().astype(np.int64, copy=False),
+            table["client"].to_numpy().astype(np.int32),
+            compute.equal(table["split"], VALIDATION).to_numpy(),
+            table["transformation"].to_numpy().astype(np.int16),
             tuple(Transformation(**{**t, "labels": tuple(t["labels"])}) for t in about["transformations"]),
             about["settings"],
             tuple(about["client_names"]),
             tuple(about["truth"]),
         )
+        del table
+        default_memory_pool().release_unused()  # half a gigabyte, of ten million samples
         digest = partition.digest
     except FileNotFoundError as error:
         raise PartitionError(f"no partition in {folder}: {error.filename} is missing") from None

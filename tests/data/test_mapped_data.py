@@ -1,0 +1,51 @@
+"""Large sets are shared by the processes of a machine, and nothing that is done with them reaches their files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from data import view
+from data.partition.make import make_partition
+from data.partition.schemes import IID
+from data.partition.table import load_partition, save_partition
+from data.view import DeviceData, client_samples
+
+
+def test_a_mapped_set_is_the_same_and_its_files_are_not_written_to(
+    build: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = build(list(range(4)) * 10)
+    file = prepared.folder / "train_x.npy"
+    before = file.read_bytes()
+    copied = DeviceData(prepared)
+    monkeypatch.setattr(view, "MAPPED", 0)
+    mapped = DeviceData(prepared)
+    assert torch.equal(mapped.train_x, copied.train_x)
+    assert torch.equal(mapped.train_y, copied.train_y)
+    kept = [line for line in Path("/proc/self/maps").read_text().splitlines() if str(file) in line]
+    assert any(" rw-p " in line for line in kept), "its pages are the file's, until one is written to"
+    mapped.train_x.zero_()
+    copied.train_x.zero_()
+    assert file.read_bytes() == before
+    assert int(np.load(file).max()) > 0
+
+
+def test_a_partition_is_read_as_it_was_written(build: Callable[..., Any], tmp_path: Any) -> None:
+    prepared = build(list(range(4)) * 10)
+    partition = make_partition(IID(clients=3, validation=0.2), prepared)
+    save_partition(partition, tmp_path / "partition")
+    found = load_partition(tmp_path / "partition")
+    assert found.digest == partition.digest
+    assert (found.sample.dtype, found.client.dtype) == (np.int64, np.int32)
+    for name in ("sample", "client", "validation", "transformation"):
+        assert np.array_equal(getattr(found, name), getattr(partition, name)), name
+    for client in range(3):
+        samples = client_samples(DeviceData(prepared), found, client)
+        assert samples.transformation.dtype == torch.int64, "it numbers rows of a table"
+        assert samples.index.tolist() == partition.of(client).tolist()
