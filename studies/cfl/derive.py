@@ -18,10 +18,10 @@ from studies.rows import Group, StudyRow, each_run, metric_of, of_role, referenc
 
 def gap_over_points(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
     """Figure 5: the gap after the last round over points per client; and how often the bipartition was correct."""
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.subplots()
+    figure = Figure(figsize=(9, 4.4), layout="constrained")
+    panels = dict(zip(("gap", "gap_gradients"), figure.subplots(1, 2, sharey=True), strict=True))
     for row in {group.row.key: group.row for group in groups}.values():
-        for metric, style in (("gap", "-o"), ("gap_gradients", "--s")):
+        for metric, axes in panels.items():
             points = {
                 group.column.value: [metric_of(run, metric) for run in group.runs]
                 for group in groups
@@ -29,15 +29,16 @@ def gap_over_points(study: Study, groups: Sequence[Group], folder: Path) -> list
             }
             x = sorted(points)
             means = [statistics.fmean(points[p]) for p in x]
-            label = f"{row.caption}, {'weight updates' if metric == 'gap' else 'gradients'}"
-            (line,) = axes.plot(x, means, style, markersize=4, label=label)
+            (line,) = axes.plot(x, means, "-o", markersize=4, label=row.caption)
             low, high = [min(points[p]) for p in x], [max(points[p]) for p in x]
             axes.fill_between(x, low, high, alpha=0.15, color=line.get_color())
-    axes.axhline(0, color="grey", linewidth=0.8)
-    axes.set(xlabel="points per client", ylabel="separation gap", xscale="log")
-    axes.legend(fontsize="small")
-    axes.grid(alpha=0.3)
-    figure.savefig(folder / "gap-over-points.png", dpi=120)
+    for title, axes in zip(("weight updates", "gradients"), panels.values(), strict=True):
+        axes.axhline(0, color="grey", linewidth=0.8)
+        axes.set(title=title, xlabel="points per client", xscale="log")
+        axes.grid(alpha=0.3)
+    panels["gap"].set_ylabel("separation gap")
+    figure.legend(*panels["gap"].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize="small")
+    save(figure, folder / "gap-over-points.png")
     return []
 
 
