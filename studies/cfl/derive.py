@@ -38,7 +38,7 @@ def gap_over_points(study: Study, groups: Sequence[Group], folder: Path) -> list
         axes.grid(alpha=0.3)
     panels["gap"].set_ylabel("separation gap")
     figure.legend(*panels["gap"].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize="small")
-    save(figure, folder / "gap-over-points.png")
+    figure.savefig(folder / "gap-over-points.png", dpi=120)
     return []
 
 
