@@ -119,15 +119,16 @@ def rehearse(settings: Settings, partition: Path | None = None) -> Plan:
         choice = (settings.choose.least, settings.choose.most)
         settings = settings.with_clusters(settings.choose.most)
     with tempfile.TemporaryDirectory(prefix="shoal-dry-run-") as folder:
-        judged_always = make_settings(merge(settings.plain(), {"evaluate": {"every": 1}}))
-        run = new_run(judged_always, partition, Path(folder))
+        # One client alone: its round waits for it.
+        tried = {"evaluate": {"every": 1}, "participation": {"buffer": None}}
+        run = new_run(make_settings(merge(settings.plain(), tried)), partition, Path(folder))
         wanted = run.settings()
         opened = OpenedRun(run)
         sizes, rounds = list(opened.federation.sizes), wanted.rounds
         device = resolve(wanted)["device"]
         slots = expected_slots(wanted.workers, device)
         start = opened.method.init_server(opened.federation)
-        drawn = opened.method.sample_clients(start, opened.federation)
+        drawn = opened.method.sample_clients(start, opened.federation)[: settings.participation.buffer]
         judged = math.ceil(rounds / settings.evaluate.every)
         measured, why = measure(run)
     seconds = moved = None

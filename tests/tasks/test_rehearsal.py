@@ -35,6 +35,15 @@ def test_bytes_of_the_plan_are_those_of_the_run(home: Path, small: Make, fractio
     assert plan.seconds == pytest.approx(3 * plan.a_round * each + 2 * plan.measured.evaluate), "of 80 samples all"
 
 
+def test_a_round_that_does_not_wait_counts_its_answers(home: Path, small: Make) -> None:
+    settings = small(rounds=3, method={"name": "fedcc"}, participation={"buffer": 2})
+    plan = rehearse(settings)
+    assert plan.measured is not None
+    assert plan.bytes is not None
+    run = straight(settings)
+    assert plan.bytes["up"] == int(run.table("clients")["bytes_up"].sum())
+
+
 def test_time_follows_samples_and_slots(home: Path, small: Make) -> None:
     """Four clients of which the median one works: uneven ones take as long as their samples say."""
     uneven = {"kind": "dirichlet", "beta": 0.5, "clients": 4, "minimum": 10}
