@@ -8,7 +8,7 @@ TORCH ?= auto
 # Several small processes of one thread are faster than one of many.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo test test-slow fuzz chaos hostile check format types serve results docs bench clean
+.PHONY: setup demo test test-slow fuzz chaos hostile check format types serve results docs bench gpu-day clean
 
 setup: $(STAMP)
 
@@ -77,6 +77,10 @@ bench: setup
 	$(BIN)/python -m benchmarks.profile_round > results/bench/profile.md
 	$(BIN)/python -m benchmarks.device > results/bench/device.md
 	cat results/bench/*.md
+
+# What needs a GPU, MINUTES at a time: goes on where it was stopped, and fails while anything is left.
+gpu-day: setup
+	$(BIN)/python -m benchmarks.gpu_day --minutes $(or $(MINUTES),9)
 
 # One hostile client in every method, in every way: fails where one ends a run.
 hostile: setup

@@ -1,0 +1,181 @@
+"""What needs a GPU, in order of worth, in slices of minutes: each call goes on where the one before stopped.
+
+    python -m benchmarks.gpu_day --minutes 9
+
+First how fast the device trains, then the cells of the papers' tables at the papers' scale on which most claims
+wait: one seed of each, then the others. What is finished is kept for the page of claims (docs/results/data); what is
+still to do stands at the end, and in results/gpu-day/state.json. A study is stopped as Ctrl-C does it, so that no work
+of a client is done twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from benchmarks.device import CASES
+from engine.codec import write_atomic
+
+GRACE = 40.0
+"""Seconds in which what is stopped must have ended."""
+LEAST = 20.0
+"""A part is not begun with fewer seconds left."""
+ROOT = Path(__file__).resolve().parent.parent
+DONE, STOPPED, FAILED = "done", "stopped", "failed"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Something to do, by a command that goes on where it was stopped, or is short.
+
+    Args:
+        name: of the part; its output is in NAME.log.
+        why: what it is for, in one line.
+        command: what is called.
+        keep: what is called once it is done.
+    """
+
+    name: str
+    why: str
+    command: tuple[str, ...]
+    keep: tuple[str, ...] = ()
+
+
+@dataclass
+class Progress:
+    """How far a part is.
+
+    Attributes:
+        state: empty before it was begun, then done, stopped (to go on with) or failed (to be tried again).
+        seconds: that it took so far, in all calls.
+        calls: in which it was at work.
+    """
+
+    state: str = ""
+    seconds: float = 0.0
+    calls: int = 0
+
+
+def study(why: str, name: str, seeds: int, rows: Sequence[str], columns: Sequence[str]) -> Part:
+    """Some cells of a study at the paper's scale."""
+    shoal = (sys.executable, "-m", "cli.main")
+    chosen = [word for row in rows for word in ("--row", row)] + [word for c in columns for word in ("--column", c)]
+    command = (*shoal, "study", name, "--scale", "paper", "--seeds", str(seeds), *chosen)
+    return Part(f"{name}-{seeds}", why, command, (*shoal, "claims", "--keep", name, "--scale", "paper"))
+
+
+def parts(device: str) -> list[Part]:
+    """All of it, what is worth most first."""
+    bench = (sys.executable, "-m", "benchmarks.device", "--device", device)
+    found = [
+        Part(f"device-{number}", f"speed: {case.name}", (*bench, "--cases", str(number)))
+        for number, case in enumerate(CASES)
+    ]
+    for seeds in (1, 3):
+        found += [
+            study("FedPNP above FedCC, CIFAR-10 dealt evenly", "fedpnp-table1", seeds, ["fedcc", "fedpnp"], ["iid"]),
+            study("SSD above FedAlignUniform, silo", "ssd-table", seeds, ["fedalignuniform", "ssd"], ["silo"]),
+            study("CF-CL above uniform pull", "cfcl-convergence", seeds, ["uniform", "cfcl"], []),
+        ]
+    return found
+
+
+@dataclass
+class Day:
+    """The parts and how far they are.
+
+    Args:
+        parts: in order.
+        out: folder of state and logs.
+    """
+
+    parts: Sequence[Part]
+    out: Path
+    progress: dict[str, Progress] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.out.mkdir(parents=True, exist_ok=True)
+        known = {}
+        with contextlib.suppress(FileNotFoundError):
+            known = json.loads((self.out / "state.json").read_text())
+        self.progress = {part.name: Progress(**known.get(part.name, {})) for part in self.parts}
+
+    @property
+    def left(self) -> list[Part]:
+        """What is still to do."""
+        return [part for part in self.parts if self.progress[part.name].state != DONE]
+
+    def go_on(self, minutes: float) -> None:
+        """Work for so many minutes; a part that fails is passed over, and tried again by the next call."""
+        end = time.monotonic() + 60 * minutes
+        for part in self.left:
+            left = end - time.monotonic()
+            if left < LEAST + GRACE:
+                return
+            began, progress = time.monotonic(), self.progress[part.name]
+            print(f"{part.name}: {part.why}", flush=True)
+            state = self.carry_out(part.command, part.name, left - GRACE)
+            if state == DONE and part.keep:
+                state = self.carry_out(part.keep, part.name, LEAST + GRACE)
+            progress.state, progress.calls = state, progress.calls + 1
+            progress.seconds += time.monotonic() - began
+            self.write()
+
+    def carry_out(self, command: Sequence[str], name: str, seconds: float) -> str:
+        """Call a command, and stop it when its time is over; what came of it."""
+        with (self.out / f"{name}.log").open("a") as log:
+            process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+            try:
+                code = process.wait(seconds)
+                return DONE if code == 0 else FAILED
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGINT)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(GRACE / 2)
+                return STOPPED
+            finally:
+                with contextlib.suppress(ProcessLookupError):  # and what it began
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+    def write(self) -> None:
+        """Remember how far the parts are."""
+        state = {name: asdict(progress) for name, progress in self.progress.items()}
+        write_atomic(self.out / "state.json", (json.dumps(state, indent=1) + "\n").encode())
+
+    def table(self) -> str:
+        """How far the parts are, for people."""
+        lines = ["| part | what for | state | minutes | calls |", "|---|---|---|---:|---:|"]
+        for part in self.parts:
+            at = self.progress[part.name]
+            state = at.state or "to do"
+            lines.append(f"| {part.name} | {part.why} | {state} | {at.seconds / 60:.1f} | {at.calls} |")
+        return "\n".join(lines)
+
+
+def main() -> None:
+    """Go on with the day; exit code 1 while anything is left."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=9.0, help="after which this call ends, all included")
+    parser.add_argument("--device", default="cuda", help="whose speed is measured")
+    parser.add_argument("--out", type=Path, default=Path("results/gpu-day"), help="folder of state and logs")
+    given = parser.parse_args()
+    day = Day(parts(given.device), given.out.resolve())
+    day.go_on(given.minutes)
+    print(day.table())
+    if day.left:
+        print(f"{len(day.left)} of {len(day.parts)} parts are left: call this again")
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

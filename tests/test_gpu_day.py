@@ -1,0 +1,92 @@
+"""The day on a GPU: parts are done in slices of time, each goes on where it was stopped."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import gpu_day
+from benchmarks.device import CASES
+from benchmarks.gpu_day import DONE, FAILED, STOPPED, Day, Part, parts
+from studies.definition import load_study
+
+COUNTING = """
+import subprocess, sys, time
+steps, total = sys.argv[1], int(sys.argv[2])
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+try:
+    while len(open(steps).read()) < total:
+        with open(steps, "a") as file:
+            file.write("x")
+        time.sleep(0.3)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    sys.exit(130)
+child.kill()
+print("finished", flush=True)
+"""
+
+
+@pytest.fixture
+def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(gpu_day, "GRACE", 4.0)
+    monkeypatch.setattr(gpu_day, "LEAST", 0.5)
+    path = tmp_path / "steps"
+    path.write_text("")
+    return path
+
+
+def counting(steps: Path, total: int) -> Part:
+    script = steps.parent / "count.py"
+    script.write_text(COUNTING)
+    return Part("count", "something long", (sys.executable, str(script), str(steps), str(total)))
+
+
+def test_a_part_goes_on_where_it_was_stopped_and_what_fails_is_tried_again(steps: Path, tmp_path: Path) -> None:
+    flag = tmp_path / "mended"
+    once = f"import pathlib, sys; sys.exit(0 if pathlib.Path({str(flag)!r}).exists() else 3)"
+    kept = (sys.executable, "-c", f"open({str(tmp_path / 'kept')!r}, 'w').close()")
+    fails = Part("fails", "something broken", (sys.executable, "-c", once), kept)
+    wanted = [fails, counting(steps, 40)]
+    day = Day(wanted, tmp_path / "out")
+    day.go_on(6.0 / 60)
+    assert day.progress["fails"].state == FAILED
+    assert not (tmp_path / "kept").exists(), "what failed is not kept"
+    assert day.progress["count"].state == STOPPED
+    some = len(steps.read_text())
+    assert 0 < some < 40
+    assert "interrupted" in (tmp_path / "out" / "count.log").read_text(), "it is stopped as Ctrl-C does it"
+    assert "| count | something long | stopped |" in day.table()
+    flag.touch()
+    again = Day(wanted, tmp_path / "out")
+    assert [part.name for part in again.left] == ["fails", "count"]
+    again.go_on(2.0)
+    assert not again.left
+    assert (tmp_path / "kept").exists()
+    assert len(steps.read_text()) == 40, "nothing was done twice"
+    state = json.loads((tmp_path / "out" / "state.json").read_text())
+    assert {name: at["state"] for name, at in state.items()} == {"fails": DONE, "count": DONE}
+    assert state["count"]["calls"] == 2
+
+
+def test_nothing_is_begun_without_time_for_it(steps: Path, tmp_path: Path) -> None:
+    day = Day([counting(steps, 1)], tmp_path / "out")
+    day.go_on(4.2 / 60)
+    assert not steps.read_text()
+    assert day.progress["count"].state == ""
+
+
+def test_every_part_is_there() -> None:
+    """Rows, columns and scales that the commands name are those of the studies."""
+    found = parts("cuda")
+    assert len({part.name for part in found}) == len(found) == len(CASES) + 6
+    for part in found[len(CASES) :]:
+        words = part.command
+        study = load_study(words[words.index("study") + 1])
+        assert "paper" in study.scales
+        for kind, known in (("--row", study.rows), ("--column", study.columns)):
+            given = [words[place + 1] for place, word in enumerate(words) if word == kind]
+            assert set(given) <= set(known), part.name
