@@ -68,7 +68,8 @@ def as_of_now(held: RunAtWork, round: int, updates: Iterable[Update]) -> Iterato
     Where rounds wait for all their clients this changes nothing. The mean of what is given is the newest state and the
     mean of (1 + t)^-a times the changes, of answers that began t rounds before it.
 
-    Source: Nguyen et al. 2022, algorithm 1; the weight is Xie et al. 2019, section 5.2, of which FedBuff takes a = 1/2.
+    Source: Nguyen et al. 2022, algorithm 1; the weight is that of Xie, Koyejo and Gupta 2019, "Asynchronous Federated
+    Optimization", where FedBuff takes a = 1/2.
     """
     if held.arrivals is None:
         yield from updates

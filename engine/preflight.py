@@ -9,7 +9,7 @@ from data.prepare import is_built_in, prepare, resolve, store_folder
 from data.prepared import DataSpec, open_prepared
 from engine.represent import PREFIX, parse
 from engine.settings import Settings
-from methods.base import Context, MethodError
+from methods.base import Context, Method, MethodError
 from methods.registry import METHODS
 
 
@@ -67,12 +67,15 @@ def check_buffer(settings: Settings) -> None:
     Raises:
         MethodError: says for which methods they are.
     """
-    kind = METHODS[settings.method.name]
-    if settings.participation.buffer is not None and (not kind.averages or kind.exchange_metric):
-        fit = sorted(name for name, method in METHODS.items() if method.averages and not method.exchange_metric)
+
+    def alike(kind: type[Method]) -> bool:
+        return kind.averages and not kind.exchange_metric and kind.stage is Method.stage
+
+    if settings.participation.buffer is not None and not alike(METHODS[settings.method.name]):
+        fit = sorted(name for name, kind in METHODS.items() if alike(kind))
         raise MethodError(
-            f"participation.buffer is for methods whose clients send the weights that are averaged: {', '.join(fit)}; "
-            f"method {settings.method.name!r} is none of them"
+            "participation.buffer is for methods whose clients send the weights that are averaged, in every round the "
+            f"same: {', '.join(fit)}; method {settings.method.name!r} is none of them"
         )
 
 

@@ -196,7 +196,9 @@ def test_time_is_simulated_for_rounds_that_wait_too(home: Any, small: Make) -> N
 
 
 def test_what_cannot_be_is_refused(home: Any, small: Make) -> None:
-    with pytest.raises(MethodError, match=r"participation\.buffer is for methods .* fedavg.*'kfed' is none of them"):
-        check_buffer(small(method={"name": "kfed"}, participation={"buffer": 2}))
+    for method in ("kfed", "cfcl", "fedsimclr_kmeans"):
+        with pytest.raises(MethodError, match=rf"participation\.buffer is for .* fedavg.*'{method}' is none of them"):
+            check_buffer(small(method={"name": method}, participation={"buffer": 2}))
+    check_buffer(small(method={"name": "fedsimclr"}, participation={"buffer": 2}))
     with pytest.raises(RunError, match=r"waits for 3 answers, and 2 of 3 clients are at work at once"):
         straight(small(method={"name": "fedcc"}, participation={"buffer": 3, "fraction": 0.6}))
