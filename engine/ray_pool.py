@@ -109,7 +109,7 @@ class RayPool:
         import ray
 
         self._head, self._gone, self._closed = head, threading.Event(), threading.Event()
-        self._empty, self._emptied = empty, threading.Event()
+        self._empty, self._emptied, self._asking = empty, threading.Event(), threading.Lock()
         self._needs = "GPU" if options.get("num_gpus") else "CPU"
         if head:
             threading.Thread(target=self._watch, daemon=True, name="shoal ray head").start()
@@ -136,6 +136,8 @@ class RayPool:
     def close(self) -> None:
         """Have whoever waits for an answer stop waiting."""
         self._closed.set()
+        if self._asking.acquire(timeout=PATIENCE / 4):  # a head that is stopped answers no question
+            self._asking.release()
 
     def _watch(self) -> None:
         """Notice that the head is gone before Ray does, which then ends this process, whatever it is doing."""
@@ -154,9 +156,16 @@ class RayPool:
         import ray
 
         clock = WallClock()
-        while not self._closed.wait(PATIENCE / 10) and ray.is_initialized():
+        while not self._closed.wait(PATIENCE / 10):
             clock.look()
-            if ray.cluster_resources().get(self._needs, 0.0) > 0:
+            with self._asking:  # not once the connection is gone: who asks then starts another cluster
+                if self._closed.is_set() or not ray.is_initialized():
+                    return
+                try:
+                    left = ray.cluster_resources().get(self._needs, 0.0)
+                except Exception:  # of which the head's own watch tells
+                    continue
+            if left > 0:
                 clock = WallClock()
                 self._emptied.clear()
             elif clock.spent > self._empty:
