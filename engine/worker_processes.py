@@ -83,6 +83,7 @@ class WorkerProcess:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _watched: tuple[Any, Deadline, ProcessClock] | None = field(default=None, init=False)
     _hangs: str | None = field(default=None, init=False)
+    _ended: bool = field(default=False, init=False)
 
     def call(self, request: Request) -> Answer:
         """Send a request and wait for the answer.
@@ -126,7 +127,11 @@ class WorkerProcess:
                 process.kill()
 
     def ready(self) -> tuple[Connection, Any]:
-        """The pipe to the process, and the process, which is started where none is running."""
+        """The pipe to the process, and the process, which is started where none is running.
+
+        Raises:
+            WorkerLost: this was ended meanwhile.
+        """
         with self._lock:
             if self._hangs:  # it was ended in the moment in which it answered
                 self.close()
@@ -141,7 +146,16 @@ class WorkerProcess:
                 # Not before: the slots may be closed meanwhile, and what was not started cannot be ended.
                 self.pipe, self.process = pipe, process
                 self._hangs = None
+                if self._ended:  # while it was started: nobody else ends it any more
+                    self.close()
+            if self.process is None or self.pipe is None:
+                raise WorkerLost("the worker slots are closed")
             return self.pipe, self.process
+
+    def end(self) -> None:
+        """Close for good, also where the process is only just being started."""
+        self._ended = True
+        self.close()
 
     def close(self) -> None:
         """End the process, also one that is stopped: of what it has begun nothing is needed."""
@@ -208,10 +222,10 @@ class WorkerProcesses:
         for slot in self.processes:
             if self._closed.is_set():
                 return
-            with contextlib.suppress(OSError, EOFError):  # it is tried again when the slot is needed
+            with contextlib.suppress(OSError, EOFError, WorkerLost):  # it is tried again when the slot is needed
                 slot.ready()
             if self._closed.is_set():
-                slot.close()
+                slot.end()
 
     def _look(self) -> None:
         while not self._closed.wait(LOOK):
@@ -239,7 +253,7 @@ class WorkerProcesses:
         if self._starting.is_alive():
             cool()
         for slot in self.processes:
-            slot.close()
+            slot.end()
 
     def __enter__(self) -> WorkerProcesses:
         return self

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine import worker_processes
-from engine.worker_processes import WorkerProcesses
+from engine.wire import Train
+from engine.worker_processes import WorkerLost, WorkerProcesses
 
 
 class SlowProcess:
@@ -51,4 +53,40 @@ def test_slots_can_be_closed_while_they_start(monkeypatch: pytest.MonkeyPatch) -
     SlowProcess.let.set()
     assert SlowProcess.ended.wait(30), "who starts late is ended at once"
     pool._starting.join(30)
+    assert pool.processes[0].process is None
+
+
+def test_a_slot_that_starts_anew_while_all_are_closed_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker was lost, and whoever needs it next has it started just as the run ends."""
+
+    class Slow(SlowProcess):
+        begun, let, ended = threading.Event(), threading.Event(), threading.Event()
+        pid, exitcode = 0, 1
+
+        def start(self) -> None:
+            self.begun.set()
+            super().start()
+
+    class Context(SlowContext):
+        Process = Slow
+
+    monkeypatch.setattr(worker_processes.WorkerProcesses, "_start", lambda self: None)
+    monkeypatch.setattr(worker_processes, "warm", Context)
+    pool = WorkerProcesses(1)
+    said: list[str] = []
+
+    def ask() -> None:
+        try:
+            pool.call(Train(Path("/nowhere"), 1, (), ()))
+        except WorkerLost as lost:
+            said.append(str(lost))
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    assert Slow.begun.wait(30)
+    pool.close()
+    Slow.let.set()
+    asking.join(30)
+    assert said == ["the worker slots are closed"]
+    assert Slow.ended.is_set(), "nobody else would end it"
     assert pool.processes[0].process is None
