@@ -136,6 +136,8 @@ class RunAtWork:
 _lock = threading.Lock()
 _at_work: dict[Path, list[RunAtWork]] = {}
 """By folder; of several for one run the last counts."""
+_thread = threading.local()
+"""For whom a thread works (`for_holder`)."""
 _opened_here = contextlib.ExitStack()
 atexit.register(_opened_here.close)
 
@@ -155,12 +157,37 @@ def hold(held: RunAtWork) -> Iterator[RunAtWork]:
                 del _at_work[path]
 
 
+def held_here(path: Path) -> RunAtWork | None:
+    """The run in `path` as somebody in this process holds it now; None where nobody does."""
+    with _lock:
+        holders = _at_work.get(RunFolder(path).path)
+        return holders[-1] if holders else None
+
+
+@contextlib.contextmanager
+def for_holder(held: RunAtWork | None) -> Iterator[None]:
+    """What this thread does meanwhile is done for one holder of a run, also where the run is let go meanwhile.
+
+    A unit of work that comes late, when its run was interrupted, would else be taken for one from another process, and
+    open workers of its own.
+    """
+    before = getattr(_thread, "held", None)
+    _thread.held = held
+    try:
+        yield
+    finally:
+        _thread.held = before
+
+
 def current(path: Path) -> RunAtWork:
     """The run in `path` as this process works on it.
 
     Where nobody holds it, it is opened with the workers that its settings ask for, until this process ends.
     """
     run = RunFolder(path)
+    held: RunAtWork | None = getattr(_thread, "held", None)
+    if held is not None and held.run.path == run.path:
+        return held
     with _lock:
         if run.path not in _at_work:
             device = run.lineage()["resolved"]["device"]

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 
 from engine.aggregation import aggregate
-from engine.at_work import current
+from engine.at_work import RunAtWork, current, for_holder, held_here
 from engine.codec import save_tensors
 from engine.memory_index import MemoryIndex
 from engine.round_paths import JUDGED, SERVER, RoundPaths, version
@@ -177,15 +177,22 @@ class ThreadRunner:
 
     def submit(self, unit: Unit, begun: Callable[[], None] | None = None) -> Future[Any]:
         """As of `Runner`."""
-        return self._pool.submit(carry_out, unit, begun)
+        return self._pool.submit(carry_out, unit, begun, holder(unit))
 
     def close(self) -> None:
         """Let running work end, start no more."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def carry_out(unit: Unit, begun: Callable[[], None] | None = None) -> Any:
-    """Carry a unit out here, and say so before."""
+def holder(unit: Unit) -> RunAtWork | None:
+    """Who holds the run of a unit in this process, when it is given away; None where nobody does."""
+    path: Path | None = getattr(unit, "run", None)
+    return held_here(path) if isinstance(path, Path) else None
+
+
+def carry_out(unit: Unit, begun: Callable[[], None] | None = None, held: RunAtWork | None = None) -> Any:
+    """Carry a unit out here for whoever gave it away, and say so before."""
     if begun is not None:
         begun()
-    return unit.carry_out()
+    with for_holder(held):
+        return unit.carry_out()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from engine.units import Unit, carry_out
+from engine.units import Unit, carry_out, holder
 
 
 class Once:
@@ -21,7 +21,7 @@ class Once:
 
     def __init__(self, unit: Unit, begun: Callable[[], None] | None = None) -> None:
         self.outcome: Future[Any] = Future()
-        self._unit, self._tell = unit, begun
+        self._unit, self._tell, self._held = unit, begun, holder(unit)
         self._begun = threading.Lock()
 
     def __call__(self) -> None:
@@ -29,7 +29,7 @@ class Once:
         if not self._begun.acquire(blocking=False):
             return
         try:
-            self.outcome.set_result(carry_out(self._unit, self._tell))
+            self.outcome.set_result(carry_out(self._unit, self._tell, self._held))
         except BaseException as error:
             self.outcome.set_exception(error)
             raise

@@ -1,17 +1,22 @@
-"""Worker slots that are closed while their processes still start."""
+"""Worker slots that are closed while their processes still start, or while somebody is still about to use them."""
 
 from __future__ import annotations
 
 import multiprocessing
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine import worker_processes
-from engine.wire import Train
+from engine import at_work, worker_processes
+from engine.at_work import RunAtWork, hold
+from engine.units import ThreadRunner, TrainCohort
+from engine.wire import Answer, Request, Train
 from engine.worker_processes import WorkerLost, WorkerProcesses
+from tasks.once import Once
+from tests.runs import straight
 
 
 class SlowProcess:
@@ -90,3 +95,37 @@ def test_a_slot_that_starts_anew_while_all_are_closed_leaves_no_process(monkeypa
     assert said == ["the worker slots are closed"]
     assert Slow.ended.is_set(), "nobody else would end it"
     assert pool.processes[0].process is None
+
+
+@pytest.mark.parametrize("by", ["threads", "prefect"])
+def test_a_unit_that_comes_late_opens_no_workers_of_its_own(
+    home: Path, small: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """Its run was interrupted between being given away and being carried out."""
+    opened: list[Any] = []
+    monkeypatch.setattr(at_work, "open_pool", lambda *args: opened.append(args))
+    run = straight(small(rounds=1))
+    asked: list[Request] = []
+
+    def closed(request: Request) -> Answer:
+        asked.append(request)
+        raise WorkerLost("the worker slots are closed")
+
+    begin = threading.Event()
+    unit = TrainCohort(run.path, 1, ((0,),))
+    runner = ThreadRunner(1)
+    with hold(RunAtWork(run, closed)):
+        if by == "threads":
+            outcome = runner.submit(unit, lambda: bool(begin.wait(30)))
+        else:
+            once = Once(unit)
+            outcome = once.outcome
+    begin.set()
+    if by == "prefect":
+        with pytest.raises(WorkerLost):
+            once()
+    with pytest.raises(WorkerLost):
+        outcome.result(30)
+    runner.close()
+    assert len(asked) == 1
+    assert not opened
