@@ -64,10 +64,11 @@ class Worker:
 
     def server(self, path: Path) -> Server:
         """A server state, read once per round; after an interruption another one may lie under the same path."""
-        now = path, version(path)
-        if self._server is None or self._server[0] != now:
-            self._server = (now, load_server(path, self.device))
-        return self._server[1]
+        now, known = (path, version(path)), self._server
+        if known is None or known[0] != now:
+            # What this thread read: another one may be at work from another state.
+            known = self._server = now, load_server(path, self.device)
+        return known[1]
 
     def train(self, request: Train) -> Trained:
         """Train the clients of a cohort; each ends in files under work/ or in a failure of its own."""
