@@ -22,6 +22,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import torch
+
 from benchmarks.device import CASES
 from engine.codec import write_atomic
 
@@ -169,6 +171,8 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", help="whose speed is measured")
     parser.add_argument("--out", type=Path, default=Path("results/gpu-day"), help="folder of state and logs")
     given = parser.parse_args()
+    if given.device == "cuda" and not torch.cuda.is_available():
+        raise SystemExit("torch sees no GPU here: nothing is begun that would take days on a CPU")
     day = Day(parts(given.device), given.out.resolve())
     day.go_on(given.minutes)
     print(day.table())

@@ -12,7 +12,6 @@ Source: Nguyen et al. 2022, "Federated Learning with Buffered Asynchronous Aggre
 from __future__ import annotations
 
 import heapq
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -53,9 +52,12 @@ class Speeds:
         self._mean = max(float(np.mean(self.sizes)), 1e-9)
 
     def time(self, client: int) -> float:
-        """What a client takes; 1 with the mean number of samples at the usual speed."""
+        """What a client takes; 1 with the mean number of samples at the usual speed, and for one without any sample.
+
+        Such a client can only fail: it must not be back at once, and fill every buffer.
+        """
         drawn = Streams(self.seed, 0, client).numpy("speed").standard_normal()
-        return float(self.sizes[client] / self._mean * np.exp(self.slowness * drawn))
+        return float((self.sizes[client] or self._mean) / self._mean * np.exp(self.slowness * drawn))
 
 
 class Arrivals:
@@ -123,8 +125,3 @@ class Arrivals:
             self._begun += 1
             self._busy.add(client)
             heapq.heappush(self._working, (now + self._speeds.time(client), self._begun, client, state, silent))
-
-
-def staleness(round: int, arrivals: RoundArrivals) -> float:
-    """How many rounds old, in the mean, the states were that a round's answers began from; 0: all from the newest."""
-    return statistics.fmean(round - 1 - begun_from for begun_from in arrivals.begun_from.values())

@@ -83,7 +83,8 @@ class RunAtWork:
 
     def begun_from(self, round: int, client: int) -> int:
         """The round whose state a client's work of a round begins from: the one before, unless rounds do not wait."""
-        return round - 1 if self.arrivals is None else self.arrivals.round(round).begun_from[client]
+        # Who stands in for clients that are not asked any more has not begun before.
+        return round - 1 if self.arrivals is None else self.arrivals.round(round).begun_from.get(client, round - 1)
 
     def older_state(self, round: int) -> Server:
         """The server state of a closed round, read from its checkpoint; only the last few stay in memory.

@@ -65,7 +65,7 @@ def check_buffer(settings: Settings) -> None:
     """Refuse asynchronous rounds where an answer cannot be laid on a newer state than it began from.
 
     Raises:
-        MethodError: says for which methods they are.
+        MethodError: says for which methods they are, or what does not go with them.
     """
 
     def alike(kind: type[Method]) -> bool:
@@ -76,6 +76,13 @@ def check_buffer(settings: Settings) -> None:
         raise MethodError(
             "participation.buffer is for methods whose clients send the weights that are averaged, in every round the "
             f"same: {', '.join(fit)}; method {settings.method.name!r} is none of them"
+        )
+    asked = settings.participation
+    if asked.buffer is not None and asked.staleness and settings.privacy.noise:
+        # Noise that is weighed down by its age hides less in the mean than is accounted.
+        raise MethodError(
+            "privacy.noise is accounted for answers that all count the same: with participation.buffer set "
+            "participation.staleness to 0"
         )
 
 

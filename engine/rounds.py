@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import shutil
+import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from core.errors import ShoalError
-from engine.arrivals import staleness
 from engine.at_work import Call, RunAtWork, hold
 from engine.checkpoint import Pruning, close_round, drop_after, manifests, newest_valid, open_round
 from engine.codec import server_digest
@@ -178,8 +178,11 @@ class Engine:
         """Who is asked in the round after a state: nobody who is quarantined, nor those named."""
         away = frozenset(self.quarantined) | frozenset(without)
         if self.held.arrivals is not None:
-            return [c for c in self.held.arrivals.round(server.round + 1).begun_from if c not in away]
-        return self.opened.method.sample_clients(server, replace(self.opened.federation, quarantined=away))
+            there = [c for c in self.held.arrivals.round(server.round + 1).begun_from if c not in away]
+            if there:
+                return there
+        drawn = self.opened.method.sample_clients(server, replace(self.opened.federation, quarantined=away))
+        return drawn[: self.opened.settings.participation.buffer]
 
     def answering(self, round: int, chosen: list[int], answers: Answers) -> list[int]:
         """Which of the clients that were drawn answer; simulated dropout takes the others."""
@@ -316,8 +319,8 @@ class Engine:
         """How far simulated time is after a round, and how old the states were that answers began from, as metrics."""
         participation, arrivals = self.opened.settings.participation, self.held.arrivals
         if arrivals is not None:
-            found = arrivals.round(round)
-            return {"simulated_time": found.time, "staleness": staleness(round, found)}
+            ages = [round - 1 - self.held.begun_from(round, client) for client in answers.done]
+            return {"simulated_time": arrivals.round(round).time, "staleness": statistics.fmean(ages)}
         if participation.slowness:
             self.time += max(self.held.speeds.time(client) for client in answers.asked)
             return {"simulated_time": self.time}

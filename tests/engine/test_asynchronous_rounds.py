@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from engine import aggregation
 from engine.aggregation import laid_on
-from engine.arrivals import Arrivals, Speeds, staleness
+from engine.arrivals import Arrivals, Speeds
 from engine.checkpoint import rounds_done
 from engine.preflight import check_buffer
 from engine.round_paths import RoundPaths
+from engine.rounds import Engine
 from engine.run_folder import RunError
 from engine.worker import Worker
 from engine.worker_processes import WorkerProcesses
@@ -90,7 +91,6 @@ def test_slow_clients_answer_seldom_and_late() -> None:
             count[client] += 1
     fastest, slowest = (pick(range(8), key=speeds.time) for pick in (min, max))
     assert count[fastest] > 4 * count[slowest] > 0
-    assert staleness(200, arrivals.round(200)) >= 0
     assert arrivals.oldest(200) > 5
 
 
@@ -99,6 +99,26 @@ def test_silent_clients_never_answer() -> None:
     busy, half = Arrivals(speeds, 10, 5), Arrivals(speeds, 10, 5, dropout=0.5)
     # Half of the work is in vain, so that as many answers take twice as long.
     assert half.round(200).time / busy.round(200).time == pytest.approx(2.0, rel=0.1)
+
+
+def test_a_client_without_samples_does_not_fill_every_buffer() -> None:
+    arrivals = Arrivals(Speeds([0, 0, 10, 10, 10, 10], 0, 0.0), at_work=6, buffer=2)
+    assert any(not {0, 1} & arrivals.round(number).begun_from.keys() for number in range(1, 9))
+
+
+def test_others_stand_in_for_those_who_are_not_asked_any_more(
+    home: Any, small: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = small(rounds=6, method={"name": "fedcc"}, participation={"buffer": 1}, partition=FIVE)
+    expected = Arrivals(Speeds([len(c) for c in clients_of(straight(settings))], 0, 0.0), 5, 1)
+    (alone,) = expected.round(4).begun_from
+    monkeypatch.setattr(Engine, "quarantined", [alone])
+    run = straight(settings)
+    assert run.status()["state"] == "finished"
+    clients = run.table("clients")
+    assert alone not in set(clients["client"])
+    assert clients["round"].tolist() == [1, 2, 3, 4, 5, 6]
+    assert run.table("rounds").set_index("round").loc[4, "staleness"] == 0, "who stands in begins from the newest"
 
 
 def test_an_old_change_is_laid_on_the_newest_state() -> None:
@@ -200,5 +220,9 @@ def test_what_cannot_be_is_refused(home: Any, small: Make) -> None:
         with pytest.raises(MethodError, match=rf"participation\.buffer is for .* fedavg.*'{method}' is none of them"):
             check_buffer(small(method={"name": method}, participation={"buffer": 2}))
     check_buffer(small(method={"name": "fedsimclr"}, participation={"buffer": 2}))
+    private = {"method": {"name": "fedcc"}, "privacy": {"clip": 1.0, "noise": 1.0}}
+    with pytest.raises(MethodError, match=r"set participation\.staleness to 0"):
+        check_buffer(small(**private, participation={"buffer": 2}))
+    check_buffer(small(**private, participation={"buffer": 2, "staleness": 0}))
     with pytest.raises(RunError, match=r"waits for 3 answers, and 2 of 3 clients are at work at once"):
         straight(small(method={"name": "fedcc"}, participation={"buffer": 3, "fraction": 0.6}))
