@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from methods.blocks import blocks
 from methods.message import Message, Tensors
 
 NEVER_NEGATIVE = ("running_var", "num_batches_tracked")
@@ -141,13 +142,18 @@ def change_norm(message: Message, form: MessageForm) -> float:
             continue
         start = None if declared.difference or declared.start is None else declared.start.to(tensor.device)
         if start is None:
-            norm = float(torch.linalg.vector_norm(tensor))
+            squares += float(torch.linalg.vector_norm(tensor)) ** 2
         elif start.dim() > tensor.dim():  # a stack of models to start from
-            norm = min(float(torch.dist(tensor, each)) for each in start)
+            squares += min(_squared_distance(tensor, each) for each in start)
         else:
-            norm = float(torch.dist(tensor, start))
-        squares += norm * norm
+            squares += _squared_distance(tensor, start)
     return math.sqrt(squares)
+
+
+def _squared_distance(left: Tensor, right: Tensor) -> float:
+    """The squared distance of two tensors of one shape; on a device the host waits for it once."""
+    norms = [torch.linalg.vector_norm(a - b) for a, b in blocks(left, right)]
+    return float(torch.stack(norms).double().square().sum())
 
 
 def start_norm(names: Iterable[str], form: MessageForm) -> float:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from methods.base import Tensors
+from methods.blocks import blocks
 
 
 class WeightedMean:
@@ -32,15 +33,15 @@ class WeightedMean:
         if not self._sums:
             self._sums = {k: torch.zeros_like(t, dtype=torch.float64) for k, t in tensors.items()}
         for name, tensor in tensors.items():
-            # Made float64 first, in memory that is there: the same bits as adding it as it is, in half the time.
-            self._sums[name].add_(self._room(tensor).copy_(tensor), alpha=weight)
+            for total, part in blocks(self._sums[name], tensor):
+                # Made float64 first, in memory that is there: the same bits as adding it as it is, in half the time.
+                total.add_(self._room(part).copy_(part), alpha=weight)
         self.weight += weight
 
     def _room(self, tensor: Tensor) -> Tensor:
-        """Memory for a tensor in float64: a part of that for the largest."""
-        if self._wide is None or self._wide.device != tensor.device:
-            most = max(total.numel() for total in self._sums.values())
-            self._wide = torch.empty(most, dtype=torch.float64, device=tensor.device)
+        """Memory for a block in float64: a part of that for the largest so far."""
+        if self._wide is None or self._wide.device != tensor.device or self._wide.numel() < tensor.numel():
+            self._wide = torch.empty(tensor.numel(), dtype=torch.float64, device=tensor.device)
         return self._wide[: tensor.numel()].view(tensor.shape)
 
     def check(self, tensors: Mapping[str, Tensor], weight: float) -> None:
@@ -65,7 +66,13 @@ class WeightedMean:
         """
         if not self.weight:
             raise ValueError("no update with a positive weight: there is nothing to average")
-        return {name: in_dtype(total / self.weight, self._forms[name][1]) for name, total in self._sums.items()}
+        return {name: self._mean(total, self._forms[name][1]) for name, total in self._sums.items()}
+
+    def _mean(self, total: Tensor, dtype: torch.dtype) -> Tensor:
+        found = torch.empty_like(total, dtype=dtype)
+        for part, of in blocks(found, total):
+            part.copy_(in_dtype(of / self.weight, dtype))
+        return found
 
 
 def in_dtype(tensor: Tensor, dtype: torch.dtype) -> Tensor:
