@@ -44,7 +44,7 @@ def aggregate(held: RunAtWork, round: int, clients: Sequence[int], least: int = 
     method = held.opened.method
     inspection = RoundInspection(held.run, held.opened, before, done)
     if inspection.size > LARGE:
-        keep_freed_memory()  # else the kernel clears every page of each message anew, at three times the cost of reading
+        keep_freed_memory()  # else the kernel clears every page of each message anew, which costs more than reading it
     with one_thread():
         settled = False
         while not settled:

@@ -143,9 +143,26 @@ def too_long(changes: Mapping[int, Change], longest: float) -> dict[int, str]:
     return found
 
 
+@dataclass(frozen=True)
+class Inspected:
+    """An answer of a client as it was read.
+
+    Args:
+        update: what it sent; None where it is refused.
+        refused: why.
+        change: how much it changes the model, where that is measured and was not before.
+    """
+
+    update: Update | None = None
+    refused: Failed | None = None
+    change: Change | None = None
+
+
 @dataclass
 class RoundInspection:
-    """The answers of a round, each inspected on its way into the aggregation: read once, one in memory at a time.
+    """The answers of a round, each inspected on its way into the aggregation: read once, a few in memory at a time.
+
+    Large ones are read and inspected by threads, ahead of the aggregation.
 
     How much is too much shows only when all have been seen. Where an answer turns out to be refused for that, the
     aggregation has to be done once more without it.
@@ -178,10 +195,9 @@ class RoundInspection:
 
     def updates(self) -> Iterator[Update]:
         """The updates that are taken, as far as that is known when each is read."""
-        left = [each for each in self.done if each.client not in self.refused]
-        for each, read in zip(left, ahead(self.read, left, self.size), strict=True):
-            if (update := self.inspected(each, read)) is not None:
-                yield update
+        for found in self._inspected([each for each in self.done if each.client not in self.refused]):
+            if found is not None:
+                yield found
 
     def settle(self) -> bool:
         """Refuse what is out of all proportion, once every answer was seen.
@@ -189,9 +205,8 @@ class RoundInspection:
         Returns:
             Whether those that `updates` gave are just those whose answers are taken.
         """
-        left = [each for each in self.done if each.client not in self.refused | dict.fromkeys(self._seen)]
-        for each, read in zip(left, ahead(self.read, left, self.size), strict=True):
-            self.inspected(each, read)  # an aggregation that ended early has not asked for them
+        for _ in self._inspected([e for e in self.done if e.client not in self.refused | dict.fromkeys(self._seen)]):
+            pass  # an aggregation that ended early has not asked for them
         before = len(self.refused)
         if not self._measured:
             self._measured = True
@@ -210,31 +225,37 @@ class RoundInspection:
         """Bytes of the largest message to the server."""
         return max((each.bytes_up for each in self.done), default=0)
 
-    def read(self, done: FinishedWork) -> Update:
-        """An update from its file; raises as `load_update` does."""
-        return load_update(self.run, self.server.round + 1, done)
+    def _inspected(self, left: Sequence[FinishedWork]) -> Iterator[Update | None]:
+        """The updates of some clients, in order; None: it is refused."""
+        for each, inspect in zip(left, ahead(self.inspect, left, self.size), strict=True):
+            found = inspect()
+            if found.refused is not None:
+                self.refused[each.client] = found.refused
+            else:
+                self._seen.add(each.client)
+            if found.change is not None:
+                self._changes[each.client] = found.change
+            yield found.update
 
-    def inspected(self, done: FinishedWork, read: Callable[[], Update]) -> Update | None:
-        """An update that was read, with the messages to peers beside it; None: it is refused."""
+    def inspect(self, done: FinishedWork) -> Inspected:
+        """Read an answer, with the messages to peers beside it, and inspect it; changes nothing, so threads may."""
         inspection, client = self._inspection, done.client
         work, samples = RoundPaths(self.run.path, self.server.round + 1).work, self._sizes[client]
         try:
-            update = read()
+            update = load_update(self.run, self.server.round + 1, done)
             if client in self._seen:  # by an aggregation before, with the same digest
-                return update
+                return Inspected(update)
             form = inspection.check_message(client, samples, update.message)
             inspection.check_metrics(client, done.metrics)
             for peer in done.peers:
                 message = load_message(work / done.peer(peer), sha256=done.sha256[done.peer(peer)])
                 inspection.check_peer(client, peer, message)
         except (MessageRefused, StoreError) as error:
-            self.refused[client] = Failed(str(error), type(error).__name__)
-            return None
-        self._seen.add(client)
-        if form is not None:
-            start = partial(start_norm, tuple(update.message.tensors), form)
-            self._changes[client] = Change(change_norm(update.message, form), samples, start)
-        return update
+            return Inspected(refused=Failed(str(error), type(error).__name__))
+        if form is None:
+            return Inspected(update)
+        start = partial(start_norm, tuple(update.message.tensors), form)
+        return Inspected(update, change=Change(change_norm(update.message, form), samples, start))
 
 
 def check_state(method: Method, before: Server, after: Server) -> None:
