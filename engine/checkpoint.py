@@ -6,10 +6,11 @@
       judged.safetensors  what stood in place of the state's tensors when it was judged, where anything did }
       links.json          versions of memory and inbox }
 
-A client's private memory is written once per change, as memory/<client>/<round>.safetensors, and its pending peer
-messages as memory/<client>/inbox/<round>-<sender>.safetensors; links.json says which versions belong to the round, and
-their digests. The manifest has the digests of links.json, of judged.safetensors and of the server state, and seals
-itself: whatever of a checkpoint was changed after it was written is noticed before it is used.
+A client's private memory is written once per change, as memory/<thousand>/<client>/<round>.safetensors, and its
+pending peer messages as memory/<thousand>/<client>/inbox/<round>-<sender>.safetensors, where <thousand> is the client's
+number without its last three digits. links.json says which versions belong to the round, and their digests. The
+manifest has the digests of links.json, of judged.safetensors and of the server state, and seals itself: whatever of a
+checkpoint was changed after it was written is noticed before it is used.
 """
 
 from __future__ import annotations

@@ -60,8 +60,13 @@ def write_atomic(path: Path, content: bytes, *, sync: bool = True, mode: int = 0
 
 
 def private_folder(folder: Path) -> None:
-    """Make a folder that nobody but the user may look into; one that is there becomes so where it can."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    """Make a folder, and those above it that are missing, that nobody but the user may look into.
+
+    One that is there becomes so where it can.
+    """
+    if not folder.parent.exists():
+        private_folder(folder.parent)
+    folder.mkdir(exist_ok=True, mode=0o700)
     if folder.stat().st_mode & 0o077:
         with contextlib.suppress(OSError):  # another user's, or a file system without modes
             folder.chmod(0o700)

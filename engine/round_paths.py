@@ -4,8 +4,9 @@ rounds/0007/manifest.json, server.safetensors, links.json    the checkpoint of r
 rounds/0007/judged.safetensors                               what stood in for tensors of the state when it was judged
 work/0007/update-3.safetensors, memory-3.safetensors,        what client 3 answered in round 7; its work is complete
 work/0007/peer-3-5.safetensors, done-3.json                  once done-3.json is there
-memory/3/0007.safetensors                                    client 3's private memory after round 7
-memory/5/inbox/0007-3.safetensors                            what client 3 sent to client 5 in round 7
+memory/0/3/0007.safetensors                                  client 3's private memory after round 7
+memory/0/5/inbox/0007-3.safetensors                          what client 3 sent to client 5 in round 7
+memory/12/12345/0007.safetensors                             of client 12345: a thousand clients share a folder
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from pathlib import Path
 MANIFEST, SERVER, LINKS, JUDGED = "manifest.json", "server.safetensors", "links.json", "judged.safetensors"
 STATES = "rounds"
 """Where copies of server states lie, of all rounds in one folder."""
+SHARD = 1000
+"""Clients, by their numbers, whose folders lie in one folder."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +75,19 @@ class RoundPaths:
 
     def memory(self, client: int) -> str:
         """The lasting file of a client's memory, relative to the run's folder."""
-        return f"memory/{client}/{self.round:04d}.safetensors"
+        return f"{client_folder(client)}/{self.round:04d}.safetensors"
 
     def inbox(self, receiver: int, sender: int) -> str:
         """The lasting file of a message between two clients, relative to the run's folder."""
-        return f"memory/{receiver}/inbox/{self.round:04d}-{sender}.safetensors"
+        return f"{client_folder(receiver)}/inbox/{self.round:04d}-{sender}.safetensors"
+
+
+def client_folder(client: int) -> str:
+    """Where a client's memory and messages lie, relative to the run's folder.
+
+    Some file systems allow a folder some tens of thousands of folders, and list a million of them for minutes.
+    """
+    return f"memory/{client // SHARD}/{client}"
 
 
 def update_file(client: int) -> str:
@@ -100,7 +111,7 @@ def round_of(path: str | Path) -> int:
 
 
 def sender_of(path: str | Path) -> int:
-    """The client that sent the message in a file under memory/CLIENT/inbox/."""
+    """The client that sent the message in a file under memory/SHARD/CLIENT/inbox/."""
     return int(Path(path).stem.split("-")[1])
 
 
@@ -127,7 +138,7 @@ def copy_of(path: str, sha256: str) -> str:
 
 def folders_of_clients(clients: Iterable[int]) -> set[str]:
     """Where the memories and messages of some clients lie, relative to the run's folder."""
-    return {folder for client in clients for folder in (f"memory/{client}", f"memory/{client}/inbox")}
+    return {folder for c in clients for folder in (client_folder(c), f"{client_folder(c)}/inbox")}
 
 
 def version(path: Path) -> tuple[int, int] | None:

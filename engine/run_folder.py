@@ -4,7 +4,7 @@ runs/20260131-120000_fedpnp_mnist_1a2b3c4d/
 settings.yaml  lineage.json  status.json  events.jsonl
 rounds.parquet  clients.parquet (while it runs, their newest rows beside them: rounds.new.jsonl  clients.new.jsonl)
 clusters.parquet  clusters.json  centres.safetensors  features.safetensors (where samples have clusters)
-rounds/0007/  memory/<client>/<round>.safetensors  work/  figures/  report.html
+rounds/0007/  memory/<thousand>/<client>/<round>.safetensors  work/  figures/  report.html
 """
 
 from __future__ import annotations

@@ -383,38 +383,42 @@ def test_files_travel_side_by_side(tmp_path: Path, home: Path, small: Make, url:
     run = new_run(small())
     digests = {}
     for client in range(8):
-        path = f"memory/{client}/0000.safetensors"
+        path = f"memory/0/{client}/0000.safetensors"
         (run.path / path).parent.mkdir(parents=True)
         (run.path / path).write_bytes(bytes([client]))
         digests[path] = file_digest(run.path / path)
     (run.path / "rounds" / "0000").mkdir()
     (run.path / "rounds" / "0000" / "server.safetensors").write_bytes(b"state")
-    memory = {str(k): f"memory/{k}/0000.safetensors" for k in range(8)}
+    memory = {str(k): f"memory/0/{k}/0000.safetensors" for k in range(8)}
     index = MemoryIndex.of({"memory": memory, "inbox": {}, "sha256": digests})
     pool = RemoteFilesPool(Elsewhere(), url)
     with pytest.raises(WorkerLost, match="cannot be read"):  # what it is given is no state
         pool.call(Evaluate(run.path, 0, run.path / "rounds" / "0000" / "server.safetensors", index, final=True))
-    assert len(list((tmp_path / "cache").glob("runs/*/memory/*/*.safetensors"))) == 8
+    assert len(list((tmp_path / "cache").glob("runs/*/memory/*/*/*.safetensors"))) == 8
 
 
 def test_what_is_wrong_in_the_runs_folder_is_not_tried_elsewhere(home: Path, small: Make, url: str) -> None:
     run = straight(small(rounds=1))
     state = run.path / "rounds" / "0001" / "server.safetensors"
-    named = {"memory": {"0": "memory/0/0001.safetensors"}, "inbox": {}}
+    named = {"memory": {"0": "memory/0/0/0001.safetensors"}, "inbox": {}}
     index = MemoryIndex.of({**named, "sha256": {}})
-    wrong = MemoryIndex.of({**named, "sha256": {"memory/0/0001.safetensors": "ab"}})
+    wrong = MemoryIndex.of({**named, "sha256": {"memory/0/0/0001.safetensors": "ab"}})
     pool = RemoteFilesPool(Elsewhere(), url)
     with pytest.raises(StoreError, match="has been changed or damaged"):
         pool.call(Evaluate(run.path, 1, state, wrong, final=True))
-    (run.path / "memory" / "0" / "0001.safetensors").unlink()
+    (run.path / "memory" / "0" / "0" / "0001.safetensors").unlink()
     for asked in (Evaluate(run.path, 1, state, index, final=True), Evaluate(run.path, 1, home / "no", index, True)):
         with pytest.raises(StoreError, match="cannot be read: No such file"):
             pool.call(asked)
 
 
 def test_what_is_dropped_depends_on_what_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ["memory/3/0007-aa.safetensors", "memory/3/0006-bb.safetensors", "memory/3/inbox/0006-1-cc.safetensors"]
-    others = [f"memory/{k}/0001-dd.safetensors" for k in range(10, 40)]
+    names = [
+        "memory/0/3/0007-aa.safetensors",
+        "memory/0/3/0006-bb.safetensors",
+        "memory/0/3/inbox/0006-1-cc.safetensors",
+    ]
+    others = [f"memory/0/{k}/0001-dd.safetensors" for k in range(10, 40)]
     for name in (*names, *others):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
@@ -428,7 +432,7 @@ def test_what_is_dropped_depends_on_what_is_asked_for(tmp_path: Path, monkeypatc
     monkeypatch.setattr(os, "scandir", noted)
     drop_others(tmp_path, {names[0]}, folders_of_clients([3]))
     monkeypatch.undo()
-    assert sorted(looked) == [str(tmp_path / "memory/3"), str(tmp_path / "memory/3/inbox")]
+    assert sorted(looked) == [str(tmp_path / "memory/0/3"), str(tmp_path / "memory/0/3/inbox")]
     left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.safetensors"))
     assert left == sorted([names[0], *others])
 
@@ -444,11 +448,11 @@ def test_a_depot_that_cannot_be_is_named(small: Make, tmp_path: Path) -> None:
 
 def test_copies_are_named_by_their_digests() -> None:
     assert copy_of("rounds/0007/server.safetensors", "ab") == "rounds/server-ab.safetensors"
-    assert copy_of("memory/3/0007.safetensors", "ab") == "memory/3/0007-ab.safetensors"
+    assert copy_of("memory/0/3/0007.safetensors", "ab") == "memory/0/3/0007-ab.safetensors"
     assert copy_of("settings.yaml", "ab") == "settings-ab.yaml"
-    letter = copy_of("memory/5/inbox/0007-3.safetensors", "1-2")
+    letter = copy_of("memory/0/5/inbox/0007-3.safetensors", "1-2")
     assert (round_of(letter), sender_of(letter)) == (7, 3)
-    assert folders_of_clients([5]) == {"memory/5", "memory/5/inbox"}
+    assert folders_of_clients([5]) == {"memory/0/5", "memory/0/5/inbox"}
 
 
 def test_a_worker_forgets_what_nobody_asked_for(tmp_path: Path, home: Path, small: Make, url: str) -> None:

@@ -123,7 +123,8 @@ def test_the_paths_of_a_round() -> None:
     paths = RoundPaths(RUN, 7)
     assert paths.manifest == RUN / "rounds/0007/manifest.json"
     assert paths.done(3) == RUN / "work/0007/done-3.json"
-    assert paths.memory(3) == "memory/3/0007.safetensors"
+    assert paths.memory(3) == "memory/0/3/0007.safetensors"
+    assert paths.memory(12_345) == "memory/12/12345/0007.safetensors", "a thousand clients share a folder"
     inbox = paths.inbox(receiver=5, sender=3)
-    assert inbox == "memory/5/inbox/0007-3.safetensors"
+    assert inbox == "memory/0/5/inbox/0007-3.safetensors"
     assert (round_of(inbox), sender_of(inbox)) == (7, 3)
