@@ -73,6 +73,10 @@ class RoundPaths:
         """The done-file of a client."""
         return self.work / f"done-{client}.json"
 
+    def seen(self, part: int, *, averaged: bool) -> Path:
+        """What a worker made of a part of all samples for the evaluation, under the averaged statistics or others."""
+        return self.work / f"seen-{'averaged-' if averaged else ''}{part}.safetensors"
+
     def memory(self, client: int) -> str:
         """The lasting file of a client's memory, relative to the run's folder."""
         return f"{client_folder(client)}/{self.round:04d}.safetensors"

@@ -337,7 +337,8 @@ class Engine:
         final = self.ended(server)
         if not final and server.round % self.opened.settings.evaluate.every:
             return {}
-        unit = EvaluateRound(self.run.path, server.round, final)
+        apart = self.opened.settings.workers.depot  # workers that do not see what others wrote
+        unit = EvaluateRound(self.run.path, server.round, final, 1 if apart else self.slots)
         try:
             answer = self.runner.submit(unit).result()
         except WorkerLost as lost:

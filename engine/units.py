@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
-
 from engine.aggregation import aggregate
 from engine.at_work import RunAtWork, current, for_holder, held_here
-from engine.codec import save_tensors
+from engine.evaluation_parts import evaluate_in_parts, save_judged
 from engine.memory_index import MemoryIndex
-from engine.round_paths import JUDGED, SERVER, RoundPaths, version
+from engine.round_paths import SERVER, RoundPaths, version
 from engine.wire import ClientFiles, Evaluate, Evaluated, Failed, Train, Trained
 
 
@@ -119,11 +117,13 @@ class EvaluateRound:
         run: the run's folder.
         round: the round.
         final: also what is computed only at the end of a run.
+        workers: how many may share the work.
     """
 
     run: Path
     round: int
     final: bool
+    workers: int = 1
 
     @property
     def name(self) -> str:
@@ -131,10 +131,10 @@ class EvaluateRound:
         return f"round {self.round}, evaluate"
 
     def carry_out(self) -> Evaluated | Failed:
-        """Ask a worker.
+        """Ask a worker, or several for a part each.
 
         Raises:
-            WorkerLost: it ended in the middle.
+            WorkerLost: one of them ended in the middle.
         """
         held = current(self.run)
         _, memory_index = held.state(self.round)
@@ -142,13 +142,13 @@ class EvaluateRound:
             memory_index = MemoryIndex()  # of which nothing has to travel
         scratch = RoundPaths(self.run, self.round).scratch
         deadline = held.times.evaluation(self.round, final=self.final)
-        answer = held.call(Evaluate(self.run, self.round, scratch / SERVER, memory_index, self.final, deadline))
+        wanted = Evaluate(self.run, self.round, scratch / SERVER, memory_index, self.final, deadline)
+        answer = evaluate_in_parts(held, wanted, self.workers)
         assert isinstance(answer, Evaluated | Failed)
         if isinstance(answer, Evaluated) and not self.final:
             held.times.evaluated(answer.seconds)
-        if isinstance(answer, Evaluated) and answer.judged:
-            judged = {name: torch.tensor(array) for name, array in answer.judged.items()}
-            save_tensors(scratch / JUDGED, judged)
+        if isinstance(answer, Evaluated):
+            save_judged(scratch, answer)
             return Evaluated(answer.metrics, answer.seconds)
         return answer
 

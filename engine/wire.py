@@ -104,6 +104,36 @@ class Evaluate:
         memory_index: memories and inboxes of the clients after the round.
         final: also what is computed only at the end of a run.
         deadline: as of `Train`.
+        parts: in how many parts workers have looked at all samples (`See`); 0: nobody has.
+    """
+
+    run: Path
+    round: int
+    server: Path
+    memory_index: MemoryIndex
+    final: bool
+    deadline: Deadline | None = field(default=None, compare=False, repr=False)
+    parts: int = 0
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "do": "evaluate",
+            "run": str(self.run),
+            "round": self.round,
+            "server": str(self.server),
+            "links": self.memory_index.plain(),
+            "final": self.final,
+            "parts": self.parts,
+        }
+
+
+@dataclass(frozen=True)
+class Recalibrate:
+    """Find what stands in place of a server state's tensors when it is judged.
+
+    Args:
+        run, round, server, memory_index, final, deadline: as of `Evaluate`.
     """
 
     run: Path
@@ -115,14 +145,39 @@ class Evaluate:
 
     def plain(self) -> dict[str, Any]:
         """As JSON."""
-        return {
-            "do": "evaluate",
-            "run": str(self.run),
-            "round": self.round,
-            "server": str(self.server),
-            "links": self.memory_index.plain(),
-            "final": self.final,
-        }
+        return {**evaluation_of(self).plain(), "do": "recalibrate"}
+
+
+@dataclass(frozen=True)
+class See:
+    """Look at a part of all samples with the model of a server state, for an evaluation of it.
+
+    Args:
+        run, round, server, memory_index, final, deadline: as of `Evaluate`.
+        part: number of the part.
+        parts: how many there are.
+        averaged: with the state as it was averaged; else with what lies beside it in its place.
+    """
+
+    run: Path
+    round: int
+    server: Path
+    memory_index: MemoryIndex
+    final: bool
+    part: int
+    parts: int
+    averaged: bool
+    deadline: Deadline | None = field(default=None, compare=False, repr=False)
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON."""
+        about = {"do": "see", "part": self.part, "averaged": self.averaged}
+        return {**evaluation_of(self).plain(), **about, "parts": self.parts}
+
+
+def evaluation_of(request: Recalibrate | See) -> Evaluate:
+    """The evaluation that a request is for."""
+    return Evaluate(request.run, request.round, request.server, request.memory_index, request.final)
 
 
 @dataclass(frozen=True)
@@ -153,7 +208,7 @@ class Assign:
         }
 
 
-Request = Train | Evaluate | Assign
+Request = Train | Evaluate | Recalibrate | See | Assign
 
 
 @dataclass(frozen=True)
@@ -216,7 +271,12 @@ def request_of(plain: dict[str, Any]) -> Request | RemoteRequest:
         return Train(run, round, clients, groups, server=given, begun_from=plain.get("begun_from"))
     server, memory_index = Path(plain["server"]), MemoryIndex.of(plain["links"])
     if plain["do"] == "evaluate":
-        return Evaluate(run, round, server, memory_index, plain["final"])
+        return Evaluate(run, round, server, memory_index, plain["final"], parts=plain["parts"])
+    if plain["do"] == "recalibrate":
+        return Recalibrate(run, round, server, memory_index, plain["final"])
+    if plain["do"] == "see":
+        part, parts, averaged = plain["part"], plain["parts"], plain["averaged"]
+        return See(run, round, server, memory_index, plain["final"], part, parts, averaged)
     if plain["do"] == "assign":
         return Assign(run, round, server, memory_index, plain["judge"])
     raise ValueError(f"a worker cannot do {plain['do']!r}")
@@ -257,10 +317,10 @@ class Trained:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The metrics of a server state by name, and how many seconds they took.
+    """The metrics of a server state by name, and how many seconds they took; the answer to what prepares them too.
 
     Args:
-        metrics: by name.
+        metrics: by name; none of `Recalibrate` and `See`.
         seconds: for all of them.
         judged: tensors that stood in place of the state's when it was judged (`Method.recalibrate`).
     """
@@ -315,6 +375,4 @@ def answer_of(request: Request | RemoteRequest, plain: dict[str, Any]) -> Answer
     if isinstance(request, Train):
         results = plain["clients"].items()
         return Trained({int(k): Failed(**v) if "error" in v else FinishedWork.of(v) for k, v in results})
-    if isinstance(request, Evaluate):
-        return Evaluated(**plain)
-    return Assigned(**plain)
+    return Assigned(**plain) if isinstance(request, Assign) else Evaluated(**plain)

@@ -20,9 +20,24 @@ from engine.manifest import check_metric_names
 from engine.opened_run import OpenedClients, OpenedRun
 from engine.round_paths import RoundPaths, memory_file, peer_file, update_file, version
 from engine.run_folder import RunFolder
-from engine.wire import Answer, Assign, Assigned, ClientFiles, Evaluate, Evaluated, Failed, Request, Train, Trained
+from engine.seen import beside, parts_seen, save_seen
+from engine.wire import (
+    Answer,
+    Assign,
+    Assigned,
+    ClientFiles,
+    Evaluate,
+    Evaluated,
+    Failed,
+    Recalibrate,
+    Request,
+    See,
+    Train,
+    Trained,
+)
 from methods.assignment import assignment_of
 from methods.base import Client, Message, Server, Update
+from methods.scores.evaluation import see
 from methods.scores.metrics import AVERAGED, JUDGED_TWICE
 from methods.scores.quality import silhouette
 from methods.scores.shown import shown_features
@@ -51,6 +66,10 @@ class Worker:
                         return self.train(request)
                     case Evaluate():
                         return self.evaluate(request)
+                    case Recalibrate():
+                        return self.recalibrate(request)
+                    case See():
+                        return self.see(request)
                     case Assign():
                         return self.assign(request)
         except Exception as error:  # a worker must outlive any request
@@ -160,14 +179,43 @@ class Worker:
         server = self.server(request.server)
         clients = OpenedClients(opened, request.round, request.memory_index)
         evaluation = opened.evaluation(request.round, final=request.final)
-        found = opened.method.recalibrate(server, clients, evaluation)
+        if request.parts:
+            found = beside(request.server, self.device)
+            evaluation = replace(evaluation, seen=parts_seen(request, self.device, averaged=False))
+        else:
+            found = opened.method.recalibrate(server, clients, evaluation)
         metrics = opened.method.evaluate(server.replaced(found), clients, evaluation)
         if found and request.final:
-            averaged = opened.method.evaluate(server, clients, replace(evaluation, brief=True))
+            evaluation = replace(evaluation, brief=True)
+            if request.parts:
+                evaluation = replace(evaluation, seen=parts_seen(request, self.device, averaged=True))
+            averaged = opened.method.evaluate(server, clients, evaluation)
             metrics |= {f"{name}{AVERAGED}": averaged[name] for name in JUDGED_TWICE if name in averaged}
         numbers = {name: float(value) for name, value in metrics.items()}
-        judged = {name: tensor.cpu().numpy() for name, tensor in found.items()}
+        judged = {} if request.parts else {name: tensor.cpu().numpy() for name, tensor in found.items()}
         return Evaluated(numbers, time.perf_counter() - started, judged)
+
+    def recalibrate(self, request: Recalibrate) -> Evaluated:
+        """What stands in place of the state's tensors when it is judged."""
+        started = time.perf_counter()
+        opened = self.opened(request.run)
+        clients = OpenedClients(opened, request.round, request.memory_index)
+        evaluation = opened.evaluation(request.round, final=request.final)
+        found = opened.method.recalibrate(self.server(request.server), clients, evaluation)
+        judged = {name: tensor.cpu().numpy() for name, tensor in found.items()}
+        return Evaluated({}, time.perf_counter() - started, judged)
+
+    def see(self, request: See) -> Evaluated:
+        """A part of what `evaluate` uses of the predictor's answers, into a file of the round's work."""
+        started = time.perf_counter()
+        opened = self.opened(request.run)
+        server = self.server(request.server)
+        if not request.averaged:
+            server = server.replaced(beside(request.server, self.device))
+        evaluation = opened.evaluation(request.round, final=request.final)
+        predict, method = opened.method.predictor(server), opened.method
+        save_seen(request, see(predict, evaluation, method.shared_in_evaluation, (request.part, request.parts)))
+        return Evaluated({}, time.perf_counter() - started)
 
     def assign(self, request: Assign) -> Assigned:
         """The cluster of every sample under a server state; on request how far they are apart, and features to draw."""

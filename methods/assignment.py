@@ -80,7 +80,7 @@ def assign_samples(
         MethodError: K-means is needed, and nobody knows how many clusters there are, there are fewer samples, or the
             embeddings are not finite.
     """
-    parts = [predict(x) for x in all_batches(evaluation)]
+    parts = [predict(x) for _, x in all_batches(evaluation)]
     cluster, soft, features = (torch.cat(part).cpu() for part in zip(*parts, strict=True))
     if not soft.shape[1]:
         if clusters is None:

@@ -24,7 +24,7 @@ from data.view import DeviceData, Samples
 from methods.context import Context, LocalSettings, MethodError, ModelSettings
 from methods.declared import MessageForm, TensorForm, exactly, forms_like
 from methods.message import Message, Tensors
-from methods.prediction import Assignment, Prediction
+from methods.prediction import Assignment, Prediction, Seen, Shared
 
 if TYPE_CHECKING:  # needed by hooks for people alone: training does without
     from matplotlib.figure import Figure
@@ -154,6 +154,7 @@ class Evaluation:
         recalibrate: about how many training samples BatchNorm's statistics are found on before an averaged network is
             judged; 0: it is judged with the averaged statistics.
         brief: only what a second judgement beside the first is for: `acc`, `knn`, `probe` and `uniformity`.
+        seen: what workers made of all samples in parts, in order (see `Method.shared_in_evaluation`); None: nobody has.
     """
 
     data: DeviceData
@@ -163,6 +164,7 @@ class Evaluation:
     batch: int = 512
     recalibrate: int = 0
     brief: bool = False
+    seen: Callable[[], Iterator[Seen]] | None = None
 
 
 @dataclass(frozen=True)
@@ -217,6 +219,8 @@ class Method(ABC):
         updates_for_enrolment: likewise those by which new clients are told apart when they are enrolled.
         judged_by_memory: `recalibrate`, `evaluate` or `assignment` may read a client's memory or inbox. Where not, both
             are empty there, and those of all clients need not travel to whoever judges the state.
+        shared_in_evaluation: what `evaluate` uses of the predictor's answers for all samples, which workers may then
+            make in parts: `clusters` as `evaluate_predictor`, `features` as `evaluate_features` in the last evaluation.
     A method whose server holds one model overrides `predictor`.
     """
 
@@ -239,6 +243,7 @@ class Method(ABC):
     updates_for_rounds: ClassVar[tuple[str, ...]] = ()
     updates_for_enrolment: ClassVar[tuple[str, ...]] = ()
     judged_by_memory: ClassVar[bool] = True
+    shared_in_evaluation: ClassVar[Shared] = "nothing"
 
     def __init__(self, settings: Any, context: Context) -> None:
         if context.spec.kind not in self.kinds:

@@ -6,7 +6,7 @@ Symbols in shapes: n samples, c clusters, d features.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from torch import Tensor
 
@@ -16,6 +16,25 @@ class Prediction(NamedTuple):
 
     cluster: Tensor
     soft: Tensor
+    embedding: Tensor
+
+
+Shared = Literal["nothing", "clusters", "features"]
+"""What of a model's answers for all samples an evaluation uses, so that workers may make it in parts."""
+
+
+class Seen(NamedTuple):
+    """What an evaluation uses of predictions for n samples in a row.
+
+    Attributes:
+        cluster: int64 (n,), on the CPU.
+        columns: c, how many columns `soft` has.
+        embedding: (m, d) of the samples whose features are judged, in their order; of all where K-means is to find
+            clusters among them, and (0, 0) where no features are judged.
+    """
+
+    cluster: Tensor
+    columns: int
     embedding: Tensor
 
 

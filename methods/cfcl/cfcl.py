@@ -76,6 +76,7 @@ class CFCL(DeclaredExchange):
     model_defaults = ModelSettings("pooled-conv")
     finds_clusters = False
     judges_features = True
+    shared_in_evaluation = "features"
 
     def __init__(self, settings: CFCLSettings, context: Any) -> None:
         super().__init__(settings, context)

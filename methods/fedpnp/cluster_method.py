@@ -28,6 +28,7 @@ class ClusterMethod(TwoViewMethod):
     judges_features = True
     averages = True
     judged_by_memory = False
+    shared_in_evaluation = "clusters"
 
     def network(self) -> ClusterNet:
         """A fresh network with the run's initial weights."""

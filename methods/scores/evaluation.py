@@ -15,6 +15,7 @@ from torch import Tensor
 
 from data.augment import Recipe, normalise, two_views
 from methods.base import Context, Evaluation, Prediction
+from methods.prediction import Seen, Shared
 from methods.scores.clustering import cluster_balance, cluster_scores
 from methods.scores.probe import linear_probe, sgd_probe_accuracy
 from methods.scores.representation import alignment, effective_rank, knn_accuracy, uniformity
@@ -50,17 +51,10 @@ def evaluate_predictor(
         `representation_metrics` gives.
     """
     judged = Judged.of(evaluation) if evaluation.final else None
-    clusters, embeddings, columns, seen = [], [], 0, 0
-    for x in all_batches(evaluation):
-        found = predict(x)
-        clusters.append(found.cluster.cpu())
-        columns = found.soft.shape[1]
-        if judged is not None:  # of very many samples not all embeddings fit into memory
-            embeddings.append(judged.rows_of(found.embedding, seen))
-        seen += len(x)
-    metrics = _cluster_metrics(torch.cat(clusters).numpy(), columns, evaluation)
+    seen = list(evaluation.seen() if evaluation.seen else see(predict, evaluation, "clusters"))
+    metrics = _cluster_metrics(torch.cat([part.cluster for part in seen]).numpy(), seen[-1].columns, evaluation)
     if judged is not None:
-        h = torch.cat(embeddings)
+        h = torch.cat([part.embedding for part in seen])
         metrics |= representation_metrics(
             lambda x: predict(x).embedding, h, judged, evaluation, recipe, sgd_epochs=sgd_epochs
         )
@@ -90,7 +84,8 @@ def evaluate_features(
     Raises:
         MethodError: fewer samples than clusters, or embeddings that are not finite.
     """
-    h = torch.cat([embed(x) for x in all_batches(evaluation)])
+    seen = evaluation.seen() if evaluation.seen else see(features_only(embed), evaluation, "features")
+    h = torch.cat([part.embedding for part in seen])
     metrics = {}
     if clusters is not None:
         found = feature_clusters(h, clusters, evaluation)
@@ -100,6 +95,30 @@ def evaluate_features(
         h = judged.rows_of(h, 0)
         metrics |= representation_metrics(embed, h, judged, evaluation, recipe, sgd_epochs=sgd_epochs)
     return metrics
+
+
+def see(
+    predict: Callable[[Tensor], Prediction],
+    evaluation: Evaluation,
+    what: Shared,
+    part: tuple[int, int] = (0, 1),
+) -> Iterator[Seen]:
+    """What an evaluation uses of a model's answers for all samples, or for a part of them, batch by batch.
+
+    Args:
+        predict: as for `evaluate_predictor`.
+        evaluation: what to work on.
+        what: as of `Method.shared_in_evaluation`.
+        part: number of the part, and how many parts there are; all of them in order are the same as one.
+    """
+    judged = Judged.of(evaluation) if evaluation.final and what == "clusters" else None
+    for start, x in all_batches(evaluation, part):
+        found = predict(x)
+        if what == "features":
+            kept = found.embedding
+        else:  # of very many samples not all embeddings fit into memory
+            kept = found.embedding[:0, :0] if judged is None else judged.rows_of(found.embedding, start)
+        yield Seen(found.cluster.cpu(), found.soft.shape[1], kept)
 
 
 def feature_clusters(h: Tensor, clusters: int, evaluation: Evaluation) -> Clustering:
@@ -296,10 +315,16 @@ def _x(evaluation: Evaluation, positions: Tensor) -> Tensor:
     return x.float().div_(255) if evaluation.data.spec.kind == "image" else x
 
 
-def all_batches(evaluation: Evaluation) -> Iterator[Tensor]:
-    """All training samples, then all test samples, batch by batch."""
+def all_batches(evaluation: Evaluation, part: tuple[int, int] = (0, 1)) -> Iterator[tuple[int, Tensor]]:
+    """All training samples, then all test samples, batch by batch, each with the position of its first sample.
+
+    Args:
+        evaluation: what to work on.
+        part: number of a part of the batches, and how many parts there are; in any number the batches are the same.
+    """
     n, m = len(evaluation.train), len(evaluation.data.test_x)
-    for part in (torch.arange(n), torch.arange(n, n + m)):
-        for rows in part.split(evaluation.batch):
-            if len(rows):
-                yield _x(evaluation, rows)
+    starts = [(start, min(start + evaluation.batch, n)) for start in range(0, n, evaluation.batch)]
+    starts += [(start, min(start + evaluation.batch, n + m)) for start in range(n, n + m, evaluation.batch)]
+    number, parts = part
+    for start, end in starts[len(starts) * number // parts : len(starts) * (number + 1) // parts]:
+        yield start, _x(evaluation, torch.arange(start, end))

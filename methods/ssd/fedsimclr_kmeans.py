@@ -112,6 +112,7 @@ class FedSimCLRKMeans(FedSimCLR):
 
     name = "fedsimclr_kmeans"
     Settings = FedSimCLRKMeansSettings
+    shared_in_evaluation = "nothing"  # its last evaluation asks for the features of two models
     settings: FedSimCLRKMeansSettings
     averages = False  # the last rounds move centres
     averages_parts = True

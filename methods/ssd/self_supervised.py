@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from methods.base import (
     Tensors,
     Update,
 )
+from methods.prediction import Shared
 from methods.scores.evaluation import embed_with, evaluate_features, features_only
 from methods.scores.finetuning import finetune_accuracy
 from methods.scores.recalibration import recalibrate
@@ -70,6 +71,7 @@ class SelfSupervised(TwoViewMethod):
     judges_features = True
     averages = True
     judged_by_memory = False
+    shared_in_evaluation: ClassVar[Shared] = "features"
     settings: Any
 
     @property

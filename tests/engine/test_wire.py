@@ -21,8 +21,10 @@ from engine.wire import (
     Evaluate,
     Evaluated,
     Failed,
+    Recalibrate,
     RemoteRequest,
     Request,
+    See,
     Train,
     Trained,
     answer_of,
@@ -35,6 +37,9 @@ INDEX = MemoryIndex(
 )
 TRAIN = Train(RUN, 7, (ClientFiles(3, "memory/3/0006.safetensors"), ClientFiles(5, None, ("a", "b"))), ((3, 5),))
 EVALUATE = Evaluate(RUN, 7, RUN / "server.safetensors", INDEX, final=True)
+IN_PARTS = Evaluate(RUN, 7, RUN / "server.safetensors", INDEX, final=False, parts=3)
+RECALIBRATE = Recalibrate(RUN, 7, RUN / "server.safetensors", INDEX, final=True)
+SEE = See(RUN, 7, RUN / "server.safetensors", INDEX, final=True, part=1, parts=3, averaged=True)
 ASSIGN = Assign(RUN, 7, RUN / "server.safetensors", INDEX, judge=False)
 DONE = {
     "client": 3,
@@ -53,7 +58,15 @@ DONE = {
 
 @pytest.mark.parametrize(
     "request_",
-    [TRAIN, EVALUATE, ASSIGN, RemoteRequest(TRAIN, "s3://b", "one-1", {"settings.yaml": "ab"}, "back/0", "d", "p")],
+    [
+        TRAIN,
+        EVALUATE,
+        IN_PARTS,
+        RECALIBRATE,
+        SEE,
+        ASSIGN,
+        RemoteRequest(TRAIN, "s3://b", "one-1", {"settings.yaml": "ab"}, "back/0", "d", "p"),
+    ],
 )
 def test_requests_travel_as_json(request_: Request | RemoteRequest) -> None:
     assert request_of(json.loads(json.dumps(request_.plain()))) == request_
@@ -69,6 +82,7 @@ def test_an_unknown_request_is_refused() -> None:
     [
         (TRAIN, Trained({3: FinishedWork.of(DONE), 5: Failed("no samples", "ClientError", "...")})),
         (EVALUATE, Evaluated({"acc": 0.5}, 2.0)),
+        (SEE, Evaluated({}, 2.0)),
         (ASSIGN, Failed("gone", "RunError")),
     ],
 )
