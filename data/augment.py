@@ -1,7 +1,8 @@
 """Augmentations: batched on the device, a draw per sample, from a given generator.
 
 A recipe says what to draw; `augment` applies it to a batch. Crop, flip, rotation and scale are one resampling of the
-batch; colour is kornia's, with our own draws, because kornia draws from the global generator.
+batch. Colour is kornia's (`adjust_saturation_with_gray_subtraction`, `adjust_hue`) in a third of its operations: on a
+GPU each is a launch of its own, and of small batches the launches are most of the time.
 """
 
 from __future__ import annotations
@@ -134,8 +135,7 @@ def augment(x: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
         x = _jitter(x, recipe, draws)
     if recipe.grey and x.shape[1] == 3:
         chosen = draws.chance(recipe.grey)
-        grey = (x * _luma(x)).sum(1, keepdim=True)
-        x = torch.where(chosen.view(-1, 1, 1, 1), grey, x)
+        x = torch.where(chosen.view(-1, 1, 1, 1), grey_of(x), x)
     if recipe.blur:
         x = _blur(x, recipe, draws)
     return x
@@ -191,21 +191,47 @@ def _jitter(x: Tensor, recipe: Recipe, draws: _Draws) -> Tensor:
     mean = y.mean(dim=(1, 2, 3), keepdim=True)
     y = ((y - mean) * contrasted.view(-1, 1, 1, 1) + mean).clamp_(0, 1)
     if x.shape[1] == 3 and (saturation or hue):
-        from kornia.enhance import adjust_hue, adjust_saturation_with_gray_subtraction
-
-        y = adjust_saturation_with_gray_subtraction(y, draws.uniform(max(0.0, 1 - saturation), 1 + saturation))
+        saturated = draws.uniform(max(0.0, 1 - saturation), 1 + saturation)
+        y = torch.lerp(grey_of(y), y, saturated.view(-1, 1, 1, 1)).clamp_(0, 1)
         if hue:
-            y = adjust_hue(y, draws.uniform(-hue, hue) * (2 * math.pi))
+            y = turn_hue(y, draws.uniform(-hue, hue))
     return torch.where(chosen.view(-1, 1, 1, 1), y, x)
 
 
-def _luma(x: Tensor) -> Tensor:
-    """What each channel of a colour image counts in its grey one (ITU-R BT.601), (1, 3, 1, 1)."""
-    # Filled in where x is: a tensor made of numbers is a copy from the host, which waits for the device.
-    weights = x.new_full((1, 3, 1, 1), 0.299)
-    weights[:, 1].fill_(0.587)
-    weights[:, 2].fill_(0.114)
-    return weights
+def grey_of(x: Tensor) -> Tensor:
+    """The grey image of each colour image (ITU-R BT.601): (n, 3, height, width) to (n, 1, height, width)."""
+    red, green, blue = x.split(1, dim=1)
+    # Numbers of the host beside tensors: a tensor made of them would be a copy, which waits for the device.
+    return (red * 0.299).add_(green, alpha=0.587).add_(blue, alpha=0.114)
+
+
+def turn_hue(x: Tensor, turns: Tensor) -> Tensor:
+    """Colour images whose hue in the HSV colour model is turned; saturation and value stay.
+
+    There and back in one formula. A colour whose largest channel is v and smallest is u, with the hue h in sixths of
+    the colour circle, has the channels u + (v - u) clip(|(h + m mod 6) - 2| - 1, 0, 1), where m is 5 for red, 3 for
+    green and 1 for blue (A. R. Smith, Color gamut transform pairs, SIGGRAPH 1978, in the form without cases). It is
+    the function of `kornia.enhance.adjust_hue`, up to rounding.
+
+    Args:
+        x: (n, 3, height, width) in [0, 1].
+        turns: (n,), by how much of the whole colour circle each image's hue is turned.
+
+    Returns:
+        New images, (n, 3, height, width) in [0, 1].
+    """
+    low, high = x.amin(1, keepdim=True), x.amax(1, keepdim=True)
+    span = high - low
+    red, green, blue = x.split(1, dim=1)
+    of_green_or_blue = torch.where(
+        green == high, torch.add(blue - red, span, alpha=2), torch.add(red - green, span, alpha=4)
+    )
+    # Grey has no hue: any will do, since the span by which it counts is nought.
+    hue = torch.where(red == high, green - blue, of_green_or_blue).div_(span.clamp(min=1e-30))
+    # A range is counted where x is; a tensor made of numbers would wait for the device.
+    offsets = torch.arange(5, 0, -2, dtype=x.dtype, device=x.device).view(1, 3, 1, 1)
+    place = (hue + (offsets + 6 * turns.view(-1, 1, 1, 1))).remainder_(6)
+    return torch.addcmul(low, span, place.sub_(2).abs_().sub_(1).clamp_(0, 1))
 
 
 def _blur(x: Tensor, recipe: Recipe, draws: _Draws) -> Tensor:
