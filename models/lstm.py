@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
@@ -34,17 +36,41 @@ class WordLSTM(nn.Module):
         self.out = nn.Linear(width, vocabulary)
         self.features = width
 
-    def forward(self, x: Tensor) -> NextWords:
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> NextWords:
         """Predict tokens 2, 3, ... of each text.
 
         Args:
             x: token numbers, integer (n, length), padded with 0 at the end; each text has at least two tokens.
+            lengths: `predicted_tokens` of the texts, on the host, the longest first: where they are known there, the
+                host waits for nothing. None: it asks the device, once a pass.
         """
         x = x.long()
-        lengths, order = ((x != PAD).sum(1).clamp(min=2) - 1).sort(descending=True)
-        # Packed: no step and no row of scores is spent on padding. The host needs the lengths: its one wait a pass.
-        of_host = lengths.cpu()
+        found, order = predicted_tokens(x).sort(descending=True)
+        # Packed: no step and no row of scores is spent on padding.
+        of_host = found.cpu() if lengths is None else lengths
         ordered = (part.index_select(0, order) for part in (self.embedding(x[:, :-1]), x[:, 1:]))
         packed, truth = (pack_padded_sequence(part, of_host, batch_first=True) for part in ordered)
         hidden, _ = self.lstm(packed)
         return NextWords(self.out(hidden.data), truth.data)
+
+
+def predicted_tokens(x: Tensor) -> Tensor:
+    """How many tokens of each text are predicted: all but the first, int64 (n,), where x is.
+
+    Args:
+        x: token numbers, integer (n, length), padded with 0 at the end.
+    """
+    return (x != PAD).sum(1).clamp(min=2) - 1
+
+
+def lengths_of_batches(x: Tensor, batches: Sequence[Tensor]) -> list[Tensor]:
+    """What `WordLSTM` takes as the lengths of each batch, in one copy to the host.
+
+    Args:
+        x: token numbers of all texts, integer (n, length).
+        batches: positions into them, int64, where x is.
+    """
+    if not batches:
+        return []
+    lengths = predicted_tokens(x)[torch.cat(list(batches))].cpu()
+    return [part.sort(descending=True).values for part in lengths.split([len(each) for each in batches])]

@@ -34,7 +34,7 @@ from methods.training.local import batches, seeded
 from methods.training.model_stack import Batch, LocalModel, StepResult
 from methods.training.steps import GradientMethod, LocalSteps, TakenSteps
 from models.encoders import build_encoder
-from models.lstm import WordLSTM
+from models.lstm import WordLSTM, lengths_of_batches
 
 
 class Classifier(nn.Module):
@@ -132,14 +132,18 @@ class Supervised(GradientMethod):
             finish: makes the update.
             reverse: of an adversary's image labels, 0 to c - 1, each is taken for c - 1 minus itself.
         """
+        text = self.context.spec.kind == "text"
+        positions_of_steps = list(batches(client, self.context.local))
+        # Told before the first step, and taken step by step: to ask for them in each would wait for the device.
+        lengths = iter(lengths_of_batches(client.train.raw(), positions_of_steps) if text else ())
 
         def inputs(positions: Tensor) -> tuple[Tensor, ...]:
             batch = client.train.take(positions)
-            if self.context.spec.kind == "text":
-                return (batch.raw(),)
+            if text:
+                return (batch.raw(), next(lengths))
             return (_images(batch), self.context.clusters - 1 - batch.y() if reverse else batch.y())
 
-        return LocalSteps(client, network.train(), batches(client, self.context.local), inputs, finish)
+        return LocalSteps(client, network.train(), positions_of_steps, inputs, finish)
 
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
         """Mean cross-entropy over the images, or the tokens, of a batch."""

@@ -26,8 +26,6 @@ from tests.pretend_gpu.device import DEVICE, pretending
 from tests.pretend_gpu.running import PretendWorker, run_there
 from tests.runs import numbers, straight
 
-WAITS_A_STEP = {"cfl, text": 1}
-"""Waits of a local step, of the cases that have some: a packed batch of texts needs its lengths on the host."""
 BY_WHO_IS_FIRST = ("engine/codec.py:", " DeviceData.")
 """Reads states and data: once each, for training or for evaluation, whichever needs it first."""
 AS_OTHERS = ("fedavg, ", "uifca, from k-FED", "uifca, tries")
@@ -93,15 +91,14 @@ def test_samples_are_assigned_there(run_of: RunOf, name: str) -> None:
 
 @pytest.mark.parametrize("name", STEPPED)
 def test_a_local_step_waits_for_nothing(run_of: RunOf, name: str) -> None:
-    """With twice as many local steps the host waits no more often, or as often more as is known of the case."""
+    """With twice as many local steps the host waits no more often."""
     _, once = run_of(name)
     _, twice = run_there(settings_of(name, twice=True), trains_only=True)
     assert twice.training.operations > 1.1 * once.training.operations, "there are more steps"
     more = Counter(twice.training.waits)
     more.subtract(once.training.waits)
     found = {key: n for key, n in more.items() if n and not any(part in key[1] for part in BY_WHO_IS_FIRST)}
-    rounds, clients, steps = 2, 2, 2  # of a case that waits; as many steps more in each round
-    assert sum(found.values()) == WAITS_A_STEP.get(name, 0) * rounds * clients * steps, found
+    assert not found
 
 
 def test_a_new_client_finds_its_cluster_there(run_of: RunOf) -> None:
