@@ -12,13 +12,14 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from methods.base import Client, ClientError, Message, Method, Tensors, Update
+from methods.training.batch_statistics import has_batch_norm
 from methods.training.local import build_optimiser, finite_means, run_steps
 from methods.training.model_stack import Batch, LocalModel, ModelStack, StepResult
 from methods.training.optimiser_state import (
@@ -160,11 +161,23 @@ class GradientMethod(Method):
             except Exception as error:  # one client's fault is not the others'
                 found[number] = error
         for group in alike.values():
+            if not self._computable_together(group[0][1].network):
+                for number, steps, batches in group:
+                    try:
+                        found[number] = self.take(replace(steps, batches=batches))
+                    except Exception as error:
+                        found[number] = error
+                continue
             group.sort(key=lambda entry: (-len(entry[2]), entry[0]))
             outcomes = self._take_together([steps for _, steps, _ in group], [batches for _, _, batches in group])
             for (number, steps, _), outcome in zip(group, outcomes, strict=True):
                 found[number] = outcome if isinstance(outcome, Exception) else steps.finish(outcome)
         return cast("list[Update | Exception]", found)
+
+    def _computable_together(self, network: nn.Module) -> bool:
+        """Whether torch has what a stack of this network asks for: on the CPU not BatchNorm without weights in bf16."""
+        context = self.context
+        return not (context.precision == "bf16" and context.device.type == "cpu" and has_batch_norm(network))
 
     def _take_together(
         self, steps: Sequence[LocalSteps], batches: Sequence[Sequence[Tensor]]

@@ -59,6 +59,14 @@ def test_pairs_are_near_the_loop_and_a_run_of_their_own(home: Path, small: Calla
     assert list(pairs.table("clients")["client"]) == [0, 1, 2, 3, 4] * last
 
 
+def test_batch_norm_in_bf16_on_the_cpu_is_computed_one_by_one(home: Path, small: Callable[..., Any]) -> None:
+    """torch has no such BatchNorm for a stack there: every client failed."""
+    case = {**FAMILIES["fedpnp"], "method": {"name": "fedsimclr"}, "rounds": 1}
+    loop, pairs = (straight(small(**case, workers={"precision": "bf16", "batched": n})) for n in (1, 2))
+    assert numbers(pairs) == numbers(loop)
+    assert numbers(pairs) != numbers(straight(small(**case)))
+
+
 def test_companions_in_pairs_give_the_same_bits_on_two_slots(home: Path, small: Callable[..., Any]) -> None:
     settings = small(**FAMILIES["fedpnp"], workers={"batched": 2})
     with WorkerProcesses(2) as slots:

@@ -114,11 +114,11 @@ TWICE: dict[str, dict[str, Any]] = {
 """By method; of one that is not named batches are half as large."""
 
 
-def settings_of(name: str, *, twice: bool = False) -> Settings:
-    """The settings of a case; `twice`: with twice as many local steps."""
-    changed = dict(CASES[name])
-    base = BASE | {key: changed.pop(key) for key in ("method", "partition") if key in changed}
-    settings = merge(base, changed)
+def settings_of(name: str, *, twice: bool = False, changed: dict[str, Any] | None = None) -> Settings:
+    """The settings of a case; `twice`: with twice as many local steps; `changed`: what is set beside them."""
+    own = dict(CASES[name])
+    base = BASE | {key: own.pop(key) for key in ("method", "partition") if key in own}
+    settings = merge(merge(base, own), changed or {})
     if twice:
         settings = merge(settings, TWICE.get(settings["method"]["name"], {"local": {"batch": 4}}))
     return make_settings(settings)

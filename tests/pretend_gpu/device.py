@@ -1,6 +1,6 @@
 """The pretend device itself, on torch's backend for devices that are written in Python.
 
-It is there inside `pretending()` alone. Autocast changes nothing on it: what is computed stays in float32.
+It is there inside `pretending()` alone.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch.utils.backend_registration import (
     _setup_privateuseone_for_python_backend,
 )
 
+from tests.pretend_gpu import precision
 from tests.pretend_gpu.ledger import Ledger, asking_line
 from tests.pretend_gpu.rules import aten, forbidden, waits
 from tests.pretend_gpu.stand_ins import STAND_INS
@@ -129,6 +130,7 @@ def carry_out(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if moved:
         ledger.wait("a copy to the device" if given else "a copy to the host")
     found = _on_the_cpu(func, args, kwargs)
+    ledger.precisions.update({leaf.dtype for leaf in _leaves((found,)) if isinstance(leaf, Tensor)})
     if not given or func in (aten._local_scalar_dense.default, aten.equal.default):
         return found
     wrapped = _mapped(_wrapped, found)
@@ -214,7 +216,7 @@ def _registered() -> tuple[Any, ...]:
     PretendTensor.place = torch.device(DEVICE)
     autocast = torch.library.Library("_", "IMPL", "AutocastPrivateUse1")
     autocast.fallback(torch.library.fallthrough_kernel)
-    return hook, module, autocast
+    return hook, module, autocast, precision.register(NAME)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import torch
+
 ROOT = str(Path(__file__).parents[2]) + "/"
 TESTS = str(Path(__file__).parent) + "/"
 
@@ -15,16 +17,19 @@ class Ledger:
 
     Attributes:
         operations: how many were carried out, views and allocations included.
+        precisions: how many of them gave tensors of a dtype.
         waits: of the host for the device, by kind and by the line of the project that asked.
     """
 
     def __init__(self) -> None:
         self.operations = 0
+        self.precisions: Counter[torch.dtype] = Counter()
         self.waits: Counter[tuple[str, str]] = Counter()
 
     def clear(self) -> None:
         """Forget everything."""
         self.operations = 0
+        self.precisions.clear()
         self.waits.clear()
 
     def wait(self, kind: str) -> None:

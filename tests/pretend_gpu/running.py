@@ -38,6 +38,7 @@ class PretendWorker(Worker):
                 answer = super().handle(request)
             if isinstance(request, Train):
                 self.training.operations += ledger.operations
+                self.training.precisions += ledger.precisions
                 self.training.waits += ledger.waits
             return answer
 

@@ -1,4 +1,4 @@
-"""Operations that torch has for devices alone, written out for the CPU: the cell of an LSTM and its gradient."""
+"""Operations that torch has for devices alone, written out for the CPU: the cell of an LSTM, BatchNorm of bf16."""
 
 from __future__ import annotations
 
@@ -43,8 +43,25 @@ def lstm_cell_backward(
     return by_gates, cell * forget, by_gates.sum(0)
 
 
+def of_low_precision(operation: Any) -> Callable[..., Any]:
+    """BatchNorm, or its gradient, of a bf16 tensor and float32 statistics, without weights, which the CPU refuses."""
+
+    def carried_out(*args: Any) -> Any:
+        low = args[0].dtype
+        if low != torch.bfloat16:
+            return operation(*args)
+        found, *others = operation(*(a.float() if isinstance(a, Tensor) and a.dtype == low else a for a in args))
+        return found.to(low), *others
+
+    return carried_out
+
+
 STAND_INS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten._thnn_fused_lstm_cell.default: lstm_cell,
     torch.ops.aten._thnn_fused_lstm_cell_backward_impl.default: lstm_cell_backward,
+    **{
+        operation: of_low_precision(operation)
+        for operation in (torch.ops.aten.native_batch_norm.default, torch.ops.aten.native_batch_norm_backward.default)
+    },
 }
 """By operation, what is carried out in its place."""
