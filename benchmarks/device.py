@@ -152,6 +152,12 @@ def measure(case: Case, device: str, precision: str, sizes: Sequence[int], modes
             print(f"\nFedPNP's CIFAR-10 run, {PAPER_EPOCHS:,} local epochs of 10,000 images: {hours:,.1f} h.")
 
 
+def shrunk(case: Case, by: int) -> Case:
+    """The case with its clients and their images divided by this: at least two clients of many, and a batch each."""
+    clients = case.clients if case.clients == 1 else max(2, case.clients // by)
+    return replace(case, clients=clients, samples=max(case.batch, case.samples // by))
+
+
 def main() -> None:
     """The table on the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -163,22 +169,21 @@ def main() -> None:
     parser.add_argument(
         "--cases", nargs="*", type=int, help="numbers of cases, from 0; by default all on a GPU, else 0"
     )
-    parser.add_argument("--shrink", type=int, default=1, help="divide clients (or images, of one client) by this")
+    parser.add_argument(
+        "--shrink", type=int, default=1, help="divide clients, the images of each, and how many are together, by this"
+    )
     given = parser.parse_args()
-    if given.device == "cpu":
+    kind = torch.device(given.device).type
+    if kind == "cpu":
         torch.set_num_threads(1)
-    modes = ["default"] if given.compile or given.device == "cuda" else []
-    precision = given.precision or ("bf16" if given.device == "cuda" else "fp32")
+    modes = ["default"] if given.compile or kind == "cuda" else []
+    precision = given.precision or ("fp32" if kind == "cpu" else "bf16")
     print("| work | clients | s | clients/s | images/s | speed over the first way | runs |")
     print("|---|---|---|---|---|---|---|")
-    for number in given.cases or (range(len(CASES)) if given.device == "cuda" else [0]):
-        case = CASES[number]
-        if case.clients > 1:
-            case = replace(case, clients=max(2, case.clients // given.shrink))
-        else:
-            case = replace(case, samples=max(case.batch, case.samples // given.shrink))
-        measure(case, given.device, precision, given.together, modes, given.repeats)
-    name = torch.cuda.get_device_name() if given.device == "cuda" else "cpu, 1 thread"
+    sizes = sorted({max(2, size // given.shrink) for size in given.together})
+    for number in given.cases or ([0] if kind == "cpu" else range(len(CASES))):
+        measure(shrunk(CASES[number], given.shrink), given.device, precision, sizes, modes, given.repeats)
+    name = {"cpu": "cpu, 1 thread", "cuda": ""}.get(kind, given.device) or torch.cuda.get_device_name()
     print(json.dumps({"device": name, "precision": precision, "torch": torch.__version__}))
 
 

@@ -5,7 +5,9 @@
 First how fast the device trains, then the cells of the papers' tables at the papers' scale on which most claims
 wait: one seed of each, then the others. What is finished is kept for the page of claims (docs/results/data); what is
 still to do stands at the end, and in results/gpu-day/state.json. A study is stopped as Ctrl-C does it, so that no work
-of a client is done twice.
+of a client is done twice. To try the day itself out, cut it down; its results are then kept in its own folder:
+
+    python -m benchmarks.gpu_day --out trial --shrink 50 --set data.name=digits --set model.encoder=tiny-conv
 """
 
 from __future__ import annotations
@@ -67,27 +69,56 @@ class Progress:
     calls: int = 0
 
 
-def study(why: str, name: str, seeds: int, rows: Sequence[str], columns: Sequence[str]) -> Part:
+@dataclass(frozen=True)
+class Trial:
+    """How a day is cut down, to try it out.
+
+    Args:
+        docs: where results are kept, so that none of them is taken for a measurement.
+        shrink: by how much the work of a measurement of speed is divided; with it it is measured once.
+        changed: settings laid over every run of a study, each `path=value`.
+    """
+
+    docs: Path
+    shrink: int = 1
+    changed: tuple[str, ...] = ()
+
+
+def study(
+    why: str, name: str, seeds: int, rows: Sequence[str], columns: Sequence[str], trial: Trial | None = None
+) -> Part:
     """Some cells of a study at the paper's scale."""
     shoal = (sys.executable, "-m", "cli.main")
     chosen = [word for row in rows for word in ("--row", row)] + [word for c in columns for word in ("--column", c)]
     command = (*shoal, "study", name, "--scale", "paper", "--seeds", str(seeds), *chosen)
-    return Part(f"{name}-{seeds}", why, command, (*shoal, "claims", "--keep", name, "--scale", "paper"))
+    keep = (*shoal, "claims", "--keep", name, "--scale", "paper")
+    if trial is not None:
+        command += tuple(word for change in trial.changed for word in ("--set", change))
+        keep += ("--docs", str(trial.docs))
+    return Part(f"{name}-{seeds}", why, command, keep)
 
 
-def parts(device: str) -> list[Part]:
-    """All of it, what is worth most first."""
+def parts(device: str, trial: Trial | None = None) -> list[Part]:
+    """All of it, what is worth most first.
+
+    Args:
+        device: whose speed is measured.
+        trial: how it is cut down; None: it is not.
+    """
     bench = (sys.executable, "-m", "benchmarks.device", "--device", device)
+    if trial is not None:
+        bench += ("--shrink", str(trial.shrink), "--repeats", "1")
     found = [
         Part(f"device-{number}", f"speed: {case.name}", (*bench, "--cases", str(number)))
         for number, case in enumerate(CASES)
     ]
+    cells = (
+        ("FedPNP above FedCC, CIFAR-10 dealt evenly", "fedpnp-table1", ["fedcc", "fedpnp"], ["iid"]),
+        ("SSD above FedAlignUniform, silo", "ssd-table", ["fedalignuniform", "ssd"], ["silo"]),
+        ("CF-CL above uniform pull", "cfcl-convergence", ["uniform", "cfcl"], []),
+    )
     for seeds in (1, 3):
-        found += [
-            study("FedPNP above FedCC, CIFAR-10 dealt evenly", "fedpnp-table1", seeds, ["fedcc", "fedpnp"], ["iid"]),
-            study("SSD above FedAlignUniform, silo", "ssd-table", seeds, ["fedalignuniform", "ssd"], ["silo"]),
-            study("CF-CL above uniform pull", "cfcl-convergence", seeds, ["uniform", "cfcl"], []),
-        ]
+        found += [study(why, name, seeds, rows, columns, trial) for why, name, rows, columns in cells]
     return found
 
 
@@ -164,16 +195,26 @@ class Day:
         return "\n".join(lines)
 
 
-def main() -> None:
-    """Go on with the day; exit code 1 while anything is left."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Go on with the day; exit code 1 while anything is left.
+
+    Args:
+        arguments: of the command line; None: this process's.
+    """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=9.0, help="after which this call ends, all included")
     parser.add_argument("--device", default="cuda", help="whose speed is measured")
     parser.add_argument("--out", type=Path, default=Path("results/gpu-day"), help="folder of state and logs")
-    given = parser.parse_args()
+    parser.add_argument("--shrink", type=int, default=1, help="to try it out: divides what is measured for speed")
+    parser.add_argument(
+        "--set", action="append", default=[], dest="changed", help="to try it out: path=value, laid over all runs"
+    )
+    given = parser.parse_args(arguments)
     if given.device == "cuda" and not torch.cuda.is_available():
         raise SystemExit("torch sees no GPU here: nothing is begun that would take days on a CPU")
-    day = Day(parts(given.device), given.out.resolve())
+    out = given.out.resolve()
+    trial = Trial(out / "docs", given.shrink, tuple(given.changed)) if given.shrink > 1 or given.changed else None
+    day = Day(parts(given.device, trial), out)
     day.go_on(given.minutes)
     print(day.table())
     if day.left:

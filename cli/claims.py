@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 
@@ -19,16 +20,24 @@ COLOURS = {Verdict.REPRODUCED: "green", Verdict.OPPOSITE: "red", Verdict.SMALLER
 
 
 def claims_command(
-    out: Console, err: Console, names: Sequence[str], kept: str, scale: str, write: bool, as_json: bool
+    out: Console,
+    err: Console,
+    names: Sequence[str],
+    kept: str,
+    scale: str,
+    write: bool,
+    as_json: bool,
+    docs: Path | None = None,
 ) -> None:
     """What `shoal claims` does."""
+    docs = DOCS if docs is None else docs.resolve()
     if kept:
-        err.print(f"kept: {keep(load_study(kept), scale)}", highlight=False, soft_wrap=True)
+        err.print(f"kept: {keep(load_study(kept), scale, docs)}", highlight=False, soft_wrap=True)
     if write:
-        for path in write_pages():
-            err.print(f"written: {path.relative_to(DOCS.parent)}", highlight=False, soft_wrap=True)
+        for path in write_pages(docs):
+            err.print(f"written: {path.relative_to(docs.parent)}", highlight=False, soft_wrap=True)
     chosen = names or ([kept] if kept else study_names())
-    found = [entry for name in chosen for entry in entries(load_study(name))]
+    found = [entry for name in chosen for entry in entries(load_study(name), docs)]
     if as_json:
         print(json.dumps([plain(entry) for entry in found]))
         return

@@ -158,12 +158,15 @@ def claims(
     keep: Annotated[str, typer.Option(metavar="STUDY", help="keep this study's newest result in docs/results")] = "",
     scale: Annotated[str, typer.Option(help="of the result to keep")] = "cpu",
     write: Annotated[bool, typer.Option("--write", help="make docs/results.md and its pages anew")] = False,
+    docs: Annotated[
+        Path | None, typer.Option(help="folder of the kept results and pages; by default this installation's docs")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """The papers' claims with the verdicts of the results that are kept."""
     from cli.claims import claims_command
 
-    claims_command(out, err, names or (), keep, scale, write, as_json)
+    claims_command(out, err, names or (), keep, scale, write, as_json, docs)
 
 
 @app.command(epilog="Example: shoal enroll latest --client mnist-late --give best --out model.safetensors")

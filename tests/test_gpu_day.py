@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from benchmarks import gpu_day
 from benchmarks.device import CASES
-from benchmarks.gpu_day import DONE, FAILED, STOPPED, Day, Part, parts
+from benchmarks.gpu_day import DONE, FAILED, STOPPED, Day, Part, Trial, parts
 from studies.definition import load_study
 
 COUNTING = """
@@ -90,3 +91,22 @@ def test_every_part_is_there() -> None:
         for kind, known in (("--row", study.rows), ("--column", study.columns)):
             given = [words[place + 1] for place, word in enumerate(words) if word == kind]
             assert set(given) <= set(known), part.name
+
+
+def test_a_day_that_is_tried_out_is_kept_elsewhere(tmp_path: Path) -> None:
+    whole, tried = parts("cuda"), parts("cuda", Trial(tmp_path, 7, ("rounds=2", "data.name=digits")))
+    assert [part.name for part in tried] == [part.name for part in whole]
+    for cut, part in zip(tried, whole, strict=True):
+        assert set(part.command) < set(cut.command)
+        if part.keep:
+            assert cut.keep == (*part.keep, "--docs", str(tmp_path))
+            assert cut.command[-4:] == ("--set", "rounds=2", "--set", "data.name=digits")
+        else:
+            assert cut.command[cut.command.index("--shrink") + 1] == "7"
+
+
+def test_without_a_gpu_nothing_is_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit, match="torch sees no GPU"):
+        gpu_day.main(["--out", str(tmp_path / "day")])
+    assert not (tmp_path / "day").exists()

@@ -21,11 +21,12 @@ class PretendWorker(Worker):
 
     Attributes:
         training: what training alone asked of the device.
+        last: what the last request asked of it.
     """
 
     def __init__(self, *, trains_only: bool = False) -> None:
         super().__init__(DEVICE)
-        self.training = Ledger()
+        self.training, self.last = Ledger(), Ledger()
         self._other = Worker() if trains_only else None
         self._turn = threading.Lock()  # a worker does one request after the other
 
@@ -36,6 +37,7 @@ class PretendWorker(Worker):
                 return self._other.handle(request)
             with pretending() as ledger:
                 answer = super().handle(request)
+            self.last = ledger
             if isinstance(request, Train):
                 self.training.operations += ledger.operations
                 self.training.precisions += ledger.precisions

@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from rich.console import Console
 
+from cli import claims as claims_commands
+from cli.claims import claims_command
 from studies import pages, runner, simulation, verdicts
 from studies.claims import Verdict
 from studies.definition import Study, StudyError, load_study, make_study, study_names
@@ -209,6 +212,18 @@ def test_what_cannot_be_kept_is_refused(measured: Callable[..., Path], docs: Pat
     noise.save(study_folder("toy", "cpu") / "seen.png")
     with pytest.raises(StudyError, match="at most 300,000 are kept"):
         keep(study, "cpu", docs)
+
+
+def test_the_command_keeps_results_in_another_folder(
+    measured: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured(toy())
+    monkeypatch.setattr(claims_commands, "load_study", lambda name: toy())
+    shown, told = (Console(file=io.StringIO(), width=200) for _ in range(2))
+    claims_command(shown, told, (), "toy", "cpu", False, False, tmp_path / "elsewhere")
+    assert load_kept("toy", "cpu", tmp_path / "elsewhere") == load_kept("toy", "cpu", tmp_path / "docs")
+    assert "reproduced" in shown.file.getvalue()  # type: ignore[attr-defined]
+    assert not kept_file("toy", "cpu").exists()
 
 
 def test_a_page_whose_text_is_missing_is_refused(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
