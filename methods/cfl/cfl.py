@@ -191,8 +191,8 @@ class CFL(Supervised):
                 continue
             # As many steps as with all samples: half as many would end half as far.
             epochs = -(-steps // max(1, len(rows) // min(local.batch, len(rows))))
-            laid_out = self.epochs(network, half, lambda taken: Update(Message(), metrics=taken.metrics))
-            self.take(replace(laid_out, batches=itertools.islice(batches(half, local, epochs), steps)))
+            many = itertools.islice(batches(half, local, epochs), steps)
+            self.take(self.epochs(network, half, lambda taken: Update(Message(), metrics=taken.metrics), steps=many))
             found.append((vectors.flatten(network) - start)[: vectors.size])
         return gamma_of(*found)
 

@@ -7,7 +7,7 @@ carry the client's planted transformation; perplexity is exp of the mean loss pe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -122,7 +122,13 @@ class Supervised(GradientMethod):
         return self.context.spec.kind == "image"
 
     def epochs(
-        self, network: nn.Module, client: Client, finish: Callable[[TakenSteps], Update], *, reverse: bool = False
+        self,
+        network: nn.Module,
+        client: Client,
+        finish: Callable[[TakenSteps], Update],
+        *,
+        reverse: bool = False,
+        steps: Iterable[Tensor] | None = None,
     ) -> LocalSteps:
         """Local epochs on the cross-entropy, not yet done.
 
@@ -131,9 +137,11 @@ class Supervised(GradientMethod):
             client: whose samples it is trained on.
             finish: makes the update.
             reverse: of an adversary's image labels, 0 to c - 1, each is taken for c - 1 minus itself.
+            steps: positions of each step's samples; none given: the local epochs of the settings.
         """
         text = self.context.spec.kind == "text"
-        positions_of_steps = list(batches(client, self.context.local))
+        given = batches(client, self.context.local) if steps is None else steps
+        positions_of_steps = list(given)
         # Told before the first step, and taken step by step: to ask for them in each would wait for the device.
         lengths = iter(lengths_of_batches(client.train.raw(), positions_of_steps) if text else ())
 
