@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +28,7 @@ from data.augment import AugmentSettings, normalise
 from data.partition.table import Transformation
 from data.prepared import Manifest, open_prepared, write_prepared
 from data.view import DeviceData, Samples
-from methods.base import Client, Context, Federation, LocalSettings, Message, ModelSettings
+from methods.base import Client, Context, Federation, LocalSettings, Message, MethodError, ModelSettings
 from methods.registry import METHODS
 
 
@@ -55,20 +56,23 @@ PAPER_EPOCHS = 100 * 5 * 5
 """Local epochs of 10,000 images in FedPNP's CIFAR-10 run: 100 rounds, 5 clients, 5 epochs each."""
 
 
-def world(case: Case, device: str, precision: str, compile: str = "off") -> tuple[Any, list[tuple[Message, Client]]]:
+def world(
+    case: Case, device: str, precision: str, compile: str = "off", graphs: str = "off"
+) -> tuple[Any, list[tuple[Message, Client]]]:
     """The method, and its clients with their messages."""
     rng = np.random.default_rng(0)
     count = case.clients * case.samples
     x = rng.integers(0, 256, (count, *case.shape), dtype=np.uint8)
     manifest = Manifest("device", "image", case.shape, 10, count, 0, source="random images", licence="none")
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "device"
-        write_prepared(place, manifest, {"train_x": x, "train_y": rng.integers(0, 10, count)})
-        data = DeviceData(open_prepared(place), device)
+        stored = Path(folder) / "device"
+        write_prepared(stored, manifest, {"train_x": x, "train_y": rng.integers(0, 10, count)})
+        data = DeviceData(open_prepared(stored), device)
     kind = METHODS[case.method]
     local = LocalSettings(epochs=case.epochs, batch=case.batch, optimiser="sgd", lr=0.01, momentum=0.0)
     model = ModelSettings(case.encoder)
-    context = Context(data.spec, model, local, AugmentSettings(), 0, 10, 1.0, torch.device(device), precision, compile)
+    place = torch.device(device)
+    context = Context(data.spec, model, local, AugmentSettings(), 0, 10, 1.0, place, precision, compile, graphs=graphs)
     method = kind(kind.Settings(), context)
     server = method.init_server(Federation(data.spec, (case.samples,) * case.clients, Streams(0)))
     cohort = []
@@ -120,8 +124,17 @@ def alone(method: Any, cohort: Sequence[tuple[Message, Client]]) -> None:
         method.client_update(message, client)
 
 
-def measure(case: Case, device: str, precision: str, sizes: Sequence[int], modes: Sequence[str], repeats: int) -> None:
-    """Rows of the table."""
+def measure(
+    case: Case,
+    device: str,
+    precision: str,
+    sizes: Sequence[int],
+    modes: Sequence[str],
+    repeats: int,
+    *,
+    graphs: bool = False,
+) -> None:
+    """Rows of the table; one of steps as CUDA graphs, where `graphs` is given and torch can capture them."""
     method, cohort = world(case, device, precision)
     ways: dict[str, Callable[[], None]] = {"one by one": lambda: alone(method, cohort)}
     if case.method == "fedavg":
@@ -129,6 +142,13 @@ def measure(case: Case, device: str, precision: str, sizes: Sequence[int], modes
     for mode in modes:
         quick, work = world(case, device, precision, mode)
         ways[f"one by one, compiled ({mode})"] = lambda quick=quick, work=work: alone(quick, work)  # type: ignore[misc]
+    if graphs:
+        captured, work = world(case, device, precision, graphs="on")
+        try:
+            alone(captured, work)
+            ways["one by one, graphs"] = lambda captured=captured, work=work: alone(captured, work)  # type: ignore[misc]
+        except MethodError as error:
+            print(f"{case.name}: {error}", file=sys.stderr)
     for size in sizes:
         if 1 < size <= case.clients:
             ways[f"{size} together"] = lambda size=size: together(method, cohort, size)  # type: ignore[misc]
@@ -182,7 +202,8 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|")
     sizes = sorted({max(2, size // given.shrink) for size in given.together})
     for number in given.cases or ([0] if kind == "cpu" else range(len(CASES))):
-        measure(shrunk(CASES[number], given.shrink), given.device, precision, sizes, modes, given.repeats)
+        case = shrunk(CASES[number], given.shrink)
+        measure(case, given.device, precision, sizes, modes, given.repeats, graphs=kind != "cpu")
     name = {"cpu": "cpu, 1 thread", "cuda": ""}.get(kind, given.device) or torch.cuda.get_device_name()
     print(json.dumps({"device": name, "precision": precision, "torch": torch.__version__}))
 

@@ -235,17 +235,15 @@ def turn_hue(x: Tensor, turns: Tensor) -> Tensor:
 
 
 def _blur(x: Tensor, recipe: Recipe, draws: _Draws) -> Tensor:
-    from kornia.filters import filter2d_separable, gaussian_blur2d, get_gaussian_kernel1d
+    from kornia.filters import filter2d_separable, get_gaussian_kernel1d
 
     chosen = draws.chance(recipe.blur)
     sigma = draws.uniform(*recipe.blur_sigma)
     # An odd kernel of about a tenth of the side, as SimCLR has it.
     size = max(3, min(x.shape[-2:]) // 10 * 2 + 1)
-    if x.device.type == "cpu":
-        blurred = gaussian_blur2d(x, (size, size), torch.stack((sigma, sigma), 1), border_type="reflect")
-    else:  # the same without its look at sigma, which waits for the device
-        kernel = get_gaussian_kernel1d(size, sigma[:, None])
-        blurred = filter2d_separable(x, kernel, kernel, border_type="reflect")
+    # `gaussian_blur2d` without its look at sigma, which waits for the device.
+    kernel = get_gaussian_kernel1d(size, sigma[:, None])
+    blurred = filter2d_separable(x, kernel, kernel, border_type="reflect")
     return torch.where(chosen.view(-1, 1, 1, 1), blurred, x)
 
 

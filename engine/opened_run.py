@@ -75,6 +75,7 @@ class OpenedRun:
             self.precision,
             s.workers.compile if self.working else "off",
             s.dataclass("aggregation"),
+            s.workers.graphs if self.working else "off",
         )
 
     @cached_property

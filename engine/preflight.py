@@ -11,6 +11,7 @@ from engine.represent import PREFIX, parse
 from engine.settings import Settings
 from methods.base import Context, Method, MethodError
 from methods.registry import METHODS
+from methods.training.steps import GradientMethod
 
 
 def check_method(settings: Settings, store: Path) -> None:
@@ -37,8 +38,23 @@ def check_method(settings: Settings, store: Path) -> None:
         settings.rounds,
         settings.participation.fraction,
         aggregation=settings.dataclass("aggregation"),
+        graphs=settings.workers.graphs,
     )
-    METHODS[settings.method.name](settings.dataclass("method"), context)
+    check_graphs(METHODS[settings.method.name](settings.dataclass("method"), context))
+
+
+def check_graphs(method: Method) -> None:
+    """Refuse CUDA graphs where local work is not made of steps that can be captured.
+
+    Raises:
+        MethodError: says of what they are.
+    """
+    captured = isinstance(method, GradientMethod) and method.capturable
+    if method.context.graphs != "off" and not captured:
+        raise MethodError(
+            "workers.graphs is for local work that is gradient steps on batches of one shape: method "
+            f"{method.name!r} has none on {method.context.spec.kind} data that can be captured; set workers.graphs=off"
+        )
 
 
 def check_privacy(settings: Settings) -> None:

@@ -243,6 +243,9 @@ class WorkersSection(Section):
     compile: Literal["off", "default"] = Field(
         "off", description="mode of torch.compile for the networks; off: networks are not compiled"
     )
+    graphs: Literal["off", "on"] = Field(
+        "off", description="on: a local gradient step is captured as a CUDA graph, and replayed; of GPUs"
+    )
     resources: dict[str, float] = Field(
         {}, description="dask, ray: amount of each resource declared by the workers that one cohort of clients takes"
     )
@@ -310,6 +313,9 @@ class WorkersSection(Section):
             raise ValueError("workers.depot is for workers on other hosts: set workers.runner to dask or ray")
         if self.compile != "off" and self.batched > 1:
             raise ValueError("workers.compile and workers.batched do not go together: set one of them")
+        if self.graphs != "off" and (self.compile != "off" or self.batched > 1):
+            other = "compile" if self.compile != "off" else "batched"
+            raise ValueError(f"workers.graphs and workers.{other} do not go together: set one of them")
         return self
 
 

@@ -80,6 +80,7 @@ class Context:
         precision: fp32, tf32 (which the worker sees to) or bf16 (autocast).
         compile: torch.compile of networks: off, or its mode.
         aggregation: how the server makes one model of the clients'.
+        graphs: local steps as CUDA graphs: off or on.
     """
 
     spec: DataSpec
@@ -93,6 +94,7 @@ class Context:
     precision: str = "fp32"
     compile: str = "off"
     aggregation: AggregationSettings = field(default_factory=AggregationSettings)
+    graphs: str = "off"
 
     @property
     def clusters(self) -> int:

@@ -49,16 +49,17 @@ def batch_positions(
     return iter(torch.stack(drawn).to(samples.index.device))
 
 
-def batch_inputs(samples: Samples, recipe: Recipe, streams: Streams, raw_anchor: bool) -> Callable[[Tensor], Batch]:
+def batch_inputs(
+    samples: Samples, recipe: Recipe, generator: torch.Generator, raw_anchor: bool
+) -> Callable[[Tensor], Batch]:
     """A function from what `batch_positions` drew to first views, then second views, (2m, ...), and negatives (m, ...).
 
     Args:
         samples: the device's own, then those it has pulled.
         recipe: of the views.
-        streams: the device's.
+        generator: of the views, where the samples are.
         raw_anchor: the first view of a sample is the sample itself.
     """
-    generator = streams.torch("views", samples.index.device)
 
     def inputs(drawn: Tensor) -> Batch:
         x = samples.x(drawn[:, 0])

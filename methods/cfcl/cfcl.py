@@ -188,7 +188,8 @@ class CFCL(DeclaredExchange):
         vectors.load(network, memory["weights"])
         few = self.settings.negatives == "pulled" and len(pulled) < 2
         negatives: Negatives = "batch" if few else self.settings.negatives
-        inputs = batch_inputs(samples, self.recipe(), client.streams, self.loss.raw_anchor)
+        generator = client.streams.torch("views", samples.index.device)
+        inputs = batch_inputs(samples, self.recipe(), generator, self.loss.raw_anchor)
 
         def finish(taken: TakenSteps) -> Update:
             kept = {name: t for name, t in memory.items() if not name.startswith(OPTIMISER)} | taken.optimiser
@@ -196,7 +197,16 @@ class CFCL(DeclaredExchange):
 
         size, count = self.context.local.batch, message.facts["steps"]
         rows = batch_positions(samples, len(pulled), size, count, client.streams, negatives)
-        return LocalSteps(client, network.train(), rows, inputs, finish, optimiser=memory, alike=negatives)
+        return LocalSteps(
+            client,
+            network.train(),
+            rows,
+            inputs,
+            finish,
+            optimiser=memory,
+            alike=negatives,
+            generators=(generator,),
+        )
 
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
         """The local loss of first views, then second views, and of negatives where they were pulled."""

@@ -64,16 +64,23 @@ def compiled(network: nn.Module, mode: str) -> nn.Module:
 
 
 def build_optimiser(
-    parameters: Iterable[nn.Parameter], local: LocalSettings, round: int, device: torch.device
+    parameters: Iterable[nn.Parameter],
+    local: LocalSettings,
+    round: int,
+    device: torch.device,
+    *,
+    capturable: bool = False,
 ) -> torch.optim.Optimizer:
     """Adam or SGD as the settings say, at the learning rate of round `round` (1-based).
+
+    With `capturable` its steps can be part of a CUDA graph; they have the same bits.
 
     Raises:
         MethodError: another name.
     """
     lr = local.lr * local.lr_decay ** (round - 1)
     if local.optimiser == "adam":
-        return torch.optim.Adam(parameters, lr, weight_decay=local.weight_decay, fused=True)
+        return torch.optim.Adam(parameters, lr, weight_decay=local.weight_decay, fused=True, capturable=capturable)
     if local.optimiser == "sgd":
         return torch.optim.SGD(parameters, lr, momentum=local.momentum, weight_decay=local.weight_decay, fused=True)
     raise MethodError(f"local.optimiser {local.optimiser!r}: expected adam or sgd")
@@ -113,6 +120,7 @@ def run_steps(
     optimiser: torch.optim.Optimizer,
     step: Callable[[Tensor], tuple[Tensor, Mapping[str, Tensor]]],
     after: Callable[[], None] | None = None,
+    repeated: Callable[[Callable[[Tensor], Tensors]], Callable[[Tensor], Tensors]] | None = None,
 ) -> dict[str, float]:
     """Minimise `step(positions) -> (loss, other numbers)` over the batches; return the means of all numbers.
 
@@ -122,6 +130,8 @@ def run_steps(
         optimiser: over the parameters to train.
         step: the loss of one batch.
         after: called after each optimiser step (a momentum target follows its network here).
+        repeated: what a whole step, from positions to numbers, is made into before it is taken
+            (`methods.training.graphs.RepeatedStep`).
 
     Raises:
         ClientError: the loss is not finite.
@@ -129,7 +139,8 @@ def run_steps(
     sums: dict[str, Tensor] = {}
     count = 0
     trained = [parameter for group in optimiser.param_groups for parameter in group["params"]]
-    for positions in steps:
+
+    def whole(positions: Tensor) -> Tensors:
         loss, numbers = step(positions)
         for parameter in trained:  # what `optimiser.zero_grad` does, at a tenth of its price
             parameter.grad = None
@@ -137,8 +148,13 @@ def run_steps(
         optimiser.step()
         if after is not None:
             after()
-        for name, value in {"loss": loss, **numbers}.items():
-            sums[name] = sums[name] + value.detach().float() if name in sums else value.detach().float()
+        return {name: value.detach() for name, value in {"loss": loss, **numbers}.items()}
+
+    take = whole if repeated is None else repeated(whole)
+    for positions in steps:
+        for name, value in take(positions).items():
+            # The first is copied: a step that is repeated may write its numbers where they were.
+            sums[name] = sums[name] + value.float() if name in sums else value.float().clone()
         count += 1
     return finite_means(client, sums, count)
 

@@ -13,6 +13,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 
 from methods.base import Client, ClientError, Message, Method, Tensors, Update
 from methods.training.batch_statistics import has_batch_norm
+from methods.training.graphs import RepeatedStep
 from methods.training.local import build_optimiser, finite_means, run_steps
 from methods.training.model_stack import Batch, LocalModel, ModelStack, StepResult
 from methods.training.optimiser_state import (
@@ -57,6 +59,7 @@ class LocalSteps:
         companions: networks by name that the loss asks and that no gradient trains: a past model, a momentum target.
             Each is in the mode (training or evaluation) in which it is to be asked.
         extra: tensors that every step of this client uses.
+        generators: all that `inputs` draws from on the device.
         optimiser: where an optimiser goes on over rounds, its state as `TakenSteps.optimiser` gave it (other tensors
             are ignored; empty before the first round). None: each round begins with a fresh one.
         alike: in one computation, only clients with equal values are taken together: what else decides which tensors
@@ -72,6 +75,7 @@ class LocalSteps:
     extra: Tensors = field(default_factory=dict)
     optimiser: Mapping[str, Tensor] | None = None
     alike: Hashable = None
+    generators: tuple[torch.Generator, ...] = ()
 
 
 class GradientMethod(Method):
@@ -85,6 +89,11 @@ class GradientMethod(Method):
     def stackable(self) -> bool:
         """Whether torch.func can compute the loss of several networks at once."""
         return True
+
+    @property
+    def capturable(self) -> bool:
+        """Whether a step can be a CUDA graph: it looks at no value and has the same shapes whatever the batch."""
+        return self.stackable
 
     @abstractmethod
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
@@ -117,7 +126,8 @@ class GradientMethod(Method):
 
     def optimiser(self, parameters: Iterable[nn.Parameter], round: int) -> torch.optim.Optimizer:
         """A fresh optimiser for round `round` (1-based): as the settings under `local` say."""
-        return build_optimiser(parameters, self.context.local, round, self.context.device)
+        c = self.context
+        return build_optimiser(parameters, c.local, round, c.device, capturable=c.graphs != "off")
 
     def client_update(self, message: Message, client: Client) -> Update:
         """The steps of one client."""
@@ -142,8 +152,16 @@ class GradientMethod(Method):
         def step(positions: Tensor) -> StepResult:
             return self.step_loss(model, parameters, steps.inputs(positions), steps.extra)
 
+        repeated = None
+        if self.context.graphs != "off":
+            repeated = partial(RepeatedStep, generators=steps.generators, device=self.context.device)
         metrics = run_steps(
-            steps.client, steps.batches, optimiser, step, after=lambda: self.after_step(parameters, companions)
+            steps.client,
+            steps.batches,
+            optimiser,
+            step,
+            after=lambda: self.after_step(parameters, companions),
+            repeated=repeated,
         )
         return steps.finish(TakenSteps(metrics, {} if steps.optimiser is None else optimiser_tensors(optimiser)))
 

@@ -77,4 +77,5 @@ class TwoViewMethod(GradientMethod):
             companions or {},
             extra or {},
             optimiser,
+            generators=(generator,),
         )

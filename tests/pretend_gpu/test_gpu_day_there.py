@@ -104,7 +104,7 @@ def test_speed_is_measured_again_after_a_stop(day: Day, capsys: pytest.CaptureFi
     assert asked["bf16"] > 100, "it trained there, in the precision of a GPU"
     lines = [line for line in log.read_text().splitlines() if line.startswith("| 20 clients of 500 at 28x28 |")]
     ways = [line.split(" | ")[1] for line in lines]
-    assert ways[-3:] == ["by hand", "one by one", "2 together"]
+    assert ways[-4:] == ["by hand", "one by one", "one by one, graphs", "2 together"]
     assert json.loads(log.read_text().splitlines()[-1])["device"] == DEVICE
 
 
