@@ -6,6 +6,9 @@ A round is counted from the end of the one before to its own end: sampling, requ
 tables and metrics are all in it, and no evaluation. Of that, the clients' own seconds are taken off, shared by the
 slots. Beside it stand the CPU time of the process that drives the run, which other work on the machine disturbs less,
 and the memory of the whole process tree.
+
+`--instant` has the first client of a run trained, and gives its answer in the name of every other: what is left is what
+the driver does, so that thousands of rounds can be looked at.
 """
 
 from __future__ import annotations
@@ -43,10 +46,13 @@ def settings_of(clients: int, samples: int, chosen: int, rounds: int) -> dict[st
     }
 
 
-def one(clients: int, samples: int, chosen: int, rounds: int, wanted: list[int]) -> list[dict[str, Any]]:
+def one(
+    clients: int, samples: int, chosen: int, rounds: int, wanted: list[int], *, instant: bool = False
+) -> list[dict[str, Any]]:
     """Run it in this process and watch it: a row for each round that is wanted, the median of those about it."""
     import numpy as np
 
+    from benchmarks.instant_workers import InstantWorkers
     from benchmarks.meter import Peak
     from data.prepare import store_folder
     from data.prepared import Manifest, write_prepared
@@ -74,7 +80,7 @@ def one(clients: int, samples: int, chosen: int, rounds: int, wanted: list[int])
         # One round more than is done: the last is evaluated, on all samples of all clients.
         run = new_run(make_settings(settings_of(clients, samples, chosen, rounds + 1)))
         with contextlib.suppress(RunStopped):
-            drive(run, observers=[watch])
+            drive(run, observers=[watch], slots=InstantWorkers(SLOTS) if instant else None)
     trained = RunFolder(run.path).table("clients").groupby("round")["seconds"].sum() / SLOTS
     found = []
     # The first round starts the workers.
@@ -129,11 +135,13 @@ def main() -> None:
     parser.add_argument("--chosen", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--at", type=int, nargs="+", default=[10], help="rounds that are told of")
+    parser.add_argument("--instant", action="store_true", help="train one client alone, and repeat its answer")
     parser.add_argument("--plot", help="write a figure here")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
-        print("RESULT " + json.dumps(one(given.one, given.samples, given.chosen, given.rounds, given.at)), flush=True)
+        sizes = given.one, given.samples, given.chosen, given.rounds
+        print("RESULT " + json.dumps(one(*sizes, given.at, instant=given.instant)), flush=True)
         return
     rows = []
     for clients in given.clients:
@@ -141,7 +149,7 @@ def main() -> None:
             command = [sys.executable, "-m", "benchmarks.many_clients", "--one", str(clients)]
             for name in ("samples", "chosen", "rounds"):
                 command += [f"--{name}", str(getattr(given, name))]
-            command += ["--at", *map(str, given.at)]
+            command += ["--at", *map(str, given.at)] + ["--instant"] * given.instant
             environment = {**os.environ, "SHOAL_HOME": home, "PYTHONPATH": str(ROOT)}
             done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, check=False)
         lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]

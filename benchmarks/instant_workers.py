@@ -1,0 +1,67 @@
+"""Workers that train one client of a run and give its answer in the name of all others: to measure the driver."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+from engine.codec import private_folder, write_sealed
+from engine.finished_work import FinishedWork
+from engine.round_paths import RoundPaths, memory_file, update_file
+from engine.wire import Answer, Failed, Request, Train, Trained
+from engine.worker import Worker
+
+
+class InstantWorkers:
+    """A pool (`engine.pools.Pool`) for methods whose clients answer the server and keep a memory, and no more.
+
+    Args:
+        count: how many requests are worked on at once.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = self.most = count
+        self._worker, self._lock = Worker(), threading.Lock()
+        self._first: FinishedWork | None = None
+        self._files: dict[str, Path] = {}
+
+    def call(self, request: Request) -> Answer:
+        """As of `Pool`: training is answered with copies, everything else is done."""
+        if not isinstance(request, Train):
+            return self._worker.handle(request)
+        with self._lock:
+            if self._first is None and (failed := self._train_one(request)):
+                return failed
+        return Trained({client: self._answer(request, client) for group in request.groups for client in group})
+
+    def _train_one(self, request: Train) -> Failed | None:
+        one = request.clients[0]
+        answer = self._worker.handle(replace(request, clients=(one,), groups=((one.client,),)))
+        done = answer.clients[one.client] if isinstance(answer, Trained) else answer
+        if not isinstance(done, FinishedWork):
+            return done if isinstance(done, Failed) else Failed(f"an answer of another kind: {type(done).__name__}")
+        kept = request.run / "first"
+        kept.mkdir(exist_ok=True)
+        for part, name in done.files.items():
+            self._files[part] = kept / name
+            os.link(RoundPaths(request.run, request.round).work / name, kept / name)
+        self._first = done
+        return None
+
+    def _answer(self, request: Train, client: int) -> FinishedWork:
+        """The first client's work as another's, its files beside a done-file as a worker leaves them."""
+        assert self._first is not None
+        paths = RoundPaths(request.run, request.round)
+        private_folder(paths.work)
+        names = {"update": update_file(client), "memory": memory_file(client)}
+        files = {part: names[part] for part in self._first.files}
+        digests = {files[part]: self._first.sha256[name] for part, name in self._first.files.items()}
+        for part, name in files.items():
+            (paths.work / name).unlink(missing_ok=True)
+            # Written like any other: a link would be one file that all clients share.
+            (paths.work / name).write_bytes(self._files[part].read_bytes())
+        done = replace(self._first, client=client, files=files, sha256=digests, seconds=0.0)
+        write_sealed(paths.done(client), done.plain(), sync=False)
+        return done
