@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import studies
 from engine.codec import read_json, write_atomic
 from studies.definition import Claim, Study, StudyError
 from studies.digests import digests
+from studies.provenance import both
 from studies.result import rule_of, study_folder
 from studies.rows import StudyRow
 
@@ -113,11 +115,14 @@ def load_kept(study: str, scale: str, docs: Path = DOCS) -> Kept | None:
 def keep(study: Study, scale: str, docs: Path = DOCS) -> Path:
     """Keep the newest result of a study at a scale, and its images.
 
+    Of a result of some rows or columns, the cells that were kept before and are computed with the same settings stay;
+    so do their figures, which show all of them.
+
     Returns:
         The file of the kept result.
 
     Raises:
-        StudyError: there is no result; it lacks cells of the one that is kept; or an image is too large.
+        StudyError: there is no result; it lacks cells that are kept with other settings; or an image is too large.
     """
     folder = study_folder(study.name, scale)
     command = f"shoal study {study.name} --scale {scale}"
@@ -130,13 +135,19 @@ def keep(study: Study, scale: str, docs: Path = DOCS) -> Path:
         )
     content = plain(raw)
     before = load_kept(study.name, scale, docs)
-    lost = sorted(set(before.digests) - set(content["digests"])) if before else []
-    if still := [cell for cell in lost if known(study, scale, cell)]:
-        raise StudyError(
-            f"the result of {study.name!r} lacks {', '.join(still)}, which are kept: put all of them together with "
-            f"{command} --gather, then keep it"
-        )
     images = {name: image_to_keep(folder / name) for name in study.images if (folder / name).is_file()}
+    lost = set(before.digests) - set(content["digests"]) if before else set()
+    if before and (still := sorted(cell for cell in lost if known(study, scale, cell))):
+        other = before.changed(study) if before.overrides == content["overrides"] else set(still)
+        if gone := [cell for cell in still if cell in other]:
+            raise StudyError(
+                f"the result of {study.name!r} lacks {', '.join(gone)}, which are kept, and with other settings: "
+                f"measure them too, put all of them together with {command} --gather, then keep it"
+            )
+        content = with_cells(study, content, before, still)
+        images = {
+            name: image for name, image in images.items() if not image_file(study.name, scale, name, docs).exists()
+        }
     path = kept_file(study.name, scale, docs)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, text_of(content).encode())
@@ -145,6 +156,31 @@ def keep(study: Study, scale: str, docs: Path = DOCS) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(image)
     return path
+
+
+def with_cells(study: Study, content: dict[str, Any], before: Kept, cells: Sequence[str]) -> dict[str, Any]:
+    """What is kept of a result, with some cells of what was kept before it.
+
+    Args:
+        study: the study.
+        content: what is kept of the result.
+        before: what was kept.
+        cells: to be taken from it, as `row/column`.
+    """
+
+    def theirs(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [dict(entry) for entry in entries if f"{entry['row']}/{entry['column']}" in cells]
+
+    order = list(study.rows)
+    rows = [*content["rows"], *theirs(before.rows)]
+    failed = [*content.get("failed", []), *theirs(before.failed)]
+    return {
+        **content,
+        "rows": sorted(rows, key=lambda row: order.index(row["row"]) if row["row"] in order else len(order)),
+        "digests": {**content["digests"], **{cell: before.digests[cell] for cell in cells}},
+        "provenance": both(before.provenance, content["provenance"]),
+        **({"failed": failed} if failed else {}),
+    }
 
 
 def image_to_keep(path: Path) -> bytes:

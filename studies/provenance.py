@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -64,6 +64,23 @@ def of_lineages(lineages: Sequence[dict[str, Any]], newest: float, seconds: floa
         datetime.fromtimestamp(newest, UTC).strftime("%Y-%m-%d"),
         None if seconds is None else round(seconds, 1),
     )
+
+
+def both(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+    """Where numbers come from of which some were made before others; as in a kept result.
+
+    Args:
+        earlier, later: with the attributes of `Provenance`.
+    """
+    seconds = None if None in (earlier["seconds"], later["seconds"]) else earlier["seconds"] + later["seconds"]
+    machines = "; ".join(once([*earlier["machine"].split("; "), *later["machine"].split("; ")]))
+    return {
+        **later,
+        "commits": list(once([*earlier["commits"], *later["commits"]])),
+        "machine": machines,
+        "date": max(earlier["date"], later["date"]),
+        "seconds": None if seconds is None else round(seconds, 1),
+    }
 
 
 def commit(git: dict[str, Any]) -> str:

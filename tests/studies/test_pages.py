@@ -19,6 +19,7 @@ from studies.claims import Verdict
 from studies.definition import Study, StudyError, load_study, make_study, study_names
 from studies.kept import LARGEST_IMAGE, image_to_keep, keep, kept_file, load_kept
 from studies.pages import make_pages, overview, system_page, write_pages
+from studies.provenance import both
 from studies.result import study_folder
 from studies.runner import run_study
 from studies.verdicts import Entry, all_entries, entries
@@ -191,12 +192,55 @@ def test_seeds_are_part_of_the_rule(measured: Callable[..., Path], docs: Path) -
     assert page.count("| 3 of 4 |") == 2
 
 
+def test_keeping_some_cells_leaves_the_others(measured: Callable[..., Path], docs: Path) -> None:
+    study = toy()
+    path = measured(study)
+    before = json.loads(path.read_text())
+    figure = docs / "images" / "toy-cpu-seen.png"
+    figure.write_bytes(b"of both rows")
+    measured(study, rows=["close"], seeds=3)
+    after = json.loads(path.read_text())
+    assert after["digests"] == before["digests"]
+    assert [row for row in after["rows"] if row["row"] == "apart"] == [
+        row for row in before["rows"] if row["row"] == "apart"
+    ]
+    assert {len(row["seeds"]) for row in after["rows"] if row["row"] == "close"} == {3}
+    assert [row["row"] for row in after["rows"]] == sorted(row["row"] for row in before["rows"]), "in the study's order"
+    assert after["provenance"]["seconds"] > before["provenance"]["seconds"]
+    assert figure.read_bytes() == b"of both rows", "a figure of some rows does not take the place of one of all"
+    claims = by_claim(study, docs)
+    assert claims["apart pulls"].verdict is Verdict.REPRODUCED, "on the seeds that both sides have"
+
+
+def test_where_kept_numbers_come_from_is_said_of_both() -> None:
+    earlier = {
+        "commits": ["a", "b"],
+        "versions": {"torch": "1"},
+        "machine": "x; y",
+        "date": "2026-01-02",
+        "seconds": 1.5,
+    }
+    later = {"commits": ["b", "c"], "versions": {"torch": "2"}, "machine": "y; z", "date": "2026-01-01", "seconds": 2.0}
+    assert both(earlier, later) == {
+        "commits": ["a", "b", "c"],
+        "versions": {"torch": "2"},
+        "machine": "x; y; z",
+        "date": "2026-01-02",
+        "seconds": 3.5,
+    }
+    assert both({**earlier, "seconds": None}, later)["seconds"] is None
+
+
 def test_keeping_loses_no_cell(measured: Callable[..., Path], docs: Path) -> None:
     study = toy()
     path = measured(study)
     before = path.read_text()
-    with pytest.raises(StudyError, match=r"lacks close/two, which are kept: .* shoal study toy --scale cpu --gather"):
-        measured(study, rows=["apart"])
+    other = toy(settings={**SETTINGS, "steps": 150})
+    lost = r"lacks close/two, which are kept, and with other settings: .* shoal study toy --scale cpu --gather"
+    with pytest.raises(StudyError, match=lost):
+        measured(other, rows=["apart"])
+    with pytest.raises(StudyError, match=lost):
+        measured(study, rows=["apart"], overrides={"steps": 150})
     assert path.read_text() == before
     fewer = toy(rows={"apart": study.model_dump()["rows"]["apart"]}, claims=[])
     measured(fewer)
