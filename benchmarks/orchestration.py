@@ -32,6 +32,7 @@ CASES = (
     ("20 short clients", Workload(clients=20)),
     ("100 short clients", Workload(clients=100, samples=100)),
     ("20 short clients of 1.66 million weights", Workload(clients=20, samples=50, encoder="mcmahan")),
+    ("40 clients of 11.2 million weights", Workload(clients=40, samples=2, batch=2, encoder="resnet18")),
 )
 """What is measured, by name."""
 
@@ -84,13 +85,14 @@ def main() -> None:
     """A table on the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--cases", type=int, nargs="+", default=list(range(len(CASES))), help="numbers of rows, from 0")
     given = parser.parse_args()
     print("| clients | Prefect | s a client | s a round | ms a client beside it | share of the round | rounds |")
     print("|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as scratch:
         home = Path(scratch)
         with prefect_server(home) as url:
-            for name, work in CASES:
+            for name, work in (CASES[number] for number in given.cases):
                 for prefect in ("auto", "off"):
                     environment = {**os.environ, "SHOAL_HOME": str(home), "OMP_NUM_THREADS": "1"}
                     environment |= {"PYTHONPATH": str(ROOT), "BENCH_PREFECT": prefect}
