@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,8 +15,9 @@ from engine.codec import StoreError
 from engine.hardware import keep_freed_memory
 from engine.host_cache import cache, with_remote_files
 from engine.own_gpu import own_device
-from engine.wire import Failed, RemoteRequest, Request, request_of
+from engine.wire import Answer, Failed, RemoteRequest, Request, request_of
 from engine.worker import Worker
+from engine.worker_processes import WorkerLost
 
 LOOK = 1.0
 """Seconds between looks at whether a worker of a cluster hangs."""
@@ -62,22 +64,34 @@ def work(plain: dict[str, Any], device: str) -> dict[str, Any]:
         if here.startswith("cuda"):
             torch.cuda.set_device(here)
         workers[device] = Worker(here)
-    request = request_of(plain)
+    return answered(request_of(plain), workers[device].handle).plain()
+
+
+def answered(request: Request | RemoteRequest, handle: Callable[[Request], Answer]) -> Answer:
+    """What a host answers to a request, whose files lie on a file system that it shares, or are copied to it.
+
+    Args:
+        request: what is asked.
+        handle: does a request whose files are here (`Worker.handle`).
+    """
+    host = os.uname().nodename
     if isinstance(request, RemoteRequest):
         try:
-            return with_remote_files(request, workers[device].handle).plain()
+            return with_remote_files(request, handle)
+        except WorkerLost:
+            raise
         except ShoalError as error:
-            return Failed(f"worker {host}: {error}", type(error).__name__).plain()
+            return Failed(f"worker {host}: {error}", type(error).__name__)
         except OSError as error:
             kept = f"it cannot keep files in {cache()} ({error.strerror or error})"
-            return Failed(f"worker {host}: {kept}", StoreError.__name__).plain()
+            return Failed(f"worker {host}: {kept}", StoreError.__name__)
     if not request.run.is_dir():
         return Failed(
             f"worker {host} does not see {request.run}: runs and data must lie on a file system that all workers "
             "share, under the same path (set SHOAL_HOME to it), or set workers.depot",
             "RunError",
-        ).plain()
-    return workers[device].handle(request).plain()
+        )
+    return handle(request)
 
 
 def free_slots(count: int, own: bool) -> contextlib.AbstractContextManager[Any]:

@@ -212,10 +212,11 @@ class CheckpointSection(Section):
 class WorkersSection(Section):
     """Where clients are trained."""
 
-    runner: Literal["local", "dask", "ray"] = Field(
+    runner: Literal["local", "dask", "ray", "prefect"] = Field(
         "local",
         description="where clients are trained: local: processes on this machine; dask, ray: a running cluster, or one "
-        "started for the run",
+        "started for the run; prefect: hosts on which `shoal work` serves them, at the Prefect server of "
+        "PREFECT_API_URL",
     )
     address: str | None = Field(
         None,
@@ -231,7 +232,7 @@ class WorkersSection(Section):
     slots: int | Literal["auto"] = Field(
         "auto",
         description="number of worker processes; auto: one for each CPU core, `per_gpu` for each GPU, or all workers "
-        "of the cluster",
+        "of the cluster or of the hosts",
     )
     per_gpu: int = Field(1, ge=1, description="number of worker processes that share one GPU")
     batched: int = Field(
@@ -251,8 +252,8 @@ class WorkersSection(Section):
     )
     depot: str | None = Field(
         None,
-        description="dask, ray: fsspec URL, such as s3://bucket/shoal, through which files reach workers that share "
-        "no file system with this machine; passwords as ${NAME} of an environment variable",
+        description="dask, ray, prefect: fsspec URL, such as s3://bucket/shoal, through which files reach workers that "
+        "share no file system with this machine; passwords as ${NAME} of an environment variable",
         json_schema_extra=SCHEMA,
     )
     reissue: float = Field(
@@ -281,8 +282,8 @@ class WorkersSection(Section):
     empty: float = Field(
         45.0,
         gt=0,
-        description="dask, ray: seconds for which the cluster may have no worker before the run stops, resumable; more "
-        "where a queue starts them as they are needed",
+        description="dask, ray, prefect: seconds for which the cluster may have no worker, or no host may serve, "
+        "before the run stops, resumable; more where a queue starts them as they are needed",
     )
     precision: Literal["auto", "fp32", "tf32", "bf16"] = Field(
         "auto",
@@ -299,8 +300,8 @@ class WorkersSection(Section):
 
     @property
     def elsewhere(self) -> bool:
-        """Whether clients are trained on a running cluster, on whatever hosts it has."""
-        return self.runner != "local" and self.address is not None
+        """Whether clients are trained on a running cluster or on hosts that serve, whatever these have."""
+        return self.runner == "prefect" or (self.runner != "local" and self.address is not None)
 
     @field_validator("address", "depot")
     @classmethod
@@ -310,7 +311,9 @@ class WorkersSection(Section):
     @model_validator(mode="after")
     def _hosts(self) -> WorkersSection:
         if self.depot and self.runner == "local":
-            raise ValueError("workers.depot is for workers on other hosts: set workers.runner to dask or ray")
+            raise ValueError("workers.depot is for workers on other hosts: set workers.runner to dask, ray or prefect")
+        if self.address and self.runner == "prefect":
+            raise ValueError("workers.address is of Dask and Ray: the Prefect server is that of PREFECT_API_URL")
         if self.compile != "off" and self.batched > 1:
             raise ValueError("workers.compile and workers.batched do not go together: set one of them")
         if self.graphs != "off" and (self.compile != "off" or self.batched > 1):
