@@ -124,7 +124,7 @@ class PrefectPool:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: not self._given and not self._waiting, LEAVING)
+            self._changed.wait_for(lambda: not self._taken.total() and not self._waiting, LEAVING)
         self._watcher.join(LEAVING)
 
     def call(self, request: Request | RemoteRequest) -> Answer:
@@ -205,7 +205,7 @@ class PrefectPool:
     def _take_back(self, run: UUID, artifact: str, given: Given) -> None:
         """Remove what belongs to a request. A host that still works on it notices, and ends that work."""
         try:
-            with contextlib.suppress(*UNREACHED):
+            with contextlib.suppress(*UNREACHED, RuntimeError):  # a connection that was closed meanwhile
                 self._channel.remove(artifact)
                 if given.answer is not None:
                     self._channel.remove(given.answer[0])
@@ -230,6 +230,7 @@ class PrefectPool:
 
     def _why_not(self) -> tuple[str, str]:
         """What has been missing for too long, and how to mend it; nothing of both otherwise."""
+        self._clock.look()  # here too: the watch may be waiting for a server that is stopped
         now, seen, url = self._clock.spent, self._seen, self._channel.url
         if now - seen.heard > PATIENCE:
             what = f"the Prefect server at {url} has not answered for {now - seen.heard:.0f} s"
@@ -252,8 +253,9 @@ class PrefectPool:
     def _watch(self) -> None:
         asked_hosts = asked_states = -STATES
         while not self._closed:
-            self._clock.look()
-            now = self._clock.spent
+            with self._changed:
+                self._clock.look()
+                now = self._clock.spent
             try:
                 if now - asked_hosts >= HOSTS:
                     asked_hosts = now
@@ -266,7 +268,7 @@ class PrefectPool:
                     asked_states = now
                     states = self._channel.states(runs)
                 self._see_runs(answers, states)
-            except UNREACHED:
+            except Exception:  # whatever it says instead of an answer: nothing was heard of it
                 with self._changed:
                     for given in self._given.values():
                         given.unheard = self._clock.spent

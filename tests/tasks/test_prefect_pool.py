@@ -245,6 +245,18 @@ def test_a_server_that_is_silent_ends_the_run(monkeypatch: pytest.MonkeyPatch) -
             call.result(30)
 
 
+def test_a_server_that_is_stopped_and_keeps_whoever_asks_waiting_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, stopped = Server(HERE), threading.Event()
+    monkeypatch.setattr(prefect_pool, "LEAVING", 0.1)
+    with asked(server, REQUEST) as (_, (call,)):
+        soon(lambda: len(server.submitted) == 1)
+        monkeypatch.setattr(prefect_pool, "PATIENCE", 0.5)
+        server.hosts = lambda: stopped.wait(60) and {}  # type: ignore[method-assign, assignment, return-value]
+        with pytest.raises(ClusterLost, match="has not answered for"):
+            call.result(30)
+        stopped.set()
+
+
 def test_a_server_that_was_started_anew_has_forgotten_what_was_not_begun() -> None:
     server = Server(HERE)
     with asked(server) as (pool, _), ThreadPoolExecutor(1) as thread:
