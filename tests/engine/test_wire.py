@@ -170,6 +170,7 @@ def test_plain_values_travel_as_text_to_the_bit(values: list[object]) -> None:
         "[1]",
         "nothing",
         '{"a": {"dtype": "<f4", "shape": [2], "deflated": "!!"}}',
+        '{"a": {"dtype": "<U1", "shape": [0], "deflated": "eJwDAAAAAAE="}}',
         '{"a": {"dtype": "|O", "shape": [2], "deflated": ""}}',
         '{"a": {"dtype": "<f4", "shape": [1000000000000], "deflated": "eJwDAAAAAAE="}}',
         '{"a": {"dtype": 5, "shape": "x", "deflated": 3}}',

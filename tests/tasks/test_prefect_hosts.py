@@ -255,6 +255,28 @@ def test_an_interrupted_run_leaves_no_work_with_its_hosts(
 
 
 @pytest.mark.slow
+def test_the_work_of_hosts_is_shown_below_the_flow_run(
+    there: Make, small: Make, hosts: Hosts, server: Server, home: Path
+) -> None:
+    """Of one flow run, which Prefect would take for runs of one task with the same parameters: none."""
+    for name in ("one", "two"):
+        hosts.start(name)
+    run = new_run(there(rounds=2, tracking={"prefect": "on"}))
+    driver = driver_of(run, server, home)
+    _, said = driver.communicate(timeout=2 * PATIENCE)
+    assert driver.returncode == 0, said
+    assert numbers(run) == numbers(straight(small(rounds=2)))
+    flow_run = run.lineage()["prefect"]["flow_run"]
+
+    def done() -> list[str]:
+        found = server.find("task_runs", limit=200, flow_runs={"id": {"any_": [flow_run]}})
+        return [each["name"] for each in found if each["state_type"] == "COMPLETED" and ", on " in each["name"]]
+
+    soon(lambda: {name.rpartition(",")[0] for name in done()} >= {"round 1, evaluate", "round 2, evaluate"})
+    assert any(name.startswith("round 2, clients") for name in done())
+
+
+@pytest.mark.slow
 def test_a_server_that_is_started_anew_costs_a_try(
     home: Path, small: Make, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

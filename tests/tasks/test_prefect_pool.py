@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from engine.cluster_work import ClusterLost
+from engine.settings import SettingsError
 from engine.wire import Answer, Evaluated, Failed, Train, answer_of, plain_of, text_of
 from engine.worker_processes import WorkerLost
 from tasks import prefect_pool, serving
@@ -43,6 +44,7 @@ class Server:
         self.removed: list[str] = []
         self.cancelled: list[UUID] = []
         self.away = False
+        self.usually = "RUNNING"
 
     def _reached(self) -> None:
         if self.away:
@@ -63,7 +65,7 @@ class Server:
         return {run: self.given[run] for run in runs if run in self.given}
 
     def states(self, runs: Any) -> dict[UUID, str]:
-        return {run: self.said.get(run, "RUNNING") for run in runs}
+        return {run: self.said.get(run, self.usually) for run in runs}
 
     def remove(self, artifact: str) -> None:
         self.removed.append(artifact)
@@ -185,13 +187,12 @@ class Late:
 
 def test_a_deadline_counts_from_the_beginning_of_the_work() -> None:
     server, late = Server(HERE), Late()
-    with asked(server) as (pool, _), ThreadPoolExecutor(1) as thread:
-        server.states = lambda runs: dict.fromkeys(runs, "SCHEDULED")  # type: ignore[method-assign]
-        call = thread.submit(pool.call, replace(REQUEST, deadline=late))
+    server.usually = "SCHEDULED"
+    with asked(server, replace(REQUEST, deadline=late)) as (_, (call,)):
         time.sleep(0.5)
         assert not call.done()
         assert not late.asked, "another run's work may be before it"
-        server.states = lambda runs: dict.fromkeys(runs, "RUNNING")  # type: ignore[method-assign]
+        server.usually = "RUNNING"
         with pytest.raises(WorkerLost, match=r"gpu-1\.example\.org was given up at client 5"):
             call.result(30)
     assert server.cancelled, "whereby its host ends the work"
@@ -259,9 +260,8 @@ def test_a_server_that_is_stopped_and_keeps_whoever_asks_waiting_ends_the_run(mo
 
 def test_a_server_that_was_started_anew_has_forgotten_what_was_not_begun() -> None:
     server = Server(HERE)
-    with asked(server) as (pool, _), ThreadPoolExecutor(1) as thread:
-        server.states = lambda runs: dict.fromkeys(runs, "SCHEDULED")  # type: ignore[method-assign]
-        call = thread.submit(pool.call, REQUEST)
+    server.usually = "SCHEDULED"
+    with asked(server, REQUEST) as (_, (call,)):
         soon(lambda: len(server.submitted) == 1)
         time.sleep(1.0)
         assert not call.done()
@@ -294,6 +294,12 @@ def test_the_key_of_its_task_says_what_a_host_is(name: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("key", ["train-1a2b3c", "shoal-work?name=x-1a2b", "shoal-work?slots=many&name=x-1a2b", ""])
 def test_other_tasks_are_no_hosts(key: str) -> None:
     assert Host.of(key) is None
+
+
+def test_the_server_is_that_of_the_environment(small: Callable[..., Any]) -> None:
+    with pytest.raises(SettingsError, match=r"the Prefect server is that of PREFECT_API_URL"):
+        small(workers={"runner": "prefect", "address": "http://127.0.0.1:4200/api"})
+    assert small(workers={"runner": "prefect", "depot": "s3://bucket/shoal"}).workers.elsewhere
 
 
 # --- what a host does
