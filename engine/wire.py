@@ -2,14 +2,11 @@
 
 Requests and answers are small; tensors stay in files of the run's folder. Within a process and over a pipe they travel
 as they are. What leaves this installation (Dask, Ray, Prefect, remote files) travels as JSON values with a few arrays,
-made by `plain` and read back by `request_of` and `answer_of`; where nothing but text can travel, as that of `text_of`.
+made by `plain` and read back by `request_of` and `answer_of`; where nothing but text can travel, by `engine.wire_text`.
 """
 
 from __future__ import annotations
 
-import base64
-import json
-import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -379,50 +376,3 @@ def answer_of(request: Request | RemoteRequest, plain: dict[str, Any]) -> Answer
         results = plain["clients"].items()
         return Trained({int(k): Failed(**v) if "error" in v else FinishedWork.of(v) for k, v in results})
     return Assigned(**plain) if isinstance(request, Assign) else Evaluated(**plain)
-
-
-# --- as text ----------------------------------------------------------------------------------------------------------
-
-ARRAY = {"dtype", "shape", "deflated"}
-"""The keys of an array's JSON object."""
-LARGEST = 1 << 30
-"""Bytes of an array, at most."""
-
-
-def text_of(plain: Mapping[str, Any]) -> str:
-    """Plain values with arrays as JSON text; numbers come back to the bit, NaN and infinity included."""
-
-    def array(value: Any) -> dict[str, Any]:
-        if not isinstance(value, np.ndarray):
-            raise TypeError(f"{type(value).__name__} is not a plain value")
-        deflated = base64.b64encode(zlib.compress(value.tobytes(), 1)).decode()
-        return {"dtype": value.dtype.str, "shape": list(value.shape), "deflated": deflated}
-
-    return json.dumps(plain, default=array)
-
-
-def plain_of(text: str) -> dict[str, Any]:
-    """Plain values with arrays from the text of `text_of`.
-
-    Raises:
-        ValueError: it is another text.
-    """
-
-    def array(found: dict[str, Any]) -> Any:
-        if found.keys() != ARRAY:
-            return found
-        dtype, inflate = np.dtype(found["dtype"]), zlib.decompressobj()
-        if dtype.kind not in "biuf":
-            raise ValueError(f"an array of {dtype} is none of numbers")
-        data = inflate.decompress(base64.b64decode(found["deflated"], validate=True), LARGEST)
-        if not inflate.eof:
-            raise ValueError("an array is cut short, or too large")
-        return np.frombuffer(bytearray(data), dtype).reshape(found["shape"])
-
-    try:
-        plain = json.loads(text, object_hook=array)
-    except (zlib.error, TypeError, SyntaxError, OverflowError, RecursionError) as error:
-        raise ValueError(f"an array cannot be read: {error}") from None
-    if not isinstance(plain, dict):
-        raise ValueError("it is no JSON object")
-    return plain

@@ -21,7 +21,8 @@ from engine import cluster_work
 from engine.cluster_work import IN_FLIGHT, cluster_lost
 from engine.process_clock import WallClock
 from engine.settings import SettingsError, WorkersSection
-from engine.wire import Answer, RemoteRequest, Request, Train, answer_of, plain_of, text_of
+from engine.wire import Answer, RemoteRequest, Request, Train, answer_of
+from engine.wire_text import plain_of, text_of
 from engine.worker_processes import WorkerLost
 from tasks.hosts import Host, version_here
 from tasks.prefect_environment import quiet

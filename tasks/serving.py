@@ -18,7 +18,8 @@ from typing import Any
 from uuid import UUID
 
 from engine.cluster_work import answered
-from engine.wire import Answer, Request, plain_of, request_of, text_of
+from engine.wire import Answer, Request, request_of
+from engine.wire_text import plain_of, text_of
 from engine.worker import failure
 from engine.worker_processes import WorkerLost, WorkerProcesses
 from tasks.hosts import Host, task_of

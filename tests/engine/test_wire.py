@@ -28,10 +28,9 @@ from engine.wire import (
     Train,
     Trained,
     answer_of,
-    plain_of,
     request_of,
-    text_of,
 )
+from engine.wire_text import plain_of, text_of
 
 RUN = Path("/runs/one")
 INDEX = MemoryIndex(

@@ -430,7 +430,8 @@ def tensors(folder: Path) -> Opened:
 
 
 def hosts_answer(folder: Path) -> Opened:
-    from engine.wire import Evaluate, Evaluated, Failed, MemoryIndex, Train, text_of
+    from engine.wire import Evaluate, Evaluated, Failed, MemoryIndex, Train
+    from engine.wire_text import text_of
     from tasks.hosts import Host
     from tasks.prefect_pool import answer_in
 

@@ -22,7 +22,7 @@ from engine.cluster_work import ClusterLost
 from engine.pools import open_pool
 from engine.run_folder import RunFolder
 from engine.settings import SettingsError
-from engine.wire import text_of
+from engine.wire_text import text_of
 from tasks import prefect_pool
 from tasks.prefect_pool import PrefectPool
 from tasks.starting import new_run

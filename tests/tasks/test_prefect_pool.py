@@ -18,7 +18,8 @@ import pytest
 
 from engine.cluster_work import ClusterLost
 from engine.settings import SettingsError
-from engine.wire import Answer, Evaluated, Failed, Train, answer_of, plain_of, text_of
+from engine.wire import Answer, Evaluated, Failed, Train, answer_of
+from engine.wire_text import plain_of, text_of
 from engine.worker_processes import WorkerLost
 from tasks import prefect_pool, serving
 from tasks.hosts import Host, task_of, version_here
