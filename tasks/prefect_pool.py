@@ -35,6 +35,8 @@ PATIENCE = 20.0
 """Seconds for a server that does not answer to come back."""
 GONE = 8.0
 """Seconds for a host that is not connected to come back: a connection may break and be made anew."""
+REST = 3.0
+"""Seconds in which a host that lost a request gets no other: by then one that ends is not connected any more."""
 HOSTS, STATES = 1.0, 2.0
 """Seconds between two questions for the hosts, and for the states of task runs."""
 FIRST, LAST, SHARE = 0.05, 0.5, 0.05
@@ -97,6 +99,7 @@ class PrefectPool:
         self._clock, self._seen = WallClock(), Seen()
         self._given: dict[UUID, Given] = {}
         self._taken: Counter[str] = Counter()
+        self._resting: dict[str, float] = {}
         self._waiting: deque[object] = deque()
         self._changed = threading.Condition()
         self._closed = False
@@ -137,6 +140,10 @@ class PrefectPool:
         key, host = self._take(request)
         try:
             return self._done_by(key, host, request)
+        except WorkerLost:
+            with self._changed:  # it may be ending, or its slot be started anew
+                self._resting[key] = self._clock.spent + REST
+            raise
         finally:
             with self._changed:
                 self._taken[key] -= 1
@@ -165,7 +172,9 @@ class PrefectPool:
         """The host with the most free slots; None where there is none, or enough is at work."""
         if self._slots is not None and self._taken.total() >= self._slots:
             return None
-        left = {key: host.slots - self._taken[key] for key, host in self._seen.hosts.items()}
+        now, resting = self._clock.spent, self._resting
+        awake = {key: host for key, host in self._seen.hosts.items() if resting.get(key, 0.0) <= now}
+        left = {key: host.slots - self._taken[key] for key, host in awake.items()}
         best = max(left, key=lambda key: left[key], default=None)
         return best if best is not None and left[best] > 0 else None
 

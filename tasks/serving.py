@@ -33,6 +33,8 @@ from tasks.prefect_channel import LOST, UNREACHED, Channel  # noqa: E402 (Prefec
 
 LOOK = 2.0
 """Seconds between looks at whether anybody waits for what is at work."""
+LEAVING = 5.0
+"""Seconds in which a host that is ended tells what became of its requests."""
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds before each further try to give an answer to a server that does not take it."""
 
@@ -59,7 +61,7 @@ class Desk:
     def __init__(self, channel: Channel, call: Callable[[Request], Answer]) -> None:
         self._channel, self._call = channel, call
         self._at_work: dict[UUID, Wanted] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._closed = threading.Event()
         threading.Thread(target=self._look, daemon=True, name="shoal wanted").start()
 
@@ -79,8 +81,10 @@ class Desk:
         return Cancelled(message="nobody waits for it any more")
 
     def close(self) -> None:
-        """Look at nothing any more."""
+        """Look at nothing any more; what is at work has some seconds to say how it ended."""
         self._closed.set()
+        with self._lock:
+            self._lock.wait_for(lambda: not self._at_work, LEAVING)
 
     def _answer(self, text: str, wanted: Wanted) -> str:
         def here(request: Request) -> Answer:
@@ -113,6 +117,7 @@ class Desk:
         finally:
             with self._lock:
                 del self._at_work[run]
+                self._lock.notify_all()
 
     def _look(self) -> None:
         while not self._closed.wait(LOOK):
@@ -141,8 +146,9 @@ def serve(slots: int, device: str, tell: Callable[[str], None]) -> None:
     with contextlib.ExitStack() as stack:
         channel = stack.enter_context(contextlib.closing(Channel()))
         results = stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-work-"))
-        processes = stack.enter_context(WorkerProcesses(slots, device))
+        processes = WorkerProcesses(slots, device)
         desk = stack.enter_context(contextlib.closing(Desk(channel, processes.call)))
+        stack.enter_context(processes)  # which ends first: the desk then tells that its slots are lost
         work = task_of(host, desk.carry_out, Path(results))
         tell(f"{host.name} serves {slots} slot{'s' * (slots > 1)} on {device} at {channel.url}, with {host.version}")
         tell("Ctrl-C ends it")

@@ -227,6 +227,19 @@ def test_what_is_no_answer_is_a_lost_worker(text: str, said: str) -> None:
             call.result(30)
 
 
+def test_a_host_that_lost_a_request_may_be_ending_and_gets_no_other_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefect_pool, "REST", 0.6)
+    server = Server(HERE)
+    with asked(server, REQUEST, REQUEST) as (_, (first, _second)):
+        soon(lambda: len(server.submitted) == 1)
+        server.answer(0, text_of({LOST: "the worker slots are closed"}))
+        with pytest.raises(WorkerLost, match="the worker slots are closed"):
+            first.result(30)
+        time.sleep(0.2)
+        assert len(server.submitted) == 1
+        soon(lambda: len(server.submitted) == 2)
+
+
 def test_hosts_that_serve_others_are_named() -> None:
     old = replace(HERE, name="old", version="shoal 0.0.1 (12345678), torch 2.11.0", id="c3")
     gpu = replace(HERE, name="gpu", device="cuda", id="d4")
@@ -356,6 +369,25 @@ def test_a_slot_that_is_lost_is_told_at_once(tmp_path: Path) -> None:
     with desk_of(asker, call) as desk:
         desk.carry_out()
     assert asker.told == [{LOST: "worker slot 0 ended in the middle of its work"}]
+
+
+@pytest.mark.usefixtures("in_a_task_run")
+def test_a_host_that_is_ended_tells_what_it_had_begun(tmp_path: Path) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def call(_: Any) -> Answer:
+        begun.set()
+        ended.wait(30)
+        time.sleep(0.3)
+        raise WorkerLost("the worker slots are closed")
+
+    asker = Asker(text_of(replace(REQUEST, run=tmp_path).plain()))
+    with ThreadPoolExecutor(1) as thread:
+        with desk_of(asker, call) as desk:
+            thread.submit(desk.carry_out)
+            begun.wait(30)
+            ended.set()
+        assert asker.told == [{LOST: "the worker slots are closed"}]
 
 
 @pytest.mark.usefixtures("in_a_task_run")
