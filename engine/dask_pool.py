@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 import uuid
@@ -25,6 +26,8 @@ PATIENCE = 20.0
 """Seconds for a scheduler whose connection was lost to come back, and for what it is asked beside the work."""
 SILENCE = 45.0
 """Seconds for which a scheduler that is connected may answer nothing."""
+TALKERS = ("distributed", "distributed.client", "tornado.application")
+"""Loggers that write tracebacks where a scheduler is gone, of which the run's own error tells in a sentence."""
 
 
 class SchedulerWatch:
@@ -206,6 +209,8 @@ def dask_pool(workers: WorkersSection, device: str) -> Iterator[DaskPool]:
         raise SettingsError("workers.runner: dask needs its package: pip install 'shoal[dask]'") from None
     with contextlib.ExitStack() as stack:
         if workers.address:
+            for name in TALKERS:
+                stack.enter_context(distributed.utils.silence_logging_cmgr(logging.CRITICAL, name))
             address = resolved(workers.address, "workers.address")
             try:
                 client = distributed.Client(address, timeout=ANSWER, set_as_default=False)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import logging
 import os
 import signal
 import socket
@@ -182,6 +184,8 @@ def test_a_scheduler_that_is_gone_ends_the_run_resumable(
     home: Any, small: Make, cluster: tuple[subprocess.Popen[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dask_pool, "PATIENCE", 2.0)
+    printed = logging.StreamHandler(io.StringIO())
+    monkeypatch.setattr(logging.getLogger("distributed"), "handlers", [printed])
     process, address = cluster
     settings = small(rounds=3, workers={"runner": "dask", "address": address, "slots": 1})
     run = new_run(settings)
@@ -194,6 +198,7 @@ def test_a_scheduler_that_is_gone_ends_the_run_resumable(
         go_on(run, pool.call, [kill])
     assert f"the Dask scheduler at {address} is gone" in str(lost.value)
     assert f"shoal run --resume {run.name}" in str(lost.value)
+    assert not printed.stream.getvalue(), "Dask's own words about it are a traceback"
     assert run.status()["state"] == "failed"
     go_on(run)
     assert numbers(run) == numbers(straight(small(rounds=3)))
