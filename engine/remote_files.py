@@ -1,8 +1,10 @@
 """Files behind an fsspec URL that this machine and the workers' hosts all reach (setting `workers.depot`).
 
 What lies there are copies, named by their digest where one is known (`engine.round_paths.copy_of`). Whoever fetches
-one compares it with that digest before anybody sees it. What fails is tried again within a second or two, since stores
-refuse a request now and then; after that it is a `DepotError`, and the work that wanted the file may be done again.
+one compares it with that digest before anybody sees it. What fails is tried again, since stores refuse a request now
+and then, and are started again; after `PATIENCE` it is a `DepotError`, and the work that wanted the file may be done
+again. How often and how long that is, is decided here alone: clients of stores try again too, each try of ours anew,
+which adds up to minutes.
 """
 
 from __future__ import annotations
@@ -15,11 +17,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, count, repeat
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import fsspec
 
+from core.errors import ShoalError
 from engine.addresses import masked, resolved
 from engine.codec import PRIVATE, StoreError, file_digest
 from engine.settings import SettingsError
@@ -29,7 +33,17 @@ COMPLETE = "complete"
 THREADS = 16
 """Files on their way at once: most of the time of a small file is waiting."""
 PAUSES = (0.2, 1.0)
-"""Seconds before each further try of what failed."""
+"""Seconds before the second and the third try of what failed; before any later one as many as before the third."""
+PATIENCE = 20.0
+"""Seconds for which a store may fail: as long as the head of a cluster may be away."""
+LOOK = 5.0
+"""Seconds in which a store that failed must answer, whatever it says, not to be called gone."""
+ONE_TRY: dict[str, dict[str, Any]] = {
+    name: {"config_kwargs": {"retries": {"total_max_attempts": 1}}} for name in ("s3", "s3a")
+}
+"""By protocol, options of its file system by which the client below it tries once."""
+WITHOUT_FOLDERS = ("s3", "s3a", "gs", "gcs", "az", "abfs")
+"""Protocols of stores where a file needs no folder to lie in."""
 LASTING = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
 """Failures that another try will not mend."""
 
@@ -39,6 +53,14 @@ Found = TypeVar("Found")
 
 class DepotError(StoreError):
     """The store behind the URL failed at a file, or gave other bytes than were put there."""
+
+
+class DepotGone(ShoalError):
+    """The store answers nobody any more; the run stops and can be resumed."""
+
+
+class OtherBytes(Exception):
+    """A file came back with other bytes than were put there."""
 
 
 def side_by_side(act: Callable[[Item], Found], items: Iterable[Item]) -> list[Found]:
@@ -61,26 +83,65 @@ class RemoteFiles:
     """
 
     def __init__(self, url: str) -> None:
+        protocol = url.partition("://")[0]
         try:
-            self.fs, root = fsspec.core.url_to_fs(resolved(url, "workers.depot"))
+            self.fs, root = fsspec.core.url_to_fs(resolved(url, "workers.depot"), **ONE_TRY.get(protocol, {}))
         except (ValueError, ImportError) as error:
             raise SettingsError(f"workers.depot: {url!r} cannot be used: {masked(str(error), url)}") from None
-        self.url, self.root = url, root.rstrip("/")
+        if protocol in ONE_TRY:
+            self.fs.retries = 1
+        self.url, self.root, self._folders = url, root.rstrip("/"), protocol not in WITHOUT_FOLDERS
+        self._failing: float | None = None
+        self._left = threading.Event()
 
     def _tried(self, what: str, act: Callable[[], Found]) -> Found:
-        """What `act` gives, tried again where it fails.
+        """What `act` gives, tried again where it fails: for `PATIENCE`, but at least twice.
+
+        Once the store has failed at anything for so long, and at nothing else succeeded, one try is enough.
 
         Raises:
             DepotError: it failed each time; names the store and the file.
         """
-        for pause in (*PAUSES, None):
+        first = time.monotonic()
+        for number, pause in zip(count(), chain(PAUSES, repeat(PAUSES[-1])), strict=False):
+            before, began = self._failing, time.monotonic()
             try:
-                return act()
+                found = act()
             except Exception as error:  # every store has exceptions of its own
-                if pause is None or isinstance(error, (*LASTING, StoreError)):
+                if isinstance(error, (*LASTING, StoreError)):
+                    self._failing = None
                     raise self._named(what, error) from self._cause(error)
-                time.sleep(pause)
+                if isinstance(error, OtherBytes):
+                    over = number == len(PAUSES)
+                else:
+                    self._failing = began if before is None else before
+                    over = time.monotonic() - min(first, self._failing) > PATIENCE and (
+                        number > 0 or before is not None
+                    )
+                if over or self._left.wait(pause):
+                    raise self._named(what, error) from self._cause(error)
+            else:
+                self._failing = None
+                return found
         raise AssertionError  # the last try returns or raises
+
+    def answers(self) -> bool:
+        """Whether the store says anything, be it that there is no such file; it is asked for some seconds."""
+        end = time.monotonic() + LOOK
+        while True:
+            try:
+                self.fs.invalidate_cache()
+                self.fs.info(f"{self.root}/{COMPLETE}")
+                return True
+            except LASTING:
+                return True
+            except Exception:
+                if time.monotonic() > end or self._left.wait(PAUSES[-1]):
+                    return False
+
+    def leave(self) -> None:
+        """Have whoever tries something again give it up."""
+        self._left.set()
 
     def _named(self, what: str, error: Exception) -> StoreError:
         if isinstance(error, StoreError):
@@ -110,6 +171,8 @@ class RemoteFiles:
             try:
                 self.fs.put_file(str(source), there)
             except Exception:  # no such folder yet, where there are folders; each store says so in its own way
+                if not self._folders:
+                    raise
                 self.fs.makedirs(there.rpartition("/")[0], exist_ok=True)
                 self.fs.put_file(str(source), there)
 
@@ -132,7 +195,7 @@ class RemoteFiles:
             try:
                 self.fs.get_file(f"{self.root}/{path}", str(scratch))
                 if sha256 is not None and file_digest(scratch) != sha256:
-                    raise ValueError(f"it came back with other bytes than the {sha256[:12]} that were put there")
+                    raise OtherBytes(f"it came back with other bytes than the {sha256[:12]} that were put there")
                 scratch.chmod(PRIVATE)
                 scratch.replace(target)
             finally:

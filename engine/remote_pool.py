@@ -4,6 +4,9 @@ Before a request is sent, what it reads is put there: settings, data and partiti
 and message to a peer that is new. Copies are named by their digests, so that no worker takes the bytes that a path had
 before a run was interrupted for those that it has now. The clients' files come back the same way and are compared with
 their digests before the engine hears of them: the run's folder stays the one record.
+
+A transfer that fails is the loss of one worker, or the failure of one client, only as long as the store answers. Where
+it does not, the run stops: clients that cannot be reached would else be left out of a round, one after the other.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import Protocol
 
 from engine.codec import StoreError, changed, file_digest, private_folder, write_sealed
 from engine.finished_work import FinishedWork
-from engine.remote_files import THREADS, DepotError, RemoteFiles, side_by_side
+from engine.remote_files import THREADS, DepotError, DepotGone, RemoteFiles, side_by_side
 from engine.round_paths import STATES, RoundPaths, copy_of, folders_of_clients, server_file, version
 from engine.run_folder import LINEAGE, SETTINGS, RunFolder
 from engine.wire import Answer, Failed, RemoteRequest, Request, Train, Trained
@@ -83,7 +86,7 @@ class RemoteFilesPool:
     def __init__(self, pool: RemotePool, url: str) -> None:
         self._pool, self._remote = pool, RemoteFiles(url)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="shoal copies")
-        self._lock = threading.Lock()
+        self._lock, self._gone = threading.Lock(), False
         self._runs: dict[Path, Copies] = {}
         self._states: dict[Path, tuple[object, str]] = {}
 
@@ -102,6 +105,7 @@ class RemoteFilesPool:
 
         Raises:
             WorkerLost: the worker was lost, or a transfer to it or from it failed.
+            DepotGone: a transfer failed, and the store does not answer any more.
             StoreError: a file of the run's folder is missing or changed.
         """
         run = RunFolder(request.run)
@@ -109,6 +113,7 @@ class RemoteFilesPool:
             copies, files = self._copies(run)
             files = files | self._send(copies, request)
         except DepotError as error:
+            self._reached(run, str(error))
             raise self._lost(run, str(error)) from error
         # Two copies of a cohort may be at work, and one that an interrupted run left behind: each has its own folder.
         back = f"runs/{copies.key}/back/{uuid.uuid4().hex}"
@@ -117,18 +122,40 @@ class RemoteFilesPool:
             answer = self._pool.call(asked)
             if isinstance(answer, Failed) and answer.kind in OF_ITS_HOST:
                 self._forget(copies, files)  # a copy may be gone or damaged there: the next try finds another
+                if answer.kind == DepotError.__name__:
+                    self._reached(run, answer.error)
                 raise self._lost(run, answer.error)
             if isinstance(answer, Trained):
                 answer = self._fetched(RoundPaths(run.path, request.round), back, answer)
+                for done in answer.clients.values():
+                    if isinstance(done, Failed) and done.kind == DepotError.__name__:
+                        self._reached(run, done.error)
+                        break
         finally:
             self._later(self._remote.drop_folder, back)
         return answer
 
     def close(self) -> None:
-        """Remove the copies of runs; data and partitions stay for other runs."""
+        """Remove the copies of runs, where the store answers; data and partitions stay for other runs."""
+        if self._gone:
+            self._remote.leave()
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            return
         self._threads.shutdown(cancel_futures=True)
         for copies in self._runs.values():
             self._remote.drop_folder(f"runs/{copies.key}")
+
+    def _reached(self, run: RunFolder, why: str) -> None:
+        """After a transfer that failed go on only where the store answers.
+
+        Raises:
+            DepotGone: it does not.
+        """
+        self._gone = not self._remote.answers()
+        if self._gone:
+            raise DepotGone(
+                f"{why}, and it does not answer any more: see to it, then go on with `shoal run --resume {run.name}`"
+            )
 
     def _lost(self, run: RunFolder, why: str) -> WorkerLost:
         return WorkerLost(

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import fsspec
 import pytest
@@ -20,7 +21,7 @@ from engine.codec import StoreError, file_digest, private_folder, read_json
 from engine.host_cache import UNUSED_DAYS, drop_others, fetch
 from engine.memory_index import MemoryIndex
 from engine.pools import open_pool
-from engine.remote_files import RemoteFiles
+from engine.remote_files import DepotGone, RemoteFiles
 from engine.remote_pool import RemoteFilesPool
 from engine.round_paths import copy_of, folders_of_clients, round_of, sender_of
 from engine.rounds import RoundFailed
@@ -256,15 +257,17 @@ def test_damaged_copies_are_fetched_again(tmp_path: Path, home: Path, small: Mak
 
 
 class Weak:
-    """An fsspec file system that fails when it is told to."""
+    """An fsspec file system that fails when it is told to, and answers nothing while it is gone."""
 
     def __init__(self, fs: Any) -> None:
-        self._fs, self.fails, self.failed = fs, lambda act, path: False, 0
+        self._fs, self.fails, self.failed, self.gone = fs, lambda act, path: False, 0, False
 
     def __getattr__(self, name: str) -> Any:
         act = getattr(self._fs, name)
 
         def maybe(*args: Any, **more: Any) -> Any:
+            if self.gone:
+                raise ConnectionRefusedError("nobody listens")
             if name in ("put_file", "get_file") and self.fails(name, args[1] if name == "put_file" else args[0]):
                 self.failed += 1
                 raise ConnectionResetError("the store hung up")
@@ -277,8 +280,10 @@ class Weak:
 def weak(monkeypatch: pytest.MonkeyPatch) -> Weak:
     """The file system of every depot, one for this machine and the workers."""
     monkeypatch.setattr(remote_files, "PAUSES", (0.01,))
+    monkeypatch.setattr(remote_files, "PATIENCE", 0.05)
+    monkeypatch.setattr(remote_files, "LOOK", 0.05)
     found = Weak(fsspec.filesystem("file"))
-    monkeypatch.setattr(remote_files.fsspec.core, "url_to_fs", lambda url: (found, url.removeprefix("file://")))
+    monkeypatch.setattr(remote_files.fsspec.core, "url_to_fs", lambda url, **_: (found, url.removeprefix("file://")))
     return found
 
 
@@ -314,7 +319,84 @@ def test_a_transfer_that_fails_costs_a_try_and_not_the_run(
     assert numbers(run) == numbers(straight(small(rounds=2)))
 
 
-def test_a_depot_that_is_gone_ends_the_run_resumable(home: Path, small: Make, url: str, weak: Weak) -> None:
+def test_a_store_that_is_away_for_less_than_its_patience_is_waited_for(
+    tmp_path: Path, weak: Weak, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_files, "PATIENCE", 60.0)
+    remote = RemoteFiles((tmp_path / "depot").as_uri())
+    (tmp_path / "one").write_bytes(b"bytes")
+    weak.fails = lambda act, path: weak.failed < 20
+    remote.put(tmp_path / "one", "one")
+    assert remote.has("one")
+    assert weak.failed == 20
+
+
+def test_a_store_that_is_known_to_be_away_is_asked_once(tmp_path: Path, weak: Weak) -> None:
+    """Files of a hundred clients would else wait one after the other."""
+    remote = RemoteFiles((tmp_path / "depot").as_uri())
+    weak.fails = lambda act, path: True
+    with pytest.raises(StoreError):
+        remote.get("one", tmp_path / "one")
+    assert weak.failed > 1
+    time.sleep(0.05)
+    weak.failed = 0
+    for _ in range(3):
+        with pytest.raises(StoreError):
+            remote.get("one", tmp_path / "one")
+    assert weak.failed == 3
+
+
+def test_the_client_of_an_object_store_does_not_try_again_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tries times ours took a minute and a half for a single file."""
+    asked: list[dict[str, Any]] = []
+    found = mock.Mock(retries=5)
+    monkeypatch.setattr(remote_files.fsspec.core, "url_to_fs", lambda url, **more: asked.append(more) or (found, "b/x"))
+    remote = RemoteFiles("s3://b/x")
+    assert asked == [{"config_kwargs": {"retries": {"total_max_attempts": 1}}}]
+    assert remote.fs.retries == 1
+    RemoteFiles("gs://b/x")
+    assert asked[1] == {}
+
+
+def test_no_client_is_left_out_because_the_depot_is_gone(home: Path, small: Make, weak: Weak, url: str) -> None:
+    """With evaluations now and then a round would be closed without the clients that could not be reached."""
+    settings = small(rounds=3, evaluate={"every": 3}, participation={"retries": 0})
+    run = new_run(settings)
+
+    def watch(event: dict[str, Any]) -> None:
+        done = sum(each["event"] == "client_finished" for each in run.events())
+        weak.gone = weak.gone or done == 2
+
+    with pytest.raises(DepotGone) as gone:
+        go_on(run, RemoteFilesPool(Elsewhere(), url).call, [watch])
+    assert "nobody listens, and it does not answer any more" in str(gone.value)
+    assert str(gone.value).count(f"shoal run --resume {run.name}") == 1
+    assert run.status()["state"] == "failed"
+    weak.gone = False
+    go_on(run, RemoteFilesPool(Elsewhere(), url).call)
+    assert not {"client_failed", "client_left_out"} & {e["event"] for e in run.events()}
+    assert numbers(run) == numbers(straight(settings))
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_pool_whose_depot_is_gone_closes_without_it(
+    home: Path, small: Make, weak: Weak, url: str, gone: bool
+) -> None:
+    pool = RemoteFilesPool(Elsewhere(), url)
+    straight(small(rounds=1), pool.call)
+    weak.gone = gone
+    if gone:
+        with pytest.raises(DepotGone):
+            pool.call(Train(new_run(small(rounds=1)).path, 1, (), ()))
+    pool.close()
+    weak.gone = False
+    remote = RemoteFiles(url)
+    assert bool(remote.fs.glob(f"{remote.root}/runs/*")) is gone
+
+
+def test_a_depot_that_fails_at_every_state_ends_the_run_resumable(
+    home: Path, small: Make, url: str, weak: Weak
+) -> None:
     settings = small(rounds=2)
     run = new_run(settings)
     weak.fails = lambda act, path: "/rounds/" in path
