@@ -255,16 +255,17 @@ def answers(address: str) -> bool:
 
 
 def let_go(gone: bool) -> None:
-    """End the connection to a cluster; where its head does not answer, only as far as that goes without it."""
+    """End the connection to a cluster; where its head does not answer, only as far as that goes without it.
+
+    Nobody may know yet that it does not: a run can come to its end on workers that need no head for that.
+    """
     import ray
 
-    if not gone:
-        ray.shutdown()
-        return
-    atexit.unregister(ray.shutdown)  # which would wait for the head as well
     leaving = threading.Thread(target=ray.shutdown, daemon=True, name="shoal leaves ray")
     leaving.start()
-    leaving.join(PATIENCE / 4)
+    leaving.join(PATIENCE / 4 if gone else PATIENCE)
+    if leaving.is_alive():
+        atexit.unregister(ray.shutdown)  # which would wait for the head as well
 
 
 def token_untold() -> bool:

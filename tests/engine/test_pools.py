@@ -25,7 +25,7 @@ from engine import cluster_work, dask_pool, ray_pool
 from engine.cluster_work import ClusterLost, work
 from engine.dask_pool import DaskPool
 from engine.pools import open_pool
-from engine.ray_pool import QUIET, RAY_LOOPBACK, SETTINGS_FRAME, RayPool, answers, listens, start_ray
+from engine.ray_pool import QUIET, RAY_LOOPBACK, SETTINGS_FRAME, RayPool, answers, let_go, listens, start_ray
 from engine.settings import SettingsError
 from engine.wire import Train
 from engine.worker_processes import WorkerLost
@@ -337,6 +337,23 @@ def test_a_ray_head_that_is_gone_ends_the_run_resumable(home: Any, small: Make, 
     assert f"the Ray head at 127.0.0.1:{port} is gone" in said.replace("\n", "")
     assert run.status()["state"] == "failed"
     assert f"shoal run --resume {run.name}" in run.status()["message"]
+
+
+def test_a_head_that_does_not_answer_is_let_go_also_where_nobody_has_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that comes to its end in the seconds before would else wait for it for ever."""
+    import ray
+
+    answer, ended = threading.Event(), threading.Event()
+
+    def shutdown() -> None:
+        answer.wait(30)
+        ended.set()
+
+    monkeypatch.setattr(ray, "shutdown", shutdown)
+    monkeypatch.setattr(ray_pool, "PATIENCE", 0.1)
+    let_go(False)
+    assert not ended.is_set()
+    answer.set()
 
 
 @pytest.mark.parametrize("left", [{"CPU": 2.0}, {"memory": 1e9}])

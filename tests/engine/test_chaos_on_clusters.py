@@ -1,0 +1,124 @@
+"""The parts of `make chaos-clusters` that need no cluster: its tries are planned well, and what is wrong counts."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from werkzeug.test import Client
+
+from tests.chaos import on_clusters
+from tests.chaos.cluster_events import EVENTS
+from tests.chaos.cluster_tally import BY_ITSELF, STOPPED, ClusterOutcome, markdown, summary, write
+from tests.chaos.cluster_trial import longest_silence
+from tests.chaos.clusters import KINDS
+from tests.chaos.object_store import Kept
+from tests.chaos.on_clusters import attempt, planned
+
+WELL = ClusterOutcome("store killed", "dask", "fedpnp", "round 1, 0 of 3 clients done", 31.4, STOPPED, True)
+
+
+def test_twenty_tries_are_of_every_event_on_every_runner_that_it_is_for() -> None:
+    tries = planned(20, 0)
+    assert len(tries) == 20
+    assert tries == planned(20, 0)
+    assert tries != planned(20, 1)
+    assert Counter(tries) == {what: share for what, (share, _) in EVENTS.items()}
+    assert {runner for _, runner in tries} == KINDS.keys()
+    assert len(planned(3, 0)) == 3
+    assert Counter(planned(40, 0)) == {what: 2 * share for what, (share, _) in EVENTS.items()}
+
+
+@pytest.mark.parametrize("what", EVENTS, ids=" on ".join)
+def test_every_event_says_what_happens(what: tuple[str, str]) -> None:
+    assert EVENTS[what][1].__doc__
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"same": False},
+        {"seconds": 60.1},
+        {"ended": "exit code 1, running"},
+        {"hung": True},
+        {"traceback": True},
+        {"left": 1},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_a_try_with_anything_wrong_is_wrong(wrong: dict[str, Any]) -> None:
+    assert WELL.right
+    assert replace(WELL, ended=BY_ITSELF).right
+    assert not replace(WELL, **wrong).right
+
+
+def test_what_was_wrong_is_shown_and_counted(tmp_path: Path) -> None:
+    bits = replace(WELL, event="all hosts killed", same=False, left=2)
+    late = replace(WELL, seconds=61.0, ended=BY_ITSELF)
+    hung = replace(WELL, event="head stopped", runner="ray", seconds=240.0, ended="exit code None, running", hung=True)
+    assert markdown([WELL, bits, late, hung]).splitlines()[2:] == [
+        "| all hosts killed | dask | round 1, 0 of 3 clients done | 31 | WRONG: stopped, resumable | NO |",
+        "| head stopped | ray | round 1, 0 of 3 clients done | 240 | WRONG: exit code None, running | yes |",
+        "| store killed | dask | round 1, 0 of 3 clients done | 31 | stopped, resumable | yes |",
+        "| store killed | dask | round 1, 0 of 3 clients done | 61 | WRONG: went on by itself | yes |",
+    ]
+    counts = {"tries": 4, "right": 1, BY_ITSELF: 1, STOPPED: 2, "same bits": 3, "hangs": 1}
+    counts |= {"longer than 60 s": 2, "tracebacks": 0, "processes left": 2}
+    assert summary([WELL, bits, late, hung]) == counts
+    write([WELL, hung], tmp_path / "there", 7, 125.0, {"empty": 30.0})
+    said = (tmp_path / "there" / "clusters.md").read_text()
+    assert "Seed 7, 2 minutes, on 20" in said
+    assert "workers.empty=30.0" in said
+    kept = json.loads((tmp_path / "there" / "clusters.json").read_text())
+    assert [each["right"] for each in kept["tries"]] == [True, False]
+    assert kept["summary"]["hangs"] == 1
+
+
+def test_a_try_that_cannot_be_carried_out_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise RuntimeError("no such part")
+
+    monkeypatch.setattr(on_clusters, "ClusterTrial", broken)
+    outcome = attempt(type("", (), {"seed": 1})(), 1, "store killed", "dask")  # type: ignore[arg-type]
+    assert not outcome.right
+    assert "no such part" in outcome.note
+
+
+def test_silence_is_measured_from_the_event_to_the_end() -> None:
+    kinds = ("round_started", "client_finished", "client_finished", "slot_lost", "round_finished", "finished")
+    events = [{"event": kind, "time": 10.0 * number} for number, kind in enumerate(kinds)]
+    assert longest_silence(events, 12.0, 55.0) == 20.0  # a lost worker is no progress
+    assert longest_silence(events, 12.0, 80.0) == 30.0
+    assert longest_silence(events, 51.0, 53.0) == 2.0
+
+
+def test_a_store_that_is_killed_has_all_that_it_said_it_had(tmp_path: Path) -> None:
+    def store() -> Callable[..., Iterable[bytes]]:
+        objects: dict[str, bytes] = {}
+
+        def app(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+            path = environ["PATH_INFO"] + environ["HTTP_X_VERSION"]
+            if environ["REQUEST_METHOD"] == "PUT":
+                objects[path] = environ["wsgi.input"].read()
+            start("200 OK" if path in objects else "404 NOT FOUND", [])
+            return [objects.get(path, b"")]
+
+        return app
+
+    journal, version = tmp_path / "journal", {"x-version": "1"}
+    first = Client(Kept(store(), journal))
+    assert first.put("/a", data=b"one", headers=version).status_code == 200
+    assert first.put("/b", data=b"two", headers=version).data == b"two"
+    with journal.open("ab") as file:  # killed in the middle of the next
+        file.write(pickle.dumps(({"REQUEST_METHOD": "PUT"}, b"x" * 100))[:50])
+    second = Client(Kept(store(), journal))
+    assert second.get("/a", headers=version).data == b"one"
+    assert second.get("/b", headers=version).data == b"two"
+    assert second.get("/c", headers=version).status_code == 404
