@@ -301,7 +301,34 @@ def ray_pool(workers: WorkersSection, device: str) -> Iterator[RayPool]:
             # As Ray does where it finds a cluster of this machine by itself; one that asks for no token takes it too.
             os.environ[TOKEN_MODE] = "token"
             stack.callback(os.environ.pop, TOKEN_MODE, None)
+        stack.enter_context(quiet_raylets())
         yield stack.enter_context(connected(workers, device, address, untold))
+
+
+@contextlib.contextmanager
+def quiet_raylets() -> Iterator[None]:
+    """Keep Ray from printing the last screens of a lost node's log, over and over, among what the run prints.
+
+    It does so whatever it is told of logs (`log_to_driver`); that a node was lost is among the events of the run.
+    """
+    from importlib import import_module
+
+    try:
+        inside: Any = import_module("ray._private.worker")
+        shown = inside.print_to_stdstream
+    except (ImportError, AttributeError):  # not installed, or a Ray that prints otherwise
+        yield
+        return
+
+    def without_raylets(data: dict[str, Any], *args: Any, **more: Any) -> None:
+        if data.get("pid") != "raylet":
+            shown(data, *args, **more)
+
+    inside.print_to_stdstream = without_raylets
+    try:
+        yield
+    finally:
+        inside.print_to_stdstream = shown
 
 
 @contextlib.contextmanager

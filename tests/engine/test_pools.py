@@ -356,6 +356,27 @@ def test_a_head_that_does_not_answer_is_let_go_also_where_nobody_has_noticed(mon
     answer.set()
 
 
+def test_the_log_of_a_lost_node_is_not_printed(
+    small: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where a run is asked for JSON, its output is that and nothing else."""
+    from ray._private import worker
+
+    def init(**_: Any) -> None:
+        for pid in ("raylet", "17"):
+            data = {"lines": [f"said by {pid}"], "pid": pid, "is_err": False, "ip": "", "job": None}
+            worker.print_to_stdstream(data, ignore_prefix=False)
+        raise ConnectionError("no answer")
+
+    monkeypatch.setattr("ray.init", init)
+    workers = small(workers={"runner": "ray", "address": "192.0.2.7:6399"}).workers
+    with pytest.raises(SettingsError, match="no Ray cluster answers"), open_pool(workers, "cpu"):
+        pass
+    said = capsys.readouterr()
+    assert "said by raylet" not in said.out + said.err
+    assert "said by 17" in said.out + said.err
+
+
 @pytest.mark.parametrize("left", [{"CPU": 2.0}, {"memory": 1e9}])
 def test_a_ray_cluster_without_nodes_is_lost(monkeypatch: pytest.MonkeyPatch, left: dict[str, float]) -> None:
     import ray
