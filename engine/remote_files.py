@@ -38,10 +38,9 @@ PATIENCE = 20.0
 """Seconds for which a store may fail: as long as the head of a cluster may be away."""
 LOOK = 5.0
 """Seconds in which a store that failed must answer, whatever it says, not to be called gone."""
-ONE_TRY: dict[str, dict[str, Any]] = {
-    name: {"config_kwargs": {"retries": {"total_max_attempts": 1}}} for name in ("s3", "s3a")
-}
-"""By protocol, options of its file system by which the client below it tries once."""
+ONE_TRY: dict[str, Any] = {"retries": {"total_max_attempts": 1}}
+"""What has the client below the file system of `OF_S3` try once."""
+OF_S3 = ("s3", "s3a")
 WITHOUT_FOLDERS = ("s3", "s3a", "gs", "gcs", "az", "abfs")
 """Protocols of stores where a file needs no folder to lie in."""
 LASTING = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
@@ -84,11 +83,13 @@ class RemoteFiles:
 
     def __init__(self, url: str) -> None:
         protocol = url.partition("://")[0]
+        of_user = fsspec.config.conf.get(protocol, {}).get("config_kwargs", {})
+        options = {"config_kwargs": {**ONE_TRY, **of_user}} if protocol in OF_S3 else {}
         try:
-            self.fs, root = fsspec.core.url_to_fs(resolved(url, "workers.depot"), **ONE_TRY.get(protocol, {}))
+            self.fs, root = fsspec.core.url_to_fs(resolved(url, "workers.depot"), **options)
         except (ValueError, ImportError) as error:
             raise SettingsError(f"workers.depot: {url!r} cannot be used: {masked(str(error), url)}") from None
-        if protocol in ONE_TRY:
+        if protocol in OF_S3:
             self.fs.retries = 1
         self.url, self.root, self._folders = url, root.rstrip("/"), protocol not in WITHOUT_FOLDERS
         self._failing: float | None = None

@@ -356,6 +356,9 @@ def test_the_client_of_an_object_store_does_not_try_again_by_itself(monkeypatch:
     assert remote.fs.retries == 1
     RemoteFiles("gs://b/x")
     assert asked[1] == {}
+    monkeypatch.setitem(fsspec.config.conf, "s3", {"config_kwargs": {"retries": {"mode": "adaptive"}}})
+    RemoteFiles("s3://b/x")
+    assert asked[2] == {"config_kwargs": {"retries": {"mode": "adaptive"}}}
 
 
 def test_no_client_is_left_out_because_the_depot_is_gone(home: Path, small: Make, weak: Weak, url: str) -> None:
