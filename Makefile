@@ -8,7 +8,7 @@ TORCH ?= auto
 # Several small processes of one thread are faster than one of many.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo test test-slow fuzz chaos hostile check format types serve results docs bench gpu-day clean
+.PHONY: setup demo test test-slow fuzz chaos chaos-clusters hostile check format types serve results docs bench gpu-day clean
 
 setup: $(STAMP)
 
@@ -33,6 +33,10 @@ fuzz: setup
 # Runs that are killed, stopped and starved, over every method: their table goes to results/chaos.
 chaos: setup
 	$(BIN)/python -m tests.chaos --count $(or $(COUNT),300)
+
+# Runs on clusters of Dask and Ray whose parts are killed and stopped: their table goes to results/chaos.
+chaos-clusters: setup
+	$(BIN)/python -m tests.chaos --clusters --count $(or $(COUNT),20)
 
 check: setup
 	$(BIN)/ruff format --check .

@@ -1,4 +1,7 @@
-"""`python -m tests.chaos --count 300`: tries over every registered method, and their table in results/chaos."""
+"""`python -m tests.chaos --count 300`: tries over every registered method, and their table in results/chaos.
+
+With --clusters: tries on clusters of Dask and Ray whose parts die (`tests.chaos.on_clusters`).
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from pathlib import Path
 import torch
 
 from tests.chaos.events import EVENTS
+from tests.chaos.on_clusters import on_clusters
 from tests.chaos.tally import Outcome, markdown, write
 from tests.chaos.trial import Chaos, Trial, chaos_in, methods
 
@@ -49,7 +53,8 @@ def attempt(chaos: Chaos, number: int, event: str, method: str) -> Outcome:
 def main() -> None:
     """Carry out what the command line asks for; exit code 1 where anything was wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    parser.add_argument("--count", type=int, default=300, help="tries")
+    parser.add_argument("--clusters", action="store_true", help="on clusters whose parts die")
+    parser.add_argument("--count", type=int, help="tries; by default 300, on clusters 20")
     parser.add_argument("--seed", type=int, default=0, help="of events, methods and moments")
     parser.add_argument("--out", type=Path, default=Path("results/chaos"), help="folder of the table")
     parser.add_argument("--methods", nargs="*", default=methods(), help="only these")
@@ -58,13 +63,16 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     out, began = given.out.resolve(), time.monotonic()
+    if given.clusters:
+        on_clusters(given.count or 20, given.seed, out, given.events, given.minutes)
+        return
     with tempfile.TemporaryDirectory(prefix="shoal-chaos-") as folder, contextlib.chdir(folder):
         os.environ["SHOAL_HOME"] = folder
         for name in ("SHOAL_DATA_MIRROR", "MLFLOW_TRACKING_URI", "PREFECT_API_URL"):
             os.environ.pop(name, None)
         outcomes: list[Outcome] = []
         with chaos_in(Path(folder), given.seed) as chaos:
-            for number, (event, method) in enumerate(planned(given.count, given.seed, given.methods), 1):
+            for number, (event, method) in enumerate(planned(given.count or 300, given.seed, given.methods), 1):
                 if (given.events and event not in given.events) or time.monotonic() - began > given.minutes * 60:
                     continue
                 outcome = attempt(chaos, number, event, method)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import pickle
 from collections import Counter
@@ -122,3 +121,5 @@ def test_a_store_that_is_killed_has_all_that_it_said_it_had(tmp_path: Path) -> N
     assert second.get("/a", headers=version).data == b"one"
     assert second.get("/b", headers=version).data == b"two"
     assert second.get("/c", headers=version).status_code == 404
+    second.put("/c", data=b"three", headers=version)
+    assert Client(Kept(store(), journal)).get("/c", headers=version).data == b"three"
