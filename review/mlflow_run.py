@@ -197,7 +197,11 @@ def experiment_of(client: Any, name: str, artifacts: Path | None) -> str:
     experiment_id = str(experiment.experiment_id)
     for key, value in experiment_tags(experiment_id).items():
         if key not in experiment.tags:  # what a person wrote there stays
-            client.set_experiment_tag(experiment_id, key, value)
+            try:
+                client.set_experiment_tag(experiment_id, key, value)
+            except MlflowException:
+                if key not in client.get_experiment(experiment_id).tags:  # else another run wrote it just now
+                    raise
     return experiment_id
 
 

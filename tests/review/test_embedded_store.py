@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
 
 from cli.doctor import servers
 from engine.run_folder import RunError, RunFolder
 from review import tracking
 from review.embedded_store import broken, newest_revision, ready_store, store_uri
-from review.mlflow_run import title
+from review.mlflow_run import experiment_of, experiment_tags, title
 from tasks import driving
 from tasks.driving import drive
 from tasks.starting import new_run
@@ -103,6 +104,29 @@ def test_a_broken_store_is_noticed_and_replaced(home: Path, whole: bytes, how: s
     assert broken(path.parent) is None
     assert path.with_name("mlflow.db.broken-1").exists()
     assert ready_store(path.parent) is None
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_an_experiments_tag_that_another_run_writes_just_now_is_taken(
+    home: Path, whole: bytes, monkeypatch: pytest.MonkeyPatch, written: bool
+) -> None:
+    (home / "mlflow").mkdir()
+    (home / "mlflow" / "mlflow.db").write_bytes(whole)
+    client = MlflowClient(tracking_uri=store_uri(home / "mlflow"))
+    write = client.set_experiment_tag
+
+    def too_late(experiment_id: str, key: str, value: str) -> None:
+        if written:
+            write(experiment_id, key, value)
+        raise MlflowException("UNIQUE constraint failed: experiment_tags.key, experiment_tags.experiment_id")
+
+    monkeypatch.setattr(client, "set_experiment_tag", too_late)
+    if not written:
+        with pytest.raises(MlflowException, match="UNIQUE"):
+            experiment_of(client, "another", None)
+        return
+    found = client.get_experiment(experiment_of(client, "another", None))
+    assert found.tags.keys() >= experiment_tags(found.experiment_id).keys()
 
 
 def test_resume_repairs_a_broken_store(home: Path, small: Make) -> None:

@@ -268,8 +268,8 @@ def test_an_interrupted_run_leaves_no_work_with_its_hosts(
     assert "Traceback" not in said
     assert run.status()["state"] == "interrupted"
     assert not left(server)
-    soon(lambda: not unended(server), 30)
-    soon(lambda: not slot.is_running(), 30)  # which would be at work for hours
+    soon(lambda: not unended(server), 90)
+    soon(lambda: not slot.is_running(), 90)  # which would be at work for hours
     settings = there(rounds=1)
     with pool_of(settings, 1) as (pool, _):  # and the host's only slot is free
         assert numbers(straight(settings, pool.call)) == numbers(straight(small(rounds=1)))
