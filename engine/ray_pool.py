@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,22 @@ class RayPool:
             WorkerLost: as of `Pool`. ClusterLost: the head is gone.
         """
         with self._free:
-            return self._call(request)
+            return self._watched(request)
+
+    def _watched(self, request: Request | RemoteRequest) -> Answer:
+        """A request on a thread of its own: Ray may ask a head that is stopped, which it waits for without end."""
+        found: Future[Answer] = Future()
+
+        def act() -> None:
+            try:
+                found.set_result(self._call(request))
+            except BaseException as error:
+                found.set_exception(error)
+
+        threading.Thread(target=act, daemon=True, name="shoal ray request").start()
+        while not wait([found], cluster_work.LOOK).done:
+            self._reached(request)
+        return found.result()
 
     @property
     def gone(self) -> bool:

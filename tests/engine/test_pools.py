@@ -356,6 +356,27 @@ def test_a_head_that_does_not_answer_is_let_go_also_where_nobody_has_noticed(mon
     answer.set()
 
 
+def test_a_request_that_ray_waits_with_for_a_stopped_head_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first request of all asks the head, for which Ray has no limit; the run would be called running for ever."""
+    import ray
+
+    answer, answered = threading.Event(), threading.Event()
+    pool = RayPool(1, "cpu", {})
+
+    def submit(*_: Any) -> None:
+        pool._gone.set()
+        answer.wait(30)
+        answered.set()
+
+    monkeypatch.setattr(cluster_work, "LOOK", 0.05)
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(pool, "_remote", mock.Mock(remote=submit))
+    with pytest.raises(ClusterLost, match=r"the Ray head at .* is gone"):
+        pool.call(Train(Path("/runs/this"), 1, (), ()))
+    assert not answered.is_set()
+    answer.set()
+
+
 def test_the_log_of_a_lost_node_is_not_printed(
     small: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
