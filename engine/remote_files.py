@@ -38,6 +38,9 @@ PATIENCE = 20.0
 """Seconds for which a store may fail: as long as the head of a cluster may be away."""
 LOOK = 5.0
 """Seconds in which a store that failed must answer, whatever it says, not to be called gone."""
+STALLED, SLOWEST = 15.0, 100_000
+"""Seconds that a file has to be put there, and bytes for which it has one second more. A store that is stopped takes
+none, and the clients of stores have limits for what they wait for alone."""
 ONE_TRY: dict[str, Any] = {"retries": {"total_max_attempts": 1}}
 """What has the client below the file system of `OF_S3` try once."""
 OF_S3 = ("s3", "s3a")
@@ -132,13 +135,17 @@ class RemoteFiles:
         while True:
             try:
                 self.fs.invalidate_cache()
-                self.fs.info(f"{self.root}/{COMPLETE}")
+                self.fs.info(f"{self.root}/{COMPLETE}", **self._within(LOOK))
                 return True
             except LASTING:
                 return True
             except Exception:
                 if time.monotonic() > end or self._left.wait(PAUSES[-1]):
                     return False
+
+    def _within(self, seconds: float) -> dict[str, float]:
+        """The option by which a file system ends what takes longer, where it has one."""
+        return {"timeout": seconds} if getattr(self.fs, "async_impl", False) is True else {}
 
     def leave(self) -> None:
         """Have whoever tries something again give it up."""
@@ -148,7 +155,8 @@ class RemoteFiles:
         if isinstance(error, StoreError):
             return error
         said = masked(str(error), self.url)
-        return DepotError(f"the depot {masked(self.url)} failed at {what}: {type(error).__name__}: {said}")
+        why = f"{type(error).__name__}: {said}" if said else type(error).__name__
+        return DepotError(f"the depot {masked(self.url)} failed at {what}: {why}")
 
     def _cause(self, error: Exception) -> BaseException | None:
         """The exception itself, but for one whose words hold what is masked: they would reach logs with it."""
@@ -169,13 +177,14 @@ class RemoteFiles:
         there = f"{self.root}/{path}"
 
         def act() -> None:
+            limit = self._within(STALLED + source.stat().st_size / SLOWEST)
             try:
-                self.fs.put_file(str(source), there)
+                self.fs.put_file(str(source), there, **limit)
             except Exception:  # no such folder yet, where there are folders; each store says so in its own way
                 if not self._folders:
                     raise
                 self.fs.makedirs(there.rpartition("/")[0], exist_ok=True)
-                self.fs.put_file(str(source), there)
+                self.fs.put_file(str(source), there, **limit)
 
         self._tried(path, act)
 

@@ -132,7 +132,8 @@ class RemoteFilesPool:
                         self._reached(run, done.error)
                         break
         finally:
-            self._later(self._remote.drop_folder, back)
+            if not self._gone:
+                self._later(self._remote.drop_folder, back)
         return answer
 
     def close(self) -> None:

@@ -361,6 +361,18 @@ def test_the_client_of_an_object_store_does_not_try_again_by_itself(monkeypatch:
     assert asked[2] == {"config_kwargs": {"retries": {"mode": "adaptive"}}}
 
 
+def test_a_store_that_takes_no_byte_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = mock.Mock(async_impl=True)
+    monkeypatch.setattr(remote_files.fsspec.core, "url_to_fs", lambda url, **_: (found, "b/x"))
+    remote = RemoteFiles("s3://b/x")
+    (tmp_path / "large").write_bytes(bytes(300_000))
+    remote.put(tmp_path / "large", "large")
+    found.put_file.assert_called_once_with(str(tmp_path / "large"), "b/x/large", timeout=15.0 + 3.0)
+    assert remote.answers()
+    found.info.assert_called_once_with("b/x/complete", timeout=5.0)
+    assert RemoteFiles((tmp_path / "depot").as_uri()).answers()
+
+
 def test_no_client_is_left_out_because_the_depot_is_gone(home: Path, small: Make, weak: Weak, url: str) -> None:
     """With evaluations now and then a round would be closed without the clients that could not be reached."""
     settings = small(rounds=3, evaluate={"every": 3}, participation={"retries": 0})
