@@ -39,6 +39,10 @@ SIZE: dict[str, Any] = {
     "rounds": ROUNDS,
     "participation": {"retries": 1},
 }
+LONGER = ", long work"
+"""How the name of an event ends in whose tries a client takes so long that no run ends by itself before it matters."""
+EPOCHS, OF_LONGER = 600, "fedema"
+"""Of such tries: local epochs, some ten seconds, and the method."""
 INSIDES = (TRACEBACK, "[state-dump]")
 """What a driver must not print: a traceback, or the last words of one of Ray's own processes."""
 PROGRESS = ("client_finished", "round_finished", "finished")
@@ -67,11 +71,12 @@ class Clusters:
         """SHOAL_HOME of the drivers, which hosts do not see."""
         return self.base / "driver"
 
-    def straight(self, method: str) -> Any:
-        """What a run of a method comes to on local slots, where nothing happens."""
-        if method not in self.whole:
-            self.whole[method] = numbers(straight(settings_of(method, **SIZE)))
-        return self.whole[method]
+    def straight(self, method: str, size: dict[str, Any]) -> Any:
+        """What a run of a method and size comes to on local slots, where nothing happens."""
+        key = f"{method} {size}"
+        if key not in self.whole:
+            self.whole[key] = numbers(straight(settings_of(method, **size)))
+        return self.whole[key]
 
 
 class ClusterDriver:
@@ -118,12 +123,14 @@ class ClusterTrial:
     Args:
         clusters: where.
         runner: dask or ray.
+        event: what happens; one that ends in `LONGER` with work that takes long.
         number: of the try.
         random: draws of this try.
     """
 
     clusters: Clusters
     runner: str
+    event: str
     number: int
     random: random.Random
     notes: list[str] = field(default_factory=list)
@@ -132,8 +139,10 @@ class ClusterTrial:
     left: int = 0
 
     def __post_init__(self) -> None:
-        self.method = self.random.choice(METHODS)
-        self.whole = self.clusters.straight(self.method)
+        self.long = self.event.endswith(LONGER)
+        self.method = OF_LONGER if self.long else self.random.choice(METHODS)
+        size = SIZE | ({"local": {"epochs": EPOCHS}} if self.long else {})
+        self.whole = self.clusters.straight(self.method, size)
         self.place = self.clusters.base / f"try-{self.number}"
         self.place.mkdir()
         self.store = ObjectStore(self.place / "store")
@@ -147,7 +156,7 @@ class ClusterTrial:
             "deadline_least": 300.0,
             "deadline_first": 21600.0,
         }
-        self.run = new_run(settings_of(self.method, **SIZE, workers=workers))
+        self.run = new_run(settings_of(self.method, **size, workers=workers))
 
     def start(self) -> ClusterDriver:
         """A driver of the run."""
@@ -161,9 +170,10 @@ class ClusterTrial:
         """Wait for a random moment of the run, and say which it is.
 
         A moment is a number of events of the run (it has begun, a round has begun, a client is done), and up to half a
-        second after it; the last round's last client is not done then.
+        second after it; the last round's last client is not done then. Where work takes long, all of the last round is
+        still to come.
         """
-        wanted = self.random.randint(1, ROUNDS * EVENTS_OF_A_ROUND - 1)
+        wanted = self.random.randint(1, (ROUNDS - self.long) * EVENTS_OF_A_ROUND - 1)
         end = time.monotonic() + HANGS
         while len(self.run.events()) < wanted and driver.process.poll() is None and time.monotonic() < end:
             time.sleep(0.01)
@@ -171,7 +181,7 @@ class ClusterTrial:
         events = self.run.events()
         rounds = sum(event["event"] == "round_finished" for event in events)
         done = sum(event["event"] == "client_finished" for event in events) - rounds * CLIENTS
-        return f"round {rounds + 1}, {done} of {CLIENTS} clients done"
+        return f"round {rounds + 1}, {done} of {CLIENTS} clients done" if rounds < ROUNDS else "after the last round"
 
     def end(self, driver: ClusterDriver) -> int | None:
         """Wait for a driver's end: its exit code; None where it hangs, and is killed."""
@@ -217,7 +227,7 @@ class ClusterTrial:
             self.notes.append(f"on a fresh cluster: exit code {code}: {self.drivers[-1].said()[-500:]}")
         return "a fresh cluster"
 
-    def carry_out(self, event: str, hit: Hit) -> ClusterOutcome:
+    def carry_out(self, hit: Hit) -> ClusterOutcome:
         """All of the try: run, event, end, resume."""
         self.store.start()
         self.store.make_bucket()
@@ -252,7 +262,7 @@ class ClusterTrial:
             "left": self.left,
         }
         return ClusterOutcome(
-            event, self.runner, self.method, moment, seconds, ended, same, **facts, note="; ".join(self.notes)
+            self.event, self.runner, self.method, moment, seconds, ended, same, **facts, note="; ".join(self.notes)
         )
 
     def close(self) -> None:

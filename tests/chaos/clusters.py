@@ -81,7 +81,7 @@ class Part:
         if hidden is not None:
             apart = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--mount"]
             words = [*apart, "sh", "-c", HIDDEN, str(hidden), *words]
-        with self.log.open("ab") as log:
+        with self.log.open("wb") as log:  # what one before it said says nothing of whether it is up
             self.process = subprocess.Popen(
                 words,
                 env={**plain_environment(), **env, MARK: self.mark},

@@ -30,8 +30,8 @@ def attempt(clusters: Clusters, number: int, event: str, runner: str) -> Cluster
     """One try; a mistake of ours counts as wrong too."""
     trial = None
     try:
-        trial = ClusterTrial(clusters, runner, number, random.Random(f"{clusters.seed} {number}"))
-        outcome = trial.carry_out(event, EVENTS[event, runner][1])
+        trial = ClusterTrial(clusters, runner, event, number, random.Random(f"{clusters.seed} {number}"))
+        outcome = trial.carry_out(EVENTS[event, runner][1])
     except Exception:
         note = traceback.format_exc()[-1500:]
         outcome = ClusterOutcome(
