@@ -113,6 +113,8 @@ class RayPool:
         self._empty, self._emptied, self._asking = empty, threading.Event(), threading.Lock()
         self._needs = "GPU" if options.get("num_gpus") else "CPU"
         if head:
+            # At once: of one that is stopped before it was ever heard it cannot be told whether it is behind TLS.
+            self._spoke = answers(head)
             threading.Thread(target=self._watch, daemon=True, name="shoal ray head").start()
             threading.Thread(target=self._watch_nodes, daemon=True, name="shoal ray nodes").start()
         self.count = self.most = count
@@ -157,7 +159,7 @@ class RayPool:
 
     def _watch(self) -> None:
         """Notice that the head is gone before Ray does, which then ends this process, whatever it is doing."""
-        seen, spoke = time.monotonic(), False
+        seen, spoke = time.monotonic(), self._spoke
         while not self._closed.wait(PATIENCE / 10):
             if answers(self._head):
                 seen, spoke = time.monotonic(), True

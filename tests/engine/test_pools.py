@@ -377,6 +377,18 @@ def test_a_request_that_ray_waits_with_for_a_stopped_head_is_given_up(monkeypatc
     answer.set()
 
 
+def test_a_head_that_is_stopped_right_after_it_was_reached_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was taken for one behind TLS, which listens and never answers, and waited for until Ray killed the process."""
+    stopped = threading.Event()
+    monkeypatch.setattr(ray_pool, "answers", lambda _: not stopped.is_set())
+    monkeypatch.setattr(ray_pool, "listens", lambda _: True)
+    monkeypatch.setattr(ray_pool, "PATIENCE", 1.0)
+    monkeypatch.setattr(RayPool, "_watch_nodes", lambda _: None)
+    with contextlib.closing(RayPool(1, "cpu", {}, head="192.0.2.7:6379")) as pool:
+        stopped.set()
+        assert pool._gone.wait(10)
+
+
 def test_the_log_of_a_lost_node_is_not_printed(
     small: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
