@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from engine.at_work import RunAtWork
 from engine.checkpoint import adopt, open_round, sync_files
+from engine.early import LARGE
 from engine.finished_work import FinishedWork
 from engine.hardware import keep_freed_memory
 from engine.inspection import RoundInspection, check_state
@@ -17,9 +18,6 @@ from engine.run_folder import RunError, RunFolder
 from engine.wire import Failed
 from methods.base import Message, Update
 from methods.message import Tensors
-
-LARGE = 1 << 22
-"""Bytes of a message above which the memory of one is kept for the next."""
 
 
 def aggregate(held: RunAtWork, round: int, clients: Sequence[int], least: int = 1) -> dict[int, Failed]:
@@ -42,9 +40,9 @@ def aggregate(held: RunAtWork, round: int, clients: Sequence[int], least: int = 
     before, memory_index = held.state(round - 1)
     done = [held.done(round, client) for client in sorted(clients)]
     method = held.opened.method
-    inspection = RoundInspection(held.run, held.opened, before, done)
+    inspection = RoundInspection(held.run, held.opened, before, done, held.early)
     if inspection.size > LARGE:
-        keep_freed_memory()  # else the kernel clears every page of each message anew, which costs more than reading it
+        keep_freed_memory()
     with one_thread():
         settled = False
         while not settled:
@@ -60,6 +58,7 @@ def aggregate(held: RunAtWork, round: int, clients: Sequence[int], least: int = 
                 raise wrong
         assert following is not None
         check_state(method, before, following)
+    held.early.clear()
     if following.round != round:
         raise RunError(f"method {method.name!r} aggregated round {round} into {following.round}")
     after = memory_index_after(held.run, round, memory_index, inspection.done)

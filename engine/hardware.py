@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import platform
 import shutil
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -114,6 +116,21 @@ def keep_freed_memory() -> None:
     trim_threshold, mmap_threshold = -1, -3  # malloc.h
     for what in (trim_threshold, mmap_threshold):
         mallopt(what, 1 << 30)
+
+
+def memory(limit: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
+    """Bytes of memory that this process can have at most: the machine's, or what its container may take of it.
+
+    Args:
+        limit: file of the control group; without one (other systems), or without a number in it, all is the machine's.
+    """
+    try:
+        found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not on every system
+        found = 4 << 30
+    with contextlib.suppress(OSError, ValueError):
+        found = min(found, int(limit.read_text()))
+    return found
 
 
 def describe() -> dict[str, Any]:

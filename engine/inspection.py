@@ -17,7 +17,8 @@ import torch
 
 from engine.ahead import ahead
 from engine.codec import StoreError, load_message
-from engine.finished_work import FinishedWork, forget_work, load_update
+from engine.early import EarlyMessages
+from engine.finished_work import FinishedWork, forget_work
 from engine.manifest import odd_metrics
 from engine.opened_run import OpenedRun
 from engine.round_paths import RoundPaths
@@ -172,6 +173,7 @@ class RoundInspection:
         opened: the run.
         server: the state before the round.
         done: what the clients did, in order of their ids; `settle` leaves those whose answers are taken.
+        early: has some of the messages already.
 
     Attributes:
         refused: whose answers are not taken, and why. The kind of a failure tells `MessageRefused`, the fault of the
@@ -182,6 +184,7 @@ class RoundInspection:
     opened: OpenedRun
     server: Server
     done: list[FinishedWork]
+    early: EarlyMessages
     refused: dict[int, Failed] = field(default_factory=dict)
     _inspection: Inspection = field(init=False)
     _sizes: Sequence[int] = field(init=False)
@@ -242,7 +245,7 @@ class RoundInspection:
         inspection, client = self._inspection, done.client
         work, samples = RoundPaths(self.run.path, self.server.round + 1).work, self._sizes[client]
         try:
-            update = load_update(self.run, self.server.round + 1, done)
+            update = self.early.take(self.server.round + 1, done)
             if client in self._seen:  # by an aggregation before, with the same digest
                 return Inspected(update)
             form = inspection.check_message(client, samples, update.message)

@@ -108,6 +108,7 @@ class Training:
                     self.failed(round, client, result, tries, failures)
                 else:
                     done[client] = result
+                    self.held.early.begin(round, result)
                     times.trained(stage, client, result.seconds)
                     self.tell("client_finished", round=round, client=client, seconds=result.seconds)
             in_vain = in_vain + 1 if len(done) == before else 0

@@ -11,7 +11,7 @@ import torch
 
 from engine.cluster_work import work
 from engine.evaluate import evaluate_state
-from engine.hardware import device_here, resolve, resolve_slots
+from engine.hardware import device_here, memory, resolve, resolve_slots
 from engine.memory_index import MemoryIndex
 from engine.run_folder import INTERRUPTED, RunFolder
 from engine.settings import SettingsError
@@ -85,3 +85,12 @@ def test_a_worker_without_a_gpu_says_so(tmp_path: Path) -> None:
 def test_tf32_is_of_gpus(small: Callable[..., Any]) -> None:
     with pytest.raises(SettingsError, match=r"workers\.precision: tf32 is of GPUs"):
         resolve(small(workers={"precision": "tf32", "device": "cpu"}))
+
+
+def test_a_container_has_the_memory_that_it_may_take(tmp_path: Path) -> None:
+    machine = memory(tmp_path / "none")
+    (tmp_path / "max").write_text("max\n")
+    (tmp_path / "less").write_text("1073741824\n")
+    assert machine > 1 << 30
+    assert memory(tmp_path / "max") == machine
+    assert memory(tmp_path / "less") == 1 << 30

@@ -59,13 +59,17 @@ class Server:
             self.process.wait()
         self.log.close()
 
-    def find(self, what: str, **body: Any) -> list[dict[str, Any]]:
-        deadline = time.monotonic() + PATIENCE
-        while (found := requests.post(f"{self.api}/{what}/filter", json=body, timeout=PATIENCE)).status_code == 503:
-            assert time.monotonic() < deadline, found.text  # its database is busy, for a minute now and then
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """What it answers; asked again while its database is busy, for a minute now and then."""
+        deadline, url = time.monotonic() + 2 * PATIENCE, f"{self.api}/{path}"
+        while (found := requests.request(method, url, json=body, timeout=PATIENCE)).status_code == 503:
+            assert time.monotonic() < deadline, found.text
             time.sleep(0.5)
         found.raise_for_status()
-        return found.json()
+        return found.json() if found.content else None
+
+    def find(self, what: str, **body: Any) -> list[dict[str, Any]]:
+        return self.ask("POST", f"{what}/filter", body)
 
 
 @pytest.fixture(scope="module")
@@ -275,14 +279,14 @@ def what_a_user_set_on_prefects_page_survives(server: Server, home: Path) -> Non
 
     # As the page does it: another hour and paused, another setting, a schedule where there was none.
     nightly, on_demand = known("nightly"), known("on-demand")
-    url = f"{server.api}/deployments/{nightly['id']}"
+    path = f"deployments/{nightly['id']}"
     (schedule,) = nightly["schedules"]
     changed = {"active": False, "schedule": {"cron": "30 5 * * *", "timezone": "Asia/Tokyo"}}
-    requests.patch(f"{url}/schedules/{schedule['id']}", json=changed, timeout=60).raise_for_status()
+    server.ask("PATCH", f"{path}/schedules/{schedule['id']}", changed)
     parameters = {**nightly["parameters"], "settings": {**nightly["parameters"]["settings"], "rounds": 7}}
-    requests.patch(url, json={"parameters": parameters, "paused": True}, timeout=60).raise_for_status()
+    server.ask("PATCH", path, {"parameters": parameters, "paused": True})
     added = [{"active": True, "schedule": {"interval": 3600}}]
-    requests.post(f"{server.api}/deployments/{on_demand['id']}/schedules", json=added, timeout=60).raise_for_status()
+    server.ask("POST", f"deployments/{on_demand['id']}/schedules", added)
 
     assert register(server, home) == ["nightly", "on-demand"]
     after = known("nightly")
@@ -299,5 +303,5 @@ def what_a_user_set_on_prefects_page_survives(server: Server, home: Path) -> Non
     assert sorted(a["name"] for a in server.find("automations")) == ["a night failed", "new data are unlike the old"]
     assert [(s["schedule"]["cron"], s["active"]) for s in known("nightly")["schedules"]] == [("0 3 * * *", True)]
     assert known("nightly")["parameters"]["settings"]["rounds"] == 5
-    pool = requests.get(f"{server.api}/work_pools/shoal", timeout=60).json()
+    pool = server.ask("GET", "work_pools/shoal")
     assert pool["base_job_template"]["variables"]["properties"]["env"]["default"] == {"SHOAL_HOME": str(home)}

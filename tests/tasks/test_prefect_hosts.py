@@ -16,7 +16,6 @@ from typing import Any
 
 import psutil
 import pytest
-import requests
 
 from engine.cluster_work import ClusterLost
 from engine.pools import open_pool
@@ -80,9 +79,8 @@ class Hosts:
             self.signal(name, signal.SIGKILL)
             self.running.pop(name).wait()
         # The server lists them for another second or two: the next test would give them work.
-        url = f"{self._server.api}/task_workers/filter"
         if self._server.process.poll() is None:
-            soon(lambda: requests.post(url, json={}, timeout=30).json() == [])
+            soon(lambda: self._server.find("task_workers") == [])
 
     def log(self, name: str) -> str:
         return (self.folder / name / "log").read_text()

@@ -1,0 +1,166 @@
+"""Messages read while others train: each once, no more than there is room for, and nothing comes of it but time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import early, inspection
+from engine.ahead import HELD
+from engine.codec import WORTHWHILE, StoreError
+from engine.early import EarlyMessages
+from engine.finished_work import FinishedWork
+from engine.round_paths import RoundPaths
+from engine.run_folder import RunFolder
+from engine.wire import Trained
+from engine.worker import Worker
+from tasks.starting import new_run
+from tests.engine.test_damage import flip
+from tests.runs import go_on, numbers, straight
+
+Make = Callable[..., Any]
+
+ROUNDS: dict[str, Any] = {"partition": {"clients": 4}, "rounds": 2}
+
+
+@pytest.fixture
+def all_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small messages are read early too."""
+    monkeypatch.setattr(early, "WORTHWHILE", 0)
+
+
+def work(client: int, size: int = WORTHWHILE, sha256: str = "00") -> FinishedWork:
+    name = f"update-{client}.safetensors"
+    return FinishedWork(client, 9, size, 0, 0, {}, {}, {"update": name}, {name: sha256}, 1.0)
+
+
+class Reads:
+    """Stands where messages are read: a string that says what was."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.read: list[int] = []
+        self._some = threading.Condition()
+        monkeypatch.setattr(early, "load_update", self)
+
+    def __call__(self, run: RunFolder, round: int, done: FinishedWork) -> Any:
+        with self._some:
+            self.read.append(done.client)
+            self._some.notify_all()
+        if done.sha256[done.update] == "bad":
+            raise StoreError(f"client {done.client} is damaged")
+        return f"round {round}, client {done.client}, {done.sha256[done.update]}"
+
+    def wait(self, count: int) -> None:
+        with self._some:
+            assert self._some.wait_for(lambda: len(self.read) == count, timeout=30)
+
+
+def test_what_was_read_early_is_not_read_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    reads, messages = Reads(monkeypatch), EarlyMessages(RunFolder(tmp_path))
+    messages.begin(1, work(3))
+    reads.wait(1)
+    assert messages.take(1, work(3)) == "round 1, client 3, 00"
+    assert reads.read == [3]
+    assert messages.take(1, work(3)) == "round 1, client 3, 00"  # given away once: read anew
+    assert reads.read == [3, 3]
+
+
+def test_only_large_messages_are_and_as_many_as_there_is_room_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    reads, messages = Reads(monkeypatch), EarlyMessages(RunFolder(tmp_path), most=2 * WORTHWHILE)
+    messages.begin(1, work(0, WORTHWHILE - 1))
+    for client in (1, 2, 3):
+        messages.begin(1, work(client))
+    reads.wait(2)
+    assert sorted(reads.read) == [1, 2]
+    messages.take(1, work(1))
+    messages.begin(1, work(4))  # there is room again
+    reads.wait(3)
+    assert sorted(reads.read) == [1, 2, 4]
+
+
+def test_another_answer_of_the_client_is_read_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It was trained anew since, or it is of another round."""
+    messages = EarlyMessages(RunFolder(tmp_path))
+    Reads(monkeypatch)
+    messages.begin(1, work(3))
+    assert messages.take(1, work(3, sha256="11")) == "round 1, client 3, 11"
+    messages.begin(1, work(3))
+    assert messages.take(2, replace(work(3), seconds=2.0)) == "round 2, client 3, 00"
+
+
+def test_what_cannot_be_read_is_told_when_it_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    messages = EarlyMessages(RunFolder(tmp_path))
+    Reads(monkeypatch)
+    messages.begin(1, work(3, sha256="bad"))
+    with pytest.raises(StoreError, match="client 3 is damaged"):
+        messages.take(1, work(3, sha256="bad"))
+
+
+def test_what_nobody_took_makes_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    reads, messages = Reads(monkeypatch), EarlyMessages(RunFolder(tmp_path), most=WORTHWHILE)
+    messages.begin(1, work(1))
+    reads.wait(1)
+    messages.clear()
+    messages.begin(1, work(2))
+    reads.wait(2)
+    assert EarlyMessages(RunFolder(tmp_path))._most >= HELD
+
+
+def test_a_run_has_the_same_bits_with_and_without(
+    home: Path, small: Make, all_early: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began: list[tuple[int, int]] = []
+    taken: list[tuple[int, int, bool]] = []
+    begin, take = EarlyMessages.begin, EarlyMessages.take
+
+    def begins(self: EarlyMessages, round: int, done: FinishedWork) -> None:
+        begin(self, round, done)
+        began.extend(self._begun)
+
+    def takes(self: EarlyMessages, round: int, done: FinishedWork) -> Any:
+        taken.append((round, done.client, (round, done.client) in self._begun))
+        return take(self, round, done)
+
+    monkeypatch.setattr(EarlyMessages, "begin", begins)
+    monkeypatch.setattr(EarlyMessages, "take", takes)
+    with_them = numbers(straight(small(**ROUNDS)))
+    assert set(began) == {(round, client) for round in (1, 2) for client in range(4)}
+    assert sorted(taken) == [(round, client, True) for round in (1, 2) for client in range(4)]
+    monkeypatch.setattr(EarlyMessages, "begin", lambda *_: None)
+    assert numbers(straight(small(**ROUNDS))) == with_them
+
+
+def test_an_answer_that_is_damaged_is_made_anew(home: Path, small: Make, all_early: None) -> None:
+    """Whether the damage came before or after it was read early."""
+    settings = small(**ROUNDS)
+    whole = numbers(straight(settings))
+    run, worker = new_run(settings), Worker()
+    spoilt: list[int] = []
+
+    def rots(request: Any) -> Any:
+        answer: Any = worker.handle(request)
+        if isinstance(answer, Trained) and request.round == 2 and 1 in answer.clients and not spoilt:
+            spoilt.append(1)
+            flip(RoundPaths(run.path, 2).work / answer.clients[1].update)
+        return answer
+
+    go_on(run, rots)
+    assert numbers(run) == whole
+    (failed,) = [e for e in run.events() if e["event"] == "client_failed"]
+    assert failed["client"] == 1
+
+
+def test_of_an_answer_done_twice_the_last_counts(
+    home: Path, small: Make, all_early: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An aggregation that is done once more reads every message that is left again."""
+    monkeypatch.setattr(inspection, "too_long", lambda changes, longest: {2: "of no use"} if 2 in changes else {})
+    run = straight(small(**ROUNDS))
+    assert {(e["round"], e["client"]) for e in run.events() if e["event"] == "client_refused"} == {(1, 2), (2, 2)}
