@@ -130,3 +130,9 @@ def write(
         {**facts, "summary": summary(outcomes), "tries": [asdict(o) | {"right": o.right} for o in outcomes]}, indent=1
     )
     (folder / "clusters.json").write_text(text + "\n")
+
+
+def outcomes_in(path: Path) -> list[ClusterOutcome]:
+    """The tries of a clusters.json."""
+    tries = json.loads(path.read_text())["tries"]
+    return [ClusterOutcome(**{key: fact for key, fact in each.items() if key != "right"}) for each in tries]

@@ -15,11 +15,12 @@ from werkzeug.test import Client
 
 from tests.chaos import on_clusters
 from tests.chaos.cluster_events import EVENTS
-from tests.chaos.cluster_tally import BY_ITSELF, STOPPED, ClusterOutcome, markdown, summary, write
+from tests.chaos.cluster_tally import BY_ITSELF, STOPPED, ClusterOutcome, markdown, outcomes_in, summary, write
 from tests.chaos.cluster_trial import longest_silence
 from tests.chaos.clusters import KINDS
 from tests.chaos.object_store import Kept
 from tests.chaos.on_clusters import attempt, planned
+from tests.sources import ROOT
 
 WELL = ClusterOutcome("store killed", "dask", "fedpnp", "round 1, 0 of 3 clients done", 31.4, STOPPED, True)
 
@@ -78,6 +79,16 @@ def test_what_was_wrong_is_shown_and_counted(tmp_path: Path) -> None:
     kept = json.loads((tmp_path / "there" / "clusters.json").read_text())
     assert [each["right"] for each in kept["tries"]] == [True, False]
     assert kept["summary"]["hangs"] == 1
+    assert outcomes_in(tmp_path / "there" / "clusters.json") == [WELL, hung]
+
+
+def test_the_table_in_the_documentation_is_that_of_the_run() -> None:
+    outcomes = outcomes_in(ROOT / "docs" / "chaos-clusters.json")
+    page = (ROOT / "docs" / "reliability.md").read_text()
+    assert markdown(outcomes) in page
+    counts = summary(outcomes)
+    assert f"{counts['tries']} tries" in page
+    assert f"{counts['same bits']} to the same bits" in page
 
 
 def test_a_try_that_cannot_be_carried_out_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
