@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 from dataclasses import replace
@@ -16,6 +17,9 @@ from engine.worker import Worker
 
 class InstantWorkers:
     """A pool (`engine.pools.Pool`) for methods whose clients answer the server and keep a memory, and no more.
+
+    A memory is a file of a few bytes: nobody reads it here, the driver looks at its name alone, and those of thousands
+    of rounds would fill a disk.
 
     Args:
         count: how many requests are worked on at once.
@@ -61,7 +65,9 @@ class InstantWorkers:
         for part, name in files.items():
             (paths.work / name).unlink(missing_ok=True)
             # Written like any other: a link would be one file that all clients share.
-            (paths.work / name).write_bytes(self._files[part].read_bytes())
+            kept = self._files[part].read_bytes() if part == "update" else f"memory of client {client}".encode()
+            (paths.work / name).write_bytes(kept)
+            digests[name] = hashlib.sha256(kept).hexdigest() if part != "update" else digests[name]
         done = replace(self._first, client=client, files=files, sha256=digests, seconds=0.0)
         write_sealed(paths.done(client), done.plain(), sync=False)
         return done

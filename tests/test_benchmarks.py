@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks import many_clients
 from benchmarks.device import Case, measure
 from benchmarks.engines import batched, plain
 from benchmarks.orchestration import beside_training
@@ -17,6 +18,8 @@ from benchmarks.profile_round import profile
 from benchmarks.shoal_run import prepare_workload, settings_of
 from benchmarks.workload import Workload
 from data.prepared import open_prepared
+from engine import places
+from engine.run_folder import RunFolder
 from engine.settings import make_settings
 from tests.sources import ROOT
 
@@ -81,3 +84,17 @@ def test_the_profile_finds_every_part_of_a_step() -> None:
 @pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py")))
 def test_every_benchmark_can_be_imported(name: str) -> None:
     importlib.import_module(f"benchmarks.{name}")
+
+
+def test_instant_workers_have_the_driver_do_what_it_does_for_real_ones(
+    home: Path,
+) -> None:
+    """Every client of a round is counted and keeps a memory of its own, which takes no room."""
+    (found,) = many_clients.one(12, 10, 5, 4, [3], instant=True)
+    assert found["a_round"] == 5
+    assert found["memory_files"] > 5
+    (run,) = (path for path in places.runs().iterdir() if (path / "settings.yaml").exists())
+    clients = RunFolder(run).table("clients")
+    assert list(clients.groupby("round").size()) == [5] * 4
+    memories = {path.name: path.stat() for path in (run / "memory").rglob("*.safetensors")}
+    assert all(each.st_nlink == 1 and each.st_size < 100 for each in memories.values())
