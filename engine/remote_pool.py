@@ -86,7 +86,7 @@ class RemoteFilesPool:
     def __init__(self, pool: RemotePool, url: str) -> None:
         self._pool, self._remote = pool, RemoteFiles(url)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="shoal copies")
-        self._lock, self._gone = threading.Lock(), False
+        self._lock, self._gone = threading.Lock(), ""
         self._runs: dict[Path, Copies] = {}
         self._states: dict[Path, tuple[object, str]] = {}
 
@@ -152,11 +152,21 @@ class RemoteFilesPool:
         Raises:
             DepotGone: it does not.
         """
-        self._gone = not self._remote.answers()
-        if self._gone:
-            raise DepotGone(
+        self._check_there()
+        if not self._remote.answers():
+            self._gone = (
                 f"{why}, and it does not answer any more: see to it, then go on with `shoal run --resume {run.name}`"
             )
+        self._check_there()
+
+    def _check_there(self) -> None:
+        """Have what waited for its turn at a store that is gone meanwhile not wait for the store as well.
+
+        Raises:
+            DepotGone: as it was found to be.
+        """
+        if self._gone:
+            raise DepotGone(self._gone)
 
     def _lost(self, run: RunFolder, why: str) -> WorkerLost:
         return WorkerLost(
@@ -181,6 +191,7 @@ class RemoteFilesPool:
         with self._lock:
             copies = self._runs.setdefault(run.path, Copies(run, name))
         with copies.lock:
+            self._check_there()
             if not copies.files:
                 lineage = run.lineage()
                 for what in ("data", "partition"):

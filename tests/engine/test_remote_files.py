@@ -573,3 +573,19 @@ def test_a_worker_forgets_what_nobody_asked_for(tmp_path: Path, home: Path, smal
     shutil.rmtree(data)
     again.call(Train(used.path, used.settings().rounds, (), ()))
     assert (data / "manifest.json").exists()
+
+
+def test_what_waits_for_a_depot_that_is_gone_does_not_try_it_too(home: Path, small: Make, weak: Weak, url: str) -> None:
+    """One cohort after the other would wait as long as the first, where the store is silent."""
+    run = new_run(small(rounds=1))
+    pool = RemoteFilesPool(Elsewhere(), url)
+    weak.gone = True
+    with pytest.raises(DepotGone) as first:
+        go_on(run, pool.call)
+    asked: list[str] = []
+    weak.gone = False
+    weak.fails = lambda act, path: bool(asked.append(act))
+    with pytest.raises(DepotGone) as second:
+        pool.call(Train(run.path, 1, (), ()))
+    assert str(second.value) == str(first.value)
+    assert not asked
