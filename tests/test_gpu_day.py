@@ -33,7 +33,7 @@ print("finished", flush=True)
 
 @pytest.fixture
 def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(gpu_day, "GRACE", 4.0)
+    monkeypatch.setattr(gpu_day, "GRACE", 20.0)
     monkeypatch.setattr(gpu_day, "LEAST", 0.5)
     path = tmp_path / "steps"
     path.write_text("")
@@ -53,7 +53,7 @@ def test_a_part_goes_on_where_it_was_stopped_and_what_fails_is_tried_again(steps
     fails = Part("fails", "something broken", (sys.executable, "-c", once), kept)
     wanted = [fails, counting(steps, 40)]
     day = Day(wanted, tmp_path / "out")
-    day.go_on(6.0 / 60)
+    day.go_on(22.0 / 60)
     assert day.progress["fails"].state == FAILED
     assert not (tmp_path / "kept").exists(), "what failed is not kept"
     assert day.progress["count"].state == STOPPED
@@ -75,7 +75,7 @@ def test_a_part_goes_on_where_it_was_stopped_and_what_fails_is_tried_again(steps
 
 def test_nothing_is_begun_without_time_for_it(steps: Path, tmp_path: Path) -> None:
     day = Day([counting(steps, 1)], tmp_path / "out")
-    day.go_on(4.2 / 60)
+    day.go_on(20.2 / 60)
     assert not steps.read_text()
     assert day.progress["count"].state == ""
 
