@@ -20,6 +20,7 @@ from engine.codec import load_server
 from engine.deadlines import Limits, WorkTimes
 from engine.early import EarlyMessages
 from engine.finished_work import FinishedWork, finished_work
+from engine.inspection import Inspected
 from engine.memory_index import MemoryIndex
 from engine.opened_run import OpenedRun
 from engine.pools import open_pool
@@ -44,7 +45,7 @@ class RunAtWork:
 
     def __init__(self, run: RunFolder, call: Call) -> None:
         self.run, self.call = run, call
-        self.early = EarlyMessages(run)
+        self.early: EarlyMessages[Inspected] = EarlyMessages()
         self._states: dict[int, tuple[Server, MemoryIndex]] = {}
         self._older: dict[int, Server] = {}
         self._done: tuple[int, dict[int, FinishedWork]] = (0, {})

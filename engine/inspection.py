@@ -18,7 +18,7 @@ import torch
 from engine.ahead import ahead
 from engine.codec import StoreError, load_message
 from engine.early import EarlyMessages
-from engine.finished_work import FinishedWork, forget_work
+from engine.finished_work import FinishedWork, forget_work, load_update
 from engine.manifest import odd_metrics
 from engine.opened_run import OpenedRun
 from engine.round_paths import RoundPaths
@@ -93,6 +93,29 @@ class Inspection:
         form = self.method.declared_to_peer(self.server, client, peer)
         why = "its method declares no such message" if form is None else fault(message, form, self.largest)
         self._refuse(client, f"message to client {peer}", why)
+
+    def answer(self, run: RunFolder, done: FinishedWork, samples: int) -> Inspected:
+        """Read what a client sent, with the messages to peers beside it, and inspect it; changes nothing.
+
+        Args:
+            run: the run's folder.
+            done: what the client did.
+            samples: how many training samples it has.
+        """
+        client, work = done.client, RoundPaths(run.path, self.round).work
+        try:
+            update = load_update(run, self.round, done)
+            form = self.check_message(client, samples, update.message)
+            self.check_metrics(client, done.metrics)
+            for peer in done.peers:
+                message = load_message(work / done.peer(peer), sha256=done.sha256[done.peer(peer)])
+                self.check_peer(client, peer, message)
+        except (MessageRefused, StoreError) as error:
+            return Inspected(refused=Failed(str(error), type(error).__name__))
+        if form is None:
+            return Inspected(update)
+        start = partial(start_norm, tuple(update.message.tensors), form)
+        return Inspected(update, change=Change(change_norm(update.message, form), samples, start))
 
     def _refuse(self, client: int, what: str, why: str | None) -> None:
         if why is not None:
@@ -173,7 +196,7 @@ class RoundInspection:
         opened: the run.
         server: the state before the round.
         done: what the clients did, in order of their ids; `settle` leaves those whose answers are taken.
-        early: has some of the messages already.
+        early: has read and inspected some of the answers already.
 
     Attributes:
         refused: whose answers are not taken, and why. The kind of a failure tells `MessageRefused`, the fault of the
@@ -184,7 +207,7 @@ class RoundInspection:
     opened: OpenedRun
     server: Server
     done: list[FinishedWork]
-    early: EarlyMessages
+    early: EarlyMessages[Inspected]
     refused: dict[int, Failed] = field(default_factory=dict)
     _inspection: Inspection = field(init=False)
     _sizes: Sequence[int] = field(init=False)
@@ -241,24 +264,14 @@ class RoundInspection:
             yield found.update
 
     def inspect(self, done: FinishedWork) -> Inspected:
-        """Read an answer, with the messages to peers beside it, and inspect it; changes nothing, so threads may."""
-        inspection, client = self._inspection, done.client
-        work, samples = RoundPaths(self.run.path, self.server.round + 1).work, self._sizes[client]
-        try:
-            update = self.early.take(self.server.round + 1, done)
-            if client in self._seen:  # by an aggregation before, with the same digest
-                return Inspected(update)
-            form = inspection.check_message(client, samples, update.message)
-            inspection.check_metrics(client, done.metrics)
-            for peer in done.peers:
-                message = load_message(work / done.peer(peer), sha256=done.sha256[done.peer(peer)])
-                inspection.check_peer(client, peer, message)
-        except (MessageRefused, StoreError) as error:
-            return Inspected(refused=Failed(str(error), type(error).__name__))
-        if form is None:
-            return Inspected(update)
-        start = partial(start_norm, tuple(update.message.tensors), form)
-        return Inspected(update, change=Change(change_norm(update.message, form), samples, start))
+        """Read an answer and inspect it, unless that was done early; changes nothing, so threads may."""
+        found = self.early.take(self.server.round + 1, done)
+        if done.client in self._seen:  # by an aggregation before, with the same digest
+            try:
+                return Inspected(load_update(self.run, self.server.round + 1, done))
+            except StoreError as error:
+                return Inspected(refused=Failed(str(error), type(error).__name__))
+        return found or self._inspection.answer(self.run, done, self._sizes[done.client])
 
 
 def check_state(method: Method, before: Server, after: Server) -> None:

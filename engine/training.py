@@ -11,7 +11,7 @@ from core.errors import ShoalError
 from engine.at_work import RunAtWork
 from engine.dispatch import MOST, Cohort, Dispatch, even_cohorts
 from engine.finished_work import FinishedWork, finished_work
-from engine.inspection import MessageRefused
+from engine.inspection import Inspected, Inspection, MessageRefused
 from engine.opened_run import OpenedRun
 from engine.tables import RunTables
 from engine.units import Runner, TrainCohort
@@ -89,7 +89,13 @@ class Training:
         """
         run, times = self.held.run, self.held.times
         done = {c: found for c in asked if (found := finished_work(run, round, c)) is not None}
-        stage = self.opened.method.stage(self.held.state(round - 1)[0])
+        before = self.held.state(round - 1)[0]
+        stage, sizes = self.opened.method.stage(before), self.opened.federation.sizes
+        inspection = Inspection.of(self.opened, before)
+
+        def inspected(work: FinishedWork) -> Inspected:
+            return inspection.answer(run, work, sizes[work.client])
+
         retries = self.opened.settings.participation.retries
         for work in done.values():
             times.trained(stage, work.client, work.seconds)
@@ -100,7 +106,7 @@ class Training:
         in_vain = 0
         while waiting:
             spared: dict[int, Failed] = {}
-            before = len(done)
+            had = len(done)
             for client, result in self.train_cohorts(round, self.cohorts(round, waiting, tries)):
                 if isinstance(result, NotBegun):
                     spared[client] = result.lost
@@ -108,10 +114,10 @@ class Training:
                     self.failed(round, client, result, tries, failures)
                 else:
                     done[client] = result
-                    self.held.early.begin(round, result)
+                    self.held.early.begin(round, result, inspected)
                     times.trained(stage, client, result.seconds)
                     self.tell("client_finished", round=round, client=client, seconds=result.seconds)
-            in_vain = in_vain + 1 if len(done) == before else 0
+            in_vain = in_vain + 1 if len(done) == had else 0
             if in_vain > 1:  # no worker gets anything done: nobody is spared, lest this go on for ever
                 for client, lost in spared.items():
                     self.failed(round, client, lost, tries, failures)

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from engine import early, inspection
 from engine.ahead import HELD
-from engine.codec import WORTHWHILE, StoreError
+from engine.codec import WORTHWHILE
 from engine.early import EarlyMessages
-from engine.finished_work import FinishedWork
+from engine.finished_work import FinishedWork, load_update
 from engine.round_paths import RoundPaths
-from engine.run_folder import RunFolder
 from engine.wire import Trained
 from engine.worker import Worker
 from tasks.starting import new_run
@@ -42,75 +42,84 @@ def work(client: int, size: int = WORTHWHILE, sha256: str = "00") -> FinishedWor
 class Reads:
     """Stands where messages are read: a string that says what was."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.read: list[int] = []
+        self.threads: set[int] = set()
         self._some = threading.Condition()
-        monkeypatch.setattr(early, "load_update", self)
 
-    def __call__(self, run: RunFolder, round: int, done: FinishedWork) -> Any:
+    def __call__(self, done: FinishedWork) -> str:
         with self._some:
             self.read.append(done.client)
+            self.threads.add(torch.get_num_threads())
             self._some.notify_all()
         if done.sha256[done.update] == "bad":
-            raise StoreError(f"client {done.client} is damaged")
-        return f"round {round}, client {done.client}, {done.sha256[done.update]}"
+            raise ValueError(f"client {done.client} is odd")
+        return f"client {done.client}, {done.sha256[done.update]}"
 
     def wait(self, count: int) -> None:
         with self._some:
             assert self._some.wait_for(lambda: len(self.read) == count, timeout=30)
 
 
-def test_what_was_read_early_is_not_read_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    reads, messages = Reads(monkeypatch), EarlyMessages(RunFolder(tmp_path))
-    messages.begin(1, work(3))
+def test_what_was_read_early_is_given_away_once() -> None:
+    reads, messages = Reads(), EarlyMessages[str]()
+    messages.begin(1, work(3), reads)
     reads.wait(1)
-    assert messages.take(1, work(3)) == "round 1, client 3, 00"
+    assert messages.take(1, work(3)) == "client 3, 00"
+    assert messages.take(1, work(3)) is None
     assert reads.read == [3]
-    assert messages.take(1, work(3)) == "round 1, client 3, 00"  # given away once: read anew
-    assert reads.read == [3, 3]
 
 
-def test_only_large_messages_are_and_as_many_as_there_is_room_for(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    reads, messages = Reads(monkeypatch), EarlyMessages(RunFolder(tmp_path), most=2 * WORTHWHILE)
-    messages.begin(1, work(0, WORTHWHILE - 1))
+def test_only_large_messages_are_and_as_many_as_there_is_room_for() -> None:
+    reads, messages = Reads(), EarlyMessages[str](most=2 * WORTHWHILE)
+    messages.begin(1, work(0, WORTHWHILE - 1), reads)
     for client in (1, 2, 3):
-        messages.begin(1, work(client))
+        messages.begin(1, work(client), reads)
     reads.wait(2)
     assert sorted(reads.read) == [1, 2]
     messages.take(1, work(1))
-    messages.begin(1, work(4))  # there is room again
+    messages.begin(1, work(4), reads)  # there is room again
     reads.wait(3)
     assert sorted(reads.read) == [1, 2, 4]
 
 
-def test_another_answer_of_the_client_is_read_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_another_answer_of_the_client_is_not_what_was_read() -> None:
     """It was trained anew since, or it is of another round."""
-    messages = EarlyMessages(RunFolder(tmp_path))
-    Reads(monkeypatch)
-    messages.begin(1, work(3))
-    assert messages.take(1, work(3, sha256="11")) == "round 1, client 3, 11"
-    messages.begin(1, work(3))
-    assert messages.take(2, replace(work(3), seconds=2.0)) == "round 2, client 3, 00"
+    reads, messages = Reads(), EarlyMessages[str]()
+    messages.begin(1, work(3), reads)
+    assert messages.take(1, work(3, sha256="11")) is None
+    messages.begin(1, work(3), reads)
+    assert messages.take(2, work(3)) is None
+    assert messages.take(1, replace(work(3), seconds=2.0)) is None
 
 
-def test_what_cannot_be_read_is_told_when_it_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    messages = EarlyMessages(RunFolder(tmp_path))
-    Reads(monkeypatch)
-    messages.begin(1, work(3, sha256="bad"))
-    with pytest.raises(StoreError, match="client 3 is damaged"):
+def test_what_reading_raised_is_raised_when_it_is_taken() -> None:
+    messages = EarlyMessages[str]()
+    messages.begin(1, work(3, sha256="bad"), Reads())
+    with pytest.raises(ValueError, match="client 3 is odd"):
         messages.take(1, work(3, sha256="bad"))
 
 
-def test_what_nobody_took_makes_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    reads, messages = Reads(monkeypatch), EarlyMessages(RunFolder(tmp_path), most=WORTHWHILE)
-    messages.begin(1, work(1))
+def test_what_nobody_took_makes_room() -> None:
+    reads, messages = Reads(), EarlyMessages[str](most=WORTHWHILE)
+    messages.begin(1, work(1), reads)
     reads.wait(1)
     messages.clear()
-    messages.begin(1, work(2))
+    messages.begin(1, work(2), reads)
     reads.wait(2)
-    assert EarlyMessages(RunFolder(tmp_path))._most >= HELD
+    assert EarlyMessages[str]()._most >= HELD
+
+
+def test_sums_over_a_message_have_the_bits_of_one_thread() -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        reads, messages = Reads(), EarlyMessages[str]()
+        messages.begin(1, work(1), reads)
+        messages.take(1, work(1))
+        assert reads.threads == {1}
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_run_has_the_same_bits_with_and_without(
@@ -120,19 +129,29 @@ def test_a_run_has_the_same_bits_with_and_without(
     taken: list[tuple[int, int, bool]] = []
     begin, take = EarlyMessages.begin, EarlyMessages.take
 
-    def begins(self: EarlyMessages, round: int, done: FinishedWork) -> None:
-        begin(self, round, done)
+    def begins(self: EarlyMessages[Any], round: int, done: FinishedWork, read: Any) -> None:
+        begin(self, round, done, read)
         began.extend(self._begun)
 
-    def takes(self: EarlyMessages, round: int, done: FinishedWork) -> Any:
-        taken.append((round, done.client, (round, done.client) in self._begun))
-        return take(self, round, done)
+    def takes(self: EarlyMessages[Any], round: int, done: FinishedWork) -> Any:
+        found = take(self, round, done)
+        assert found is None or (found.update is not None and found.change is not None), "read, not inspected"
+        taken.append((round, done.client, found is not None))
+        return found
 
+    read: list[int] = []
+
+    def reads(run: Any, round: int, done: FinishedWork) -> Any:
+        read.append(done.client)
+        return load_update(run, round, done)
+
+    monkeypatch.setattr(inspection, "load_update", reads)
     monkeypatch.setattr(EarlyMessages, "begin", begins)
     monkeypatch.setattr(EarlyMessages, "take", takes)
     with_them = numbers(straight(small(**ROUNDS)))
     assert set(began) == {(round, client) for round in (1, 2) for client in range(4)}
     assert sorted(taken) == [(round, client, True) for round in (1, 2) for client in range(4)]
+    assert sorted(read) == sorted(2 * list(range(4))), "each is read once"
     monkeypatch.setattr(EarlyMessages, "begin", lambda *_: None)
     assert numbers(straight(small(**ROUNDS))) == with_them
 
