@@ -103,19 +103,30 @@ def resolve(settings: Settings) -> dict[str, Any]:
     return {"device": device, "precision": resolve_precision(settings.workers.precision, device)}
 
 
+def one_arena() -> None:
+    """Have the C library (glibc) give this process's threads their memory from where the first thread has its own.
+
+    Threads else have arenas, of pieces of 64 MB, each of which goes back to the kernel as soon as it is empty, whatever
+    `keep_freed_memory` asked for. To be called before there are many threads; elsewhere than on glibc nothing is done.
+    """
+    arena_max = -8  # malloc.h
+    _mallopt(arena_max, 1)
+
+
 def keep_freed_memory() -> None:
     """Have the C library (glibc) keep what a training step frees for the next step.
 
     By default it hands large blocks back to the kernel, which clears every page of them when they are asked for again:
     thousands of page faults a step, an eighth of its time and more. Elsewhere than on glibc nothing is done.
     """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError, TypeError):
-        return
     trim_threshold, mmap_threshold = -1, -3  # malloc.h
     for what in (trim_threshold, mmap_threshold):
-        mallopt(what, 1 << 30)
+        _mallopt(what, 1 << 30)
+
+
+def _mallopt(what: int, value: int) -> None:
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).mallopt(what, value)
 
 
 def memory(limit: Path = Path("/sys/fs/cgroup/memory.max")) -> int:

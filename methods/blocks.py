@@ -14,21 +14,22 @@ BLOCK = 1 << 17
 """Numbers of a block: half a megabyte in float32, one in float64."""
 
 
-def blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+def blocks(*tensors: Tensor, size: int = BLOCK) -> Iterator[tuple[Tensor, ...]]:
     """The same parts of several tensors, as views, one block after another.
 
     Args:
         tensors: of one shape. On a device, or where one is not laid out in one piece, they are one block.
+        size: numbers of a block.
 
     >>> import torch
     >>> [len(part) for (part,) in blocks(torch.zeros(2, BLOCK))]
     [131072, 131072]
     """
     first = tensors[0]
-    whole = first.numel() <= BLOCK or any(t.device.type != "cpu" or not t.is_contiguous() for t in tensors)
+    whole = first.numel() <= size or any(t.device.type != "cpu" or not t.is_contiguous() for t in tensors)
     if whole:
         yield tensors
         return
     flat = [tensor.view(-1) for tensor in tensors]
-    for start in range(0, first.numel(), BLOCK):
-        yield tuple(each[start : start + BLOCK] for each in flat)
+    for start in range(0, first.numel(), size):
+        yield tuple(each[start : start + size] for each in flat)

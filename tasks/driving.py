@@ -9,6 +9,7 @@ from functools import partial
 import tasks.pools  # noqa: F401 (which tells the engine of Prefect's hosts)
 from engine import places
 from engine.at_work import RunAtWork, hold
+from engine.hardware import one_arena
 from engine.pools import Pool, open_pool
 from engine.rounds import Engine, Observer
 from engine.run_folder import RunFolder, RunStopped
@@ -44,6 +45,7 @@ def drive(
         ShoalError: the run stopped and can be resumed. KeyboardInterrupt likewise.
     """
     settings = run.settings()
+    one_arena()  # before the threads that read large messages
     # The lock first: who is refused must not touch what others see of the run, nor start workers.
     with run.locked(), workers_of(run, settings, slots) as pool:
         runner = runner_of(pool.most) if runner_of else ThreadRunner(pool.most + 1)

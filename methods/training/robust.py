@@ -47,6 +47,11 @@ class RobustMean(WeightedMean):
             self._weights.append(weight)
             self.weight += weight
 
+    def add_all(self, counted: Iterable[tuple[Mapping[str, Tensor], float]]) -> None:
+        """As `add` for each of several."""
+        for tensors, weight in counted:
+            self.add(tensors, weight)
+
     def mean(self) -> Tensors:
         """The aggregate, in the dtypes that came in.
 
@@ -68,8 +73,7 @@ class RobustMean(WeightedMean):
             best = sorted(range(len(rows)), key=lambda k: (scores[k], k))
             kept = sorted(best[: 1 if rule == "krum" else len(rows) - hostile_of(len(rows), self._settings.hostile)])
         mean = WeightedMean()
-        for k in kept:
-            mean.add(rows[k], self._weights[k])
+        mean.add_all((rows[k], self._weights[k]) for k in kept)
         return mean.mean()
 
     def _trimmed(self, rows: Tensor) -> Tensor:
@@ -162,8 +166,7 @@ def aggregated(
         ValueError: see `WeightedMean`.
     """
     mean = mean_by(settings, start)
-    for update in updates:
-        mean.add(update.message.tensors, float(update.message.facts["n"]))
+    mean.add_all((update.message.tensors, float(update.message.facts["n"])) for update in updates)
     return mean.mean()
 
 

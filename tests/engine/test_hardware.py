@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import platform
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,3 +97,35 @@ def test_a_container_has_the_memory_that_it_may_take(tmp_path: Path) -> None:
     assert machine > 1 << 30
     assert memory(tmp_path / "max") == machine
     assert memory(tmp_path / "less") == 1 << 30
+
+
+FAULTS = """
+import resource, sys, threading
+from engine.hardware import keep_freed_memory, one_arena
+
+if sys.argv[1] == "one":
+    one_arena()
+keep_freed_memory()
+counts = []
+
+def take():
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+        blocks = [bytearray(40 << 20), bytearray(40 << 20)]  # of which one fits into an arena's first piece
+        counts.append(resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before)
+        del blocks
+
+thread = threading.Thread(target=take)
+thread.start()
+thread.join()
+print(counts[-1])
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="what the C library does, and this is another")
+def test_threads_get_large_blocks_again_that_they_have_freed() -> None:
+    def faults(arenas: str) -> int:
+        command = [sys.executable, "-c", FAULTS, arenas]
+        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+    assert 10 * (faults("one") + 1) < faults("several")  # of small pages some 10,000, of huge ones some 20
