@@ -7,6 +7,9 @@ tables and metrics are all in it, and no evaluation. Of that, the clients' own s
 slots. Beside it stand the CPU time of the process that drives the run, which other work on the machine disturbs less,
 and the memory of the whole process tree.
 
+`--in-turn` compares what a machine's wandering speed would blur: every size at every round of `--at` is a run of its
+own, which goes on to there and waits for the others; then they do a round each, in turn, twenty times.
+
 `--instant` has the first client of a run trained, and gives its answer in the name of every other: what is left is what
 the driver does, so that thousands of rounds can be looked at.
 """
@@ -23,11 +26,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from typing import Any
 
 from benchmarks.peers import ROOT, versions
 
 SLOTS = 2
+AROUND = 10
+"""Rounds before and after the one that is told of, which are done in turn."""
+TURN, RESULT = "TURN", "RESULT "
 
 
 def settings_of(clients: int, samples: int, chosen: int, rounds: int) -> dict[str, Any]:
@@ -47,9 +54,26 @@ def settings_of(clients: int, samples: int, chosen: int, rounds: int) -> dict[st
 
 
 def one(
-    clients: int, samples: int, chosen: int, rounds: int, wanted: list[int], *, instant: bool = False
+    clients: int,
+    samples: int,
+    chosen: int,
+    rounds: int,
+    wanted: list[int],
+    *,
+    instant: bool = False,
+    turn: Callable[[], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """Run it in this process and watch it: a row for each round that is wanted, the median of those about it."""
+    """Run it in this process and watch it: a row for each round that is wanted, the median of those about it.
+
+    Args:
+        clients: of the federation.
+        samples: of each client.
+        chosen: clients of a round.
+        rounds: how many are done.
+        wanted: rounds that are told of.
+        instant: train one client alone.
+        turn: called before each of the last 2 x `AROUND` rounds, and not counted.
+    """
     import numpy as np
 
     from benchmarks.instant_workers import InstantWorkers
@@ -68,13 +92,21 @@ def one(
     manifest = Manifest("many", "image", (1, 8, 8), 10, len(x), 0, source="random images", licence="none")
     write_prepared(store_folder(places.store(), "many"), manifest, {"train_x": x, "train_y": y})
     del x, y
-    ends: list[tuple[float, float]] = []
+    costs: list[dict[str, float]] = []
+    begun: tuple[float, float] | None = None
 
     def watch(entry: dict[str, Any]) -> None:
+        nonlocal begun
         if entry["event"] == "round_finished":
-            ends.append((time.perf_counter(), time.process_time() - peak.cpu))
-            if len(ends) == rounds:
+            now = time.perf_counter(), time.process_time() - peak.cpu
+            if begun:  # the first round starts the workers
+                costs.append({"round": entry["round"], "s": now[0] - begun[0], "cpu": now[1] - begun[1]})
+            if entry["round"] == rounds:
                 raise RunStopped("all rounds that are measured are done", rounds)
+            if turn and entry["round"] >= rounds - 2 * AROUND:
+                turn()
+                now = time.perf_counter(), time.process_time() - peak.cpu
+            begun = now
 
     with Peak(every=2) as peak:
         # One round more than is done: the last is evaluated, on all samples of all clients.
@@ -83,13 +115,10 @@ def one(
             drive(run, observers=[watch], slots=InstantWorkers(SLOTS) if instant else None)
     trained = RunFolder(run.path).table("clients").groupby("round")["seconds"].sum() / SLOTS
     found = []
-    # The first round starts the workers.
-    costs = [
-        {"round": round, "s": now[0] - before[0], "cpu": now[1] - before[1]}
-        for round, (before, now) in enumerate(itertools.pairwise(ends), 2)
-    ]
     for at in wanted:
         near = [cost for cost in costs if abs(cost["round"] - at) <= max(4, at // 20)]
+        if turn:
+            near = costs[-2 * AROUND :]
         if near:
             beside = statistics.median(cost["s"] - trained[cost["round"]] for cost in near)
             found.append(
@@ -127,6 +156,46 @@ def draw(rows: list[dict[str, Any]], path: str) -> None:
     figure.savefig(path, dpi=120)
 
 
+def in_turn(clients: list[int], wanted: list[int], more: list[str]) -> list[dict[str, Any]]:
+    """A process for each size and each round that is told of; from just before that round on they take turns."""
+    runs: list[subprocess.Popen[str]] = []
+    with contextlib.ExitStack() as scratch:
+        scratch.callback(lambda: [run.kill() for run in runs])
+        for at, size in itertools.product(wanted, clients):
+            home = scratch.enter_context(tempfile.TemporaryDirectory())
+            command = [sys.executable, "-m", "benchmarks.many_clients", "--one", str(size), "--at", str(at), *more]
+            command += ["--rounds", str(at + AROUND), "--in-turn"]
+            environment = {**os.environ, "SHOAL_HOME": home, "PYTHONPATH": str(ROOT)}
+            runs.append(
+                subprocess.Popen(
+                    command, text=True, env=environment, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+                )
+            )
+        said = [answer(run) for run in runs]
+        while set(said) == {TURN}:
+            for k, run in enumerate(runs):
+                assert run.stdin is not None
+                run.stdin.write("\n")
+                run.stdin.flush()
+                said[k] = answer(run)
+    return [json.loads(line.removeprefix(RESULT))[0] for line in said]
+
+
+def answer(run: subprocess.Popen[str]) -> str:
+    """The next line that says where a run stands."""
+    assert run.stdout is not None
+    for line in run.stdout:
+        if line.startswith((TURN, RESULT)):
+            return line.rstrip()
+    raise SystemExit("a run failed: its error is above")
+
+
+def wait_for_turn() -> None:
+    """Say that this run waits, until its turn comes."""
+    print(TURN, flush=True)
+    sys.stdin.readline()
+
+
 def main() -> None:
     """Each size in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -136,26 +205,27 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--at", type=int, nargs="+", default=[10], help="rounds that are told of")
     parser.add_argument("--instant", action="store_true", help="train one client alone, and repeat its answer")
+    parser.add_argument("--in-turn", action="store_true", help="a run for each size and round, which take turns there")
     parser.add_argument("--plot", help="write a figure here")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
         sizes = given.one, given.samples, given.chosen, given.rounds
-        print("RESULT " + json.dumps(one(*sizes, given.at, instant=given.instant)), flush=True)
+        turn = wait_for_turn if given.in_turn else None
+        print(RESULT + json.dumps(one(*sizes, given.at, instant=given.instant, turn=turn)), flush=True)
         return
-    rows = []
-    for clients in given.clients:
+    more = ["--samples", str(given.samples), "--chosen", str(given.chosen)] + ["--instant"] * given.instant
+    rows = in_turn(given.clients, given.at, more) if given.in_turn else []
+    for clients in () if given.in_turn else given.clients:
         with tempfile.TemporaryDirectory() as home:
             command = [sys.executable, "-m", "benchmarks.many_clients", "--one", str(clients)]
-            for name in ("samples", "chosen", "rounds"):
-                command += [f"--{name}", str(getattr(given, name))]
-            command += ["--at", *map(str, given.at)] + ["--instant"] * given.instant
+            command += ["--rounds", str(given.rounds), "--at", *map(str, given.at), *more]
             environment = {**os.environ, "SHOAL_HOME": home, "PYTHONPATH": str(ROOT)}
             done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, check=False)
-        lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+        lines = [line for line in done.stdout.splitlines() if line.startswith(RESULT)]
         if not lines:
             raise SystemExit(f"{clients} clients failed:\n{done.stderr[-3000:]}")
-        rows += json.loads(lines[-1][7:])
+        rows += json.loads(lines[-1].removeprefix(RESULT))
     print(
         "| clients | about round | a round | s a round | s beside training | CPU s of the driver | peak GB | memories |"
     )
