@@ -81,6 +81,13 @@ def test_the_profile_finds_every_part_of_a_step() -> None:
     assert sum(spent.values()) < total
 
 
+@pytest.mark.slow
+def test_runs_of_many_clients_take_turns() -> None:
+    rows = many_clients.in_turn([12, 24], [3, 12], ["--samples", "10", "--chosen", "5", "--instant"])
+    assert [(row["clients"], row["round"]) for row in rows] == [(12, 3), (24, 3), (12, 12), (24, 12)]
+    assert all(row["cpu_s"] > 0 for row in rows)
+
+
 @pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py")))
 def test_every_benchmark_can_be_imported(name: str) -> None:
     importlib.import_module(f"benchmarks.{name}")
@@ -90,8 +97,10 @@ def test_instant_workers_have_the_driver_do_what_it_does_for_real_ones(
     home: Path,
 ) -> None:
     """Every client of a round is counted and keeps a memory of its own, which takes no room."""
-    (found,) = many_clients.one(12, 10, 5, 4, [3], instant=True)
+    turns: list[int] = []
+    (found,) = many_clients.one(12, 10, 5, 4, [3], instant=True, turn=lambda: turns.append(1))
     assert found["a_round"] == 5
+    assert len(turns) == 3, "before each round but the first"
     assert found["memory_files"] > 5
     (run,) = (path for path in places.runs().iterdir() if (path / "settings.yaml").exists())
     clients = RunFolder(run).table("clients")
