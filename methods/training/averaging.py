@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 
 import torch
@@ -12,9 +15,13 @@ from methods.base import Tensors
 from methods.blocks import BLOCK, blocks
 
 TOGETHER = 4
-"""Clients whose tensors are summed in one pass over the sums, which are four times as long as a client's numbers."""
+"""Clients whose tensors are summed in one pass over the sums, which costs as much as reading four of them."""
 TOGETHER_NUMBERS = 1 << 26
 """Of which they have at most so many together (a quarter of a gigabyte in float32)."""
+THREADS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+"""Each of which sums some blocks of large tensors, for all clients: the bits are those of one thread."""
+LARGE = 1 << 20
+"""Numbers of a client from which on they do."""
 
 
 class WeightedMean:
@@ -26,7 +33,6 @@ class WeightedMean:
     def __init__(self) -> None:
         self._sums: Tensors = {}
         self._forms: dict[str, tuple[torch.Size, torch.dtype]] = {}
-        self._wide: Tensor | None = None
         self.weight = 0.0
 
     def add(self, tensors: Mapping[str, Tensor], weight: float) -> None:
@@ -48,19 +54,21 @@ class WeightedMean:
                 self.check(tensors, weight)
             if not self._sums:
                 self._sums = {k: torch.zeros_like(t, dtype=torch.float64) for k, t in group[0][0].items()}
-            for name, total in self._sums.items():
-                for block, *parts in blocks(total, *(tensors[name] for tensors, _ in group), size=BLOCK // 4):
-                    for part, (_, weight) in zip(parts, group, strict=True):
-                        # Made float64 first, in memory that is there: the bits of adding it as it is, in half the time.
-                        block.add_(self._room(part).copy_(part), alpha=weight)
-            for _, weight in group:
+            stacks = [
+                stack
+                for name, total in self._sums.items()
+                for stack in blocks(total, *(tensors[name] for tensors, _ in group), size=BLOCK // 4)
+            ]
+            weights = [weight for _, weight in group]
+            if THREADS > 1 and len(stacks) > 1 and sum(total.numel() for total in self._sums.values()) >= LARGE:
+                each = -(-len(stacks) // THREADS)
+                with ThreadPoolExecutor(THREADS, thread_name_prefix="sum") as threads:
+                    parts = (stacks[at : at + each] for at in range(0, len(stacks), each))
+                    list(threads.map(partial(add_up, weights=weights), parts))
+            else:
+                add_up(stacks, weights)
+            for weight in weights:
                 self.weight += weight
-
-    def _room(self, tensor: Tensor) -> Tensor:
-        """Memory for a block in float64: a part of that for the largest so far."""
-        if self._wide is None or self._wide.device != tensor.device or self._wide.numel() < tensor.numel():
-            self._wide = torch.empty(tensor.numel(), dtype=torch.float64, device=tensor.device)
-        return self._wide[: tensor.numel()].view(tensor.shape)
 
     def check(self, tensors: Mapping[str, Tensor], weight: float) -> None:
         """Refuse what `add` cannot count in; the first tensors say what all others must be."""
@@ -91,6 +99,18 @@ class WeightedMean:
         for part, of in blocks(found, total):
             part.copy_(in_dtype(of / self.weight, dtype))
         return found
+
+
+def add_up(stacks: Sequence[tuple[Tensor, ...]], weights: Sequence[float]) -> None:
+    """Add to the first tensor of each stack the others, times their weights, one after another."""
+    wide: Tensor | None = None
+    for total, *parts in stacks:
+        if wide is None or wide.device != total.device or wide.numel() < total.numel():
+            wide = torch.empty(total.numel(), dtype=torch.float64, device=total.device)
+        room = wide[: total.numel()].view(total.shape)
+        for part, weight in zip(parts, weights, strict=True):
+            # Made float64 first, in memory that is there: the bits of adding it as it is, in half the time.
+            total.add_(room.copy_(part), alpha=weight)
 
 
 def together(
