@@ -8,7 +8,7 @@ slots. Beside it stand the CPU time of the process that drives the run, which ot
 and the memory of the whole process tree.
 
 `--in-turn` compares what a machine's wandering speed would blur: every size at every round of `--at` is a run of its
-own, which goes on to there and waits for the others; then they do a round each, in turn, twenty times.
+own, which goes on to there and waits for the others; then they do a round each, in turn, nineteen times.
 
 `--instant` has the first client of a run trained, and gives its answer in the name of every other: what is left is what
 the driver does, so that thousands of rounds can be looked at.
@@ -72,7 +72,7 @@ def one(
         rounds: how many are done.
         wanted: rounds that are told of.
         instant: train one client alone.
-        turn: called before each of the last 2 x `AROUND` rounds, and not counted.
+        turn: called before each of the last 2 x `AROUND` - 1 rounds, and not counted.
     """
     import numpy as np
 
@@ -103,7 +103,7 @@ def one(
                 costs.append({"round": entry["round"], "s": now[0] - begun[0], "cpu": now[1] - begun[1]})
             if entry["round"] == rounds:
                 raise RunStopped("all rounds that are measured are done", rounds)
-            if turn and entry["round"] >= rounds - 2 * AROUND:
+            if turn and entry["round"] > rounds - 2 * AROUND:
                 turn()
                 now = time.perf_counter(), time.process_time() - peak.cpu
             begun = now
@@ -118,7 +118,7 @@ def one(
     for at in wanted:
         near = [cost for cost in costs if abs(cost["round"] - at) <= max(4, at // 20)]
         if turn:
-            near = costs[-2 * AROUND :]
+            near = costs[1 - 2 * AROUND :]
         if near:
             beside = statistics.median(cost["s"] - trained[cost["round"]] for cost in near)
             found.append(
@@ -160,7 +160,6 @@ def in_turn(clients: list[int], wanted: list[int], more: list[str]) -> list[dict
     """A process for each size and each round that is told of; from just before that round on they take turns."""
     runs: list[subprocess.Popen[str]] = []
     with contextlib.ExitStack() as scratch:
-        scratch.callback(lambda: [run.kill() for run in runs])
         for at, size in itertools.product(wanted, clients):
             home = scratch.enter_context(tempfile.TemporaryDirectory())
             command = [sys.executable, "-m", "benchmarks.many_clients", "--one", str(size), "--at", str(at), *more]
@@ -171,13 +170,16 @@ def in_turn(clients: list[int], wanted: list[int], more: list[str]) -> list[dict
                     command, text=True, env=environment, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
                 )
             )
+            scratch.callback(runs[-1].wait)
+            scratch.callback(runs[-1].kill)  # before its folder goes
         said = [answer(run) for run in runs]
-        while set(said) == {TURN}:
+        while TURN in said:
             for k, run in enumerate(runs):
-                assert run.stdin is not None
-                run.stdin.write("\n")
-                run.stdin.flush()
-                said[k] = answer(run)
+                if said[k] == TURN:
+                    assert run.stdin is not None
+                    run.stdin.write("\n")
+                    run.stdin.flush()
+                    said[k] = answer(run)
     return [json.loads(line.removeprefix(RESULT))[0] for line in said]
 
 
