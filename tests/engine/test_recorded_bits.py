@@ -4,6 +4,7 @@ The recording names the arithmetic that it was made with (torch's version and th
 On a machine with other arithmetic the same runs must agree with it closely, since their bits cannot.
 To record anew, where a change of numbers is meant: python -m tests.engine.test_recorded_bits, with the names of cases
 to record these alone. Where that is done with other arithmetic than that of the recording, the case names its own.
+A case may also name what it gives `elsewhere`: on a processor whose other bits the reference computation does not show.
 """
 
 from __future__ import annotations
@@ -168,8 +169,9 @@ def test_the_numbers_are_those_recorded(home: Path, two_slots: WorkerProcesses, 
     assert one == two, "one slot and two"
     expected = recorded["cases"][name]
     if expected.get("arithmetic", recorded["arithmetic"]) == arithmetic():
-        assert one["weights_sha256"] == expected["weights_sha256"]
-        assert one["rounds"] == expected["rounds"]
+        known = [expected, *expected.get("elsewhere", [])]  # processors may differ in what `arithmetic` has nothing of
+        assert one["weights_sha256"] in [each["weights_sha256"] for each in known]
+        assert one["rounds"] in [each["rounds"] for each in known]
         return
     assert one["rounds"].keys() == expected["rounds"].keys()
     for key in ("round", "clients", "bytes_up", "bytes_down", "bytes_d2d"):
