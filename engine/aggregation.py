@@ -15,6 +15,7 @@ from engine.memory_index import IndexChange, MemoryIndex
 from engine.one_thread import one_thread
 from engine.round_paths import RoundPaths
 from engine.run_folder import RunError, RunFolder
+from engine.summing import SumsInspection
 from engine.wire import Failed
 from methods.base import Message, Update
 from methods.message import Tensors
@@ -40,7 +41,11 @@ def aggregate(held: RunAtWork, round: int, clients: Sequence[int], least: int = 
     before, memory_index = held.state(round - 1)
     done = [held.done(round, client) for client in sorted(clients)]
     method = held.opened.method
-    inspection = RoundInspection(held.run, held.opened, before, done, held.early)
+    inspection: RoundInspection | SumsInspection
+    if held.opened.settings.workers.summed > 1:
+        inspection = SumsInspection(held.run, held.opened, before, done)
+    else:
+        inspection = RoundInspection(held.run, held.opened, before, done, held.early)
     if inspection.size > LARGE:
         keep_freed_memory()
     with one_thread():

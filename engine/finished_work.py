@@ -26,6 +26,7 @@ class FinishedWork:
         files: names of files in the round's work folder by what they hold: update, memory, peer-CLIENT.
         sha256: hex digest of each file, by its name.
         seconds: how long the work took.
+        norm: how much its message changes the model (`methods.declared.change_norm`), where a worker summed it.
     """
 
     client: int
@@ -38,10 +39,11 @@ class FinishedWork:
     files: Mapping[str, str]
     sha256: Mapping[str, str]
     seconds: float
+    norm: float | None = None
 
     @property
     def update(self) -> str:
-        """File of the message to the server."""
+        """File of the message to the server, or of the sum that it is in."""
         return self.files["update"]
 
     @property
@@ -66,6 +68,7 @@ class FinishedWork:
             "files": dict(self.files),
             "sha256": dict(self.sha256),
             "seconds": self.seconds,
+            **({} if self.norm is None else {"norm": self.norm}),
         }
 
     @classmethod
@@ -86,6 +89,7 @@ class FinishedWork:
             plain["files"],
             plain["sha256"],
             plain["seconds"],
+            plain.get("norm"),
         )
 
 

@@ -24,10 +24,10 @@ from engine.codec import StoreError, file_digest, private_folder, read_sealed, w
 from engine.finished_work import FinishedWork
 from engine.memory_index import MemoryIndex
 from engine.remote_files import DepotError, RemoteFiles, side_by_side
-from engine.remote_pool import folders_of, several_states
+from engine.remote_pool import folders_of, lost, several_states
 from engine.round_paths import STATES, RoundPaths, copy_of, server_file, version
 from engine.run_folder import LINEAGE, SETTINGS
-from engine.wire import Answer, ClientFiles, Failed, RemoteRequest, Request, Train, Trained
+from engine.wire import Answer, ClientFiles, RemoteRequest, Request, Train, Trained
 
 CACHE_VARIABLE = "SHOAL_CACHE"
 UNUSED_DAYS = 7
@@ -132,19 +132,17 @@ def put_back(remote: RemoteFiles, paths: RoundPaths, back: str, answer: Trained)
     """
     found = dict(answer.clients)
     works = {client: done for client, done in found.items() if isinstance(done, FinishedWork)}
-    parts = [(client, name) for client, done in works.items() for name in done.files.values()]
 
-    def put(part: tuple[int, str]) -> Failed | None:
+    def put(name: str) -> DepotError | None:
         try:
-            remote.put(paths.work / part[1], f"{back}/{part[1]}")
+            remote.put(paths.work / name, f"{back}/{name}")
         except DepotError as error:
-            return Failed(f"the work of client {part[0]} is lost: {error}", DepotError.__name__)
+            return error
         return None
 
-    for (client, _), failed in zip(parts, side_by_side(put, parts), strict=True):
-        if failed is not None:
-            found[client] = failed
-    return Trained(found)
+    names = sorted({name for done in works.values() for name in done.files.values()})
+    failed = dict(zip(names, side_by_side(put, names), strict=True))
+    return Trained({**found, **lost(works, failed)})
 
 
 # --- the cache --------------------------------------------------------------------------------------------------------

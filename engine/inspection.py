@@ -58,8 +58,8 @@ class Inspection:
         number = server.round + 1 if round is None else round
         return cls(opened.method, server, opened.settings.participation.largest, number)
 
-    def check(self, client: int, samples: int, update: Update) -> None:
-        """Refuse an answer that is not what the method declares.
+    def check(self, client: int, samples: int, update: Update) -> MessageForm | None:
+        """Refuse an answer that is not what the method declares; the form that its message to the server has.
 
         Args:
             client: its id.
@@ -69,7 +69,7 @@ class Inspection:
         Raises:
             MessageRefused: names the client, what of its answer is wrong, and what was expected.
         """
-        self.check_message(client, samples, update.message)
+        declared = self.check_message(client, samples, update.message)
         self.check_metrics(client, update.metrics)
         for peer, message in update.peers.items():
             self.check_peer(client, peer, message)
@@ -77,6 +77,7 @@ class Inspection:
             form = self.method.declared_memory(self.server, client, samples)
             self._refuse(client, "private memory", fault(Message(update.memory), form, self.largest))
         self._refuse(client, "answer", self.method.mismatch(update))
+        return declared
 
     def check_metrics(self, client: int, metrics: Mapping[str, float]) -> None:
         """Refuse metrics that are no numbers, or so many or so named that no table could hold them."""

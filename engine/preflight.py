@@ -8,7 +8,7 @@ from pathlib import Path
 from data.prepare import is_built_in, prepare, resolve, store_folder
 from data.prepared import DataSpec, open_prepared
 from engine.represent import PREFIX, parse
-from engine.settings import Settings
+from engine.settings import Settings, SettingsError
 from methods.base import Context, Method, MethodError
 from methods.registry import METHODS
 from methods.training.steps import GradientMethod
@@ -40,7 +40,28 @@ def check_method(settings: Settings, store: Path) -> None:
         aggregation=settings.dataclass("aggregation"),
         graphs=settings.workers.graphs,
     )
-    check_graphs(METHODS[settings.method.name](settings.dataclass("method"), context))
+    method = METHODS[settings.method.name](settings.dataclass("method"), context)
+    check_graphs(method)
+    check_sums(settings, method)
+
+
+def check_sums(settings: Settings, method: Method) -> None:
+    """Refuse sums of clients' messages where the server needs each of them.
+
+    Raises:
+        SettingsError: says what needs them.
+    """
+    if settings.workers.summed == 1:
+        return
+    why = ""
+    if not method.averages:
+        why = f"the server of method {method.name!r} needs the message of each client"
+    elif not settings.dataclass("aggregation").plain:
+        why = "aggregation.rule and aggregation.clip compare the messages of clients"
+    elif settings.participation.buffer is not None:
+        why = "participation.buffer weighs each message by its age"
+    if why:
+        raise SettingsError(f"workers.summed has groups of messages summed, and {why}: set workers.summed=1")
 
 
 def check_graphs(method: Method) -> None:

@@ -271,23 +271,35 @@ class RemoteFilesPool:
         private_folder(paths.work)
         found = dict(answer.clients)
         works = {client: done for client, done in found.items() if isinstance(done, FinishedWork)}
-        parts = [(client, name, digest) for client, done in works.items() for name, digest in done.sha256.items()]
+        digests = {name: digest for done in works.values() for name, digest in done.sha256.items()}
 
-        def fetch(part: tuple[int, str, str]) -> Failed | None:
-            client, name, digest = part
+        def fetch(name: str) -> DepotError | None:
             try:
-                self._remote.get(f"{back}/{name}", paths.work / name, digest)
+                self._remote.get(f"{back}/{name}", paths.work / name, digests[name])
             except DepotError as error:
-                return Failed(f"the work of client {client} is lost: {error}", DepotError.__name__)
+                return error
             return None
 
-        for (client, *_), failed in zip(parts, side_by_side(fetch, parts), strict=True):
-            if failed is not None:
-                found[client] = failed
+        names = sorted(digests)
+        found |= lost(works, dict(zip(names, side_by_side(fetch, names), strict=True)))
         for client, done in works.items():
             if found[client] is done:
                 write_sealed(paths.done(client), done.plain(), sync=False)
         return Trained(found)
+
+
+def lost(works: Mapping[int, FinishedWork], failed: Mapping[str, DepotError | None]) -> dict[int, Failed]:
+    """The clients whose work is lost since one of its files could not be brought from one place to another.
+
+    Args:
+        works: what clients did.
+        failed: by name of a file, which may be of several of them, why not; None: it could.
+    """
+    found = {}
+    for client, done in works.items():
+        if (error := next((error for name in done.sha256 if (error := failed[name])), None)) is not None:
+            found[client] = Failed(f"the work of client {client} is lost: {error}", DepotError.__name__)
+    return found
 
 
 def digest_of(path: Path) -> str:

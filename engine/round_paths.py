@@ -4,6 +4,7 @@ rounds/0007/manifest.json, server.safetensors, links.json    the checkpoint of r
 rounds/0007/judged.safetensors                               what stood in for tensors of the state when it was judged
 work/0007/update-3.safetensors, memory-3.safetensors,        what client 3 answered in round 7; its work is complete
 work/0007/peer-3-5.safetensors, done-3.json                  once done-3.json is there
+work/0007/sum-3.safetensors                                  instead of updates, the sum of a group that begins with 3
 memory/0/3/0007.safetensors                                  client 3's private memory after round 7
 memory/0/5/inbox/0007-3.safetensors                          what client 3 sent to client 5 in round 7
 memory/12/12345/0007.safetensors                             of client 12345: a thousand clients share a folder
@@ -97,6 +98,11 @@ def client_folder(client: int) -> str:
 def update_file(client: int) -> str:
     """The name, under `RoundPaths.work`, of a client's message to the server."""
     return f"update-{client}.safetensors"
+
+
+def sum_file(client: int) -> str:
+    """The name there of the sum of the messages of a group of clients, of which this one has the lowest id."""
+    return f"sum-{client}.safetensors"
 
 
 def memory_file(client: int) -> str:

@@ -31,6 +31,7 @@ from engine.origin import initial_state
 from engine.privacy import Ledger
 from engine.round_paths import RoundPaths
 from engine.run_folder import FAILED, FINISHED, INTERRUPTED, RUNNING, STOPPED, RunError, RunFolder, RunStopped
+from engine.summing import SUMMED_ANEW
 from engine.tables import RunTables
 from engine.training import Answers, RoundFailed, Training
 from engine.units import AggregateRound, EvaluateRound, Runner
@@ -234,28 +235,32 @@ class Engine:
     def aggregate(self, training: Training, round: int, answers: Answers, needed: int) -> None:
         """Make the next server state, in a checkpoint that is not closed yet; whom the server refuses is left out.
 
-        Whose answer was damaged since it was written works anew, as often as a client that failed.
+        Whose answer was damaged since it was written works anew, as often as a client that failed; whose message is in
+        a sum with one that is refused does so too.
         """
         tries: Counter[int] = Counter()
         while len(answers.done) >= needed:
             self.held.keep_done(round, answers.done)
             unit = AggregateRound(self.run.path, round, tuple(sorted(answers.done)), needed)
             found: dict[int, Failed] = self.runner.submit(unit).result()
-            damaged = sorted(client for client, failed in found.items() if failed.kind != MessageRefused.__name__)
+            anew = {client for client, failed in found.items() if failed.kind == SUMMED_ANEW}
+            refused = {client for client, failed in found.items() if failed.kind == MessageRefused.__name__}
+            damaged = sorted(found.keys() - anew - refused)
             for client, failed in found.items():
                 del answers.done[client]
-                (answers.failed if client in damaged else answers.refused)[client] = failed.error
-            if not damaged:
+                (answers.refused if client in refused else answers.failed)[client] = failed.error
+            if not damaged and not anew:
                 return
             tries.update(damaged)
             for client in damaged:
-                self.tell(
-                    "client_failed", round=round, client=client, attempt=tries[client], message=found[client].error
-                )
+                message = found[client].error
+                self.tell("client_failed", round=round, client=client, attempt=tries[client], message=message)
             retries = self.opened.settings.participation.retries
-            if again := {client for client in damaged if tries[client] <= retries}:
-                groups = [group for group in training.groups(round, answers.asked) if again & set(group)]
-                training.train(round, [client for group in groups for client in group], answers)
+            if again := anew | {client for client in damaged if tries[client] <= retries}:
+                groups = [group for group in answers.groups if again & set(group)]
+                if anew:
+                    groups = [[client for client in group if client not in answers.refused] for group in groups]
+                training.train_groups(round, groups, answers)
                 answers.failed = {c: why for c, why in answers.failed.items() if c not in answers.done}
 
     @property

@@ -164,9 +164,11 @@ class Settings(Section):
         for part in LATER_SECTIONS:
             if part in decisive and decisive[part] == type(getattr(self, part))().model_dump(mode="json"):
                 del decisive[part]
-        # Clients in one computation, and compiled networks, agree with the loop up to rounding, not to the bit.
+        # Clients in one computation, sums of groups and compiled networks agree with what is done one by one up to
+        # rounding, not to the bit.
         workers = {
             "batched": self.workers.batched > 1,
+            "summed": self.workers.summed > 1,
             "compile": self.workers.compile != "off",
             "deterministic": self.workers.deterministic,
         }

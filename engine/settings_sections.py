@@ -241,6 +241,12 @@ class WorkersSection(Section):
         description="number of clients trained in one batched computation, where the method can: for small networks on "
         "a GPU",
     )
+    summed: int = Field(
+        1,
+        ge=1,
+        description="number of clients whose messages their worker sums, so that the server gets one message for all "
+        "of them, where it averages: for large models, and for hosts without a shared file system",
+    )
     compile: Literal["off", "default"] = Field(
         "off", description="mode of torch.compile for the networks; off: networks are not compiled"
     )
@@ -314,6 +320,8 @@ class WorkersSection(Section):
             raise ValueError("workers.depot is for workers on other hosts: set workers.runner to dask, ray or prefect")
         if self.address and self.runner == "prefect":
             raise ValueError("workers.address is of Dask and Ray: the Prefect server is that of PREFECT_API_URL")
+        if self.summed > 1 and self.summed % self.batched:
+            raise ValueError("workers.summed must be a multiple of workers.batched, or 1")
         if self.compile != "off" and self.batched > 1:
             raise ValueError("workers.compile and workers.batched do not go together: set one of them")
         if self.graphs != "off" and (self.compile != "off" or self.batched > 1):

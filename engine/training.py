@@ -42,6 +42,7 @@ class Answers:
         done: the work of those that came through.
         failed: why others did not, by client; those whose messages a worker refused among them.
         refused: whose messages were refused, and why.
+        groups: the ids in groups, as they were trained.
         trained: when the last of them was done, as `time.perf_counter` tells it.
     """
 
@@ -50,6 +51,7 @@ class Answers:
     done: dict[int, FinishedWork] = field(default_factory=dict)
     failed: dict[int, str] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)
+    groups: list[list[int]] = field(default_factory=list)
     trained: float = 0.0
 
     @property
@@ -84,9 +86,21 @@ class Training:
     def train(self, round: int, asked: list[int], answers: Answers) -> None:
         """Have clients trained; failed ones are tried again. What came of each is added to the answers.
 
+        Args:
+            round: the round.
+            asked: their ids.
+            answers: of the round so far.
+
         Raises:
             RoundFailed: a worker could not begin at all.
         """
+        groups = self.groups(round, asked)
+        answers.groups += groups
+        self.train_groups(round, groups, answers)
+
+    def train_groups(self, round: int, groups: list[list[int]], answers: Answers) -> None:
+        """As `train`, of clients in groups that were trained before."""
+        asked, summed = [client for group in groups for client in group], self.opened.settings.workers.summed > 1
         run, times = self.held.run, self.held.times
         done = {c: found for c in asked if (found := finished_work(run, round, c)) is not None}
         before = self.held.state(round - 1)[0]
@@ -102,10 +116,12 @@ class Training:
         failures: dict[int, Failed] = {}
         tries: Counter[int] = Counter()
         # A group is trained as a whole: the same bits, wherever a round was cut short.
-        waiting = [group for group in self.groups(round, asked) if not done.keys() >= set(group)]
+        waiting = [group for group in groups if not done.keys() >= set(group)]
         in_vain = 0
         while waiting:
             spared: dict[int, Failed] = {}
+            if summed:  # the sum of a group is made anew, with the messages of all its clients
+                done = {c: work for c, work in done.items() if not any(c in group for group in waiting)}
             had = len(done)
             for client, result in self.train_cohorts(round, self.cohorts(round, waiting, tries)):
                 if isinstance(result, NotBegun):
@@ -114,7 +130,8 @@ class Training:
                     self.failed(round, client, result, tries, failures)
                 else:
                     done[client] = result
-                    self.held.early.begin(round, result, inspected)
+                    if not summed:
+                        self.held.early.begin(round, result, inspected)
                     times.trained(stage, client, result.seconds)
                     self.tell("client_finished", round=round, client=client, seconds=result.seconds)
             in_vain = in_vain + 1 if len(done) == had else 0
@@ -136,8 +153,9 @@ class Training:
         self.tell("client_failed", round=round, client=client, attempt=tries[client], message=why.error)
 
     def groups(self, round: int, chosen: list[int]) -> list[list[int]]:
-        """The clients of a round in groups that are trained in one computation; by default each alone."""
-        size, found = self.opened.settings.workers.batched, []
+        """The clients of a round in groups that are trained in one computation, or summed; by default each alone."""
+        workers, found = self.opened.settings.workers, []
+        size = max(workers.batched, workers.summed)
         for alike in self.by_state(round, chosen, lambda client: client):
             found += [alike[start : start + size] for start in range(0, len(alike), size)]
         return found

@@ -21,6 +21,7 @@ from engine.opened_run import OpenedClients, OpenedRun
 from engine.round_paths import RoundPaths, memory_file, peer_file, update_file, version
 from engine.run_folder import RunFolder
 from engine.seen import beside, parts_seen, save_seen
+from engine.summing import GroupSum
 from engine.wire import (
     Answer,
     Assign,
@@ -95,14 +96,36 @@ class Worker:
         server = self.server(request.server or RoundPaths(opened.run.path, request.state).server)
         results: dict[int, FinishedWork | Failed] = {}
         known = {each.client: each for each in request.clients}
-        for group in request.groups:
-            results |= self.train_group(opened, server, request.round, [known[c] for c in group if c in known])
+        for ids in request.groups:
+            group = [known[c] for c in ids if c in known]
+            if opened.settings.workers.summed > 1:
+                results |= self.sum_group(opened, server, request.round, group)
+            else:
+                results |= self.train_group(opened, server, request.round, group)
         return Trained(results)
 
-    def train_group(
+    def sum_group(
         self, opened: OpenedRun, server: Server, round: int, group: list[ClientFiles]
     ) -> dict[int, FinishedWork | Failed]:
-        """The exchanges of some clients, their local work in one computation where there are several."""
+        """The exchanges of some clients, whose messages become one sum."""
+        results: dict[int, FinishedWork | Failed] = {}
+        total, size = GroupSum(RoundPaths(opened.run.path, round)), opened.settings.workers.batched
+        for at in range(0, len(group), size):
+            results |= self.train_group(opened, server, round, group[at : at + size], total)
+        return total.finish(results)
+
+    def train_group(
+        self, opened: OpenedRun, server: Server, round: int, group: list[ClientFiles], total: GroupSum | None = None
+    ) -> dict[int, FinishedWork | Failed]:
+        """The exchanges of some clients, their local work in one computation where there are several.
+
+        Args:
+            opened: the run.
+            server: the state that they begin from.
+            round: the round.
+            group: the clients.
+            total: what their messages are summed in; None: each is written to a file of its own.
+        """
         started = time.perf_counter()
         inspection = Inspection.of(opened, server, round)
         results: dict[int, FinishedWork | Failed] = {}
@@ -130,8 +153,10 @@ class Worker:
                     raise update
                 update = leaving(opened, down, client, update)
                 began = written - trained / len(begun)  # of the local work each has its share
-                inspection.check(client.id, len(client.train), update)
-                results[client.id] = self.write(opened, round, down, client, update, began)
+                form = inspection.check(client.id, len(client.train), update)
+                results[client.id] = self.write(opened, round, down, client, update, began, summed=total is not None)
+                if total is not None:
+                    total.add(client.id, update.message, form)
             except StoreError:
                 raise  # a full disk is no client's fault
             except Exception as error:
@@ -139,17 +164,35 @@ class Worker:
         return results
 
     def write(
-        self, opened: OpenedRun, round: int, down: Message, client: Client, update: Update, began: float
+        self,
+        opened: OpenedRun,
+        round: int,
+        down: Message,
+        client: Client,
+        update: Update,
+        began: float,
+        *,
+        summed: bool,
     ) -> FinishedWork:
-        """A client's answers, written to work/; `began` is when it would have begun had it worked alone."""
+        """A client's answers, written to work/.
+
+        Args:
+            opened: the run.
+            round: the round.
+            down: what the client was sent.
+            client: the client.
+            update: its answers.
+            began: when it would have begun had it worked alone.
+            summed: its message to the server is part of a sum: neither that nor the done-file is written.
+        """
         number = client.id
         check_metric_names(update.metrics)
         sample_bytes = opened.prepared.spec.sample_bytes
         paths = RoundPaths(opened.run.path, round)
         private_folder(opened.run.work)
         private_folder(paths.work)
-        files = {"update": update_file(number)}
-        messages = {"update": update.message}
+        files = {} if summed else {"update": update_file(number)}
+        messages = {} if summed else {"update": update.message}
         if update.memory is not None:
             files["memory"] = memory_file(number)
             messages["memory"] = Message(update.memory)
@@ -169,7 +212,8 @@ class Worker:
             sha256={files[part]: save_message(paths.work / files[part], each) for part, each in messages.items()},
             seconds=time.perf_counter() - began,
         )
-        write_sealed(paths.done(number), done.plain(), sync=False)
+        if not summed:
+            write_sealed(paths.done(number), done.plain(), sync=False)
         return done
 
     def evaluate(self, request: Evaluate) -> Evaluated:

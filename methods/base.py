@@ -1,9 +1,9 @@
 """The contract of a federated system: a round is one exchange of messages, and the engine is the network.
 
-A system is a `Method`: what the server holds before round 1, who takes part in a round, what each is sent, what a
-client does with it, how the server folds the answers into its next state, and how that state is judged. Everything
-that travels is a `Message`, so bytes (and the delay they imply) are counted for every method alike. A client's private
-memory stays with the client; its inbox holds what other clients sent it.
+A system is a `Method`: what the server holds before round 1, who takes part in a round, what each is sent, what a client
+does with it, how the server folds the answers into its next state, and how that state is judged. All that travels is a
+`Message`, so bytes (and the delay they imply) are counted for every method alike. A client's private memory stays with
+the client; its inbox holds what other clients sent it.
 
 Symbols in shapes: n samples, c clusters, d features.
 """
@@ -94,6 +94,7 @@ class Update:
         memory: the client's new private memory, or None where it did not change.
         metrics: numbers about the local work (loss, ...), kept per client and round.
         client: set by the engine.
+        summed: set by the engine: clients whose messages this is the sum of (float64; tensors times the fact `n`).
     """
 
     message: Message
@@ -101,6 +102,7 @@ class Update:
     memory: Tensors | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     client: int = -1
+    summed: tuple[int, ...] = ()
 
 
 class Clients(ABC):
@@ -211,7 +213,7 @@ class Method(ABC):
         judges_features: the last evaluation judges what the model makes of samples: `effective_rank`, `uniformity`,
             and with labels `knn` and `probe`; of a method that trains also `alignment`.
         averages: the next state is the mean of the clients' tensors, weighted by the fact `n` of their messages, or
-            what `aggregation.rule` puts in its place.
+            what `aggregation.rule` puts in its place; `aggregate` takes sums too (`methods.training.robust`).
         averages_parts: it averages models of which clients train some, or in some rounds: `aggregation` is of it too.
         not_finite: names of tensors of the server's state that may hold infinite values or NaN.
         updates_for_rounds: how names of tensors of the server's state begin that are single clients' updates, which
@@ -312,11 +314,7 @@ class Method(ABC):
     def cohort_update(self, cohort: Sequence[tuple[Message, Client]]) -> list[Update | Exception]:
         """The work of several clients, in one computation where the method has one; here client after client.
 
-        Args:
-            cohort: message and client, as `client_update` takes them.
-
-        Returns:
-            For each client its update, or why there is none. Both ways agree up to rounding.
+        Of each message and client its update, or why there is none. Both ways agree up to rounding.
         """
         found: list[Update | Exception] = []
         for message, client in cohort:

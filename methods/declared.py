@@ -8,8 +8,8 @@ message changes of the model is measured too, so that one update can be compared
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -128,6 +128,30 @@ def fault(message: Message, form: MessageForm | None, largest: float = math.inf)
         if found := _samples_fault(name, index, form):
             return found
     return form.rule(message) if form and form.rule else None
+
+
+def sum_fault(
+    message: Message, form: MessageForm | None, clients: Sequence[int], samples: int, largest: float
+) -> str | None:
+    """What is wrong with a sum of messages, each of which was without fault; None: nothing.
+
+    Args:
+        message: float64 sums of tensors times `n`, and facts: the sum of `n`, and the `clients`.
+        form: of each message.
+        clients: whose messages should be in it, in order.
+        samples: how many training samples they have together.
+        largest: bound of the tensors of each message.
+    """
+    if message.facts.get("clients") != list(clients):
+        return f"it is the sum of clients {_short(message.facts.get('clients'))}, expected {_short(list(clients))}"
+    known = form.tensors if form is not None else {}
+    wide = {
+        name: replace(each, dtype=torch.float64, least=min(0.0, each.least), most=math.inf)
+        for name, each in known.items()
+    }
+    facts = {"n": exactly(samples), "clients": FactForm(whole=True, length=len(clients))}
+    summed = None if form is None else replace(form, tensors=wide, facts=facts, rule=None)
+    return fault(message, summed, max(1, samples) * largest)
 
 
 def change_norm(message: Message, form: MessageForm) -> float:

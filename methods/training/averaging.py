@@ -28,9 +28,13 @@ class WeightedMean:
     """A running weighted mean of tensors by name, in float64: memory of one model whatever the number of clients.
 
     Integer tensors (BatchNorm's batch counter) are averaged and rounded.
+
+    Args:
+        threads: how many sum large tensors; the bits are those of one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int = THREADS) -> None:
+        self._threads = threads
         self._sums: Tensors = {}
         self._forms: dict[str, tuple[torch.Size, torch.dtype]] = {}
         self.weight = 0.0
@@ -60,9 +64,10 @@ class WeightedMean:
                 for stack in blocks(total, *(tensors[name] for tensors, _ in group), size=BLOCK // 4)
             ]
             weights = [weight for _, weight in group]
-            if THREADS > 1 and len(stacks) > 1 and sum(total.numel() for total in self._sums.values()) >= LARGE:
-                each = -(-len(stacks) // THREADS)
-                with ThreadPoolExecutor(THREADS, thread_name_prefix="sum") as threads:
+            large = sum(total.numel() for total in self._sums.values()) >= LARGE
+            if self._threads > 1 and len(stacks) > 1 and large:
+                each = -(-len(stacks) // self._threads)
+                with ThreadPoolExecutor(self._threads, thread_name_prefix="sum") as threads:
                     parts = (stacks[at : at + each] for at in range(0, len(stacks), each))
                     list(threads.map(partial(add_up, weights=weights), parts))
             else:
@@ -70,12 +75,41 @@ class WeightedMean:
             for weight in weights:
                 self.weight += weight
 
+    def add_sums(self, sums: Mapping[str, Tensor], weight: float, like: Mapping[str, Tensor]) -> None:
+        """Count in what another mean summed.
+
+        Args:
+            sums: its `sums`.
+            weight: its `weight`.
+            like: tensors of the shapes and dtypes that it was given, by name; others may be among them.
+
+        Raises:
+            ValueError: see `add`.
+        """
+        if missing := sorted(sums.keys() - like.keys()):
+            raise ValueError(f"updates differ in their tensors: {', '.join(missing[:3])}")
+        self._check(sums, weight, {name: like[name].dtype for name in sums})
+        if not self._sums:
+            self._sums = {name: torch.zeros_like(tensor) for name, tensor in sums.items()}
+        for name, total in self._sums.items():
+            for here, there in blocks(total, sums[name]):
+                here.add_(there)
+        self.weight += weight
+
+    @property
+    def sums(self) -> Tensors:
+        """The sums so far of the tensors times their weights, float64, by name."""
+        return self._sums
+
     def check(self, tensors: Mapping[str, Tensor], weight: float) -> None:
         """Refuse what `add` cannot count in; the first tensors say what all others must be."""
+        self._check(tensors, weight, {name: tensor.dtype for name, tensor in tensors.items()})
+
+    def _check(self, tensors: Mapping[str, Tensor], weight: float, dtypes: Mapping[str, torch.dtype]) -> None:
         if not weight >= 0:
             raise ValueError(f"a weight of {weight} cannot be averaged: weights are >= 0")
         if not self._forms:
-            self._forms = {k: (t.shape, t.dtype) for k, t in tensors.items()}
+            self._forms = {k: (t.shape, dtypes[k]) for k, t in tensors.items()}
         if tensors.keys() != self._forms.keys():
             odd = sorted(tensors.keys() ^ self._forms.keys())
             raise ValueError(f"updates differ in their tensors: {', '.join(odd[:3])}")

@@ -14,7 +14,7 @@ Symbols in shapes: m clients, p numbers of a model.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -158,15 +158,26 @@ def aggregated(
     """The mean of the updates' tensors by the fact `n` of each message, or what the settings put in its place.
 
     Args:
-        updates: of the clients.
+        updates: of the clients, or of groups of clients whose messages a worker has summed.
         settings: the rule and the bound.
-        start: what the clients were sent, by name.
+        start: what the clients were sent, by name; sums are rounded to these dtypes.
 
     Raises:
-        ValueError: see `WeightedMean`.
+        ValueError: see `WeightedMean`; sums where the settings want each update.
     """
     mean = mean_by(settings, start)
-    mean.add_all((update.message.tensors, float(update.message.facts["n"])) for update in updates)
+
+    def single() -> Iterator[tuple[Mapping[str, Tensor], float]]:
+        for update in updates:
+            weight = float(update.message.facts["n"])
+            if not update.summed:
+                yield update.message.tensors, weight
+            elif settings.plain:
+                mean.add_sums(update.message.tensors, weight, start or {})
+            else:
+                raise ValueError("a sum of updates does not tell what a robust mean or a bound needs of each")
+
+    mean.add_all(single())
     return mean.mean()
 
 
