@@ -21,6 +21,8 @@ from engine.worker_processes import WorkerLost
 POLL = 0.5
 """Seconds between looks at whether a cohort is overdue."""
 
+LOOK = 0.1
+"""Seconds between looks at what clients of cohorts under way have finished."""
 COHORT = 2.0
 """Seconds that a cohort should take at least, where there are clients enough."""
 MOST = 8
@@ -74,12 +76,14 @@ class Dispatch:
         reissue: a cohort is begun again, on a free worker, when it takes so many times longer than the others of its
             round lead to expect; 0 for never.
         tell: told of every cohort that is begun again.
+        look: called now and then, while nothing ends, with the clients of the cohorts under way.
     """
 
     runner: Runner
     slots: int
     reissue: float = 0.0
     tell: Callable[[Cohort], None] = lambda cohort: None
+    look: Callable[[list[int]], None] | None = None
     _futures: dict[Future[Any], Cohort] = field(init=False, default_factory=dict)
     _rates: list[float] = field(init=False, default_factory=list)
 
@@ -89,7 +93,10 @@ class Dispatch:
             self._begin(cohort)
         left = len(cohorts)
         while left:
-            done, _ = wait(self._futures, POLL if self.reissue else None, FIRST_COMPLETED)
+            pause = LOOK if self.look else POLL if self.reissue else None
+            done, _ = wait(self._futures, pause, FIRST_COMPLETED)
+            if self.look and not done:
+                self.look(sorted({client for cohort in self._futures.values() for client in cohort.unit.clients}))
             for future in done:
                 cohort = self._futures.pop(future)
                 cohort.copies -= 1

@@ -35,13 +35,15 @@ class EarlyMessages(Generic[Read]):
         self._threads: ThreadPoolExecutor | None = None
 
     def begin(self, round: int, done: FinishedWork, read: Callable[[FinishedWork], Read]) -> None:
-        """Begin to read what a client sent in a round, if that is worthwhile and there is room.
+        """Begin to read what a client sent in a round, if that is worthwhile, not begun already, and there is room.
 
         Args:
             round: the round.
             done: what the client did.
             read: reads it; a thread calls this, and its sums have the bits of one thread.
         """
+        if (known := self._begun.get((round, done.client))) is not None and known[0] == done:
+            return
         held = sum(each.bytes_up for each, _ in self._begun.values())
         if done.bytes_up < WORTHWHILE or held + done.bytes_up > self._most:
             return

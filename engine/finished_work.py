@@ -93,17 +93,21 @@ class FinishedWork:
         )
 
 
+def said_work(run: RunFolder, round: int, client: int) -> FinishedWork | None:
+    """What the done-file of a client says, if it is there and whole; its other files are not looked at."""
+    try:
+        done = FinishedWork.of(read_sealed(RoundPaths(run.path, round).done(client)))
+        return done if done.client == client and done.sha256.keys() == set(done.files.values()) else None
+    except (StoreError, OSError, KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
 def finished_work(run: RunFolder, round: int, client: int) -> FinishedWork | None:
     """What a client already finished in a round that was cut short, if every file of it is whole."""
-    paths = RoundPaths(run.path, round)
+    done, folder = said_work(run, round, client), RoundPaths(run.path, round).work
     try:
-        done = FinishedWork.of(read_sealed(paths.done(client)))
-        whole = (
-            done.client == client
-            and done.sha256.keys() == set(done.files.values())
-            and all(file_digest(paths.work / name) == digest for name, digest in done.sha256.items())
-        )
-    except (StoreError, OSError, KeyError, TypeError, ValueError, AttributeError):
+        whole = done is not None and all(file_digest(folder / name) == sha256 for name, sha256 in done.sha256.items())
+    except (OSError, TypeError, ValueError):
         return None
     return done if whole else None
 

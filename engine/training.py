@@ -10,7 +10,8 @@ from typing import TypeVar
 from core.errors import ShoalError
 from engine.at_work import RunAtWork
 from engine.dispatch import MOST, Cohort, Dispatch, even_cohorts
-from engine.finished_work import FinishedWork, finished_work
+from engine.early import LARGE
+from engine.finished_work import FinishedWork, finished_work, said_work
 from engine.inspection import Inspected, Inspection, MessageRefused
 from engine.opened_run import OpenedRun
 from engine.tables import RunTables
@@ -110,6 +111,16 @@ class Training:
         def inspected(work: FinishedWork) -> Inspected:
             return inspection.answer(run, work, sizes[work.client])
 
+        def begin(work: FinishedWork) -> None:
+            if not summed:
+                self.held.early.begin(round, work, inspected)
+
+        def look(clients: list[int]) -> None:
+            for client in clients:
+                if (work := said_work(run, round, client)) is not None:
+                    begin(work)
+
+        large = sum(tensor.nbytes for tensor in before.tensors.values()) > LARGE and not summed
         retries = self.opened.settings.participation.retries
         for work in done.values():
             times.trained(stage, work.client, work.seconds)
@@ -123,15 +134,15 @@ class Training:
             if summed:  # the sum of a group is made anew, with the messages of all its clients
                 done = {c: work for c, work in done.items() if not any(c in group for group in waiting)}
             had = len(done)
-            for client, result in self.train_cohorts(round, self.cohorts(round, waiting, tries)):
+            cohorts = self.cohorts(round, waiting, tries)
+            for client, result in self.train_cohorts(round, cohorts, look if large else None):
                 if isinstance(result, NotBegun):
                     spared[client] = result.lost
                 elif isinstance(result, Failed):
                     self.failed(round, client, result, tries, failures)
                 else:
                     done[client] = result
-                    if not summed:
-                        self.held.early.begin(round, result, inspected)
+                    begin(result)
                     times.trained(stage, client, result.seconds)
                     self.tell("client_finished", round=round, client=client, seconds=result.seconds)
             in_vain = in_vain + 1 if len(done) == had else 0
@@ -192,9 +203,9 @@ class Training:
         return {client: measured.get(client, rate * sizes[client]) for client in clients}
 
     def train_cohorts(
-        self, round: int, cohorts: list[list[list[int]]]
+        self, round: int, cohorts: list[list[list[int]]], look: Callable[[list[int]], None] | None = None
     ) -> Iterator[tuple[int, FinishedWork | Failed | NotBegun]]:
-        """(client, result) as cohorts of groups end."""
+        """(client, result) as cohorts of groups end; `look` is given the clients of those under way, now and then."""
         expected = self.expected_seconds([c for groups in cohorts for group in groups for c in group])
         wanted = []
         for groups in cohorts:
@@ -205,6 +216,7 @@ class Training:
             self.slots,
             self.opened.settings.workers.reissue,
             lambda cohort: self.tell("cohort_reissued", round=round, message=f"{cohort.unit.name}: begun again"),
+            look,
         )
         for cohort, answer in dispatch.run(wanted):
             if isinstance(answer, Failed):

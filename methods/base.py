@@ -1,9 +1,9 @@
 """The contract of a federated system: a round is one exchange of messages, and the engine is the network.
 
-A system is a `Method`: what the server holds before round 1, who takes part in a round, what each is sent, what a client
-does with it, how the server folds the answers into its next state, and how that state is judged. All that travels is a
-`Message`, so bytes (and the delay they imply) are counted for every method alike. A client's private memory stays with
-the client; its inbox holds what other clients sent it.
+A system is a `Method`: what the server holds before round 1, who takes part in a round, what each is sent, what a
+client does with it, how the server folds the answers into its next state, and how that state is judged. All that
+travels is a `Message`, so bytes (and the delay they imply) are counted for every method alike. A client's private
+memory stays with the client; its inbox holds what other clients sent it.
 
 Symbols in shapes: n samples, c clusters, d features.
 """

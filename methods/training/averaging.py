@@ -58,14 +58,16 @@ class WeightedMean:
                 self.check(tensors, weight)
             if not self._sums:
                 self._sums = {k: torch.zeros_like(t, dtype=torch.float64) for k, t in group[0][0].items()}
+            shared = self._threads > 1 and sum(total.numel() for total in self._sums.values()) >= LARGE
+            # One thread is fastest where a block stays in its cache; several hinder each other over short ones.
+            size = BLOCK if shared else BLOCK // 4
             stacks = [
                 stack
                 for name, total in self._sums.items()
-                for stack in blocks(total, *(tensors[name] for tensors, _ in group), size=BLOCK // 4)
+                for stack in blocks(total, *(tensors[name] for tensors, _ in group), size=size)
             ]
             weights = [weight for _, weight in group]
-            large = sum(total.numel() for total in self._sums.values()) >= LARGE
-            if self._threads > 1 and len(stacks) > 1 and large:
+            if shared and len(stacks) > 1:
                 each = -(-len(stacks) // self._threads)
                 with ThreadPoolExecutor(self._threads, thread_name_prefix="sum") as threads:
                     parts = (stacks[at : at + each] for at in range(0, len(stacks), each))
