@@ -30,11 +30,11 @@ class WeightedMean:
     Integer tensors (BatchNorm's batch counter) are averaged and rounded.
 
     Args:
-        threads: how many sum large tensors; the bits are those of one.
+        threads: how many sum large tensors, by default `THREADS`; the bits are those of one.
     """
 
-    def __init__(self, threads: int = THREADS) -> None:
-        self._threads = threads
+    def __init__(self, threads: int | None = None) -> None:
+        self._threads = THREADS if threads is None else threads
         self._sums: Tensors = {}
         self._forms: dict[str, tuple[torch.Size, torch.dtype]] = {}
         self.weight = 0.0

@@ -160,3 +160,25 @@ def test_short_clients_share_cohorts_and_long_ones_do_not() -> None:
     assert len(even_cohorts(dict.fromkeys(range(20), 1.0), 2, measured=True)) == 10
     assert len(even_cohorts(dict.fromkeys(range(20), 60.0), 2, measured=True)) == 16
     assert even_cohorts({0: 1.0, 1: 0.6, 2: 0.5}, 2, measured=True) == [[1, 2], [0]]
+
+
+def test_while_nothing_ends_the_clients_under_way_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK", 0.01)
+    slots, seen = FakeWorkers(), []
+    enough = threading.Event()
+
+    def look(clients: list[int]) -> None:
+        seen.append(clients)
+        enough.set()
+
+    def call(number: int) -> dict[str, int]:
+        assert number != 1 or enough.wait(30)
+        return slots(number)
+
+    runner = ThreadRunner(3)
+    try:
+        found = [c.unit.clients[0] for c, _ in Dispatch(runner, 2, look=look).run(cohorts(3, call))]
+    finally:
+        runner.close()
+    assert sorted(found) == [0, 1, 2]
+    assert all(1 in clients for clients in seen)

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from engine import early, inspection
+from engine import dispatch, early, inspection, training
 from engine.ahead import HELD
 from engine.codec import WORTHWHILE
+from engine.dispatch import Dispatch
 from engine.early import EarlyMessages
 from engine.finished_work import FinishedWork, load_update
 from engine.round_paths import RoundPaths
@@ -93,6 +94,16 @@ def test_another_answer_of_the_client_is_not_what_was_read() -> None:
     assert messages.take(1, replace(work(3), seconds=2.0)) is None
 
 
+def test_what_is_being_read_is_not_read_twice() -> None:
+    reads, messages = Reads(), EarlyMessages[str]()
+    for _ in range(3):
+        messages.begin(1, work(3), reads)
+    reads.wait(1)
+    messages.begin(1, work(3, sha256="11"), reads)
+    reads.wait(2)
+    assert messages.take(1, work(3, sha256="11")) == "client 3, 11"
+
+
 def test_what_reading_raised_is_raised_when_it_is_taken() -> None:
     messages = EarlyMessages[str]()
     messages.begin(1, work(3, sha256="bad"), Reads())
@@ -154,6 +165,41 @@ def test_a_run_has_the_same_bits_with_and_without(
     assert sorted(read) == sorted(2 * list(range(4))), "each is read once"
     monkeypatch.setattr(EarlyMessages, "begin", lambda *_: None)
     assert numbers(straight(small(**ROUNDS))) == with_them
+
+
+def test_a_message_is_read_as_soon_as_its_client_is_done(
+    home: Path, small: Make, all_early: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only when the cohort has ended that its client belongs to; of small models nobody looks."""
+    whole = numbers(straight(small(**ROUNDS)))
+    worker, seen = Worker(), set()
+    some = threading.Condition()
+    begin = EarlyMessages.begin
+
+    def begins(self: EarlyMessages[Any], round: int, done: FinishedWork, read: Any) -> None:
+        begin(self, round, done, read)
+        with some:
+            seen.add((round, done.client))
+            some.notify_all()
+
+    def waits(request: Any) -> Any:
+        answer = worker.handle(request)
+        if isinstance(answer, Trained):
+            with some:
+                assert some.wait_for(lambda: {(request.round, c) for c in answer.clients} <= seen, timeout=30)
+        return answer
+
+    monkeypatch.setattr(EarlyMessages, "begin", begins)
+    monkeypatch.setattr(dispatch, "LOOK", 0.01)
+    monkeypatch.setattr(training, "LARGE", 0)
+    assert numbers(straight(small(**ROUNDS), waits)) == whole
+    assert seen == {(round, client) for round in (1, 2) for client in range(4)}
+    looks = []
+    monkeypatch.undo()
+    monkeypatch.setattr(training, "Dispatch", lambda *given: looks.append(given[-1]) or Dispatch(*given))
+    straight(small(**ROUNDS))
+    assert looks
+    assert not any(looks)
 
 
 def test_an_answer_that_is_damaged_is_made_anew(home: Path, small: Make, all_early: None) -> None:

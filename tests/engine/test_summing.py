@@ -209,6 +209,24 @@ def test_who_cannot_be_trained_is_left_out_of_its_sum(home: Path, small: Make, m
     torch.testing.assert_close(weights(sums), weights(loop), rtol=1e-5, atol=1e-6)
 
 
+def test_a_client_that_fails_in_the_second_try_of_its_group_alone_is_tried_again(
+    home: Path, small: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = straight(small(**THREES))
+    begin, tries = FedAvg.local_steps, dict.fromkeys(range(7), 0)
+
+    def local_steps(self: Any, message: Any, client: Any) -> Any:
+        tries[client.id] += 1
+        if (client.id, tries[client.id]) in ((3, 1), (4, 2)):
+            raise ClientError("not now")
+        return begin(self, message, client)
+
+    monkeypatch.setattr(FedAvg, "local_steps", local_steps)
+    run = straight(small(**THREES, participation={"retries": 2}))
+    assert run.status()["weights_sha256"] == whole.status()["weights_sha256"]
+    assert [event["client"] for event in told(run, "client_failed")] == [3, 4]
+
+
 def test_a_change_out_of_proportion_is_refused_and_the_others_of_its_group_are_summed_anew(
     home: Path, small: Make
 ) -> None:
@@ -244,17 +262,17 @@ def test_a_message_without_the_declared_form_never_reaches_a_sum(home: Path, sma
     ],
 )
 def test_the_server_looks_at_a_sum_too(home: Path, small: Make, facts: dict[str, Any], change: float, why: str) -> None:
-    run = stopped(small(**THREES), "client_finished", 1)
+    run = stopped(small(**THREES), "client_finished", 2)
     opened = OpenedRun(run)
-    paths = RoundPaths(run.path, 1)
+    paths = RoundPaths(run.path, 2)
     path = paths.work / "sum-0.safetensors"
     message = load_message(path)
     tensors = {k: t + change if t.is_floating_point() else t for k, t in message.tensors.items()}
     sha256 = save_message(path, Message(tensors, {**message.facts, **facts}))
-    assert [finished_work(run, 1, client) for client in range(3)] == [None] * 3
+    assert [finished_work(run, 2, client) for client in range(3)] == [None] * 3
     said = [FinishedWork.of(read_sealed(paths.done(client))) for client in range(3)]
     works = [replace(work, sha256={**work.sha256, path.name: sha256}) for work in said]
-    inspection = SumsInspection(run, opened, load_round(run, 0).server, works)
+    inspection = SumsInspection(run, opened, load_round(run, 1).server, works)
     found = inspection.inspect(works).refused
     assert found is not None
     assert found.kind == "StoreError"
@@ -262,10 +280,10 @@ def test_the_server_looks_at_a_sum_too(home: Path, small: Make, facts: dict[str,
 
 
 def test_two_sums_of_one_name_are_no_sum(home: Path, small: Make) -> None:
-    run = stopped(small(**THREES), "client_finished", 1)
-    works = [work for client in range(3) if (work := finished_work(run, 1, client)) is not None]
+    run = stopped(small(**THREES), "client_finished", 2)
+    works = [work for client in range(3) if (work := finished_work(run, 2, client)) is not None]
     works[1] = replace(works[1], sha256={**works[1].sha256, works[1].update: "0" * 64})
-    inspection = SumsInspection(run, OpenedRun(run), load_round(run, 0).server, works)
+    inspection = SumsInspection(run, OpenedRun(run), load_round(run, 1).server, works)
     found = inspection.inspect(works).refused
     assert found is not None
     assert "is not one sum of [0, 1, 2]" in found.error
