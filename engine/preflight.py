@@ -24,6 +24,7 @@ def check_method(settings: Settings, store: Path) -> None:
     Raises:
         DataError: no such data set, or an option that it does not have.
         MethodError: the method does not work on such data, or its settings do not go together.
+        SettingsError: other settings do not go together with the method's.
     """
     check_privacy(settings)
     check_buffer(settings)

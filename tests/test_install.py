@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 import zipfile
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from tests.sources import ROOT
 
@@ -96,3 +99,20 @@ def test_the_pins_are_those_of_the_constraints(install: ModuleType) -> None:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     assert set(found) == {"torch", "torchvision"}
     assert all(f"{name}=={version}" in lines for name, version in found.items())
+
+
+def test_every_pin_can_be_installed_on_the_first_python_of_the_project() -> None:
+    """Python 3.11.2 comes with Debian 12: a package that asks for 3.11.5 had `make setup` fail there."""
+    text = (ROOT / "constraints.txt").read_text()
+    pinned = {name.lower().replace("_", "-") for name in re.findall(r"^([\w.-]+)==", text, re.MULTILINE)}
+    least = re.search(r'requires-python = ">=([\d.]+)"', (ROOT / "pyproject.toml").read_text())
+    assert least is not None
+    seen, refuse = 0, {}
+    for package in metadata.distributions():
+        name, wanted = package.metadata["Name"].lower().replace("_", "-"), package.metadata["Requires-Python"]
+        if name in pinned and wanted:
+            seen += 1
+            if f"{least[1]}.0" not in SpecifierSet(wanted):
+                refuse[name] = wanted
+    assert seen > 100
+    assert not refuse
