@@ -122,6 +122,11 @@ def parts(device: str, trial: Trial | None = None) -> list[Part]:
     return found
 
 
+def heed_interrupts() -> None:
+    """What a shell begins in the background ignores SIGINT, and so would all that it begins."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @dataclass
 class Day:
     """The parts and how far they are.
@@ -166,7 +171,9 @@ class Day:
     def carry_out(self, command: Sequence[str], name: str, seconds: float) -> str:
         """Call a command, and stop it when its time is over; what came of it."""
         with (self.out / f"{name}.log").open("a") as log:
-            process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+            process = subprocess.Popen(
+                command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True, preexec_fn=heed_interrupts
+            )
             try:
                 code = process.wait(seconds)
                 return DONE if code == 0 else FAILED

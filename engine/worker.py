@@ -154,8 +154,10 @@ class Worker:
                 update = leaving(opened, down, client, update)
                 began = written - trained / len(begun)  # of the local work each has its share
                 form = inspection.check(client.id, len(client.train), update)
-                results[client.id] = self.write(opened, round, down, client, update, began, summed=total is not None)
-                if total is not None:
+                if total is None:
+                    results[client.id] = self.write(opened, round, down, client, update, began)
+                else:
+                    results[client.id] = self.write_parts(opened, round, down, client, update, began, {})
                     total.add(client.id, update.message, form)
             except StoreError:
                 raise  # a full disk is no client's fault
@@ -164,6 +166,15 @@ class Worker:
         return results
 
     def write(
+        self, opened: OpenedRun, round: int, down: Message, client: Client, update: Update, began: float
+    ) -> FinishedWork:
+        """A client's answers, written to work/; `began` is when it would have begun had it worked alone."""
+        paths, messages = RoundPaths(opened.run.path, round), {update_file(client.id): ("update", update.message)}
+        done = self.write_parts(opened, round, down, client, update, began, messages)
+        write_sealed(paths.done(client.id), done.plain(), sync=False)
+        return done
+
+    def write_parts(
         self,
         opened: OpenedRun,
         round: int,
@@ -171,19 +182,13 @@ class Worker:
         client: Client,
         update: Update,
         began: float,
-        *,
-        summed: bool,
+        messages: dict[str, tuple[str, Message]],
     ) -> FinishedWork:
-        """A client's answers, written to work/.
+        """As `write`, without the done-file.
 
         Args:
-            opened: the run.
-            round: the round.
-            down: what the client was sent.
-            client: the client.
-            update: its answers.
-            began: when it would have begun had it worked alone.
-            summed: its message to the server is part of a sum: neither that nor the done-file is written.
+            opened, round, down, client, update, began: as there.
+            messages: what is written besides memory and messages to peers: by name of its file, what it is.
         """
         number = client.id
         check_metric_names(update.metrics)
@@ -191,16 +196,12 @@ class Worker:
         paths = RoundPaths(opened.run.path, round)
         private_folder(opened.run.work)
         private_folder(paths.work)
-        files = {} if summed else {"update": update_file(number)}
-        messages = {} if summed else {"update": update.message}
         if update.memory is not None:
-            files["memory"] = memory_file(number)
-            messages["memory"] = Message(update.memory)
+            messages = {**messages, memory_file(number): ("memory", Message(update.memory))}
         for peer, message in sorted(update.peers.items()):
-            files[f"peer-{peer}"] = peer_file(number, peer)
-            messages[f"peer-{peer}"] = message
+            messages = {**messages, peer_file(number, peer): (f"peer-{peer}", message)}
         peers = {peer: message.size(sample_bytes) for peer, message in sorted(update.peers.items())}
-        done = FinishedWork(
+        return FinishedWork(
             client=number,
             samples=len(client.train),
             bytes_up=update.message.size(sample_bytes),
@@ -208,13 +209,10 @@ class Worker:
             bytes_d2d=sum(peers.values()),
             metrics=update.metrics,
             peers=peers,
-            files=files,
-            sha256={files[part]: save_message(paths.work / files[part], each) for part, each in messages.items()},
+            files={part: name for name, (part, _) in messages.items()},
+            sha256={name: save_message(paths.work / name, message) for name, (_, message) in messages.items()},
             seconds=time.perf_counter() - began,
         )
-        if not summed:
-            write_sealed(paths.done(number), done.plain(), sync=False)
-        return done
 
     def evaluate(self, request: Evaluate) -> Evaluated:
         """Metrics of the server state of a round, recalibrated; of the last one also under the averaged statistics."""

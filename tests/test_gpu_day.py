@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -71,6 +72,17 @@ def test_a_part_goes_on_where_it_was_stopped_and_what_fails_is_tried_again(steps
     state = json.loads((tmp_path / "out" / "state.json").read_text())
     assert {name: at["state"] for name, at in state.items()} == {"fails": DONE, "count": DONE}
     assert state["count"]["calls"] == 2
+
+
+def test_a_part_heeds_its_interrupt_where_the_day_was_begun_in_the_background(steps: Path, tmp_path: Path) -> None:
+    """A shell has what it begins with & ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        day = Day([counting(steps, 400)], tmp_path / "out")
+        assert day.carry_out(day.parts[0].command, "count", 2.0) == STOPPED
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert "interrupted" in (tmp_path / "out" / "count.log").read_text()
 
 
 def test_nothing_is_begun_without_time_for_it(steps: Path, tmp_path: Path) -> None:

@@ -25,9 +25,10 @@ def shoal(home: Path, *arguments: str, **variables: str) -> subprocess.Completed
 
 LIGHT = {
     "annotated_doc", "annotated_types", "attr", "markdown_it", "mdurl", "pydantic", "pydantic_core", "pygments",
-    "rich", "shellingham", "typer", "typing_extensions", "typing_inspection",
+    "rich", "shellingham", "sitecustomize", "typer", "typing_extensions", "typing_inspection",
 }  # fmt: skip
-"""What typer itself imports to print its help; its time is in benchmarks/command_line.py."""
+"""What typer itself imports to print its help, and what some systems' Python imports before anything else; the time of
+it is in benchmarks/command_line.py."""
 
 
 def imported(home: Path, *arguments: str, **variables: str) -> tuple[set[str], str]:
