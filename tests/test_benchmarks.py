@@ -12,6 +12,7 @@ import torch
 from benchmarks import many_clients
 from benchmarks.device import Case, measure
 from benchmarks.engines import batched, plain
+from benchmarks.file_creation import costs
 from benchmarks.orchestration import beside_training
 from benchmarks.peers import table
 from benchmarks.profile_round import profile
@@ -107,3 +108,10 @@ def test_instant_workers_have_the_driver_do_what_it_does_for_real_ones(
     assert list(clients.groupby("round").size()) == [5] * 4
     memories = {path.name: path.stat() for path in (run / "memory").rglob("*.safetensors")}
     assert all(each.st_nlink == 1 and each.st_size < 100 for each in memories.values())
+
+
+def test_files_are_made_and_removed_again(tmp_path: Path) -> None:
+    found = costs(tmp_path, 3, files=5, pause=0.0)
+    assert len(found) == 3
+    assert all(seconds > 0 for seconds in found)
+    assert not list(tmp_path.iterdir())
