@@ -39,7 +39,7 @@ def convergence(study: Study, groups: Sequence[Group], folder: Path) -> list[Stu
     it is their end, which is earlier than the truth. `curve_steps_to_uniform` and `curve_delay_to_uniform` are of the
     mean over seeds, as it is drawn.
     """
-    figure = Figure(figsize=(10, 4), layout="constrained")
+    figure = Figure(figsize=(10, 4.6), layout="constrained")
     over_steps, over_delay = figure.subplots(1, 2, sharey=True)
     goals = {
         (group.column.key, negatives_of(group.runs[0])): float(np.mean([metric_of(run, "probe") for run in group.runs]))
@@ -60,8 +60,8 @@ def convergence(study: Study, groups: Sequence[Group], folder: Path) -> list[Stu
     over_steps.set(xlabel="local steps", ylabel="linear probe accuracy")
     over_delay.set(xlabel="simulated delay, s (1 Mbit/s links)")
     for axes in (over_steps, over_delay):
-        axes.legend(fontsize="small")
         axes.grid(alpha=0.3)
+    figure.legend(*over_steps.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize="small")
     figure.savefig(folder / "convergence.png", dpi=120)
     for group in of_role(groups, "method"):
         exchange_table(group.runs[0]).to_csv(folder / "exchange.csv", index=False)
