@@ -12,6 +12,8 @@ from engine.rounds import Engine
 from engine.run_folder import RunFolder
 from engine.units import ThreadRunner
 from engine.worker import Worker
+from methods.base import ClientError
+from methods.cfl.fedavg import FedAvg
 from tasks.starting import new_run
 
 
@@ -55,6 +57,18 @@ def stopped_where(settings: Any, stop: Callable[[dict[str, Any], int], bool], ca
     with pytest.raises(KeyboardInterrupt):
         go_on(run, call, [watch])
     return run
+
+
+def unwell(monkeypatch: pytest.MonkeyPatch, ill: int) -> None:
+    """Have one client of FedAvg fail whenever it is to train."""
+    begin = FedAvg.local_steps
+
+    def local_steps(self: Any, message: Any, client: Any) -> Any:
+        if client.id == ill:
+            raise ClientError(f"client {ill} is not well")
+        return begin(self, message, client)
+
+    monkeypatch.setattr(FedAvg, "local_steps", local_steps)
 
 
 def numbers(run: RunFolder) -> tuple[str, str]:

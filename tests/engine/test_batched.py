@@ -11,10 +11,8 @@ import torch
 
 from engine.checkpoint import load_round
 from engine.worker_processes import WorkerProcesses
-from methods.base import ClientError
-from methods.cfl.fedavg import FedAvg
 from tasks.starting import new_run
-from tests.runs import go_on, numbers, straight
+from tests.runs import go_on, numbers, straight, unwell
 
 FIVE = {
     "method": {"name": "fedavg"},
@@ -96,14 +94,7 @@ def test_pairs_give_the_same_bits_on_two_slots_and_after_a_kill(home: Path, smal
 def test_who_cannot_be_trained_is_left_out_of_a_pair(
     home: Path, small: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin = FedAvg.local_steps
-
-    def local_steps(self: Any, message: Any, client: Any) -> Any:
-        if client.id == 3:
-            raise ClientError("client 3 is not well")
-        return begin(self, message, client)
-
-    monkeypatch.setattr(FedAvg, "local_steps", local_steps)
+    unwell(monkeypatch, 3)
     run = straight(small(**PAIRS))
     assert list(run.table("clients")["client"]) == [0, 1, 2, 4] * 2
     assert {e["message"] for e in run.events() if e["event"] == "client_left_out"} == {"client 3 is not well"}

@@ -123,11 +123,12 @@ print(counts[-1])
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="what the C library does, and this is another")
 def test_threads_get_large_blocks_again_that_they_have_freed() -> None:
     def faults(arenas: str) -> int:
         command = [sys.executable, "-c", FAULTS, arenas]
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "GLIBC_"))}
         return int(subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout)
 
-    assert 10 * (faults("one") + 1) < faults("several")  # of small pages some 10,000, of huge ones some 20
+    one, several = faults("one"), faults("several")
+    if platform.libc_ver()[0] == "glibc":  # another C library has no such arenas: asking it for one does no harm
+        assert 10 * (one + 1) < several  # of small pages some 10,000, of huge ones some 20

@@ -30,7 +30,7 @@ from methods.cfl.fedavg import FedAvg
 from methods.registry import METHODS
 from tests.engine.test_every_method_runs import CASES
 from tests.engine.test_remote_files import Elsewhere
-from tests.runs import go_on, numbers, stopped, straight
+from tests.runs import go_on, numbers, stopped, straight, unwell
 
 Make = Callable[..., Any]
 SEVEN: dict[str, Any] = {
@@ -195,14 +195,7 @@ def test_through_a_depot_each_sum_travels_once(
 
 
 def test_who_cannot_be_trained_is_left_out_of_its_sum(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    begin = FedAvg.local_steps
-
-    def local_steps(self: Any, message: Any, client: Any) -> Any:
-        if client.id == 3:
-            raise ClientError("client 3 is not well")
-        return begin(self, message, client)
-
-    monkeypatch.setattr(FedAvg, "local_steps", local_steps)
+    unwell(monkeypatch, 3)
     sums, loop = straight(small(**THREES)), straight(small(**SEVEN))
     assert list(sums.table("clients")["client"]) == [0, 1, 2, 4, 5, 6] * 2
     assert {event["message"] for event in told(sums, "client_left_out")} == {"client 3 is not well"}
