@@ -10,6 +10,7 @@ labels int64 (n,), or absent. The test arrays may be absent too.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -30,6 +31,8 @@ Kind = Literal["image", "vector", "text"]
 DTYPES: dict[str, str] = {"image": "uint8", "vector": "float32", "text": "int32"}
 ARRAYS = ("train_x", "train_y", "test_x", "test_y")
 FULL = (errno.ENOSPC, errno.EDQUOT)
+PARSED_AGAIN = 9
+"""How often a file is read again whose header could not be parsed for another thread."""
 
 
 @dataclass(frozen=True)
@@ -251,6 +254,19 @@ def _wrong(manifest: Manifest) -> str | None:
     return next((entry for entry, whole in expected.items() if not whole), None)
 
 
+def _mapped(path: Path) -> np.ndarray:
+    """As `numpy.load`, memory-mapped, tried again where another thread's parsing of Python disturbs it.
+
+    A header is read with `ast.literal_eval`, and before Python 3.13 all threads share the count of that parser's depth:
+    two that parse at once may end in a SystemError ("AST constructor recursion depth mismatch", CPython's issue 106905)
+    that says nothing about the file.
+    """
+    for _ in range(PARSED_AGAIN):
+        with contextlib.suppress(SystemError):
+            return np.load(path, mmap_mode="r", allow_pickle=False)
+    return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
 def _array(path: Path, name: str) -> np.ndarray:
     """A memory-mapped array.
 
@@ -260,7 +276,7 @@ def _array(path: Path, name: str) -> np.ndarray:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            array = np.load(path, mmap_mode="r", allow_pickle=False)
+            array = _mapped(path)
             if isinstance(array, np.ndarray) and array.dtype.kind in "buif":
                 return array
     except Exception as error:  # a header is read as Python: broken ones raise nearly anything

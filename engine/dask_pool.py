@@ -160,9 +160,12 @@ class DaskPool:
                     raise WorkerLost(f"a Dask worker was given up at {why}")
         except KilledWorker as killed:
             raise WorkerLost(f"a Dask worker ended in the middle of its work ({killed.last_worker})") from None
-        except (FutureCancelledError, OSError) as error:
+        except (FutureCancelledError, OSError, UnboundLocalError) as error:
+            # The last is how `Future.result` ends where a future is cancelled while it waits: dask/distributed 8514.
+            if isinstance(error, UnboundLocalError) and (future is None or future.status != "cancelled"):
+                raise
             self._connected(request)
-            raise WorkerLost(f"the Dask cluster dropped the work ({type(error).__name__})") from None
+            raise WorkerLost("the Dask cluster dropped the work") from None
         finally:
             self._begun.discard(number)
             del future  # whereby the scheduler forgets it

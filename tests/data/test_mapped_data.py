@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ import numpy as np
 import pytest
 import torch
 
+from core.errors import DataError
 from data import view
 from data.partition.make import make_partition
 from data.partition.schemes import IID
 from data.partition.table import load_partition, save_partition
+from data.prepared import open_prepared
 from data.view import DeviceData, client_samples
 
 
@@ -49,3 +52,24 @@ def test_a_partition_is_read_as_it_was_written(build: Callable[..., Any], tmp_pa
         samples = client_samples(DeviceData(prepared), found, client)
         assert samples.transformation.dtype == torch.int64, "it numbers rows of a table"
         assert samples.index.tolist() == partition.of(client).tolist()
+
+
+def test_a_file_is_not_damaged_because_another_thread_parses_python(
+    build: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = build(list(range(4)) * 10)
+    literal_eval, failures = ast.literal_eval, [2]
+
+    def disturbed(text: str) -> Any:
+        if failures[0]:
+            failures[0] -= 1
+            raise SystemError("AST constructor recursion depth mismatch (before=63, after=60)")
+        return literal_eval(text)
+
+    monkeypatch.setattr(ast, "literal_eval", disturbed)
+    found = open_prepared(prepared.folder)
+    assert failures == [0]
+    assert np.array_equal(found.train_x, prepared.train_x)
+    failures[0] = 1000
+    with pytest.raises(DataError, match="recursion depth mismatch"):
+        open_prepared(prepared.folder)

@@ -253,6 +253,24 @@ def test_a_pause_of_this_process_is_no_silence_of_the_scheduler(monkeypatch: pyt
     assert watch.look() == (0.0, 0.0)
 
 
+@pytest.mark.parametrize("status", ["cancelled", "error"])
+def test_a_request_dropped_while_it_is_waited_for_is_a_lost_one(monkeypatch: pytest.MonkeyPatch, status: str) -> None:
+    monkeypatch.setattr(dask_pool, "PATIENCE", 0.0)
+    unbound = UnboundLocalError("cannot access local variable 'result' where it is not associated with a value")
+    future = mock.Mock(status=status, result=mock.Mock(side_effect=unbound))
+    client = mock.Mock(_scheduler_identity={"total_threads": 1}, status="running", submit=lambda *a, **k: future)
+    pool, request = DaskPool(client, 1, "cpu", {}), Train(Path("/runs/this"), 1, (), ())
+    if status == "error":  # a client's own fault, which is told as it is
+        with pytest.raises(UnboundLocalError):
+            pool.call(request)
+        return
+    with pytest.raises(WorkerLost, match="dropped the work"):
+        pool.call(request)
+    client.status = "connecting"
+    with pytest.raises(ClusterLost, match="is gone"):
+        pool.call(request)
+
+
 def test_a_signal_ends_a_run_whose_scheduler_does_not_answer(
     home: Any, small: Make, cluster: tuple[subprocess.Popen[str], str]
 ) -> None:
