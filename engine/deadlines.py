@@ -94,15 +94,22 @@ class WorkTimes:
         expected = (known.get(client, max(longest, rate * self.sizes[client])) for client in group)
         return self.limits.seconds(sum(expected))
 
-    def cohort(self, stage: str, groups: Sequence[Sequence[int]], done: Callable[[int], Hashable]) -> CohortDeadline:
+    def cohort(
+        self,
+        stage: str,
+        groups: Sequence[Sequence[int]],
+        done: Callable[[int], Hashable],
+        failed: Callable[[int], Hashable],
+    ) -> CohortDeadline:
         """The deadline of a cohort that begins now.
 
         Args:
             stage: the kind of round.
             groups: its clients in groups, each trained in one computation, in order.
             done: given a client, what tells its done-file of now from that of any other time.
+            failed: the same of the mark of its failure.
         """
-        return CohortDeadline(self, stage, [list(group) for group in groups], done)
+        return CohortDeadline(self, stage, [list(group) for group in groups], done, failed)
 
     def evaluation(self, round: int, *, final: bool) -> Deadline:
         """The deadline of an evaluation; the last one computes more than those before it."""
@@ -131,19 +138,32 @@ class Deadline:
 class CohortDeadline:
     """When a worker is held to hang that trains a cohort: each group of clients has its time.
 
-    What other clients of the round took meanwhile counts, so that a first round is not waited for in vain.
+    What other clients of the round took meanwhile counts, so that a first round is not waited for in vain. How long a
+    client took that failed says nothing of the others.
     """
 
-    def __init__(self, times: WorkTimes, stage: str, groups: list[list[int]], done: Callable[[int], Hashable]) -> None:
-        self._times, self._stage, self._left, self._done = times, stage, groups, done
-        self._before = {client: done(client) for group in groups for client in group}
+    def __init__(
+        self,
+        times: WorkTimes,
+        stage: str,
+        groups: list[list[int]],
+        done: Callable[[int], Hashable],
+        failed: Callable[[int], Hashable],
+    ) -> None:
+        self._times, self._stage, self._left = times, stage, groups
+        self._done, self._failed = done, failed
+        self._before = {client: (done(client), failed(client)) for group in groups for client in group}
         self._since = 0.0
 
     def why(self, spent: float, idle: float) -> str | None:
         """Why the worker is held to hang; None where it is not."""
-        while self._left and all(self._done(client) != self._before[client] for client in self._left[0]):
-            group = self._left.pop(0)
-            for client in group:
+        while self._left:
+            group = self._left[0]
+            done = [client for client in group if self._done(client) != self._before[client][0]]
+            if any(self._failed(client) == self._before[client][1] for client in set(group) - set(done)):
+                break
+            self._left.pop(0)
+            for client in done:
                 self._times.trained(self._stage, client, (spent - self._since) / len(group))
             self._since = spent
         limits = self._times.limits

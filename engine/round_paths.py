@@ -74,6 +74,10 @@ class RoundPaths:
         """The done-file of a client."""
         return self.work / f"done-{client}.json"
 
+    def failed(self, client: int) -> Path:
+        """What a worker leaves when a client has failed; what was wrong stands in its answer."""
+        return self.work / f"failed-{client}"
+
     def seen(self, part: int, *, averaged: bool) -> Path:
         """What a worker made of a part of all samples for the evaluation, under the averaged statistics or others."""
         return self.work / f"seen-{'averaged-' if averaged else ''}{part}.safetensors"

@@ -67,7 +67,10 @@ class TrainCohort:
         server, index = held.state(self.round - 1)
         begun_from = None if held.arrivals is None else held.begun_from(self.round, self.clients[0])
         paths = RoundPaths(self.run, self.round)
-        deadline = held.times.cohort(held.opened.method.stage(server), self.groups, lambda c: version(paths.done(c)))
+        stage = held.opened.method.stage(server)
+        deadline = held.times.cohort(
+            stage, self.groups, lambda c: version(paths.done(c)), lambda c: version(paths.failed(c))
+        )
         clients = tuple(
             ClientFiles(c, index.memory.get(c), tuple(index.inbox.get(c, ())), index.of_client(c)) for c in self.clients
         )

@@ -6,8 +6,10 @@ complete when its done-file is there, so that a round that was cut short is take
 
 from __future__ import annotations
 
+import contextlib
 import time
 import traceback
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -98,10 +100,10 @@ class Worker:
         known = {each.client: each for each in request.clients}
         for ids in request.groups:
             group = [known[c] for c in ids if c in known]
-            if opened.settings.workers.summed > 1:
-                results |= self.sum_group(opened, server, request.round, group)
-            else:
-                results |= self.train_group(opened, server, request.round, group)
+            train = self.sum_group if opened.settings.workers.summed > 1 else self.train_group
+            found = train(opened, server, request.round, group)
+            mark_failed(RoundPaths(opened.run.path, request.round), found)
+            results |= found
         return Trained(results)
 
     def sum_group(
@@ -283,6 +285,15 @@ class Worker:
             score,
             *(shown or ()),
         )
+
+
+def mark_failed(paths: RoundPaths, results: Mapping[int, FinishedWork | Failed]) -> None:
+    """Tell who waits for clients with a deadline (`engine.deadlines.CohortDeadline`) which of them will not be done."""
+    for client in (client for client, result in results.items() if isinstance(result, Failed)):
+        with contextlib.suppress(OSError):  # without the mark those after it have less time
+            private_folder(paths.run / "work")
+            private_folder(paths.work)
+            paths.failed(client).touch()
 
 
 def leaving(opened: OpenedRun, down: Message, client: Client, update: Update) -> Update:

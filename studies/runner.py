@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from engine import places
 from engine.hardware import resolve_device
 from engine.merge import merge
 from engine.pools import open_pool
@@ -65,7 +66,8 @@ def run_study(
         gather: run nothing, and put together what is finished.
 
     Raises:
-        StudyError: the study, its scale, a row or a column is unknown, or its file is wrong.
+        StudyError: the study, its scale, a row or a column is unknown, or its file is wrong; or nothing is there that
+            could be gathered.
     """
     study = load_study(name)
     planned = cells(study, scale, seeds, rows, columns)
@@ -76,12 +78,19 @@ def run_study(
     if study.simulate:
         tell = (lambda label: watch(label, None)) if watch else (lambda label: None)
         measured, provenance = simulate_cells(study, scale, planned, laid_over, prepared, tell, gather=gather)
+        if gather and not measured:
+            raise nothing_there(name, scale)
         result = write_result(study, scale, measured_rows(study, measured), provenance, laid_over)
         write_study_page(study, result)
         return result
+    ended = there(planned, laid_over) if gather else []
+    if gather and not ended:
+        raise nothing_there(name, scale)
     parent = parent_of(study, scale, settings_of(planned, laid_over))
     try:
-        runs = there(planned, laid_over, parent) if gather else carry_out(planned, laid_over, watch, parent)
+        for _, run in ended:
+            parent.adopt(run)
+        runs = ended if gather else carry_out(planned, laid_over, watch, parent)
         result = report_study(study, scale, runs, laid_over)
         write_study_page(study, result)
     except BaseException:
@@ -89,6 +98,14 @@ def run_study(
         raise
     log_result(parent, study, result)
     return result
+
+
+def nothing_there(name: str, scale: str) -> StudyError:
+    """The error of gathering nothing, whose result would take the place of one that has numbers."""
+    return StudyError(
+        f"no run of study {name!r} at scale {scale!r} with these settings has ended under {places.home()}: "
+        f"shoal study {name} --scale {scale}"
+    )
 
 
 def prepare_needs(study: Study) -> dict[str, str]:
@@ -127,14 +144,10 @@ def carry_out(
     return found
 
 
-def there(planned: Sequence[Cell], overrides: dict[str, Any], parent: ParentRun) -> list[Carried]:
+def there(planned: Sequence[Cell], overrides: dict[str, Any]) -> list[Carried]:
     """The runs of planned cells that are there and have ended; arguments as of `carry_out`."""
-    carried = []
-    for cell, run in zip(planned, map(find_like, settings_of(planned, overrides)), strict=True):
-        if run is not None and run.status()["state"] in (FINISHED, FAILED):
-            parent.adopt(run)
-            carried.append((cell, run))
-    return carried
+    runs = zip(planned, map(find_like, settings_of(planned, overrides)), strict=True)
+    return [(cell, run) for cell, run in runs if run is not None and run.status()["state"] in (FINISHED, FAILED)]
 
 
 def failed_runs(runs: Sequence[Carried]) -> list[FailedRun]:

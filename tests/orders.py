@@ -2,7 +2,8 @@
 
 The folder in the environment variable SHOAL_TEST_ORDERS holds the orders: a file `once-3` makes the next work of client
 3 loop for ever, `always-3` any work of it, `once-any` the next work of whichever client; `once-evaluate` and
-`always-evaluate` evaluations, `once-assign` the last unit of a run. After `once-disk` a worker can write no file of
+`always-evaluate` evaluations, `once-assign` the last unit of a run. With `late-3` any work of client 3 fails after a
+second of work. After `once-disk` a worker can write no file of
 more than a few bytes, as if the disk were full.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,12 @@ def ordered(what: object) -> bool:
     return (Path(folder) / f"always-{what}").exists()
 
 
+def ordered_late(client: int) -> bool:
+    """Whether the work of a client, trained alone, is to fail after a second."""
+    folder = os.environ.get(VARIABLE)
+    return folder is not None and (Path(folder) / f"late-{client}").exists()
+
+
 def loop(what: object) -> None:
     """Never come back, where that was ordered."""
     if ordered(what):
@@ -40,6 +48,7 @@ def loop(what: object) -> None:
 
 def install() -> None:
     """Make this process's workers obey."""
+    from engine.wire import Failed
     from engine.worker import Worker
 
     train_group, evaluate, assign = Worker.train_group, Worker.evaluate, Worker.assign
@@ -50,6 +59,11 @@ def install() -> None:
         loop("any")
         for each in group:
             loop(each.client)
+        if late := {each.client for each in group if ordered_late(each.client)}:
+            end = time.perf_counter() + 1.0
+            while time.perf_counter() < end:
+                pass
+            return {client: Failed("late", "RuntimeError") for client in late}
         return train_group(self, opened, server, round, group)
 
     def looping_evaluate(self: Any, request: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from engine import worker_processes
+from engine import dispatch, worker_processes
 from engine.deadlines import COMPILING, Deadline, Limits, WorkTimes
 from engine.rounds import RoundFailed
 from engine.wire import Answer, Request, Train
@@ -42,14 +42,14 @@ def times(*sizes: int) -> WorkTimes:
 
 
 def test_nobody_is_ended_in_a_first_round_before_something_was_measured() -> None:
-    deadline = times().cohort("", [[0], [1, 2]], lambda client: None)
+    deadline = times().cohort("", [[0], [1, 2]], lambda client: None, lambda client: None)
     assert deadline.why(999.0, 0.0) is None
     assert deadline.why(1001.0, 0.0) == "client 0, which took 1001 s, longer than the 1000 s of its deadline"
 
 
 def test_what_others_took_meanwhile_counts_in_a_first_round_too() -> None:
     known = times()
-    deadline = known.cohort("", [[0]], lambda client: None)
+    deadline = known.cohort("", [[0]], lambda client: None, lambda client: None)
     assert deadline.why(60.0, 0.0) is None
     known.trained("", 1, 3.0)
     assert deadline.why(29.0, 0.0) is None
@@ -72,7 +72,7 @@ def test_rounds_of_another_kind_say_nothing() -> None:
 def test_each_client_of_a_cohort_has_its_time_and_is_measured() -> None:
     known, done = times(), dict.fromkeys(range(3), 0)
     done[2] = 7  # from before: what the round was cut short with does not count as done now
-    deadline = known.cohort("", [[0], [1], [2]], lambda client: done[client])
+    deadline = known.cohort("", [[0], [1], [2]], lambda client: done[client], lambda client: None)
     assert deadline.why(4.0, 0.0) is None
     done[0] = 1
     assert deadline.why(4.5, 0.0) is None
@@ -86,8 +86,24 @@ def test_each_client_of_a_cohort_has_its_time_and_is_measured() -> None:
     assert "the answer of a cohort" in str(deadline.why(56.0, 0.0))
 
 
+def test_who_failed_is_not_waited_for_and_measures_nobody() -> None:
+    known, done, failed = times(), dict.fromkeys(range(3), 0), dict.fromkeys(range(3), 0)
+    failed[0] = failed[1] = 5  # marks of a try before this one
+    deadline = known.cohort("", [[0], [1, 2]], lambda client: done[client], lambda client: failed[client])
+    failed[0] = 6
+    assert deadline.why(900.0, 0.0) is None
+    assert known.allowed("", [1]) == 1000.0, "nothing is known of a client that comes through"
+    assert "clients 1, 2," in str(deadline.why(2901.0, 0.0)), "their own 2000 s begin where client 0 failed"
+    done[1] = 1
+    assert "clients 1, 2," in str(deadline.why(2901.0, 0.0))
+    failed[2] = 1
+    assert deadline.why(2901.0, 0.0) is None
+    assert known.allowed("", [1]) == pytest.approx(10 * 2001 / 2, abs=1), "the half of their time"
+    assert "the answer of a cohort" in str(deadline.why(2907.0, 0.0))
+
+
 def test_a_worker_that_uses_no_core_is_stopped() -> None:
-    deadline = times().cohort("", [[0, 1]], lambda client: None)
+    deadline = times().cohort("", [[0, 1]], lambda client: None, lambda client: None)
     assert deadline.why(100.0, 4.9) is None
     assert deadline.why(100.0, 5.1) == ("clients 0, 1, since it is stopped or waits in vain: it used no core for 5 s")
 
@@ -208,6 +224,25 @@ def test_who_loops_at_every_try_is_left_out_alone(home: Path, small: Make, quick
     assert out == [(1, 0), (2, 0)]
 
 
+def test_clients_that_fail_late_are_no_worker_that_hangs(
+    home: Path, small: Make, quick: None, orders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six clients in one cohort; four need a second each, longer together than the deadline of the next."""
+    monkeypatch.setattr(dispatch, "MOST", 1)
+    participation = {"retries": 0, "minimum": 0.1}
+    settings = small(
+        partition={"clients": 6}, data={"limit": 300}, rounds=1, participation=participation, workers=QUICK
+    )
+    for client in range(1, 5):
+        (orders / f"late-{client}").touch()
+    with WorkerProcesses(1) as pool:
+        run = straight(settings, pool.call)
+    assert not lost(run)
+    assert sorted(run.table("clients")["client"]) == [0, 5]
+    failed = {e["client"]: e["message"] for e in run.events() if e["event"] == "client_failed"}
+    assert failed == dict.fromkeys(range(1, 5), "late")
+
+
 def test_a_looping_evaluation_is_ended_and_done_again(home: Path, small: Make, quick: None, orders: Path) -> None:
     settings = small(workers=FIRST)
     whole = straight(settings)
@@ -326,8 +361,6 @@ def losing(guilty: set[int]) -> Callable[[Request], Answer]:
 def test_only_who_was_at_work_is_charged_with_a_lost_worker(home: Path, small: Make) -> None:
     """Six clients in one cohort; two of them lose their worker at each try; there is no second try."""
     settings = small(partition={"clients": 6}, rounds=1, participation={"retries": 0}, data={"limit": 300})
-    from engine import dispatch
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dispatch, "MOST", 1)
         run = straight(settings, losing({0, 3}))

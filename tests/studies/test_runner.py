@@ -174,6 +174,9 @@ def test_a_simulated_cell_is_computed_once(home, known):
     assert len(calls) == 10, "of five seeds two are new"
     assert further.claims[0].of_seeds == (0, 1, 2, 3, 4)
     assert run_study("toy", "cpu", 9, gather=True).claims[0].of_seeds == (0, 1, 2, 3, 4), "what is there, and no more"
+    with pytest.raises(StudyError, match="no run of study 'toy' at scale 'cpu' with these settings has ended under"):
+        run_study("toy", "cpu", overrides={"size": 5}, gather=True)
+    assert json.loads((Path(first.folder) / "result.json").read_text())["rows"], "the result stays"
     del calls[6:]
     run_study("toy", "cpu", overrides={"size": 5})
     assert len(calls) == 9
@@ -224,6 +227,9 @@ def test_a_study_of_runs_uses_finished_runs_again(home, known):
     assert all(1 < row.mean <= 100 for row in first.rows), "in percent"
     assert run_study("pair", "cpu").runs == first.runs
     assert run_study("pair", "cpu", 2, gather=True).runs == first.runs, "a second seed was not run"
+    with pytest.raises(StudyError, match="no run of study 'pair'"):
+        run_study("pair", "cpu", overrides={"rounds": 7}, gather=True)
+    assert json.loads((Path(first.folder) / "result.json").read_text()) == first.plain()
     assert {row.of_seeds for row in first.rows} == {(0,)}
     assert first.provenance is not None
     assert first.provenance.seconds > 0
