@@ -8,7 +8,7 @@ slots. Beside it stand the CPU time of the process that drives the run, which ot
 and the memory of the whole process tree.
 
 `--in-turn` compares what a machine's wandering speed would blur: every size at every round of `--at` is a run of its
-own, which goes on to there and waits for the others; then they do a round each, in turn, nineteen times.
+own, which goes on to there and waits for the others; then they do a round each, in turn, `--turns` times.
 
 `--instant` has the first client of a run trained, and gives its answer in the name of every other: what is left is what
 the driver does, so that thousands of rounds can be looked at.
@@ -32,8 +32,8 @@ from typing import Any
 from benchmarks.peers import ROOT, versions
 
 SLOTS = 2
-AROUND = 10
-"""Rounds before and after the one that is told of, which are done in turn."""
+BEFORE = 9
+"""How many rounds before the one that is told of the runs begin to take turns."""
 TURN, RESULT = "TURN", "RESULT "
 
 
@@ -62,6 +62,7 @@ def one(
     *,
     instant: bool = False,
     turn: Callable[[], None] | None = None,
+    turns: int = 19,
 ) -> list[dict[str, Any]]:
     """Run it in this process and watch it: a row for each round that is wanted, the median of those about it.
 
@@ -72,7 +73,8 @@ def one(
         rounds: how many are done.
         wanted: rounds that are told of.
         instant: train one client alone.
-        turn: called before each of the last 2 x `AROUND` - 1 rounds, and not counted.
+        turn: called before each of the last `turns` rounds, and not counted.
+        turns: how many those are.
     """
     import numpy as np
 
@@ -103,7 +105,7 @@ def one(
                 costs.append({"round": entry["round"], "s": now[0] - begun[0], "cpu": now[1] - begun[1]})
             if entry["round"] == rounds:
                 raise RunStopped("all rounds that are measured are done", rounds)
-            if turn and entry["round"] > rounds - 2 * AROUND:
+            if turn and entry["round"] >= rounds - turns:
                 turn()
                 now = time.perf_counter(), time.process_time() - peak.cpu
             begun = now
@@ -118,7 +120,7 @@ def one(
     for at in wanted:
         near = [cost for cost in costs if abs(cost["round"] - at) <= max(4, at // 20)]
         if turn:
-            near = costs[1 - 2 * AROUND :]
+            near = costs[-turns:]
         if near:
             beside = statistics.median(cost["s"] - trained[cost["round"]] for cost in near)
             found.append(
@@ -156,14 +158,14 @@ def draw(rows: list[dict[str, Any]], path: str) -> None:
     figure.savefig(path, dpi=120)
 
 
-def in_turn(clients: list[int], wanted: list[int], more: list[str]) -> list[dict[str, Any]]:
+def in_turn(clients: list[int], wanted: list[int], more: list[str], turns: int = 19) -> list[dict[str, Any]]:
     """A process for each size and each round that is told of; from just before that round on they take turns."""
     runs: list[subprocess.Popen[str]] = []
     with contextlib.ExitStack() as scratch:
         for at, size in itertools.product(wanted, clients):
             home = scratch.enter_context(tempfile.TemporaryDirectory())
             command = [sys.executable, "-m", "benchmarks.many_clients", "--one", str(size), "--at", str(at), *more]
-            command += ["--rounds", str(at + AROUND), "--in-turn"]
+            command += ["--rounds", str(at - BEFORE + turns), "--in-turn", "--turns", str(turns)]
             environment = {**os.environ, "SHOAL_HOME": home, "PYTHONPATH": str(ROOT)}
             runs.append(
                 subprocess.Popen(
@@ -208,16 +210,18 @@ def main() -> None:
     parser.add_argument("--at", type=int, nargs="+", default=[10], help="rounds that are told of")
     parser.add_argument("--instant", action="store_true", help="train one client alone, and repeat its answer")
     parser.add_argument("--in-turn", action="store_true", help="a run for each size and round, which take turns there")
+    parser.add_argument("--turns", type=int, default=19, help="how many rounds are done in turn, each time")
     parser.add_argument("--plot", help="write a figure here")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
         sizes = given.one, given.samples, given.chosen, given.rounds
         turn = wait_for_turn if given.in_turn else None
-        print(RESULT + json.dumps(one(*sizes, given.at, instant=given.instant, turn=turn)), flush=True)
+        rows = one(*sizes, given.at, instant=given.instant, turn=turn, turns=given.turns)
+        print(RESULT + json.dumps(rows), flush=True)
         return
     more = ["--samples", str(given.samples), "--chosen", str(given.chosen)] + ["--instant"] * given.instant
-    rows = in_turn(given.clients, given.at, more) if given.in_turn else []
+    rows = in_turn(given.clients, given.at, more, given.turns) if given.in_turn else []
     for clients in () if given.in_turn else given.clients:
         with tempfile.TemporaryDirectory() as home:
             command = [sys.executable, "-m", "benchmarks.many_clients", "--one", str(clients)]

@@ -61,6 +61,31 @@ class Limits:
 
 
 @dataclass
+class StageTimes:
+    """What clients took in rounds of one kind, with what is asked of all of them kept at hand: they may be a million.
+
+    Attributes:
+        clients: the longest of each.
+        longest: of all.
+        rate: the highest, in seconds a sample.
+    """
+
+    clients: dict[int, float] = field(default_factory=dict)
+    longest: float = 0.0
+    rate: float = 0.0
+
+    def took(self, client: int, seconds: float, samples: int) -> None:
+        """Count in a client's work."""
+        self.clients[client] = max(seconds, self.clients.get(client, 0.0))
+        self.longest = max(seconds, self.longest)
+        self.rate = max(seconds / max(1, samples), self.rate)
+
+    def expected(self, client: int, samples: int) -> float:
+        """Seconds of a client: one that was not measured takes as long as the slowest, for each sample and in all."""
+        return self.clients.get(client, max(self.longest, self.rate * samples))
+
+
+@dataclass
 class WorkTimes:
     """What work took in this process, the longest counts, by kind of round.
 
@@ -71,13 +96,12 @@ class WorkTimes:
 
     limits: Limits
     sizes: Sequence[int]
-    _clients: dict[str, dict[int, float]] = field(default_factory=dict, init=False)
+    _stages: dict[str, StageTimes] = field(default_factory=dict, init=False)
     _evaluation: float | None = field(default=None, init=False)
 
     def trained(self, stage: str, client: int, seconds: float) -> None:
         """Remember how long a client's work took in a round of a kind."""
-        known = self._clients.setdefault(stage, {})
-        known[client] = max(seconds, known.get(client, 0.0))
+        self._stages.setdefault(stage, StageTimes()).took(client, seconds, self.sizes[client])
 
     def evaluated(self, seconds: float) -> None:
         """Remember how long an evaluation took that was not the last."""
@@ -85,14 +109,10 @@ class WorkTimes:
 
     def allowed(self, stage: str, group: Sequence[int]) -> float:
         """Seconds for the work of clients that are trained in one computation."""
-        known = dict(self._clients.get(stage, {}))
-        if not known:
+        known = self._stages.get(stage)
+        if known is None:
             return self.limits.seconds(None, len(group))
-        # A client that was not measured takes as long as the slowest, for each sample and in all.
-        rate = max(seconds / max(1, self.sizes[client]) for client, seconds in known.items())
-        longest = max(known.values())
-        expected = (known.get(client, max(longest, rate * self.sizes[client])) for client in group)
-        return self.limits.seconds(sum(expected))
+        return self.limits.seconds(sum(known.expected(client, self.sizes[client]) for client in group))
 
     def cohort(
         self,
