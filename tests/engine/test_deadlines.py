@@ -62,6 +62,22 @@ def test_what_others_took_meanwhile_counts_in_a_first_round_too() -> None:
     assert known.allowed("", [1, 2]) == pytest.approx(31.0)
 
 
+def test_what_is_allowed_is_not_asked_of_all_clients_that_were_seen() -> None:
+    """They may be a million, and it is asked many times in a round."""
+
+    class Closed(dict[int, float]):
+        def __iter__(self) -> Iterator[int]:
+            raise AssertionError("all clients were looked at")
+
+        keys = values = items = copy = __len__ = __iter__  # type: ignore[assignment]
+
+    known = times()
+    known.trained("", 1, 3.0)
+    known._stages[""].clients = Closed(known._stages[""].clients)
+    known.trained("", 2, 1.0)
+    assert known.allowed("", [0, 1]) == 60.0
+
+
 def test_rounds_of_another_kind_say_nothing() -> None:
     known = times()
     known.trained("push", 0, 0.01)
