@@ -207,8 +207,9 @@ def load_round(run: RunFolder, round: int) -> Checkpoint:
     manifest = load_manifest(run, round)
     server = load_state(run, round, manifest)
     memory_index = load_index(run, round, sha256=manifest.files.get(LINKS))
+    digests = memory_index.sha256
     for path in sorted(memory_index.files()):
-        load_tensors(run.path / path, sha256=memory_index.sha256.get(path))
+        load_tensors(run.path / path, sha256=digests.get(path))
     return Checkpoint(server, memory_index, manifest, load_statistics(paths, manifest))
 
 

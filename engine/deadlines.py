@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
+from engine.by_client import ByClient
 from engine.settings import WorkersSection
 
 COMPILING = 1800.0
@@ -70,19 +71,20 @@ class StageTimes:
         rate: the highest, in seconds a sample.
     """
 
-    clients: dict[int, float] = field(default_factory=dict)
+    clients: ByClient = field(default_factory=ByClient)
     longest: float = 0.0
     rate: float = 0.0
 
     def took(self, client: int, seconds: float, samples: int) -> None:
         """Count in a client's work."""
-        self.clients[client] = max(seconds, self.clients.get(client, 0.0))
+        self.clients[client] = max(seconds, self.clients.get(client) or 0.0)
         self.longest = max(seconds, self.longest)
         self.rate = max(seconds / max(1, samples), self.rate)
 
     def expected(self, client: int, samples: int) -> float:
         """Seconds of a client: one that was not measured takes as long as the slowest, for each sample and in all."""
-        return self.clients.get(client, max(self.longest, self.rate * samples))
+        measured = self.clients.get(client)
+        return max(self.longest, self.rate * samples) if measured is None else measured
 
 
 @dataclass

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rpds import HashTrieMap
+from engine.packed_map import PackedMap
 
 FEW = 1000
 """Entries of an index that is written whole each round."""
@@ -63,15 +63,15 @@ class MemoryIndex:
     Args:
         memory: the newest version of each client's memory, of those that have one.
         inbox: the messages that wait for a client, in order of round and sender.
-        sha256: hex digest of each file, by its path; runs of version 0.1.0 kept none.
+        digests: of each client's files, in hex by path; runs of version 0.1.0 kept none.
         change: what makes it from the index of the round before, where that is how it is written; None: whole.
         changed: entries that were changed since the last round whose index was written whole.
         dropped: files that the round before named, and this one does not; `new` those that came with the round.
     """
 
-    memory: HashTrieMap[int, str] = field(default_factory=HashTrieMap)
-    inbox: HashTrieMap[int, tuple[str, ...]] = field(default_factory=HashTrieMap)
-    sha256: HashTrieMap[str, str] = field(default_factory=HashTrieMap)
+    memory: PackedMap[str] = field(default_factory=PackedMap)
+    inbox: PackedMap[tuple[str, ...]] = field(default_factory=PackedMap)
+    digests: PackedMap[dict[str, str]] = field(default_factory=PackedMap)
     change: IndexChange | None = field(default=None, compare=False)
     changed: int = field(default=0, compare=False)
     dropped: tuple[str, ...] = field(default=(), compare=False)
@@ -82,36 +82,51 @@ class MemoryIndex:
         return {
             "memory": {str(client): path for client, path in self.memory.items()},
             "inbox": {str(client): list(paths) for client, paths in self.inbox.items()},
-            "sha256": dict(self.sha256.items()),
+            "sha256": self.sha256,
         }
 
     @classmethod
     def of(cls, plain: dict[str, Any]) -> MemoryIndex:
         """From JSON, whose keys are text."""
-        return cls(
-            HashTrieMap({int(k): v for k, v in plain["memory"].items()}),
-            HashTrieMap({int(k): tuple(v) for k, v in plain["inbox"].items()}),
-            HashTrieMap(plain.get("sha256", {})),
-        )
+        memory = {int(k): v for k, v in plain["memory"].items()}
+        inbox = {int(k): tuple(v) for k, v in plain["inbox"].items()}
+        known, digests = dict(plain.get("sha256", {})), {}
+        for client in memory.keys() | inbox.keys():
+            paths = (*inbox.get(client, ()), *((memory[client],) if client in memory else ()))
+            if held := digests_of(paths, known):
+                digests[client] = held
+        return cls(PackedMap.of(memory), PackedMap.of(inbox), PackedMap.of(digests))
+
+    @property
+    def sha256(self) -> dict[str, str]:
+        """Hex digest of each file, by its path."""
+        return {path: digest for held in self.digests.values() for path, digest in held.items()}
 
     def after(self, change: IndexChange) -> MemoryIndex:
         """The index after one more round."""
         dropped: list[str] = []
-        memory, inbox, digests = self.memory, self.inbox, self.sha256
+        memory, inbox, digests = self.memory, self.inbox, self.digests
+        held: dict[int, dict[str, str]] = {}
+        for client in {*change.read, *change.memory, *change.sent}:
+            held[client] = dict(digests.get(client, {}))
         for client in change.read:
             if client in inbox:
-                dropped += inbox[client]
-                inbox = inbox.remove(client)
+                for path in inbox[client]:
+                    dropped.append(path)
+                    held[client].pop(path, None)
+                inbox = inbox.discard(client)
         for client, path in change.memory.items():
-            if client in memory and memory[client] != path:
-                dropped.append(memory[client])
+            before = memory.get(client, path)
+            if before != path:
+                dropped.append(before)
+                held[client].pop(before, None)
             memory = memory.insert(client, path)
+            held[client] |= digests_of((path,), change.sha256)
         for client, paths in change.sent.items():
             inbox = inbox.insert(client, (*inbox.get(client, ()), *paths))
-        for path in dropped:
-            digests = digests.discard(path)
-        for path, digest in change.sha256.items():
-            digests = digests.insert(path, digest)
+            held[client] |= digests_of(paths, change.sha256)
+        for client, of_client in held.items():
+            digests = digests.insert(client, of_client) if of_client else digests.discard(client)
         # Written whole as often as keeps the sum of what is written in proportion to what changed.
         entries, changed = len(memory) + len(inbox), self.changed + change.entries
         whole = entries <= FEW or changed > entries
@@ -131,5 +146,9 @@ class MemoryIndex:
 
     def of_client(self, client: int) -> dict[str, str]:
         """Digests of the files that a client's work begins from, by path."""
-        paths = [*self.inbox.get(client, ()), *([self.memory[client]] if client in self.memory else [])]
-        return {path: self.sha256[path] for path in paths if path in self.sha256}
+        return dict(self.digests.get(client, {}))
+
+
+def digests_of(paths: Iterable[str], known: Mapping[str, str]) -> dict[str, str]:
+    """The digests of those of the paths whose digest is known."""
+    return {path: known[path] for path in paths if path in known}

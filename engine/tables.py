@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from engine.by_client import ByClient
 from engine.manifest import Manifest, RoundRecord
 from engine.run_folder import RunFolder
 
@@ -26,7 +27,7 @@ class RunTables:
     def __init__(self, run: RunFolder) -> None:
         self._run = run
         self._new: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
-        self.seconds: dict[int, float] = {}
+        self.seconds = ByClient()
         self.measured_seconds = 0.0
         self.measured_samples = 0
         self.refusals: Counter[int] = Counter()
@@ -38,8 +39,9 @@ class RunTables:
             return
         self._new["clients"] += [row.plain() for row in record.clients]
         for row in record.clients:
-            self.measured_seconds += row.seconds - self.seconds.get(row.client, 0.0)
-            self.measured_samples += 0 if row.client in self.seconds else row.samples
+            before = self.seconds.get(row.client)
+            self.measured_seconds += row.seconds - (before or 0.0)
+            self.measured_samples += row.samples if before is None else 0
             self.seconds[row.client] = row.seconds
         self.refusals = Counter(record.refusals) if record.refusals is not None else self.refused_by(record)
         self._new["links"] += [row.plain() for row in record.links]

@@ -200,7 +200,8 @@ class Training:
         """How long each client's update takes: as it last did, else by its number of samples."""
         sizes, measured = self.opened.federation.sizes, self.tables.seconds
         rate = self.tables.measured_seconds / max(1, self.tables.measured_samples) if measured else 1.0
-        return {client: measured.get(client, rate * sizes[client]) for client in clients}
+        known = ((client, measured.get(client)) for client in clients)
+        return {client: rate * sizes[client] if took is None else took for client, took in known}
 
     def train_cohorts(
         self, round: int, cohorts: list[list[list[int]]], look: Callable[[list[int]], None] | None = None

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rpds import HashTrieMap
 
 from engine.finished_work import FinishedWork
 from engine.manifest import ClientRow, Manifest, PeerBytes, RoundRecord, RoundSeconds
 from engine.memory_index import MemoryIndex
+from engine.packed_map import PackedMap
 from engine.round_paths import RoundPaths, round_of, sender_of
 from engine.wire import (
     Answer,
@@ -34,7 +34,7 @@ from engine.wire_text import plain_of, text_of
 
 RUN = Path("/runs/one")
 INDEX = MemoryIndex(
-    HashTrieMap({3: "memory/3/0006.safetensors"}), HashTrieMap({5: ("memory/5/inbox/0006-3.safetensors",)})
+    PackedMap.of({3: "memory/3/0006.safetensors"}), PackedMap.of({5: ("memory/5/inbox/0006-3.safetensors",)})
 )
 TRAIN = Train(RUN, 7, (ClientFiles(3, "memory/3/0006.safetensors"), ClientFiles(5, None, ("a", "b"))), ((3, 5),))
 EVALUATE = Evaluate(RUN, 7, RUN / "server.safetensors", INDEX, final=True)
