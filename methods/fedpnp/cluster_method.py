@@ -9,11 +9,15 @@ import torch
 from torch import Tensor
 
 from data.augment import normalise
-from methods.base import Clients, Evaluation, Federation, Message, Prediction, Server, Tensors, Update
+from methods.base import Client, Clients, Evaluation, Federation, Message, Prediction, Server, Tensors, Update
+from methods.fedpnp.shares import OTHERS, PART, SAMPLES, SHARES, as_metrics, even, from_metrics, of_the_federation
+from methods.losses.contrastive import cluster_contrastive
 from methods.scores.evaluation import evaluate_predictor
 from methods.scores.recalibration import recalibrate
 from methods.training.local import load, seeded, weights
+from methods.training.model_stack import StepResult
 from methods.training.robust import aggregated
+from methods.training.steps import TakenSteps
 from methods.training.two_views import TwoViewMethod
 from models.encoders import build_encoder
 from models.heads import ClusterNet
@@ -30,6 +34,11 @@ class ClusterMethod(TwoViewMethod):
     judged_by_memory = False
     shared_in_evaluation = "clusters"
 
+    @property
+    def over_federation(self) -> bool:
+        """Whether clusters are to be equally full over the federation (`methods.fedpnp.shares`)."""
+        return False
+
     def network(self) -> ClusterNet:
         """A fresh network with the run's initial weights."""
         c = self.context
@@ -43,12 +52,39 @@ class ClusterMethod(TwoViewMethod):
         return {}
 
     def init_server(self, federation: Federation) -> Server:
-        """The initial weights."""
-        return Server(weights(self.network()))
+        """The initial weights; where it is asked for, even shares of the clusters."""
+        start = weights(self.network())
+        if not self.over_federation:
+            return Server(start)
+        return Server({**start, SHARES: even(self.context.clusters)}, {SAMPLES: sum(federation.sizes)})
 
     def broadcast(self, server: Server, client: int) -> Message:
         """The weights and the facts of the round."""
-        return Message(server.tensors, self.facts(server.round + 1))
+        return Message(server.tensors, {**server.facts, **self.facts(server.round + 1)})
+
+    def loaded(self, tensors: Tensors) -> ClusterNet:
+        """The network with weights that were broadcast, or that the server has."""
+        network = self.network()
+        load(network, {name: tensor for name, tensor in tensors.items() if name != SHARES})
+        return network
+
+    def extra(self, message: Message, client: Client) -> Tensors:
+        """What the steps use of the federation's shares, where they are asked for."""
+        return of_the_federation(message, client, self.context.device) if self.over_federation else {}
+
+    def cluster_loss(self, y_a: Tensor, y_b: Tensor, tau: float, extra: Tensors, *, decoupled: bool) -> StepResult:
+        """The cluster-level loss of soft assignments (n, c), and what of it is to be known after the round."""
+        if not self.over_federation:
+            return cluster_contrastive(y_a, y_b, tau, decoupled=decoupled), {}
+        others, part = extra[OTHERS], extra[PART]
+        return cluster_contrastive(y_a, y_b, tau, decoupled=decoupled, others=others, part=part), as_metrics(y_a, y_b)
+
+    def trained(self, network: ClusterNet, client: Client, taken: TakenSteps) -> tuple[Message, dict[str, float]]:
+        """A client's message after its steps, and its metrics."""
+        tensors, metrics = weights(network), taken.metrics
+        if self.over_federation:
+            tensors[SHARES], metrics = from_metrics(metrics, self.context.clusters)
+        return Message(tensors, {"n": len(client.train)}), metrics
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """The mean of the weights by number of samples."""
@@ -56,14 +92,12 @@ class ClusterMethod(TwoViewMethod):
 
     def recalibrate(self, server: Server, clients: Clients, evaluation: Evaluation) -> Tensors:
         """BatchNorm's statistics of the averaged network, on the clients' data."""
-        network = self.network()
-        load(network, server.tensors)
+        network = self.loaded(server.tensors)
         return recalibrate(network, clients, evaluation, self.context)
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
         """Argmax and softmax of the cluster head, features of the encoder; evaluation mode, no augmentation."""
-        network = self.network()
-        load(network, server.tensors)
+        network = self.loaded(server.tensors)
         network.eval()
 
         def predict(x: Tensor) -> Prediction:

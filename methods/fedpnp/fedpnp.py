@@ -21,9 +21,10 @@ from core.setting import setting
 from methods.base import Client, Message, Tensors, Update
 from methods.fedpnp.cluster_method import ClusterMethod
 from methods.fedpnp.pool import Similarity, check_threshold, past_negatives, pool_quality, pool_shares
-from methods.losses.contrastive import cluster_contrastive, contrastive
+from methods.fedpnp.shares import ABOUT, Over
+from methods.losses.contrastive import contrastive
 from methods.training.batch_statistics import Party, settle
-from methods.training.local import load, views, weights
+from methods.training.local import views, weights
 from methods.training.model_stack import Batch, LocalModel, StepResult
 from methods.training.steps import LocalSteps, TakenSteps
 from models.heads import ClusterNet
@@ -60,6 +61,7 @@ class FedPNPSettings:
     tau_cluster: float = setting(1.0, "temperature of the cluster-level contrastive loss", gt=0)
     alpha_first: float = setting(2.0, "weight of the cluster-level loss in round 1", ge=0)
     alpha: float = setting(0.1, "weight of the cluster-level loss from round 2 on", ge=0)
+    entropy_over: Over = setting("client", ABOUT)
 
 
 class FedPNP(ClusterMethod):
@@ -74,26 +76,32 @@ class FedPNP(ClusterMethod):
         super().__init__(settings, context)
         check_threshold(settings.mu, settings.similarity)
 
+    @property
+    def over_federation(self) -> bool:
+        """Whether clusters are to be equally full over the federation."""
+        return self.settings.entropy_over == "federation"
+
     def facts(self, round: int) -> dict[str, Any]:
         """Alpha of the round (section 3.1 of the paper)."""
         return {"alpha": self.settings.alpha_first if round == 1 else self.settings.alpha}
 
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
         """Local epochs from the broadcast weights, with the client's past model beside them."""
-        network = self.network()
-        load(network, message.tensors)
+        network = self.loaded(message.tensors)
         past = self._past(client)
 
         def finish(taken: TakenSteps) -> Update:
             trained = weights(network)
             # The instance head of the past model is never asked.
             memory = {name: t for name, t in trained.items() if not name.startswith("instance.")}
-            message_up = Message(trained, {"n": len(client.train)})
-            return Update(message_up, memory=memory, metrics=pool_quality(taken.metrics))
+            message_up, metrics = self.trained(network, client, taken)
+            return Update(message_up, memory=memory, metrics=pool_quality(metrics))
 
         companions = {} if past is None else {PAST: past}
         alpha = torch.tensor(float(message.facts["alpha"]), device=self.context.device)
-        steps = self.view_steps(client, network, finish, companions=companions, extra={"alpha": alpha})
+        steps = self.view_steps(
+            client, network, finish, companions=companions, extra={"alpha": alpha, **self.extra(message, client)}
+        )
         if client.train.data.train_y is None:
             return steps
 
@@ -116,12 +124,13 @@ class FedPNP(ClusterMethod):
         past_a, past_b = labels.chunk(2)
         pools = past_negatives(past_a, past_b, s.mu, s.similarity)
         instance = contrastive(z_a, z_b, s.tau_instance, pools, decoupled=s.decoupled)
-        cluster = cluster_contrastive(y_a, y_b, s.tau_cluster, decoupled=s.decoupled)
+        cluster, shares = self.cluster_loss(y_a, y_b, s.tau_cluster, extra, decoupled=s.decoupled)
         return instance + extra["alpha"] * cluster, {
             "loss_instance": instance,
             "loss_cluster": cluster,
             **pool_shares(pools, classes[0] if classes else None),
             "confidence": labels.max(1).values.mean(),
+            **shares,
         }
 
     def _past(self, client: Client) -> ClusterNet | None:

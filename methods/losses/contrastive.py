@@ -55,11 +55,32 @@ def _one_way(within: Tensor, across: Tensor, negatives: Tensor, decoupled: bool)
 
 def assignment_entropy(y: Tensor, eps: float = 1e-8) -> Tensor:
     """Entropy (nats) of the mean assignment of y (n, c): log c where clusters are equally full, 0 where one has all."""
-    p = y.mean(0)
+    return entropy(y.mean(0), eps)
+
+
+def entropy(p: Tensor, eps: float = 1e-8) -> Tensor:
+    """Entropy (nats) of shares p (c,) that sum to 1."""
     return -(p * (p + eps).log()).sum()
 
 
-def cluster_contrastive(y_a: Tensor, y_b: Tensor, tau: float, *, decoupled: bool = False) -> Tensor:
+def entropy_among_others(y: Tensor, others: Tensor, part: Tensor) -> Tensor:
+    """Entropy (nats) of the mean assignment of y (n, c) and of others' shares (c,) together, over `part`.
+
+    y has the part (0, 1] of the whole, the others the rest. Divided by the part, so that it pulls at y as strongly as
+    the entropy of y by itself does: at part 1 it is `assignment_entropy`.
+    """
+    return entropy(part * y.mean(0) + (1 - part) * others) / part
+
+
+def cluster_contrastive(
+    y_a: Tensor,
+    y_b: Tensor,
+    tau: float,
+    *,
+    decoupled: bool = False,
+    others: Tensor | None = None,
+    part: Tensor | None = None,
+) -> Tensor:
     """Contrast between the c columns of soft assignments, minus the entropies of both mean assignments.
 
     FedPNP eq. 7 with the sign of the entropy as contrastive clustering has it (Li et al. 2021, eq. 6): a minimised
@@ -70,5 +91,9 @@ def cluster_contrastive(y_a: Tensor, y_b: Tensor, tau: float, *, decoupled: bool
         y_b: (n, c), of views b.
         tau: temperature of the contrast between columns.
         decoupled: leave the positive out of the denominator, as FedPNP's eq. 4 prints it.
+        others, part: the entropies are `entropy_among_others` with these; None: of y_a and y_b by themselves.
     """
-    return contrastive(y_a.T, y_b.T, tau, decoupled=decoupled) - assignment_entropy(y_a) - assignment_entropy(y_b)
+    contrast = contrastive(y_a.T, y_b.T, tau, decoupled=decoupled)
+    if others is None or part is None:
+        return contrast - assignment_entropy(y_a) - assignment_entropy(y_b)
+    return contrast - entropy_among_others(y_a, others, part) - entropy_among_others(y_b, others, part)
