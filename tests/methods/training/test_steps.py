@@ -29,6 +29,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("ssd", {"last_batch": "keep"}),
     ("fedbyol", {"last_batch": "keep"}),
     ("fedpnp", {"decoupled": True, "mu": 0.9, "similarity": "dot"}),
+    ("fedpnp", {"entropy_over": "federation"}),
+    ("fedcc", {"entropy_over": "federation"}),
     ("fedbyolcc", {"target": "keep"}),
     ("fedbyol", {"target": "restart"}),
     ("single", ADAM),
