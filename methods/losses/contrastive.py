@@ -67,7 +67,8 @@ def entropy_among_others(y: Tensor, others: Tensor, part: Tensor) -> Tensor:
     """Entropy (nats) of the mean assignment of y (n, c) and of others' shares (c,) together, over `part`.
 
     y has the part (0, 1] of the whole, the others the rest. Divided by the part, so that it pulls at y as strongly as
-    the entropy of y by itself does: at part 1 it is `assignment_entropy`.
+    the entropy of y by itself does: at part 1 it is `assignment_entropy`. The value grows with 1 / part, the gradient
+    does not.
     """
     return entropy(part * y.mean(0) + (1 - part) * others) / part
 
