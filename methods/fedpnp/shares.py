@@ -3,7 +3,8 @@
 The entropy term of the cluster loss (Li et al. 2021, eq. 6) wants every batch spread evenly over all clusters. A client
 that holds three classes of ten cuts them into ten clusters by it, each client others, and the averaged head agrees with
 none. Here the clients also send how full each cluster is with them, the server sends the mean of these, and the entropy
-is that of the whole: of the client's batch by its share of all samples, and of what the others were found to have.
+is that of the whole: of the client's batch by its part of all samples, and of that mean, the client's own share of the
+round before in it, by the rest. A client keeps nothing.
 """
 
 from __future__ import annotations
