@@ -16,7 +16,7 @@ from unittest import mock
 import torch
 
 from benchmarks.steps import BATCH, SAMPLES, images, setting
-from methods.fedpnp import fedpnp
+from methods.fedpnp import cluster_method, fedpnp
 from methods.training import two_views
 
 
@@ -49,7 +49,7 @@ def profile(encoder: str, repeats: int) -> tuple[dict[str, float], float]:
         (torch.optim.SGD, "step", "optimiser"),
         (fedpnp, "past_negatives", "pools of past negatives"),
         (fedpnp, "contrastive", "instance loss"),
-        (fedpnp, "cluster_contrastive", "cluster loss"),
+        (cluster_method, "cluster_contrastive", "cluster loss"),
     ]
     method.client_update(message, client)
     with timed(parts) as spent:

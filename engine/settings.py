@@ -55,6 +55,7 @@ LATER = (
     ("participation", "longest", 100.0),
     ("participation", "largest", 1e12),
     ("method", "whitening", 1.0),
+    ("method", "entropy_over", "client"),
 )
 """Settings that came after others were digested: section, key, and the value with which nothing changes."""
 LATER_SECTIONS = ("aggregation", "privacy", "choose")
