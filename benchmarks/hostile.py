@@ -86,6 +86,12 @@ CASES: dict[str, dict[str, Any]] = {
         "partition": MAJORITY,
         "rounds": 6,
     },
+    "uifca_shared": {
+        "method": {"name": "uifca_shared", "cluster_rounds": 2, "first_rounds": 1, "comm_rounds": 1, "steps": 3},
+        "data": POINTS,
+        "partition": MAJORITY,
+        "rounds": 4,
+    },
     "ifca_flows": {"method": {"name": "ifca_flows", "steps": 3}, "data": POINTS, "partition": MAJORITY},
     "kfed": {"method": {"name": "kfed"}, "data": POINTS, "partition": MAJORITY},
     "clustergan": {"method": {"name": "clustergan", "steps": 1, "critic_steps": 1, "width": 4}},

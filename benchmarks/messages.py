@@ -69,6 +69,12 @@ CASES: dict[str, dict[str, Any]] = {
         "partition": MAJORITY,
         "rounds": 4,
     },
+    "uifca_shared": {
+        "method": {"cluster_rounds": 2, "first_rounds": 1, "comm_rounds": 1, "steps": 3},
+        "data": POINTS,
+        "partition": MAJORITY,
+        "rounds": 4,
+    },
     "ifca_flows": {"method": {"steps": 3}, "data": POINTS, "partition": MAJORITY},
     "kfed": {"data": POINTS, "partition": MAJORITY},
     "uifca, from k-FED": {

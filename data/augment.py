@@ -31,6 +31,9 @@ class Recipe:
         grey: probability that a colour view loses its colour.
         blur: probability of a Gaussian blur.
         blur_sigma: its smallest and largest sigma, pixels.
+        move: width and height are scaled by the exponential of at most this either way, and shifted by at most this
+            share of them: the image itself lies in the middle of such views, as it does not among crops.
+        shear: largest shift of the upper edge against the lower one, as a share of the width, either way.
     """
 
     crop: tuple[float, float] = (1.0, 1.0)
@@ -41,6 +44,8 @@ class Recipe:
     grey: float = 0.0
     blur: float = 0.0
     blur_sigma: tuple[float, float] = (0.1, 1.0)
+    move: float = 0.0
+    shear: float = 0.0
 
 
 RECIPES: dict[str, Recipe] = {
@@ -56,6 +61,8 @@ RECIPES: dict[str, Recipe] = {
     "small": Recipe((0.4, 1.0), 0.0, 15.0, (0.4, 0.4, 0.4, 0.1), 0.8),
     # Milder throughout: for features of small images, where clients are unlike.
     "gentle": Recipe((0.6, 1.0), 0.0, 10.0, (0.2, 0.2, 0.2, 0.05), 0.8),
+    # Moved alone: to a density another brightness is another image.
+    "moved": Recipe(rotate=15.0, move=0.1, shear=0.2),
 }
 
 
@@ -129,7 +136,7 @@ def augment(x: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
         The views, (n, channels, height, width) in [0, 1].
     """
     draws = _Draws(x, generator)
-    if recipe.crop != (1.0, 1.0) or recipe.flip or recipe.rotate:
+    if recipe.crop != (1.0, 1.0) or recipe.flip or recipe.rotate or recipe.move or recipe.shear:
         x = _resample(x, recipe, draws)
     if recipe.jitter_p and any(recipe.jitter):
         x = _jitter(x, recipe, draws)
@@ -169,11 +176,20 @@ def _resample(x: Tensor, recipe: Recipe, draws: _Draws) -> Tensor:
     high = (area / aspect * width / height).sqrt().clamp(max=1.0) if cropped else torch.ones_like(area)
     shift_x = (1 - wide) * draws.uniform(-1.0, 1.0)
     shift_y = (1 - high) * draws.uniform(-1.0, 1.0)
+    if recipe.move:
+        wide = wide * draws.uniform(-recipe.move, recipe.move).exp()
+        high = high * draws.uniform(-recipe.move, recipe.move).exp()
+        # Coordinates go from -1 to 1: a side is 2 long.
+        shift_x = shift_x + 2 * draws.uniform(-recipe.move, recipe.move)
+        shift_y = shift_y + 2 * draws.uniform(-recipe.move, recipe.move)
     mirror = 1.0 - 2.0 * draws.chance(recipe.flip).float()
     turn = draws.uniform(-recipe.rotate, recipe.rotate) * (math.pi / 180)
+    across = -wide * turn.sin()
+    if recipe.shear:
+        across = across + draws.uniform(-recipe.shear, recipe.shear)
     theta = torch.stack(
         (
-            torch.stack((wide * turn.cos() * mirror, -wide * turn.sin(), shift_x), 1),
+            torch.stack((wide * turn.cos() * mirror, across, shift_x), 1),
             torch.stack((high * turn.sin() * mirror, high * turn.cos(), shift_y), 1),
         ),
         dim=1,

@@ -34,7 +34,7 @@ PAGES = {
     "ncc": ("NCC",),
     "kmeans": ("K-means on pixels",),
     "cfcl": ("CF-CL",),
-    **dict.fromkeys(("uifca", "kfed", "ifca_flows", "clustergan"), ("UIFCA",)),
+    **dict.fromkeys(("uifca", "uifca_shared", "kfed", "ifca_flows", "clustergan"), ("UIFCA",)),
     **dict.fromkeys(("cfl", "fedavg", "ifca", "alone"), ("CFL",)),
     **dict.fromkeys(("ssd", "fedsimclr", "fedsimclr_kmeans", "fedbyol", "fedema"), ("SSD",)),
 }

@@ -205,6 +205,7 @@ class Method(ABC):
 
     What a method can do, said by the method and read by the tests that hold for every method:
         trains: a client's work is gradient steps, and its metrics have their mean `loss`.
+        gathers: the number of rounds before that, which gather what training starts from: nobody has clusters yet.
         loss_falls: the loss is the same function in every round, so that training lowers it. Not so where its
             parts are weighed anew from round to round, or where networks play against each other.
         learns_from_labels: the labels of the training samples are what is learnt.
@@ -235,6 +236,7 @@ class Method(ABC):
     exchange_metric: ClassVar[str] = ""
     needs_validation: ClassVar[bool] = False
     trains: ClassVar[bool] = True
+    gathers: ClassVar[int] = 0
     loss_falls: ClassVar[bool] = True
     learns_from_labels: ClassVar[bool] = False
     finds_clusters: ClassVar[bool] = True

@@ -22,6 +22,7 @@ from methods.ssd.ssd import SSD
 from methods.uifca.clustergan import ClusterGAN
 from methods.uifca.ifca_flows import IFCAFlows
 from methods.uifca.kfed import KFed
+from methods.uifca.shared_trunk import SharedUIFCA
 from methods.uifca.uifca import UIFCA
 
 METHODS: dict[str, type[Method]] = {
@@ -44,6 +45,7 @@ METHODS: dict[str, type[Method]] = {
         IFCA,
         Alone,
         UIFCA,
+        SharedUIFCA,
         KFed,
         IFCAFlows,
         ClusterGAN,

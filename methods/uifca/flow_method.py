@@ -60,16 +60,7 @@ class FlowMethod(Method):
     def flow(self) -> Flow:
         """A flow with the run's common start."""
         s, c = self.settings, self.context
-        name = {"vector": "affine", "image": "cycle"}[c.spec.kind] if s.flow == "auto" else s.flow
-        try:
-            network = seeded(
-                lambda: build_flow(name, c.spec.shape, s.width, s.blocks, s.margin, s.layers == "dense"),
-                c,
-                "flow",
-                self.drawn,
-            )
-        except ValueError as error:
-            raise MethodError(f"method.flow: {error}") from None
+        network = seeded(lambda: new_flow(s, c), c, "flow", self.drawn)
         if s.together and any(True for _ in network.buffers()):
             raise MethodError("method.together: flows of convolutions have batch statistics; set layers dense")
         assert isinstance(network, Flow)
@@ -194,6 +185,25 @@ class FlowMethod(Method):
             return Prediction(log_prob.argmax(1), log_prob.softmax(1), log_prob)
 
         return predict
+
+
+def new_flow(settings: Any, context: Context) -> Flow:
+    """A flow as the settings say, its initial weights from torch's global generator.
+
+    Args:
+        settings: `FlowSettings`, or what has its fields of the architecture; with `layers: auto` a cycle flow is dense.
+        context: of the run.
+
+    Raises:
+        MethodError: the flow is not of such samples.
+    """
+    s = settings
+    name = {"vector": "affine", "image": "cycle"}[context.spec.kind] if s.flow == "auto" else s.flow
+    dense = s.layers == "dense" or (s.layers == "auto" and name == "cycle")
+    try:
+        return build_flow(name, context.spec.shape, s.width, s.blocks, s.margin, dense)
+    except ValueError as error:
+        raise MethodError(f"method.flow: {error}") from None
 
 
 class _Density(nn.Module):

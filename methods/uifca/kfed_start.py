@@ -12,7 +12,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from core.streams import Streams
-from methods.base import Client, Message, Server, Update
+from methods.base import Client, Message, Server, Tensors, Update
 from methods.uifca.kfed import gather_centres, local_centres
 from methods.uifca.state import UIFCAState
 
@@ -30,10 +30,16 @@ def send_centres(client: Client, clusters: int, least: int) -> Update:
     return Update(Message({"centres": centres}), memory={"local": local})
 
 
-def cluster_centres(server: Server, updates: Iterable[Update], clusters: int, seed: int) -> Server:
-    """The server clusters all local centres; the next round learns from the assignment that follows."""
+def labels_of(updates: Iterable[Update], clusters: int, seed: int) -> Tensors:
+    """The server's K-means of all local centres: `labels/I` for each client I, int64, a cluster for each of its own."""
     labels = gather_centres(updates, clusters, STARTS, Streams(seed).numpy("kfed server"))
     del labels["centres"]
+    return labels
+
+
+def cluster_centres(server: Server, updates: Iterable[Update], clusters: int, seed: int) -> Server:
+    """The server clusters all local centres; the next round learns from the assignment that follows."""
+    labels = labels_of(updates, clusters, seed)
     return server.next({**server.tensors, **labels}, replace(UIFCAState.of(server), phase="learn").facts())
 
 

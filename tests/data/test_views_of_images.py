@@ -95,3 +95,28 @@ def test_a_named_recipe_of_digits_is_what_it_was():
     assert choose_recipe(AugmentSettings(recipe="digits"), "digits", (1, 8, 8)) == before
     assert choose_recipe(AugmentSettings(), "mnist", (1, 28, 28)) == before
     assert choose_recipe(AugmentSettings(), "digits", (1, 8, 8)).crop[0] > before.crop[0]
+
+
+def test_moved_views_lie_around_the_image() -> None:
+    """A dot in the middle moves by at most a tenth of the side either way, and on average not at all."""
+    x = torch.zeros(400, 1, 41, 41)
+    x[:, :, 19:22, 19:22] = 1.0
+    y = augment(x, Recipe(move=0.1), draw())[:, 0]
+    places, mass = torch.arange(41.0) - 20, y.sum((1, 2))
+    for dimension in (1, 2):
+        off = (y.sum(3 - dimension) * places).sum(1) / mass
+        assert off.abs().max() < 4.1 + 0.5
+        assert off.abs().max() > 3.0
+        assert off.mean().abs() < 0.5
+    assert 7 < mass.min() < 9 < mass.max() < 12, "areas are scaled by exp(-0.2) to exp(0.2)"
+
+
+def test_sheared_views_lean() -> None:
+    """Of a bar from top to bottom the middle stays, and the ends lie at most half the share of the side away."""
+    x = torch.zeros(200, 1, 41, 41)
+    x[:, :, :, 19:22] = 1.0
+    y = augment(x, Recipe(shear=0.2), draw())[:, 0]
+    centre = (y * (torch.arange(41.0) - 20)).sum(2) / y.sum(2)
+    assert centre[:, 20].abs().max() < 0.1
+    assert 3.5 < centre[:, 0].abs().max() < 4.2
+    torch.testing.assert_close(centre[:, 0], -centre[:, -1], atol=0.1, rtol=0)

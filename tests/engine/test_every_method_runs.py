@@ -37,6 +37,19 @@ CASES: dict[str, dict[str, Any]] = {
         "partition": {"kind": "majority", "p": 0.5, "clients": 3},
         "rounds": 4,
     },
+    "uifca_shared": {
+        "method": {
+            "name": "uifca_shared",
+            "cluster_rounds": 2,
+            "first_rounds": 1,
+            "comm_rounds": 2,
+            "steps": 3,
+            "width": 4,
+        },
+        "partition": {"kind": "majority", "p": 0.5, "clients": 3},
+        "participation": {"fraction": 0.7},
+        "rounds": 5,
+    },
     "ifca_flows": {
         "method": {"name": "ifca_flows", "steps": 3},
         "data": {"name": "subspace", "limit": None, "options": {"samples": 60, "clusters": 3}},

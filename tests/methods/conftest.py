@@ -34,6 +34,7 @@ QUICK = {
     "cfcl": {"steps": 60, "tau_a": 6, "tau_p": 6, "batch": 16},
     "clustergan": {"steps": 20, "width": 8, "critic_steps": 1},
     "ifca_flows": {"steps": 10, "width": 4, "blocks": 1},
+    "uifca_shared": {"cluster_rounds": 3, "first_rounds": 1, "comm_rounds": 1, "steps": 4, "width": 4},
     "uifca": {"cluster_rounds": 5, "comm_rounds": 1, "steps": 4, "width": 4, "blocks": 1},
 }
 """Settings that spare tests time; a method that is not named here runs with its defaults."""
@@ -86,18 +87,29 @@ class World:
     def start(self, method: Method, clients: int = 1) -> Server:
         return method.init_server(Federation(self.spec, (self.spec.train,) * clients, Streams(0)))
 
-    def evaluation(self, *, final: bool = False, batch: int = 50) -> Evaluation:
-        return Evaluation(self.data, self.samples(), Streams(0, 1), final, batch)
+    def at_training(self, method: Method) -> tuple[Server, Tensors]:
+        """The state before the first round that trains, and the memory of the one client by then."""
+        server, memory, _ = self.rounds(method, self.start(method), method.gathers)
+        return server, memory
 
-    def run(self, method: Method, rounds: int) -> tuple[Server, list[Update]]:
-        """Rounds of one client that holds everything."""
-        server, memory, updates = self.start(method), {}, []
+    def rounds(self, method: Method, server: Server, rounds: int) -> tuple[Server, Tensors, list[Update]]:
+        """So many rounds of one client that holds everything: its state, the client's memory and its updates."""
+        memory: Tensors = {}
+        updates: list[Update] = []
         for round in range(1, rounds + 1):
             update = method.client_update(method.broadcast(server, 0), self.client(0, round, memory))
             memory = memory if update.memory is None else update.memory
             server = method.aggregate(server, iter([replace(update, client=0)]))
             updates.append(update)
-        return server, updates
+        return server, memory, updates
+
+    def evaluation(self, *, final: bool = False, batch: int = 50) -> Evaluation:
+        return Evaluation(self.data, self.samples(), Streams(0, 1), final, batch)
+
+    def run(self, method: Method, rounds: int) -> tuple[Server, list[Update]]:
+        """Rounds of one client that holds everything, those that only gather not counted."""
+        server, _, updates = self.rounds(method, self.start(method), method.gathers + rounds)
+        return server, updates[method.gathers :]
 
 
 class ClientList(Clients):

@@ -62,10 +62,12 @@ def test_an_update_is_a_function_of_seed_round_and_client(world, name):
 @pytest.mark.parametrize("name", TRAINED)
 def test_other_seeds_rounds_and_clients_draw_otherwise(world, name):
     method = world.method(name)
-    message = method.broadcast(world.start(method), 0)
+    server, memory = world.at_training(method)
+    message = method.broadcast(server, 0)
 
     def loss(streams):
-        return method.client_update(message, replace(world.client(), streams=streams)).metrics["loss"]
+        client = replace(world.client(memory=memory), streams=streams)
+        return method.client_update(message, client).metrics["loss"]
 
     assert (
         len({loss(streams) for streams in (Streams(0, 1, 0), Streams(1, 1, 0), Streams(0, 2, 0), Streams(0, 1, 1))})
@@ -99,8 +101,9 @@ def test_training_lowers_the_loss(world, name):
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_loss_that_is_not_finite_is_the_clients_error(world, name):
     method = world.method(name, lr=1e30)
+    server, memory = world.at_training(method)
     with pytest.raises(ClientError, match="client 0"):
-        method.client_update(method.broadcast(world.start(method), 0), world.client())
+        method.client_update(method.broadcast(server, 0), world.client(memory=memory))
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -128,7 +131,7 @@ def test_fewer_samples_than_a_batch_are_one_batch(world, name):
     method = world.method(name, batch=64)
     client = world.client(every=8)
     assert len(client.train) == 12
-    update = method.client_update(method.broadcast(world.start(method), 0), client)
+    update = method.client_update(method.broadcast(world.at_training(method)[0], 0), client)
     assert torch.isfinite(torch.tensor(update.metrics["loss"]))
 
 

@@ -103,6 +103,17 @@ CASES: dict[str, dict[str, Any]] = {
         "rounds": 4,
     },
     "uifca, tries": {"method": {**FLOWS, "tries": 2, "trial": 1, "cluster_rounds": 3}, "data": POINTS, "rounds": 8},
+    "uifca_shared": {
+        "method": {
+            "name": "uifca_shared",
+            "cluster_rounds": 2,
+            "first_rounds": 1,
+            "comm_rounds": 1,
+            "steps": 2,
+            "width": 4,
+        },
+        "rounds": 4,
+    },
     "ifca_flows": {"method": {"name": "ifca_flows", "steps": 2}, "data": POINTS},
     "kfed": {"method": {"name": "kfed"}, "data": POINTS},
     "clustergan": {"method": {"name": "clustergan", "steps": 2, "critic_steps": 2, "width": 4}},
@@ -111,6 +122,7 @@ FLOW_STEPS = {"method": {"steps": 4}}
 TWICE: dict[str, dict[str, Any]] = {
     "cfcl": {"method": {"steps": 8, "tau_a": 4, "tau_p": 4}},
     "uifca": FLOW_STEPS,
+    "uifca_shared": FLOW_STEPS,
     "ifca_flows": FLOW_STEPS,
     "clustergan": FLOW_STEPS,
 }
