@@ -41,3 +41,12 @@ class LatentMixture(nn.Module):
         scaled = (z[:, None] - self.means) * (-self.log_deviations).exp()
         density = -0.5 * (scaled.square().sum(2) + z.shape[1] * LOG_2PI) - self.log_deviations.sum(1)
         return density + log_det[:, None]
+
+
+def breadth(log_shares: Tensor) -> Tensor:
+    """How many clusters a client has, as many as alike would have the same entropy: from log-shares (K,), a number.
+
+    >>> breadth(torch.tensor([0.5, 0.5, 1e-30]).log()).round(decimals=4)
+    tensor(2.)
+    """
+    return (-(log_shares.exp() * log_shares).sum()).exp()

@@ -19,9 +19,9 @@ Symbols in shapes: n points, K clusters, d dimensions.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -46,27 +46,23 @@ from methods.base import (
     Tensors,
     Update,
 )
-from methods.declared import FactForm, MessageForm, TensorForm, exactly, forms_like
+from methods.declared import MessageForm
 from methods.scores.clustering import cluster_scores
 from methods.training.local import build_optimiser, load, run_steps, seeded, view_recipe, weights
 from methods.training.robust import mean_by
 from methods.uifca import kfed_start
-from methods.uifca.declared import beyond_centres, centres_form, memory_form
+from methods.uifca.declared import beyond_centres, memory_form
 from methods.uifca.flow_method import BATCH, minibatches, new_flow
-from methods.uifca.latent_mixture import LOG_DEVIATIONS, MEANS, LatentMixture
+from methods.uifca.latent_mixture import LOG_DEVIATIONS, MEANS, LatentMixture, breadth
+from methods.uifca.shared_protocol import OFFSETS, State, form_of, gaussians, mixture_of, moved_offsets
 
-OFFSETS = "offsets"
-"""Among the server's tensors: (K,), subtracted from scaled log-densities."""
 OWN = (MEANS, LOG_DEVIATIONS)
 FASTER = 10.0
 """The Gaussians' learning rate over that of the trunk."""
-NARROWEST = 1e-2
-"""Added to the deviations that the Gaussians begin with."""
 NEVER = 1e-30
 """The share, in training, of a cluster that a client has no point of: its Gaussian is then left alone."""
 TOP = 255.999
 """Largest value of a pixel as flows take them."""
-Phase = Literal["centres", "moments", "learn"]
 
 
 @dataclass(frozen=True)
@@ -95,7 +91,10 @@ class SharedUIFCASettings:
         0.05, "for images: the logit is taken of values squeezed into [margin, 1 - margin]", gt=0, lt=0.5
     )
     contrast: float = setting(
-        0.5, "weight of the contrast of a point's cluster with the others beside the nats per dimension", ge=0
+        1.0,
+        "weight of the contrast of a point's cluster with the others beside the nats per dimension, where a client "
+        "has all clusters alike; of fewer it is less by as much",
+        ge=0,
     )
     temperature: float = setting(
         0.15, "nats per dimension by which log-densities are divided in posteriors: the larger, the softer", gt=0
@@ -108,29 +107,6 @@ class SharedUIFCASettings:
     )
     views: int = setting(4, "number of views of an image whose posteriors are averaged where it is assigned", ge=1)
     least: int = setting(2, "number of points that a centre of k-FED is the mean of, at least; see method kfed", ge=1)
-
-
-@dataclass(frozen=True)
-class State:
-    """What a round is for, on the server and in its messages.
-
-    Attributes:
-        phase: gathering k-FED's centres, then the moments of its clusters in the latent space, then learning.
-        cluster_round, comm_round: how many are done, the latter within the present cluster round.
-    """
-
-    phase: Phase = "centres"
-    cluster_round: int = 0
-    comm_round: int = 0
-
-    @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> State:
-        """The state among the facts of a server or a message."""
-        return cls(**facts)
-
-    def facts(self) -> dict[str, Any]:
-        """As JSON values."""
-        return dict(vars(self))
 
 
 class Assigned(NamedTuple):
@@ -189,24 +165,7 @@ class SharedUIFCA(Method):
 
     def declared(self, server: Server, client: int, samples: int) -> MessageForm:
         """Local centres, moments, or a trained mixture: by what the round is for."""
-        clusters, dimensions = self.context.clusters, math.prod(self.context.spec.shape)
-        state = State.of(server.facts)
-        if state.phase == "centres":
-            return centres_form(clusters, dimensions)
-        facts = {
-            "n": exactly(samples),
-            "counts": FactForm(0, samples, whole=True, length=clusters),
-            "changed": FactForm(0, samples, whole=True),
-        }
-        if state.phase == "moments":
-            forms = {
-                "total": TensorForm((clusters, dimensions)),
-                "squares": TensorForm((clusters, dimensions), least=0),
-            }
-            return MessageForm(forms, facts, rule=_no_more_points_than_there_are)
-        full = TensorForm((clusters,), least=0, most=float(samples), measured=False)
-        forms = forms_like(mixture_of(server.tensors)) | {"fullness": full}
-        return MessageForm(forms, facts, rule=_of_all_points)
+        return form_of(server, samples, self.context)
 
     def declared_memory(self, server: Server, client: int, samples: int) -> MessageForm:
         """The clusters of the client's points."""
@@ -315,6 +274,7 @@ class SharedUIFCA(Method):
         dimensions = math.prod(self.context.spec.shape)
         counts = torch.bincount(assigned.cluster, minlength=clusters)
         share = (counts / len(client.train)).clamp_min(NEVER).log()
+        weight = s.contrast * breadth(share) / clusters
         network.train()
         round = client.streams.round
         slow = build_optimiser(network.flow.parameters(), local, round, self.context.device)
@@ -329,7 +289,7 @@ class SharedUIFCA(Method):
             cluster = assigned.cluster[positions]
             nats = -density.gather(1, cluster[:, None]).mean() / dimensions
             contrast = F.cross_entropy(self.scaled(density) + share, cluster)
-            return nats + s.contrast * contrast, {"nats": nats, "contrast": contrast}
+            return nats + weight * contrast, {"nats": nats, "contrast": contrast}
 
         metrics = run_steps(client, draws, slow, step)
         tensors = weights(network) | {"fullness": assigned.fullness.cpu()}
@@ -434,54 +394,3 @@ class SharedUIFCA(Method):
             return Prediction(soft.argmax(1), soft, density)
 
         return predict
-
-
-def mixture_of(tensors: Tensors) -> Tensors:
-    """The mixture's tensors alone, of the server's or of a message's."""
-    return {k: t for k, t in tensors.items() if k != OFFSETS and not k.startswith("labels")}
-
-
-def gaussians(updates: Iterable[Update]) -> Tensors:
-    """Mean and log-deviation of each cluster over all clients' points in the latent space, (K, d) each.
-
-    A cluster without points begins as the Gaussian of all of them.
-    """
-    total = squares = counts = torch.zeros((), dtype=torch.float64)
-    for update in updates:
-        total = total + update.message.tensors["total"].double()
-        squares = squares + update.message.tensors["squares"].double()
-        counts = counts + torch.tensor(update.message.facts["counts"], dtype=torch.float64)
-    if not counts.sum():
-        raise MethodError("no client that takes part had a part in k-FED's round: raise participation.fraction")
-    filled = (counts > 0)[:, None]
-    number = torch.where(filled, counts[:, None], counts.sum())
-    mean = torch.where(filled, total, total.sum(0)) / number
-    variance = (torch.where(filled, squares, squares.sum(0)) / number - mean.square()).clamp_min(0)
-    return {MEANS: mean.float(), LOG_DEVIATIONS: (variance.sqrt() + NARROWEST).log().float()}
-
-
-def moved_offsets(offsets: Tensor, fullness: Tensor, balance: float) -> Tensor:
-    """Offsets (K,) moved by `balance` times the log of how full a cluster is over an even share.
-
-    Args:
-        offsets: so far.
-        fullness: summed posteriors over the points of all clients of the round, (K,).
-        balance: 1 evens out at once what the same posteriors would be without interaction; 0 leaves all as it is.
-
-    >>> moved_offsets(torch.zeros(2), torch.tensor([3.0, 1.0]), 1.0).exp()
-    tensor([1.5000, 0.5000])
-    """
-    share = fullness.double() / fullness.double().sum().clamp_min(1e-12)
-    return (offsets.double() + balance * (share * len(share)).clamp_min(1e-3).log()).float()
-
-
-def _no_more_points_than_there_are(message: Message) -> str | None:
-    counts, n = message.facts["counts"], message.facts["n"]
-    return None if sum(counts) <= n else f"its clusters have {counts} points, expected {n} together at most"
-
-
-def _of_all_points(message: Message) -> str | None:
-    counts, n, full = message.facts["counts"], message.facts["n"], float(message.tensors["fullness"].double().sum())
-    if sum(counts) != n:
-        return f"its clusters have {counts} points, expected {n} together"
-    return None if abs(full - n) <= 1e-3 * n else f"its posteriors sum to {full:.6g}, expected {n}"

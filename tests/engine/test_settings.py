@@ -138,7 +138,7 @@ DIGESTS = {
     "fedavg": "47822ae2c3886b02",
     "ifca": "047de0f516c32338",
     "alone": "ad4b0c2ca1a637ac",
-    "uifca_shared": "07a90cc700c122da",
+    "uifca_shared": "5dd43060f66c28a6",
     "uifca": "559516e84dc3fcb8",
     "kfed": "3a8e6b1e28483c80",
     "ifca_flows": "5f5eb7c8334154fb",

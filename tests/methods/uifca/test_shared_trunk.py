@@ -15,8 +15,9 @@ from data.prepared import Manifest, open_prepared, write_prepared
 from data.view import DeviceData
 from methods.base import ClientError, Message, MethodError, Server, Update
 from methods.declared import fault
-from methods.uifca.latent_mixture import LOG_DEVIATIONS, MEANS, LatentMixture
-from methods.uifca.shared_trunk import NARROWEST, OFFSETS, State, gaussians, moved_offsets
+from methods.uifca.flow_method import minibatches
+from methods.uifca.latent_mixture import LOG_DEVIATIONS, MEANS, LatentMixture, breadth
+from methods.uifca.shared_protocol import NARROWEST, OFFSETS, State, gaussians, moved_offsets
 from models.normalising_flows import AffineFlow
 from tests.methods.uifca.federated_blobs import CENTRES, D, Federated, K, blobs
 
@@ -129,6 +130,26 @@ def test_a_clients_own_proportions_decide_where_densities_do_not(apart: Federate
     torch.testing.assert_close(found, (expected / expected.sum()).expand(40, K))
     free = method.posteriors(network, torch.tensor([0.0, 0.0, 1.0]), client, None, 1)
     torch.testing.assert_close(free[0], torch.tensor([0.0, 0.0, -1.0]).softmax(0))
+
+
+def test_the_loss_is_nats_per_dimension_and_a_contrast_by_how_many_clusters_a_client_has(federated: Federated) -> None:
+    """Of one local step, against the loss written out."""
+    method, server, memory = learning(federated, steps=1, contrast=0.8, temperature=0.3)
+    update = method.client_update(method.broadcast(server, 0), federated.client(0, 3, memory[0]))
+    counts = torch.tensor(update.message.facts["counts"])
+    assert breadth((counts / 30).log()).item() == pytest.approx(K, rel=1e-4), "ten points of each blob"
+    rows = minibatches(federated.client(0, 3).streams, 0, 30, 1, 20)[0]
+    density = method.loaded(server.tensors)(federated.client(0).train.raw(rows).float()).detach()
+    own = memory[0]["assignment"][rows]
+    nats = -density[torch.arange(20), own].mean() / D
+    posterior = (density / (0.3 * D)).softmax(1) * (counts / 30)
+    contrast = -(posterior[torch.arange(20), own] / posterior.sum(1)).log().mean()
+    assert update.metrics["nats"] == pytest.approx(nats.item(), rel=1e-5)
+    assert update.metrics["contrast"] == pytest.approx(contrast.item(), rel=1e-4)
+    assert update.metrics["loss"] == pytest.approx((nats + 0.8 * contrast).item(), rel=1e-4)
+    lopsided = {**memory[0], "assignment": torch.tensor([0] * 30)}
+    alone = method.client_update(method.broadcast(server, 0), federated.client(0, 3, lopsided)).metrics
+    assert alone["loss"] == pytest.approx(alone["nats"] + 0.8 / K * alone["contrast"], rel=1e-5)
 
 
 def test_points_are_assigned_anew_once_a_cluster_round(federated: Federated) -> None:
