@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal, Normal
 
+from data.augment import RECIPES
 from data.prepared import Manifest, open_prepared, write_prepared
 from data.view import DeviceData
 from methods.base import ClientError, Message, MethodError, Server, Update
@@ -147,9 +148,30 @@ def test_the_loss_is_nats_per_dimension_and_a_contrast_by_how_many_clusters_a_cl
     assert update.metrics["nats"] == pytest.approx(nats.item(), rel=1e-5)
     assert update.metrics["contrast"] == pytest.approx(contrast.item(), rel=1e-4)
     assert update.metrics["loss"] == pytest.approx((nats + 0.8 * contrast).item(), rel=1e-4)
-    lopsided = {**memory[0], "assignment": torch.tensor([0] * 30)}
-    alone = method.client_update(method.broadcast(server, 0), federated.client(0, 3, lopsided)).metrics
-    assert alone["loss"] == pytest.approx(alone["nats"] + 0.8 / K * alone["contrast"], rel=1e-5)
+    two = {**memory[0], "assignment": torch.tensor([0, 1] * 15)}
+    found = method.client_update(method.broadcast(server, 0), federated.client(0, 3, two)).metrics
+    assert found["contrast"] > 0.1, "half of them are said to be where they are not"
+    assert found["loss"] == pytest.approx(found["nats"] + 0.8 * 2 / K * found["contrast"], rel=1e-5)
+
+
+def test_images_are_learned_from_views_and_assigned_by_several(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[torch.Tensor] = []
+
+    def moved(x: torch.Tensor, recipe: Any, generator: Any) -> torch.Tensor:
+        assert recipe == RECIPES["moved"]
+        seen.append(x)
+        return x
+
+    monkeypatch.setattr("methods.uifca.shared_trunk.augment", moved)
+    method = world.method("uifca_shared", views=3, steps=5, batch=16)
+    server, memory = world.at_training(method)
+    assert not seen, "moments are of the images as they are"
+    method.client_update(method.broadcast(server, 0), world.client(0, 3, memory))
+    assert [len(x) for x in seen] == [16] * 5
+    seen.clear()
+    later = replace(server, facts=State("learn", 1).facts())
+    method.client_update(method.broadcast(later, 0), world.client(0, 4, memory))
+    assert [len(x) for x in seen] == [96] * 3 + [16] * 5
 
 
 def test_points_are_assigned_anew_once_a_cluster_round(federated: Federated) -> None:
