@@ -149,6 +149,7 @@ def test_a_search_is_a_flow_with_a_task_run_a_trial(server: Server, home: Path, 
     assert (home / "results" / "searches" / "toy" / "search.html").exists()
 
 
+@pytest.mark.slow  # a minute, in which the flow waits for the server
 def test_a_lost_server_changes_no_bit(home: Path, small: Make, tmp_path_factory: pytest.TempPathFactory) -> None:
     from tasks.driving import drive
     from tasks.starting import new_run
