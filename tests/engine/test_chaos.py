@@ -39,7 +39,8 @@ def test_the_long_version_has_every_event_and_every_method() -> None:
     for event, (share, _) in EVENTS.items():
         assert sum(each == event for each, _ in tries) == 3 * share
     for method in methods():
-        assert sum(each == method for _, each in tries) == 300 // len(methods())
+        # In turns: none comes twice more than another.
+        assert 0 <= sum(each == method for _, each in tries) - 300 // len(methods()) <= 1
     assert len(planned(7, 1, ["kmeans"])) == 7
 
 
