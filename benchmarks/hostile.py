@@ -71,6 +71,10 @@ CASES: dict[str, dict[str, Any]] = {
         "rounds": 50,
     },
     "fedsimclr_kmeans": {"method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3, "starts": 2}, "rounds": 4},
+    "fedsimclr_pool": {
+        "method": {"name": "fedsimclr_pool", "kmeans_rounds": 3, "starts": 2, "pool_after": 0.0},
+        "rounds": 4,
+    },
     "cfl": {"method": {"name": "cfl", "criterion": "schedule", "schedule": [1], "gamma_max": 0.0}},
     "cfl, gradients": {"method": {"name": "cfl", "similarity": "both", "gamma": "measured"}},
     "uifca": {"method": FLOWS, "data": POINTS, "partition": MAJORITY, "rounds": 4},

@@ -18,6 +18,7 @@ from methods.ssd.fedbyol import FedBYOL
 from methods.ssd.fedema import FedEMA
 from methods.ssd.fedsimclr import FedSimCLR
 from methods.ssd.fedsimclr_kmeans import FedSimCLRKMeans
+from methods.ssd.fedsimclr_pool import FedSimCLRPool
 from methods.ssd.ssd import SSD
 from methods.uifca.clustergan import ClusterGAN
 from methods.uifca.ifca_flows import IFCAFlows
@@ -38,6 +39,7 @@ METHODS: dict[str, type[Method]] = {
         SSD,
         FedSimCLR,
         FedSimCLRKMeans,
+        FedSimCLRPool,
         FedBYOL,
         FedEMA,
         CFL,

@@ -20,9 +20,10 @@ from torch import Tensor
 from core.setting import setting
 from methods.base import Client, Message, Tensors, Update
 from methods.fedpnp.cluster_method import ClusterMethod
-from methods.fedpnp.pool import Similarity, check_threshold, past_negatives, pool_quality, pool_shares
+from methods.fedpnp.pool import Similarity, check_threshold, past_negatives
 from methods.fedpnp.shares import ABOUT, Over
 from methods.losses.contrastive import contrastive
+from methods.scores.pool_quality import pool_quality, pool_shares
 from methods.training.batch_statistics import Party, settle
 from methods.training.local import views, weights
 from methods.training.model_stack import Batch, LocalModel, StepResult

@@ -204,6 +204,15 @@ class FedSimCLRKMeans(FedSimCLR):
         """
         if FEATURES in client.memory:
             return client.memory[FEATURES], None
+        h = self.own_features(message, client)
+        return h, {FEATURES: h.cpu()}
+
+    def own_features(self, message: Message, client: Client) -> Tensor:
+        """What the broadcast encoder makes of the client's samples (n, d), evaluation mode.
+
+        Raises:
+            ClientError: no sample, or features that are not finite.
+        """
         if not len(client.train):
             raise ClientError(f"client {client.id} has no training samples to cluster")
         embed = self.embedder(Server(message.tensors))
@@ -211,7 +220,7 @@ class FedSimCLRKMeans(FedSimCLR):
         h = torch.cat([embed(client.train.x(part)) for part in positions.split(ROWS)])
         if not torch.isfinite(h).all():
             raise ClientError(f"client {client.id} has features that are not finite")
-        return h, {FEATURES: h.cpu()}
+        return h
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """The mean of the weights; or the projection; or starts from the clients' centres; or all centres moved."""

@@ -10,7 +10,7 @@ import pytest
 from tests.chaos.__main__ import attempt, planned
 from tests.chaos.events import EVENTS
 from tests.chaos.tally import Outcome, markdown, write
-from tests.chaos.trial import chaos_in, methods
+from tests.chaos.trial import chaos_in, methods, settings_of
 
 SHORT = (
     ("driver and workers killed", "cfcl"),
@@ -42,6 +42,11 @@ def test_the_long_version_has_every_event_and_every_method() -> None:
         # In turns: none comes twice more than another.
         assert 0 <= sum(each == method for _, each in tries) - 300 // len(methods()) <= 1
     assert len(planned(7, 1, ["kmeans"])) == 7
+
+
+@pytest.mark.parametrize("method", methods())
+def test_every_method_has_settings_for_a_try(method: str) -> None:
+    assert settings_of(method).method.name == method
 
 
 def test_what_was_wrong_is_counted(tmp_path: Path) -> None:

@@ -37,6 +37,10 @@ CASES: dict[str, dict[str, Any]] = {
         "partition": {"kind": "majority", "p": 0.5, "clients": 3},
         "rounds": 4,
     },
+    "fedsimclr_pool": {
+        "method": {"name": "fedsimclr_pool", "kmeans_rounds": 3, "components": 3, "pool_after": 0.5},
+        "rounds": 5,
+    },
     "uifca_shared": {
         "method": {
             "name": "uifca_shared",

@@ -66,6 +66,11 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "fedsimclr": {"method": {"name": "fedsimclr"}, "workers": {"batched": 2}},
     "fedsimclr_kmeans": {"method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3, "components": 3}, "rounds": 4},
+    "fedsimclr_pool": {
+        "method": {"name": "fedsimclr_pool", "kmeans_rounds": 3, "components": 3, "pool_after": 0.5},
+        "workers": {"batched": 2},
+        "rounds": 5,
+    },
     "fedbyol": {"method": {"name": "fedbyol"}},
     "fedema": {"method": {"name": "fedema", "stale": "mix"}, "rounds": 3},
     "cfl": {

@@ -5,7 +5,8 @@ import torch
 
 from methods.base import Context, LocalSettings, MethodError, ModelSettings
 from methods.fedpnp.fedpnp import FedPNP
-from methods.fedpnp.pool import check_threshold, past_negatives, pool_quality, pool_shares, similarity
+from methods.fedpnp.pool import check_threshold, past_negatives, similarity
+from methods.scores.pool_quality import pool_quality, pool_shares
 
 SURE = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
 

@@ -1,0 +1,56 @@
+"""How right a pool of negatives is: of the pairs that it leaves out, how many are of one class, and of those how many.
+
+Shapes: n samples; a pool is a pair of masks (n, n), of the anchors of view a and of view b, whose row i marks the
+samples that anchor i is pushed away from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+DROPPED, SAME, DROPPED_SAME = "pool_dropped", "pairs_same", "pairs_dropped_same"
+"""Shares of all pairs of distinct samples: left out of the pool; of one class; both."""
+
+
+def distinct(rows: Tensor) -> Tensor:
+    """The mask (n, n) of pairs of distinct rows."""
+    return ~torch.eye(len(rows), dtype=torch.bool, device=rows.device)
+
+
+def pool_shares(pools: tuple[Tensor, Tensor], classes: Tensor | None) -> dict[str, Tensor]:
+    """Shares of the pairs of distinct samples, over the pools of both views.
+
+    Args:
+        pools: masks (n, n), as `past_negatives` gives them.
+        classes: true labels (n,), for judging alone; None where there are none.
+
+    Returns:
+        `DROPPED`; with labels also `SAME` and `DROPPED_SAME`.
+    """
+    others = distinct(pools[0])
+    dropped = torch.stack([others & ~pool for pool in pools])
+    pairs = 2 * len(others) * (len(others) - 1)
+    shares = {DROPPED: dropped.sum() / pairs}
+    if classes is not None:
+        same = others & (classes[:, None] == classes[None, :])
+        shares |= {SAME: 2 * same.sum() / pairs, DROPPED_SAME: (dropped & same).sum() / pairs}
+    return shares
+
+
+def pool_quality(means: Mapping[str, float]) -> dict[str, float]:
+    """A client's numbers of a round, with precision and recall of its pool in place of the shares of pairs.
+
+    `pool_precision`: of the pairs that the pool left out, the share of one class; absent where it left out none.
+    `pool_recall`: of the pairs of one class, the share that it left out; absent where there were none.
+
+    >>> pool_quality({"pool_dropped": 0.2, "pairs_same": 0.1, "pairs_dropped_same": 0.05})
+    {'pool_dropped': 0.2, 'pool_precision': 0.25, 'pool_recall': 0.5}
+    """
+    found = {name: value for name, value in means.items() if name not in (SAME, DROPPED_SAME)}
+    for name, whole in (("pool_precision", DROPPED), ("pool_recall", SAME)):
+        if DROPPED_SAME in means and means[whole] > 0:
+            found[name] = means[DROPPED_SAME] / means[whole]
+    return found
