@@ -36,7 +36,7 @@ class FedSimCLRPoolSettings(FedSimCLRKMeansSettings):
         lt=1,
     )
     pool_after: float = setting(
-        0.4, "share of the rounds of training in which all other samples are still negatives", ge=0, le=1
+        0.25, "share of the rounds of training in which all other samples are still negatives", ge=0, le=1
     )
 
 

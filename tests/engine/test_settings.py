@@ -132,7 +132,7 @@ DIGESTS = {
     "ssd": "d6020efee9d54a1b",
     "fedsimclr": "80f767d79c67d63b",
     "fedsimclr_kmeans": "0c3ded6265e8f132",
-    "fedsimclr_pool": "cdad45d2c06376d7",
+    "fedsimclr_pool": "e095078f25476b56",
     "fedbyol": "06bb16c05a3531cb",
     "fedema": "ee697d31ac84595d",
     "cfl": "9eec3093269d50ef",
