@@ -63,11 +63,14 @@ def run_result(run: RunFolder) -> RunResult:
 
 
 def shown_metrics(result: RunResult) -> dict[str, float]:
-    """The numbers of a result in the order in which tables show them: metrics, quality without labels, and last what
-    is no measure of quality: equally full clusters are right only where classes are equally frequent, and a random
-    assignment has a `balance` of 1.
+    """The numbers of a result in the order in which tables show them.
+
+    First the measures of quality that have a description, in its order, then other metrics, then quality without
+    labels. Last comes what is no measure of quality: equally full clusters are right only where classes are equally
+    frequent, and a random assignment has a `balance` of 1.
     """
-    metrics = dict(result.metrics)
+    described = [metric.name for metric in METRICS if metric.name in result.metrics]
+    metrics = {name: result.metrics[name] for name in described} | result.metrics
     neither = [metric.name for metric in METRICS if metric.better == "neither"]
     last = {name: metrics.pop(name) for name in neither if name in metrics}
     return {**metrics, **result.quality, **last}

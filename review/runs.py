@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,14 @@ from typing import Any
 from core.errors import ShoalError
 from engine.codec import disk_error
 from engine.run_folder import INTERRUPTED, RUNNING, RunError, RunFolder, in_order
+from methods.base import Method
+from methods.registry import METHODS
 from review.result import run_result, shown_metrics
 
 REMOVED = ".removed"
 """The folder, among the runs, of those that are being removed."""
+OF_FEATURES = ("probe", "knn")
+"""The metrics by which features are compared, the first that is there."""
 UNREADABLE = "unreadable"
 """The state of a run whose files cannot be trusted any more."""
 
@@ -80,10 +84,17 @@ def listed(run: RunFolder) -> ListedRun:
         why = str(run.status().get("message", ""))
     except (ShoalError, OSError, ValueError, KeyError) as error:
         return ListedRun(run.name, bytes=size, why=str(error))
-    judged = shown_metrics(result)
-    score = next(iter(judged.items()), None)
+    kind = METHODS[settings.method.name]
+    clusters = kind.finds_clusters or kind.assignment is not Method.assignment  # in every judgement, or in the end
+    score = main_score(shown_metrics(result), of_features=not clusters)
     about = (settings.method.name, settings.data.name, state, result.rounds)
     return ListedRun(run.name, *about, score=score, bytes=size, seconds=result.seconds, why=why)
+
+
+def main_score(shown: Mapping[str, float], *, of_features: bool) -> tuple[str, float] | None:
+    """The number that stands for a run: of clusters the first measure, of features what they tell of labels."""
+    first = OF_FEATURES if of_features else ()
+    return next(((name, shown[name]) for name in (*first, *shown) if name in shown), None)
 
 
 def bytes_of(folder: Path) -> int:

@@ -12,7 +12,7 @@ clients that hold different classes disagree on which output means what.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -31,6 +31,7 @@ from methods.base import (
     Clients,
     Evaluation,
     Message,
+    Method,
     Prediction,
     Server,
     Tensors,
@@ -188,6 +189,12 @@ class FedSimCLRKMeans(FedSimCLR):
                 clustered(features, message.tensors), message.tensors[CENTRES], least=least
             )._asdict()
         return Update(Message({name: t.cpu() for name, t in tensors.items()}), memory=memory)
+
+    def cohort_update(self, cohort: Sequence[tuple[Message, Client]]) -> list[Update | Exception]:
+        """Several clients' steps in one computation; what finds the clusters client after client."""
+        if all(message.facts["step"] == "train" for message, _ in cohort):
+            return super().cohort_update(cohort)
+        return Method.cohort_update(self, cohort)
 
     def local_centres(self, x: Tensor, client: Client) -> Tensors:
         """A client's own K-means: `centres` (at most c, k) and how many samples are behind each, `counts`, float64."""

@@ -16,6 +16,7 @@ from cli.runs import open_command, remove_command, runs_command
 from core.errors import ShoalError
 from engine import places
 from engine.run_folder import RunError, RunFolder
+from review.result import run_result, shown_metrics
 from review.runs import at_work, bytes_of, listed_runs, remove_run
 from tests.runs import stopped, straight
 
@@ -130,3 +131,18 @@ def test_a_report_is_made_where_it_is_missing_and_opened(
     assert not opened
     assert "no browser could be opened" in told(open_command, three[0].name, show=True)
     assert opened == [path.as_uri()]
+
+
+@pytest.mark.parametrize(
+    ("method", "score"),
+    [({"name": "fedsimclr_kmeans", "kmeans_rounds": 3, "starts": 2}, "acc"), ({"name": "fedsimclr"}, "probe")],
+)
+def test_a_run_stands_by_what_it_is_for(home: Path, small: Make, method: dict[str, Any], score: str) -> None:
+    """Not by the first number that a round had."""
+    run = straight(small(method=method, rounds=4, evaluate={"every": 1}))
+    [listed] = listed_runs(places.runs())
+    assert listed.score is not None
+    assert listed.score == (score, run_result(run).metrics[score])
+    shown = list(shown_metrics(run_result(run)))
+    assert shown[:3] == ["acc", "purity", "nmi"] if score == "acc" else shown[0] == "acc"
+    assert shown.index("alignment") > shown.index("acc")

@@ -25,6 +25,7 @@ from methods.declared import (
     start_norm,
 )
 from methods.registry import METHODS
+from methods.training.steps import GradientMethod
 
 FORM = MessageForm(
     {"w": TensorForm((2, 3)), "rows": TensorForm((range(1, 3), 2), torch.float64, least=0)},
@@ -156,8 +157,11 @@ PLAUSIBLE = ("times 1,000", "times -1,000,000")
 HARMLESS = ("memory", "to ")
 
 
-def rounds_of(world: Any, method: Method) -> Any:
-    """Rounds of three honest clients: for each the state before, and the client with its update."""
+def rounds_of(world: Any, method: Method, *, together: bool = False) -> Any:
+    """Rounds of three honest clients: for each the state before, and samples and update of each client.
+
+    Either one by one, or all `together`: in one computation where the method has one.
+    """
     parts = [world.client(k, every=3) for k in range(3)]
     sizes = tuple(len(part.train) for part in parts)
     server = method.init_server(Federation(world.spec, sizes, Streams(0)))
@@ -166,13 +170,17 @@ def rounds_of(world: Any, method: Method) -> Any:
     for round in range(1, 6):
         if server.finished:
             return
-        updates = []
+        cohort = []
         for part in parts:
             inbox, inboxes[part.id] = tuple(inboxes[part.id]), []
             client = Client(part.id, part.train, part.validation, memories[part.id], inbox, Streams(0, round, part.id))
-            update = method.client_update(method.broadcast(server, part.id), client)
-            updates.append(replace(update, client=part.id))
-            memories[part.id] = memories[part.id] if update.memory is None else update.memory
+            cohort.append((method.broadcast(server, part.id), client))
+        found = method.cohort_update(cohort) if together else [method.client_update(*each) for each in cohort]
+        updates = []
+        for (_, client), update in zip(cohort, found, strict=True):
+            assert isinstance(update, Update), update
+            updates.append(replace(update, client=client.id))
+            memories[client.id] = memories[client.id] if update.memory is None else update.memory
         for update in updates:
             for peer, sent in update.peers.items():
                 inboxes[peer].append((update.client, sent))
@@ -208,6 +216,14 @@ def test_honest_answers_are_without_fault_and_spoilt_ones_are_not(world: Any, na
             seen += 1
             assert first_fault(method, server, samples, spoilt), kind
     assert seen > 5
+
+
+@pytest.mark.parametrize("name", [name for name, kind in METHODS.items() if issubclass(kind, GradientMethod)])
+def test_answers_of_one_computation_are_without_fault_in_every_round(world: Any, name: str) -> None:
+    """Also in rounds that take no gradient step, of which the computation of several clients knows nothing."""
+    method = world.method(name, rounds=4, epochs=1, **FEW.get(name, {}))
+    for server, answers in rounds_of(world, method, together=True):
+        assert [first_fault(method, server, samples, update) for samples, update in answers] == [None] * len(answers)
 
 
 def test_what_goes_together_is_looked_at_together(world: Any) -> None:
