@@ -230,6 +230,7 @@ def test_a_looping_worker_is_ended_in_a_first_round_too(home: Path, small: Make,
     assert [e["client"] for e in run.events() if e["event"] == "client_failed"] == [1]
 
 
+@pytest.mark.slow
 def test_who_loops_at_every_try_is_left_out_alone(home: Path, small: Make, quick: None, orders: Path) -> None:
     """On one worker, where the others wait behind the one that loops."""
     settings = small(workers=FIRST, participation={"retries": 0}, rounds=2)
@@ -279,6 +280,7 @@ def test_a_looping_evaluation_is_ended_and_done_again(home: Path, small: Make, q
         assert not list(orders.iterdir())
 
 
+@pytest.mark.slow
 def test_an_evaluation_that_always_loops_ends_the_run_resumable(
     home: Path, small: Make, quick: None, orders: Path
 ) -> None:

@@ -204,7 +204,8 @@ def test_a_scheduler_that_is_gone_ends_the_run_resumable(
     assert numbers(run) == numbers(straight(small(rounds=3)))
 
 
-@pytest.mark.parametrize("what", [pytest.param("stopped", marks=pytest.mark.slow), "without workers"])
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["stopped", "without workers"])
 def test_a_cluster_that_does_nothing_any_more_ends_the_run_resumable(
     home: Any, small: Make, cluster: tuple[subprocess.Popen[str], str], monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
@@ -271,6 +272,7 @@ def test_a_request_dropped_while_it_is_waited_for_is_a_lost_one(monkeypatch: pyt
         pool.call(request)
 
 
+@pytest.mark.slow
 def test_a_signal_ends_a_run_whose_scheduler_does_not_answer(
     home: Any, small: Make, cluster: tuple[subprocess.Popen[str], str]
 ) -> None:

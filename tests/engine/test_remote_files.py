@@ -149,6 +149,7 @@ def test_letters_of_several_rounds_wait_for_a_client_that_sits_out(
     assert numbers(run) == numbers(straight(settings))
 
 
+@pytest.mark.slow
 def test_a_dask_cluster_with_a_depot(tmp_path: Path, home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
     monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))

@@ -184,6 +184,7 @@ BUSY = (
 """A server that cannot take a part of a flow as a flow run of its own: its database stays locked."""
 
 
+@pytest.mark.slow
 def test_a_server_that_is_too_busy_for_a_part_costs_nothing(server: Server, home: Path, small: Make) -> None:
     write_settings(home, small, rounds=2)
     done = run_flow(server, home, BUSY + PIPELINE)

@@ -96,6 +96,7 @@ def day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Day:
     return Day(tmp_path, monkeypatch)
 
 
+@pytest.mark.slow
 def test_speed_is_measured_again_after_a_stop(day: Day, capsys: pytest.CaptureFixture[str]) -> None:
     log = day.out / "device-0.log"
     assert day.call("device-0", capsys, lambda: "| work |" in log.read_text()) == STOPPED

@@ -101,6 +101,7 @@ def in_second_trial(runs: Path) -> bool:
     return len(found) > 1 and '"round_finished"' in "".join(path.read_text() for path in found[1:])
 
 
+@pytest.mark.slow
 def test_a_search_goes_on_from_wherever_it_was_interrupted(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At events that a search writes: after a score, before a stopped trial is kept, before a finished one is."""
     definition = toy(trials=4)

@@ -18,6 +18,7 @@ def test_it_is_kept_without_outputs() -> None:
     assert NOTEBOOK.stat().st_size < 100_000
 
 
+@pytest.mark.slow
 def test_every_cell_runs_and_shows_what_its_text_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOAL_HOME", str(tmp_path))
     for name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI"):
