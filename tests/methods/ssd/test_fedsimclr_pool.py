@@ -67,6 +67,8 @@ def method(world):
 def test_the_pool_begins_after_its_share_of_training(world, method):
     assert [round for round in range(1, 11) if method.has_pool(round)] == [3, 4, 5, 6, 7, 8, 9, 10]
     never = world.method("fedsimclr_pool", rounds=13, kmeans_rounds=3, neighbours=0.0)
+    half = world.method("fedsimclr_pool", rounds=13, kmeans_rounds=3, pool_after=0.5)
+    assert [round for round in range(1, 11) if half.has_pool(round)] == [6, 7, 8, 9, 10]
     always = world.method("fedsimclr_pool", rounds=13, kmeans_rounds=3, pool_after=0.0)
     assert not any(map(never.has_pool, range(1, 11)))
     assert all(map(always.has_pool, range(1, 11)))
