@@ -18,8 +18,10 @@ from review.result import run_result, shown_metrics
 
 REMOVED = ".removed"
 """The folder, among the runs, of those that are being removed."""
+OF_CLUSTERS = ("acc", "stability")
+"""The numbers by which clusters are known, with and without labels: the first that is there."""
 OF_FEATURES = ("probe", "knn")
-"""The metrics by which features are compared, the first that is there."""
+"""Those by which features are known."""
 UNREADABLE = "unreadable"
 """The state of a run whose files cannot be trusted any more."""
 
@@ -92,8 +94,8 @@ def listed(run: RunFolder) -> ListedRun:
 
 
 def main_score(shown: Mapping[str, float], *, of_features: bool) -> tuple[str, float] | None:
-    """The number that stands for a run: of clusters the first measure, of features what they tell of labels."""
-    first = OF_FEATURES if of_features else ()
+    """The number that stands for a run: where none of those for its kind is there, the first of all."""
+    first = OF_FEATURES if of_features else OF_CLUSTERS
     return next(((name, shown[name]) for name in (*first, *shown) if name in shown), None)
 
 

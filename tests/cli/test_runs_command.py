@@ -17,7 +17,7 @@ from core.errors import ShoalError
 from engine import places
 from engine.run_folder import RunError, RunFolder
 from review.result import run_result, shown_metrics
-from review.runs import at_work, bytes_of, listed_runs, remove_run
+from review.runs import at_work, bytes_of, listed_runs, main_score, remove_run
 from tests.runs import stopped, straight
 
 Make = Callable[..., Any]
@@ -146,3 +146,13 @@ def test_a_run_stands_by_what_it_is_for(home: Path, small: Make, method: dict[st
     shown = list(shown_metrics(run_result(run)))
     assert shown[:3] == ["acc", "purity", "nmi"] if score == "acc" else shown[0] == "acc"
     assert shown.index("alignment") > shown.index("acc")
+
+
+def test_what_clusters_and_features_are_known_by() -> None:
+    features = {"alignment": 0.4, "knn": 0.9, "clusters_used": 4.0}
+    assert main_score({**features, "acc": 0.6, "probe": 0.95}, of_features=False) == ("acc", 0.6)
+    assert main_score({**features, "stability": 0.8}, of_features=False) == ("stability", 0.8)
+    assert main_score({**features, "acc": 0.6, "probe": 0.95}, of_features=True) == ("probe", 0.95)
+    assert main_score({**features, "acc": 0.6}, of_features=True) == ("knn", 0.9)
+    assert main_score({"perplexity": 80.0}, of_features=True) == ("perplexity", 80.0)
+    assert main_score({}, of_features=False) is None
