@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -179,19 +180,21 @@ class _Spoiling(Worker):
     def __init__(self, hostile: HostileWorker) -> None:
         super().__init__()
         self._hostile = hostile
+        self._opening = threading.Lock()
 
     def opened(self, path: Path) -> OpenedRun:
-        known = self._opened
-        opened = super().opened(path)
-        if opened is not known:
-            honest = opened.method.client_update
+        with self._opening:  # no thread may work with a run whose method is still honest
+            known = self._opened
+            opened = super().opened(path)
+            if opened is not known:
+                honest = opened.method.client_update
 
-            def client_update(message: Message, client: Client) -> Update:
-                update = honest(message, client)
-                return self._hostile.spoilt(update) if client.id == self._hostile.client else update
+                def client_update(message: Message, client: Client) -> Update:
+                    update = honest(message, client)
+                    return self._hostile.spoilt(update) if client.id == self._hostile.client else update
 
-            opened.method.client_update = client_update  # type: ignore[method-assign]
-        return opened
+                opened.method.client_update = client_update  # type: ignore[method-assign]
+            return opened
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -389,6 +392,33 @@ def test_a_robust_rule_reaches_the_run(home: Path, small: Make) -> None:
     plain, robust = straight(small(**settings)), straight(small(**settings, aggregation={"rule": "median"}))
     digests = [run.status()["weights_sha256"] for run in (plain, robust)]
     assert digests[0] != digests[1]
+
+
+def test_no_thread_of_an_attack_works_with_a_method_that_is_still_honest(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = new_run(settings_of(cases()["kfed"]))
+    there, let_go, opened = threading.Event(), threading.Event(), Worker.opened
+
+    def slowly(self: Worker, path: Path) -> OpenedRun:
+        found = opened(self, path)
+        if not there.is_set():
+            there.set()
+            assert let_go.wait(30)
+        return found
+
+    monkeypatch.setattr(Worker, "opened", slowly)
+    worker = HostileWorker(2, SPOILT["NaN"], "worker")._worker
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(worker.opened, run.path)
+        assert there.wait(30)
+        # While the first has opened the run, and not yet made its method hostile.
+        second = threads.submit(lambda: "client_update" in vars(worker.opened(run.path).method))
+        with contextlib.suppress(TimeoutError):
+            second.result(0.2)
+        let_go.set()
+        assert second.result(30)
+        assert "client_update" in vars(first.result(30).method)
 
 
 def test_every_method_is_attacked_and_the_table_counts() -> None:
