@@ -22,6 +22,7 @@ from tasks.starting import new_run
 from tests.chaos.nursery import Driver, Nursery, Odd
 from tests.chaos.tally import Outcome
 from tests.conftest import SMALL
+from tests.engine.test_every_method_runs import CASES as EVERY_METHOD
 from tests.engine.test_recorded_bits import CASES, write_colour_set
 from tests.runs import go_on, numbers, straight
 
@@ -31,19 +32,7 @@ TRACEBACK = "Traceback (most recent call last)"
 WORKERS = {"slots": 2, "deadline": 4.0, "deadline_least": 2.0, "deadline_first": 8.0}
 FURTHER: dict[str, dict[str, Any]] = {
     "fedsimclr_kmeans": {"method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3}, "rounds": 5},
-    "fedsimclr_pool": {"method": {"name": "fedsimclr_pool", "kmeans_rounds": 3, "pool_after": 0.5}, "rounds": 5},
-    "uifca_shared": {
-        "method": {
-            "name": "uifca_shared",
-            "cluster_rounds": 2,
-            "first_rounds": 1,
-            "comm_rounds": 2,
-            "steps": 3,
-            "width": 4,
-        },
-        "partition": {"kind": "majority", "p": 0.5, "clients": 3},
-        "rounds": 5,
-    },
+    **{name: EVERY_METHOD[name] for name in ("fedsimclr_pool", "uifca_shared")},
 }
 """Methods that have no recorded case."""
 
