@@ -240,6 +240,12 @@ def driver_of(run: RunFolder, server: Server, home: Path) -> subprocess.Popen[st
     return subprocess.Popen(command, env=env, cwd=home, stderr=subprocess.PIPE, text=True)
 
 
+def slots_of(hosts: Hosts, name: str) -> list[psutil.Process]:
+    """The processes in which a host works: forked from a child of its own."""
+    first, *others = hosts.group(name)
+    return [process for process in others if process.is_running() and process.ppid() != first.pid]
+
+
 def unended(server: Server) -> list[str]:
     runs = server.find("task_runs", limit=200)
     return [run["name"] for run in runs if run["state_type"] not in prefect_pool.ENDED]
@@ -255,9 +261,9 @@ def test_an_interrupted_run_leaves_no_work_with_its_hosts(
     driver = driver_of(run, server, home)
     try:
         soon(lambda: any(r["state_type"] == "RUNNING" for r in server.find("task_runs", limit=200)))
+        soon(lambda: len(slots_of(hosts, "one")) == 1)
         time.sleep(3.0)  # in which it learns with all its might
-        first, *others = hosts.group("one")
-        (slot,) = [process for process in others if process.ppid() != first.pid]  # forked from a child of the host's
+        (slot,) = slots_of(hosts, "one")
         driver.send_signal(how)
         _, said = driver.communicate(timeout=60)  # a hang fails here
     finally:
