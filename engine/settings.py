@@ -56,6 +56,8 @@ LATER = (
     ("participation", "largest", 1e12),
     ("method", "whitening", 1.0),
     ("method", "entropy_over", "client"),
+    ("method", "evenness", 0.0),
+    ("method", "softness", 0.05),
 )
 """Settings that came after others were digested: section, key, and the value with which nothing changes."""
 LATER_SECTIONS = ("aggregation", "privacy", "choose")

@@ -8,6 +8,10 @@ and the one with the least sum of squared distances counts.
 
 The idea: under uneven clients averaged features stay good where averaged cluster heads do not, since the heads of
 clients that hold different classes disagree on which output means what.
+
+Classes are often about even over the federation where they are not in any client, and so may clusters be (`evenness`):
+each has a price, which the server raises where too few samples come. FedCC's heads are trained towards clusters of one
+size too, but over one client's samples at a time.
 """
 
 from __future__ import annotations
@@ -29,9 +33,11 @@ from methods.base import (
     Client,
     ClientError,
     Clients,
+    Context,
     Evaluation,
     Message,
     Method,
+    MethodError,
     Prediction,
     Server,
     Tensors,
@@ -40,6 +46,7 @@ from methods.base import (
 from methods.declared import MessageForm, TensorForm, exactly, forms_like
 from methods.scores.evaluation import evaluate_predictor
 from methods.ssd.fedsimclr import FedSimCLR, FedSimCLRSettings
+from methods.training.even_k_means import cost, lifted_centres, lifted_samples, moved_prices, soft_sums
 from methods.training.federated_k_means import (
     Moments,
     cluster_sums,
@@ -53,9 +60,11 @@ from methods.training.k_means import kmeans
 
 CENTRES = "kmeans.centres"
 """Among the server's tensors: (s, c, k) float64, the centres of every start."""
+PRICES = "kmeans.prices"
+"""Among the server's tensors with `evenness`: (s, c) float64, the prices of every start's clusters."""
 MEAN, PROJECTION = "kmeans.mean", "kmeans.projection"
 """Among the server's tensors: (d,) and (d, k) float64, which make of features what is clustered."""
-OURS = (CENTRES, MEAN, PROJECTION)
+OURS = (CENTRES, PRICES, MEAN, PROJECTION)
 FEATURES = "features"
 """In a client's memory: (n, d) float32, what the finished encoder makes of its samples."""
 ROWS = 512
@@ -71,26 +80,39 @@ class FedSimCLRKMeansSettings(FedSimCLRSettings):
     """Hyper-parameters of FedSimCLR with federated K-means."""
 
     kmeans_rounds: int = setting(
-        12,
+        20,
         "number of last rounds of the run that leave the encoder as it is and find the clusters by federated K-means; "
         "at least one round trains, however few there are",
         ge=3,
     )
     components: int = setting(
-        16,
+        32,
         "number of principal components of the features, whitened and then scaled to unit length, among which clusters "
         "are found; 0: among the features as they are",
         ge=0,
     )
     whitening: float = setting(
-        1.0,
+        0.75,
         "how far the variances v of the components are made equal: they become v^(1 - whitening), so that 1 makes all "
         "of them 1 and 0 leaves them as they are",
         ge=0,
         le=1,
     )
+    evenness: float = setting(
+        0.2,
+        "how much of a squared distance among clusters is given up for clusters of one size over the federation; a "
+        "cluster half as large as the mean draws samples by 0.7 times this; 0: K-means as it is, with clusters of any "
+        "size",
+        ge=0,
+    )
+    softness: float = setting(
+        0.05,
+        "with evenness, how softly samples belong to clusters, in squared distances: of two clusters that differ by as "
+        "much a sample belongs to the dearer one by 1/e as much as to the other",
+        gt=0,
+    )
     starts: int = setting(
-        10,
+        30,
         "number of K-means starts that go on side by side, of which the one with the least sum of squared distances "
         "counts",
         ge=1,
@@ -107,8 +129,8 @@ class FedSimCLRKMeans(FedSimCLR):
     """FedSimCLR with federated K-means as a method.
 
     Server state: encoder and projector; once the encoder rests also mean and projection of the features, then the
-    centres of every start, and as facts their sums of squared distances and which clients have the encoder. A client's
-    memory holds the features of its samples then.
+    centres of every start (and the prices of its clusters), and as facts their sums of squared distances (or what
+    they cost) and which clients have the encoder. A client's memory holds the features of its samples then.
     """
 
     name = "fedsimclr_kmeans"
@@ -118,6 +140,24 @@ class FedSimCLRKMeans(FedSimCLR):
     averages = False  # the last rounds move centres
     averages_parts = True
     loss_falls = False  # they have no loss
+
+    def __init__(self, settings: FedSimCLRKMeansSettings, context: Context) -> None:
+        """As of `Method`.
+
+        Raises:
+            MethodError: evenness among features that are not of unit length.
+        """
+        if settings.evenness and not settings.components:
+            raise MethodError(
+                f"method.evenness {settings.evenness} is in squared distances of features of unit length, and "
+                "method.components 0 leaves features as they are: set method.evenness 0, or method.components above 0"
+            )
+        super().__init__(settings, context)
+
+    @property
+    def even(self) -> bool:
+        """Whether clusters have prices."""
+        return self.settings.evenness > 0
 
     @property
     def needs_clusters(self) -> bool:
@@ -166,13 +206,11 @@ class FedSimCLRKMeans(FedSimCLR):
             forms = {"centres": TensorForm((sizes, width), double), "counts": count((sizes,))}
             return MessageForm(forms, rule=_a_count_each)
         starts, _, width = server.tensors[CENTRES].shape
-        return MessageForm(
-            {
-                "sums": TensorForm((starts, clusters, width), double),
-                "counts": count((starts, clusters)),
-                "inertia": TensorForm((starts,), double, least=0, measured=False),
-            }
-        )
+        forms = {"sums": TensorForm((starts, clusters, width), double), "counts": count((starts, clusters))}
+        if self.even:
+            forms["products"] = count((starts, clusters, clusters))
+            return MessageForm(forms | {"value": TensorForm((starts,), double, measured=False)})
+        return MessageForm(forms | {"inertia": TensorForm((starts,), double, least=0, measured=False)})
 
     def client_update(self, message: Message, client: Client) -> Update:
         """FedSimCLR's local epochs; or moments; or local centres to start from; or sums of one K-means iteration."""
@@ -185,9 +223,12 @@ class FedSimCLRKMeans(FedSimCLR):
         elif step == "start":
             tensors = self.local_centres(clustered(features, message.tensors), client)
         else:
-            tensors = cluster_sums(
-                clustered(features, message.tensors), message.tensors[CENTRES], least=least
-            )._asdict()
+            x, centres = clustered(features, message.tensors), message.tensors[CENTRES]
+            tensors = (
+                soft_sums(x, centres, message.tensors[PRICES], self.settings.softness, least=least)._asdict()
+                if self.even
+                else cluster_sums(x, centres, least=least)._asdict()
+            )
         return Update(Message({name: t.cpu() for name, t in tensors.items()}), memory=memory)
 
     def cohort_update(self, cohort: Sequence[tuple[Message, Client]]) -> list[Update | Exception]:
@@ -241,17 +282,23 @@ class FedSimCLRKMeans(FedSimCLR):
             local, counts = (torch.cat([u.message.tensors[name] for u in came]) for name in ("centres", "counts"))
             rng = Streams(self.context.seed).numpy("kmeans server")
             centres = starting_centres(local, counts, self.context.clusters, self.settings.starts, rng)
-            return server.next({**server.tensors, CENTRES: centres}, facts)
+            free = {PRICES: torch.zeros(centres.shape[:2], dtype=torch.float64)} if self.even else {}
+            return server.next({**server.tensors, CENTRES: centres, **free}, facts)
         whole = {name: torch.stack([u.message.tensors[name] for u in came]).sum(0) for name in came[0].message.tensors}
         if step == "measure":
             mean, projection = whitening(Moments(**whole), self.settings.components, self.settings.whitening)
             return server.next({**server.tensors, MEAN: mean, PROJECTION: projection}, facts)
-        before, inertia = server.tensors[CENTRES], whole["inertia"]
-        centres = moved_centres(before, whole["sums"], whole["counts"])
-        best = int(inertia.argmin())
-        still = bool((centres[best] - before[best]).abs().max() <= STILL)
-        facts |= {"inertia": inertia.tolist(), "best": best}
-        return server.next({**server.tensors, CENTRES: centres}, facts, finished=still)
+        moved = {CENTRES: moved_centres(server.tensors[CENTRES], whole["sums"], whole["counts"])}
+        if self.even:
+            prices, counts, evenness = server.tensors[PRICES], whole["counts"], self.settings.evenness
+            paid = cost(whole["value"], prices, counts, evenness)
+            moved[PRICES] = moved_prices(prices, counts, whole["products"], self.settings.softness, evenness)
+        else:
+            paid = whole["inertia"]
+        best = int(paid.argmin())
+        still = all(bool((to[best] - server.tensors[name][best]).abs().max() <= STILL) for name, to in moved.items())
+        facts |= {"inertia": paid.tolist(), "best": best}
+        return server.next({**server.tensors, **moved}, facts, finished=still)
 
     def embedder(self, server: Server) -> Callable[[Tensor], Tensor]:
         """Samples x to features (n, d) of the encoder, evaluation mode."""
@@ -262,8 +309,16 @@ class FedSimCLRKMeans(FedSimCLR):
         return {} if self.next_step(server) != "train" else super().recalibrate(server, clients, evaluation)
 
     def centres(self, server: Server) -> Tensor | None:
-        """The centres (c, d) of the best start, float64; None before K-means has begun."""
-        return server.tensors[CENTRES][server.facts.get("best", 0)] if CENTRES in server.tensors else None
+        """The centres (c, d) of the best start, float64; None before K-means has begun.
+
+        With `evenness` they have one dimension more, in which every sample is at 0, so that the nearest centre is that
+        of the cheapest cluster.
+        """
+        if CENTRES not in server.tensors:
+            return None
+        best = server.facts.get("best", 0)
+        centres = server.tensors[CENTRES][best]
+        return lifted_centres(centres, server.tensors[PRICES][best]) if self.even else centres
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
         """The nearest centre, as a hard assignment; before K-means has begun FedSimCLR's."""
@@ -274,6 +329,7 @@ class FedSimCLRKMeans(FedSimCLR):
 
         def predict(x: Tensor) -> Prediction:
             h = clustered(embed(x), server.tensors)
+            h = lifted_samples(h) if self.even else h
             cluster = nearest(h, centres[None])[0][0]
             return Prediction(cluster, F.one_hot(cluster, len(centres)).float(), h.float())
 

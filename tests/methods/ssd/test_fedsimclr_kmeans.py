@@ -7,21 +7,25 @@ import pytest
 import torch
 from sklearn.cluster import KMeans
 
-from methods.base import Message, Server, Update
+from methods.assignment import nearest_centres
+from methods.base import Message, MethodError, Server, Update
+from methods.declared import fault
 from methods.scores.clustering import cluster_scores
-from methods.ssd.fedsimclr_kmeans import CENTRES, FEATURES, MEAN, PROJECTION, clustered
+from methods.ssd.fedsimclr_kmeans import CENTRES, FEATURES, MEAN, PRICES, PROJECTION, clustered
 from tests.methods.conftest import ClientList
 
 
-def carried_out(world, method, rounds, clients=3):
-    """The states after each round, the updates of each, and the clients with their memories."""
+def carried_out(world, method, rounds, clients=3, without=lambda index: index < 0):
+    """The states after each round, the updates of each, and the clients with their memories; some samples left out."""
     server = world.start(method, clients)
     held = [world.client(k, every=clients) for k in range(clients)]
+    parts = [client.train.index[~without(client.train.index)] for client in held]
+    held = [replace(client, train=world.samples(part)) for client, part in zip(held, parts, strict=True)]
     states, sent = [server], []
     for round in range(1, rounds + 1):
         updates = []
         for k in range(clients):
-            client = replace(world.client(k, round, held[k].memory, every=clients))
+            client = replace(world.client(k, round, held[k].memory, every=clients), train=world.samples(parts[k]))
             update = replace(method.client_update(method.broadcast(server, k), client), client=k)
             held[k] = client if update.memory is None else replace(client, memory=update.memory)
             updates.append(update)
@@ -140,3 +144,78 @@ def test_without_components_features_are_clustered_as_they_are(world):
     assert PROJECTION not in states[3].tensors
     h = clients[0].memory[FEATURES]
     assert torch.equal(clustered(h, states[3].tensors), h.double())
+
+
+@pytest.fixture
+def even(world):
+    return world.method(
+        "fedsimclr_kmeans",
+        rounds=26,
+        kmeans_rounds=24,
+        least_points=1,
+        components=3,
+        epochs=4,
+        sizes="even",
+        softness=0.3,
+    )
+
+
+def half_a_class(index):
+    return index % 8 == 0  # every second sample of class 0
+
+
+def test_even_clusters_weigh_the_same_over_all_clients(world, even, method):
+    states, sent, clients = carried_out(world, even, 26, without=half_a_class)
+    n = sum(len(client.train) for client in clients)
+    best = states[-1].facts["best"]
+    counts = sum(update.message.tensors["counts"][best] for update in sent[-1])
+    torch.testing.assert_close(counts, torch.full((4,), n / 4).double(), rtol=0.01, atol=0)
+    free, others, _ = carried_out(world, method, 14, without=half_a_class)
+    counts = sum(update.message.tensors["counts"][free[-1].facts["best"]] for update in others[-1])
+    assert float(counts.min()) < 0.8 * n / 4
+    assert states[-1].facts["inertia"][best] == min(states[-1].facts["inertia"])
+
+
+def test_with_even_sizes_a_sample_goes_to_the_cheapest_cluster(world, even):
+    states, _, clients = carried_out(world, even, 12, without=half_a_class)
+    state, best = states[-1], states[-1].facts["best"]
+    h = clustered(torch.cat([client.memory[FEATURES] for client in clients]), state.tensors)
+    centres, prices = state.tensors[CENTRES][best], state.tensors[PRICES][best]
+    assert float(prices.max() - prices.min()) > 0.01
+    assert float(prices.sum()) == pytest.approx(0)
+    found = even.predictor(state)(torch.cat([client.train.x(torch.arange(len(client.train))) for client in clients]))
+    assert torch.equal(found.cluster, (torch.cdist(h, centres).square() - prices).argmin(1))
+    assert even.centres(state).shape == (4, h.shape[1] + 1)
+    all_samples = even.assignment(state, clients, world.evaluation())
+    again = nearest_centres(all_samples.features, even.centres(state))
+    assert torch.equal(again.cluster, all_samples.cluster), "the centres are those that decide"
+
+
+def test_even_sizes_have_prices_that_travel_and_messages_as_declared(world, even):
+    states, sent, _ = carried_out(world, even, 7)
+    assert PRICES not in states[3].tensors
+    assert not states[4].tensors[PRICES].any()
+    assert set(even.broadcast(states[5], 0).tensors) == {CENTRES, PRICES, MEAN, PROJECTION}
+    assert set(sent[4][0].message.tensors) == {"sums", "counts", "products", "value"}
+    for state, updates in zip(states, sent, strict=False):
+        for k, update in enumerate(updates):
+            assert fault(update.message, even.declared(state, k, world.spec.train // 3)) is None
+    wrong = sent[4][0].message
+    beyond = Message({**wrong.tensors, "products": wrong.tensors["products"] - 1e3}, wrong.facts)
+    assert "products" in fault(beyond, even.declared(states[4], 0, world.spec.train // 3))
+
+
+def test_even_sizes_tell_nothing_of_what_little_a_client_has_in_a_cluster(world):
+    method = world.method(
+        "fedsimclr_kmeans", rounds=26, kmeans_rounds=24, components=3, epochs=4, least_points=2, sizes="even"
+    )
+    states, _, _ = carried_out(world, method, 6)
+    client = replace(world.client(0, 4), train=world.samples(torch.tensor([0, 4, 8, 12, 16, 20, 24, 28, 1])))
+    counts = method.client_update(method.broadcast(states[-1], 9), client).message.tensors["counts"]
+    assert ((counts == 0) | (counts >= 2)).all()
+    assert (counts == 0).any()
+
+
+def test_even_sizes_among_features_of_any_length_are_refused(world):
+    with pytest.raises(MethodError, match=r"set method\.components above 0"):
+        world.method("fedsimclr_kmeans", sizes="even", components=0)
