@@ -33,7 +33,7 @@ from engine.run_folder import RunError, RunFolder
 from engine.settings import Settings, make_settings
 from methods.registry import METHODS
 from methods.ssd.fedsimclr import FedSimCLR, FedSimCLRSettings
-from methods.ssd.fedsimclr_kmeans import FedSimCLRKMeans, FedSimCLRKMeansSettings
+from methods.ssd.fedsimclr_kmeans import FedSimCLRKMeans
 from methods.training.cluster_number import Held, Search, Traffic, find_cluster_number, projected
 from review.progress import steps_shown
 
@@ -43,6 +43,8 @@ MOST_SAMPLES = 20_000
 """At most about so many samples are clustered: each client draws its share."""
 SAMPLE_COMPONENTS = 16
 """Principal components of samples as they are, among which clusters are sought."""
+FEATURE_COMPONENTS, FEATURE_WHITENING = 16, 1.0
+"""How many of an encoder's features, and how far they are whitened: as the choice was measured."""
 ROWS = 512
 Train = Callable[[Settings, Path], RunFolder]
 """A finished run of these settings on the partition in a folder."""
@@ -154,10 +156,11 @@ def encoder_settings(settings: Settings) -> Settings:
 
 
 def components_of(settings: Settings) -> tuple[int, float]:
-    """How many components of features are clustered, and how far they are whitened: as the method itself does."""
-    kind = METHODS[settings.method.name]
-    own = settings.method if issubclass(kind, FedSimCLRKMeans) else FedSimCLRKMeansSettings()
-    return int(own.components), float(own.whitening)
+    """How many components of features are clustered, and how far they are whitened: as the method itself may say."""
+    own = settings.method
+    if issubclass(METHODS[own.name], FedSimCLRKMeans):
+        return int(own.components), float(own.whitening)
+    return FEATURE_COMPONENTS, FEATURE_WHITENING
 
 
 def encoder_features(run: RunFolder, table: Partition, seed: int) -> Held:

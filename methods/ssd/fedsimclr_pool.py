@@ -27,7 +27,7 @@ from methods.training.model_stack import Batch, LocalModel, StepResult
 from methods.training.steps import LocalSteps, TakenSteps
 
 COMPONENTS = 16
-"""So many principal components say who is a neighbour where `components` is 0, which leaves clusters without any."""
+"""At most so many principal components say who is a neighbour: a client has few samples to find more by."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,9 @@ class FedSimCLRPool(FedSimCLRKMeans):
             return steps
         labelled = client.train.data.train_y is not None
         direction, reach = find_neighbours(
-            self.own_features(message, client), self.settings.neighbours, self.settings.components or COMPONENTS
+            self.own_features(message, client),
+            self.settings.neighbours,
+            min(self.settings.components or COMPONENTS, COMPONENTS),
         )
 
         def inputs(positions: Tensor) -> Batch:

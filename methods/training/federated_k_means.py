@@ -120,8 +120,9 @@ def cluster_sums(x: Tensor, centres: Tensor, *, least: int = 1) -> Sums:
 
 
 def moved_centres(centres: Tensor, sums: Tensor, counts: Tensor) -> Tensor:
-    """The mean of each cluster's samples (s, c, d), float64; a cluster without samples stays where it is."""
-    return torch.where(counts[..., None] > 0, sums / counts.clamp_min(1)[..., None], centres.double())
+    """The mean of each cluster's samples (s, c, d), float64; a cluster of no weight stays where it is."""
+    weight = counts[..., None]
+    return torch.where(weight > 0, sums / weight.where(weight > 0, 1), centres.double())
 
 
 def starting_centres(local: Tensor, weights: Tensor, clusters: int, starts: int, rng: np.random.Generator) -> Tensor:

@@ -67,7 +67,7 @@ CASES: dict[str, dict[str, Any]] = {
     "fedsimclr": {"method": {"name": "fedsimclr"}, "workers": {"batched": 2}},
     "fedsimclr_kmeans": {"method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3, "components": 3}, "rounds": 4},
     "fedsimclr_pool": {
-        "method": {"name": "fedsimclr_pool", "kmeans_rounds": 3, "components": 3, "pool_after": 0.5},
+        "method": {"name": "fedsimclr_pool", "kmeans_rounds": 3, "components": 3, "evenness": 0.0, "pool_after": 0.5},
         "workers": {"batched": 2},
         "rounds": 5,
     },

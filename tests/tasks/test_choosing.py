@@ -15,7 +15,7 @@ from engine.settings import SettingsError, load_settings
 from methods.base import MethodError
 from review.figures import draw_figures
 from tasks import starting
-from tasks.choosing import choice_file, encoder_settings, known_choice
+from tasks.choosing import choice_file, components_of, encoder_settings, known_choice
 from tasks.preparing import settled, with_scheme
 from tasks.rehearsal import rehearse
 from tasks.starting import find_like, new_run
@@ -96,6 +96,12 @@ def test_a_method_that_is_fedsimclr_trains_its_own_kind_of_encoder(small: Make) 
     assert (encoder.rounds, encoder.method.tau, encoder.local.lr) == (5, 0.2, 0.05)
     other = encoder_settings(small(local={"lr": 0.05, "epochs": 2}))
     assert (other.local.epochs, other.local.optimiser, other.local.lr) == (2, "sgd", 0.1)
+
+
+def test_among_what_clusters_are_sought_is_as_measured_or_as_the_method_says(small: Make) -> None:
+    assert components_of(small(method={"name": "fedcc"})) == (16, 1.0)
+    own = small(method={"name": "fedsimclr_pool", "components": 24, "whitening": 0.25})
+    assert components_of(own) == (24, 0.25)
 
 
 def test_a_plan_counts_with_the_largest_number_and_chooses_none(home: Path, small: Make) -> None:

@@ -14,6 +14,9 @@ from methods.scores.clustering import cluster_scores
 from methods.ssd.fedsimclr_kmeans import CENTRES, FEATURES, MEAN, PRICES, PROJECTION, clustered
 from tests.methods.conftest import ClientList
 
+PLAIN = {"kmeans_rounds": 12, "components": 3, "whitening": 1.0, "starts": 10, "evenness": 0.0}
+"""K-means as it is."""
+
 
 def carried_out(world, method, rounds, clients=3, without=lambda index: index < 0):
     """The states after each round, the updates of each, and the clients with their memories; some samples left out."""
@@ -39,7 +42,7 @@ def carried_out(world, method, rounds, clients=3, without=lambda index: index < 
 
 @pytest.fixture
 def method(world):
-    return world.method("fedsimclr_kmeans", rounds=14, kmeans_rounds=12, least_points=1, components=3, epochs=4)
+    return world.method("fedsimclr_kmeans", rounds=14, least_points=1, epochs=4, **PLAIN)
 
 
 def test_clusters_are_those_of_k_means_on_all_features(world, method):
@@ -103,9 +106,7 @@ def test_small_clusters_of_a_client_are_not_told(world):
     """A client of nine samples, of which one is of another class than the rest."""
     told = {}
     for least in (1, 2):
-        method = world.method(
-            "fedsimclr_kmeans", rounds=14, kmeans_rounds=12, components=3, epochs=4, least_points=least
-        )
+        method = world.method("fedsimclr_kmeans", rounds=14, epochs=4, least_points=least, **PLAIN)
         states, _, _ = carried_out(world, method, 6)
         own = torch.tensor([0, 4, 8, 12, 16, 20, 24, 28, 1])
         client = replace(world.client(0, 4), train=world.samples(own))
@@ -132,13 +133,13 @@ def test_what_is_clustered_is_whitened_over_all_clients(world, method):
 
 
 def test_variances_are_made_equal_as_far_as_the_settings_say(world, method):
-    half = world.method("fedsimclr_kmeans", rounds=14, kmeans_rounds=12, components=3, epochs=4, whitening=0.5)
+    half = world.method("fedsimclr_kmeans", rounds=14, epochs=4, **PLAIN | {"whitening": 0.5})
     whole, partly = (carried_out(world, m, 3)[0][-1].tensors[PROJECTION] for m in (method, half))
     torch.testing.assert_close(whole.norm(dim=0).sqrt(), partly.norm(dim=0))
 
 
 def test_without_components_features_are_clustered_as_they_are(world):
-    method = world.method("fedsimclr_kmeans", rounds=14, kmeans_rounds=12, components=0)
+    method = world.method("fedsimclr_kmeans", rounds=14, **PLAIN | {"components": 0})
     states, _, clients = carried_out(world, method, 3)
     assert CENTRES in states[3].tensors
     assert PROJECTION not in states[3].tensors
@@ -146,69 +147,63 @@ def test_without_components_features_are_clustered_as_they_are(world):
     assert torch.equal(clustered(h, states[3].tensors), h.double())
 
 
+PRICED = {"kmeans_rounds": 24, "components": 3, "whitening": 1.0, "starts": 10, "evenness": 0.5, "softness": 0.1}
+
+
 @pytest.fixture
-def even(world):
-    return world.method(
-        "fedsimclr_kmeans",
-        rounds=26,
-        kmeans_rounds=24,
-        least_points=1,
-        components=3,
-        epochs=4,
-        sizes="even",
-        softness=0.3,
-    )
+def priced(world):
+    return world.method("fedsimclr_kmeans", rounds=26, least_points=1, epochs=4, **PRICED)
 
 
 def half_a_class(index):
     return index % 8 == 0  # every second sample of class 0
 
 
-def test_even_clusters_weigh_the_same_over_all_clients(world, even, method):
-    states, sent, clients = carried_out(world, even, 26, without=half_a_class)
+def test_prices_are_what_the_sizes_over_all_clients_are_worth(world, priced):
+    states, sent, clients = carried_out(world, priced, 26, without=half_a_class)
     n = sum(len(client.train) for client in clients)
-    best = states[-1].facts["best"]
-    counts = sum(update.message.tensors["counts"][best] for update in sent[-1])
-    torch.testing.assert_close(counts, torch.full((4,), n / 4).double(), rtol=0.01, atol=0)
-    free, others, _ = carried_out(world, method, 14, without=half_a_class)
-    counts = sum(update.message.tensors["counts"][free[-1].facts["best"]] for update in others[-1])
-    assert float(counts.min()) < 0.8 * n / 4
-    assert states[-1].facts["inertia"][best] == min(states[-1].facts["inertia"])
+    facts = states[-1].facts
+    best, sums = facts["best"], [update.message.tensors for update in sent[-1]]
+    counts = sum(tensors["counts"][best] for tensors in sums)
+    assert float(counts.sum()) == pytest.approx(n)
+    prices = states[-2].tensors[PRICES][best]
+    torch.testing.assert_close(prices, 0.5 * torch.log(n / 4 / counts), atol=1e-3, rtol=0)
+    assert float(prices.max()) > 0.1, "one class is half as large as the others"
+    assert facts["inertia"][best] == min(facts["inertia"])
+    paid = sum(tensors["value"][best] for tensors in sums) + 0.5 * (n / 4 - n / 4 * torch.exp(-prices / 0.5)).sum()
+    assert facts["inertia"][best] == pytest.approx(float(paid))
 
 
-def test_with_even_sizes_a_sample_goes_to_the_cheapest_cluster(world, even):
-    states, _, clients = carried_out(world, even, 12, without=half_a_class)
+def test_with_prices_a_sample_goes_to_the_cheapest_cluster(world, priced):
+    states, _, clients = carried_out(world, priced, 12, without=half_a_class)
     state, best = states[-1], states[-1].facts["best"]
     h = clustered(torch.cat([client.memory[FEATURES] for client in clients]), state.tensors)
     centres, prices = state.tensors[CENTRES][best], state.tensors[PRICES][best]
     assert float(prices.max() - prices.min()) > 0.01
-    assert float(prices.sum()) == pytest.approx(0)
-    found = even.predictor(state)(torch.cat([client.train.x(torch.arange(len(client.train))) for client in clients]))
+    found = priced.predictor(state)(torch.cat([client.train.x(torch.arange(len(client.train))) for client in clients]))
     assert torch.equal(found.cluster, (torch.cdist(h, centres).square() - prices).argmin(1))
-    assert even.centres(state).shape == (4, h.shape[1] + 1)
-    all_samples = even.assignment(state, clients, world.evaluation())
-    again = nearest_centres(all_samples.features, even.centres(state))
+    assert priced.centres(state).shape == (4, h.shape[1] + 1)
+    all_samples = priced.assignment(state, clients, world.evaluation())
+    again = nearest_centres(all_samples.features, priced.centres(state))
     assert torch.equal(again.cluster, all_samples.cluster), "the centres are those that decide"
 
 
-def test_even_sizes_have_prices_that_travel_and_messages_as_declared(world, even):
-    states, sent, _ = carried_out(world, even, 7)
+def test_prices_travel_and_messages_are_as_declared(world, priced):
+    states, sent, _ = carried_out(world, priced, 7)
     assert PRICES not in states[3].tensors
     assert not states[4].tensors[PRICES].any()
-    assert set(even.broadcast(states[5], 0).tensors) == {CENTRES, PRICES, MEAN, PROJECTION}
+    assert set(priced.broadcast(states[5], 0).tensors) == {CENTRES, PRICES, MEAN, PROJECTION}
     assert set(sent[4][0].message.tensors) == {"sums", "counts", "products", "value"}
     for state, updates in zip(states, sent, strict=False):
         for k, update in enumerate(updates):
-            assert fault(update.message, even.declared(state, k, world.spec.train // 3)) is None
+            assert fault(update.message, priced.declared(state, k, world.spec.train // 3)) is None
     wrong = sent[4][0].message
     beyond = Message({**wrong.tensors, "products": wrong.tensors["products"] - 1e3}, wrong.facts)
-    assert "products" in fault(beyond, even.declared(states[4], 0, world.spec.train // 3))
+    assert "products" in fault(beyond, priced.declared(states[4], 0, world.spec.train // 3))
 
 
-def test_even_sizes_tell_nothing_of_what_little_a_client_has_in_a_cluster(world):
-    method = world.method(
-        "fedsimclr_kmeans", rounds=26, kmeans_rounds=24, components=3, epochs=4, least_points=2, sizes="even"
-    )
+def test_priced_clusters_tell_nothing_of_what_little_a_client_has_in_a_cluster(world):
+    method = world.method("fedsimclr_kmeans", rounds=26, epochs=4, least_points=2, **PRICED)
     states, _, _ = carried_out(world, method, 6)
     client = replace(world.client(0, 4), train=world.samples(torch.tensor([0, 4, 8, 12, 16, 20, 24, 28, 1])))
     counts = method.client_update(method.broadcast(states[-1], 9), client).message.tensors["counts"]
@@ -216,6 +211,6 @@ def test_even_sizes_tell_nothing_of_what_little_a_client_has_in_a_cluster(world)
     assert (counts == 0).any()
 
 
-def test_even_sizes_among_features_of_any_length_are_refused(world):
-    with pytest.raises(MethodError, match=r"set method\.components above 0"):
-        world.method("fedsimclr_kmeans", sizes="even", components=0)
+def test_evenness_among_features_of_any_length_are_refused(world):
+    with pytest.raises(MethodError, match=r"set method\.evenness 0, or method\.components above 0"):
+        world.method("fedsimclr_kmeans", components=0)

@@ -84,8 +84,11 @@ def test_before_the_pool_a_round_is_that_of_fedsimclr_with_k_means(world, method
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs) is same
 
 
-def test_with_features_as_they_are_neighbours_are_still_of_components(world):
-    method = world.method("fedsimclr_pool", rounds=13, kmeans_rounds=3, components=0, pool_after=0.0)
+@pytest.mark.parametrize(("components", "evenness"), [(0, 0.0), (40, 0.2)])
+def test_neighbours_are_of_sixteen_components_whatever_is_clustered(world, components, evenness):
+    method = world.method(
+        "fedsimclr_pool", rounds=13, kmeans_rounds=3, components=components, evenness=evenness, pool_after=0.0
+    )
     client = world.client(0, 7, every=3)
     steps = method.local_steps(method.broadcast(world.start(method), 0), client)
     _, direction, _, _ = steps.inputs(next(iter(steps.batches)))

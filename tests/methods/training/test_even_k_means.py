@@ -1,4 +1,4 @@
-"""Even federated K-means: prices solve the transport problem, whoever holds what, and clusters come out even."""
+"""K-means with prices: they solve the transport problem, whoever holds what, and clusters come out nearer to even."""
 
 import numpy as np
 import pytest
@@ -6,11 +6,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from methods.training.even_k_means import SoftSums, lifted_centres, lifted_samples, moved_prices, soft_sums
+from methods.training.even_k_means import (
+    SoftSums,
+    cost,
+    lifted_centres,
+    lifted_samples,
+    moved_prices,
+    soft_sums,
+)
 from methods.training.federated_k_means import moved_centres, nearest
 from tests.methods.training.test_federated_k_means import blobs, shares
 
 SOFTNESS = 0.5
+EVENNESS = 0.8
 
 
 def unit(seed, n=240, clusters=4, width=3):
@@ -57,27 +65,53 @@ def test_how_weights_answer_to_prices_is_their_derivative():
     torch.testing.assert_close(of.value[0], -by_hand)
 
 
-@pytest.mark.parametrize("softness", [0.05, 0.5])
-def test_prices_solve_the_transport_of_sinkhorn(softness):
-    """Cuturi's iterations, written out here, give the same prices, and what all pay is then greatest."""
+@pytest.mark.parametrize(("softness", "evenness"), [(0.05, 0.2), (0.5, 0.2), (0.05, 5.0)])
+def test_prices_solve_the_transport_of_sinkhorn(softness, evenness):
+    """Iterations for a relaxed marginal (Chizat et al. 2018), written out here, give the same prices and cost."""
     x, centres, _ = unit(4, clusters=5)
-    prices, values = torch.zeros(1, 5).double(), []
-    for _ in range(60):
+    prices, costs = torch.zeros(1, 5).double(), []
+    for _ in range(80):
         of = soft_sums(x, centres, prices, softness)
-        values.append(float(of.value))
-        prices = moved_prices(prices, of.counts, of.products, softness)
-    torch.testing.assert_close(of.counts, torch.full((1, 5), len(x) / 5).double())
-    kernel = torch.exp(-torch.cdist(x, centres[0]).square() / softness)
+        costs.append(float(cost(of.value, prices, of.counts, evenness)))
+        prices = moved_prices(prices, of.counts, of.products, softness, evenness)
+    even = len(x) / 5
+    squared = torch.cdist(x, centres[0]).square()
+    kernel = torch.exp(-squared / softness)
     v = torch.ones(5).double()
     for _ in range(5000):
         u = 1 / (kernel @ v)
-        v = (len(x) / 5) / (kernel.T @ u)
-    potential = softness * torch.log(v)
-    torch.testing.assert_close(prices[0], potential - potential.mean(), atol=1e-8, rtol=0)
-    assert values[-1] == pytest.approx(max(values))
+        v = (even / (kernel.T @ u)) ** (evenness / (evenness + softness))
+    torch.testing.assert_close(prices[0], softness * torch.log(v), atol=1e-7, rtol=0)
+    torch.testing.assert_close(prices, evenness * torch.log(even / of.counts))
     plan = u[:, None] * kernel * v
-    primal = (plan * torch.cdist(x, centres[0]).square()).sum() + softness * (plan * plan.log()).sum()
-    assert values[-1] == pytest.approx(float(primal), abs=1e-6)  # strong duality
+    sizes = plan.sum(0)
+    uneven = (sizes * (sizes / even).log() - sizes + even).sum()
+    primal = (plan * squared).sum() + softness * (plan * plan.log()).sum() + evenness * uneven
+    assert costs[-1] == pytest.approx(float(primal), abs=1e-6), "strong duality"
+    assert costs[-1] == pytest.approx(max(costs)), "and weak duality on the way"
+
+
+def test_the_larger_the_evenness_the_more_even_are_clusters():
+    x, centres, _ = unit(4, clusters=5)
+    spread = []
+    for evenness in (0.02, 0.2, 2.0, 20.0):
+        prices = torch.zeros(1, 5).double()
+        for _ in range(80):
+            of = soft_sums(x, centres, prices, SOFTNESS)
+            prices = moved_prices(prices, of.counts, of.products, SOFTNESS, evenness)
+        spread.append(float(of.counts.std()))
+    assert spread == sorted(spread, reverse=True)
+    assert spread[-1] < 0.1 * spread[0]
+
+
+def settled(x, centres, softness, evenness, rounds=60):
+    """The cluster of each sample after so many iterations from centres (c, d)."""
+    centres, prices = centres[None], torch.zeros(1, len(centres)).double()
+    for _ in range(rounds):
+        of = soft_sums(x, centres, prices, softness)
+        centres = moved_centres(centres, of.sums, of.counts)
+        prices = moved_prices(prices, of.counts, of.products, softness, evenness)
+    return nearest(lifted_samples(x), lifted_centres(centres[0], prices[0])[None])[0][0]
 
 
 def test_clusters_of_one_size_are_found_where_plain_k_means_divides_the_widest():
@@ -86,15 +120,23 @@ def test_clusters_of_one_size_are_found_where_plain_k_means_divides_the_widest()
     groups = [rng.normal(size=(40, 2)) * 0.2 + [side, 0] for side in (-1, 1)]
     x = torch.from_numpy(np.concatenate([*groups, rng.uniform(-1, 1, (40, 2)) * [3, 0.5] + [0, 4]]))
     y = np.repeat(range(3), 40)
-    start = torch.tensor([[[0.0, 0.0], [-1.5, 4.0], [1.5, 4.0]]]).double()
-    plain, even, prices = start, start, torch.zeros(1, 3).double()
+    start = torch.tensor([[0.0, 0.0], [-1.5, 4.0], [1.5, 4.0]]).double()
+    plain = start
     for _ in range(60):
-        of = soft_sums(x, even, prices, SOFTNESS)
-        even, prices = moved_centres(even, of.sums, of.counts), moved_prices(prices, of.counts, of.products, SOFTNESS)
-        cluster = nearest(x, plain)[0][0]
-        plain = torch.stack([x[cluster == k].mean(0) for k in range(3)])[None]
-    assert same(nearest(lifted_samples(x), lifted_centres(even[0], prices[0])[None])[0][0], y)
-    assert not same(nearest(x, plain)[0][0], y)
+        cluster = nearest(x, plain[None])[0][0]
+        plain = torch.stack([x[cluster == k].mean(0) for k in range(3)])
+    assert same(settled(x, start, SOFTNESS, 20.0), y)
+    assert not same(nearest(x, plain[None])[0][0], y)
+
+
+@pytest.mark.parametrize("softness", [0.02, 0.05, 0.3])
+def test_groups_far_apart_stay_whole_whatever_their_sizes(softness):
+    """Prices that rose without bound would break the largest, or give all samples to one cluster."""
+    rng = np.random.default_rng(0)
+    y = np.repeat(range(4), [60, 60, 60, 15])
+    x = torch.nn.functional.normalize(torch.from_numpy(4 * np.eye(4)[y] + rng.normal(size=(195, 4)) * 0.3), dim=1)
+    for rounds in (5, 20, 100):
+        assert same(settled(x, x[[0, 60, 120, 180]], softness, 0.2, rounds), y)
 
 
 def same(cluster, y):
@@ -105,12 +147,12 @@ def same(cluster, y):
 def test_starts_go_on_side_by_side_without_touching_each_other():
     (x, *one), (_, *two) = unit(1), unit(2)
     together = soft_sums(x, *(torch.cat(pair) for pair in zip(one, two, strict=True)), SOFTNESS)
-    moved = moved_prices(torch.cat((one[1], two[1])), together.counts, together.products, SOFTNESS)
+    moved = moved_prices(torch.cat((one[1], two[1])), together.counts, together.products, SOFTNESS, EVENNESS)
     for k, (centres, prices) in enumerate((one, two)):
         alone = soft_sums(x, centres, prices, SOFTNESS)
         for ours, own in zip(together, alone, strict=True):
             torch.testing.assert_close(ours[k], own[0])
-        torch.testing.assert_close(moved[k], moved_prices(prices, alone.counts, alone.products, SOFTNESS)[0])
+        torch.testing.assert_close(moved[k], moved_prices(prices, alone.counts, alone.products, SOFTNESS, EVENNESS)[0])
 
 
 @settings(max_examples=30, deadline=None)
@@ -138,10 +180,12 @@ def test_a_cluster_in_which_a_client_has_little_is_not_told():
         assert torch.equal(getattr(told, name)[0, others], getattr(all_of_it, name)[0, others])
 
 
-def test_prices_stay_where_nobody_sent_anything():
+def test_prices_stay_finite_where_nobody_sent_anything():
     nothing = torch.zeros(2, 3).double()
     prices = torch.tensor([[1.0, 0.0, -1.0], [0.0, 0.0, 0.0]]).double()
-    assert torch.equal(moved_prices(prices, nothing, torch.zeros(2, 3, 3).double(), SOFTNESS), prices)
+    moved = moved_prices(prices, nothing, torch.zeros(2, 3, 3).double(), SOFTNESS, EVENNESS)
+    assert torch.isfinite(moved).all()
+    assert float((moved - prices).abs().max()) <= 2 * SOFTNESS
 
 
 def test_the_price_of_a_cluster_that_nobody_is_near_rises():
@@ -151,7 +195,7 @@ def test_the_price_of_a_cluster_that_nobody_is_near_rises():
     prices = torch.zeros(1, 2).double()
     for _ in range(3):
         of = soft_sums(x, centres, prices, 0.01)
-        new = moved_prices(prices, of.counts, of.products, 0.01)
+        new = moved_prices(prices, of.counts, of.products, 0.01, EVENNESS)
         assert torch.isfinite(new).all()
         assert new[0, 1] > prices[0, 1]
         prices = new
