@@ -98,8 +98,9 @@ def cost(value: Tensor, prices: Tensor, counts: Tensor, evenness: float) -> Tens
         value, counts: of all samples.
         prices, evenness: as of `moved_prices`.
     """
-    even = counts.mean(1, keepdim=True).clamp_min(NOTHING)
-    return value + evenness * (even - _worth(prices.double(), counts, evenness)).sum(1)
+    prices = prices.double()
+    at_none = _worth(torch.zeros_like(prices), counts, evenness)
+    return value + evenness * (at_none - _worth(prices, counts, evenness)).sum(1)
 
 
 def lifted_samples(x: Tensor) -> Tensor:

@@ -170,8 +170,20 @@ def test_prices_are_what_the_sizes_over_all_clients_are_worth(world, priced):
     torch.testing.assert_close(prices, 0.5 * torch.log(n / 4 / counts), atol=1e-3, rtol=0)
     assert float(prices.max()) > 0.1, "one class is half as large as the others"
     assert facts["inertia"][best] == min(facts["inertia"])
-    paid = sum(tensors["value"][best] for tensors in sums) + 0.5 * (n / 4 - n / 4 * torch.exp(-prices / 0.5)).sum()
-    assert facts["inertia"][best] == pytest.approx(float(paid))
+    early, value = states[6].tensors[PRICES], sum(update.message.tensors["value"] for update in sent[6])
+    uneven = 0.5 * (n - n / 4 * torch.exp(-early / 0.5).sum(1))
+    assert float(uneven.abs().max()) > 0.05, "prices do not fit the sizes yet"
+    assert states[7].facts["inertia"] == pytest.approx((value + uneven).tolist())
+
+
+def test_the_prices_of_the_start_that_counts_decide(world, priced):
+    states, _, _ = carried_out(world, priced, 6)
+    tensors = {**states[-1].tensors, PRICES: torch.zeros(10, 4).double()}
+    tensors[PRICES][3] = torch.tensor([0.0, 9.0, 0.0, 0.0])
+    x = world.client(0).train.x(torch.arange(5))
+    for best, decided in ((3, True), (0, False)):
+        state = Server(tensors, {**states[-1].facts, "best": best}, 6)
+        assert bool((priced.predictor(state)(x).cluster == 1).all()) is decided
 
 
 def test_with_prices_a_sample_goes_to_the_cheapest_cluster(world, priced):
