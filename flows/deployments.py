@@ -13,6 +13,8 @@ from typing import Any
 
 import requests
 import yaml
+from requests.adapters import HTTPAdapter
+from urllib3.util.retry import Retry
 
 from core.errors import ShoalError
 from engine.yaml_text import read_yaml_file
@@ -22,10 +24,12 @@ CLIENT_AUTH = "PREFECT_API_AUTH_STRING"
 """`user:password` for Prefect's server, where it asks for one."""
 PATIENCE = 30.0
 """Seconds for one question to Prefect's server."""
+BUSY = Retry(total=7, backoff_factor=0.5, status_forcelist=(429, 502, 503), allowed_methods=None, raise_on_status=False)
+"""Prefect's server answers 503 while another of its parts writes to its database; in a minute that has passed."""
 
 
 class DeploymentError(ShoalError):
-    """prefect.yaml is missing or cannot be used."""
+    """prefect.yaml is missing or cannot be used, or the server does not take what stands in it."""
 
 
 def read_project(folder: Path) -> dict[str, Any]:
@@ -106,6 +110,31 @@ def login() -> tuple[str, str] | None:
     return (user, password) if user else None
 
 
+def ask(method: str, url: str, *, json: Any = None, missing: bool = False) -> requests.Response:
+    """The answer of Prefect's server, asked again for a minute where it is busy.
+
+    Args:
+        method, url, json: of the request.
+        missing: whether it may answer that there is no such thing.
+
+    Raises:
+        DeploymentError: no answer, or one that is an error.
+    """
+    try:
+        with requests.Session() as session:
+            for scheme in ("http://", "https://"):
+                session.mount(scheme, HTTPAdapter(max_retries=BUSY))
+            answer = session.request(method, url, json=json, timeout=PATIENCE, auth=login())
+        if not (missing and answer.status_code == requests.codes.not_found):
+            answer.raise_for_status()
+    except requests.RequestException as error:
+        raise DeploymentError(
+            f"Prefect's server could not be asked to take the deployments ({error}): see its log prefect.log, and "
+            "start `shoal serve` again"
+        ) from error
+    return answer
+
+
 def _schedules(listed: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     """Schedules of prefect.yaml or of the API, in a form in which the two can be compared."""
     found = []
@@ -129,12 +158,14 @@ def register(
         prefect: runs Prefect's command line in the project's folder.
         reset: take schedules and parameters from prefect.yaml for all.
 
+    Raises:
+        DeploymentError: the server does not answer, or refuses.
+
     Returns:
         Names of deployments whose schedules or parameters differ from the file's and were kept.
     """
-    known = requests.post(f"{api}/deployments/filter", json={}, timeout=PATIENCE, auth=login())
-    known.raise_for_status()
-    kept, differing = (project, []) if reset else keep_what_users_set(project, known.json())
+    known = ask("POST", f"{api}/deployments/filter", json={}).json()
+    kept, differing = (project, []) if reset else keep_what_users_set(project, known)
     path = work / "prefect.yaml"
     path.write_text(yaml.safe_dump(kept, sort_keys=False))
     prefect("--no-prompt", "deploy", "--all", "--prefect-file", str(path))
@@ -148,16 +179,17 @@ def make_pool(api: str, variables: dict[str, str | None], prefect: Callable[...,
         api: address of the server's API.
         variables: set in the environment of every job, or taken out of it where None; others are left as they are.
         prefect: runs Prefect's command line.
+
+    Raises:
+        DeploymentError: the server does not answer, or refuses.
     """
     url = f"{api}/work_pools/{POOL}"
-    found = requests.get(url, timeout=PATIENCE, auth=login())
-    if found.status_code == 404:
+    found = ask("GET", url, missing=True)
+    if found.status_code == requests.codes.not_found:
         prefect("work-pool", "create", POOL, "--type", "process")
-        found = requests.get(url, timeout=PATIENCE, auth=login())
-    found.raise_for_status()
+        found = ask("GET", url)
     template = found.json()["base_job_template"]
     environment = template["variables"]["properties"]["env"]
     merged = {**(environment.get("default") or {}), **variables}
     environment["default"] = {name: value for name, value in merged.items() if value is not None}
-    changed = requests.patch(url, json={"base_job_template": template}, timeout=PATIENCE, auth=login())
-    changed.raise_for_status()
+    ask("PATCH", url, json={"base_job_template": template})

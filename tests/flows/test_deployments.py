@@ -1,0 +1,104 @@
+"""What Prefect's server is asked while deployments are registered: a busy one is asked again, a broken one named."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+from flows import deployments
+from flows.deployments import BUSY, DeploymentError, ask, make_pool
+
+TEMPLATE = {"base_job_template": {"variables": {"properties": {"env": {"default": {"KEPT": "1", "OLD": "2"}}}}}}
+
+
+class PrefectServer(HTTPServer):
+    """Gives the answers that are in `statuses`, then 200, and keeps what was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Answer)
+        self.statuses: list[int] = []
+        self.asked: list[tuple[str, Any]] = []
+
+    @property
+    def api(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/api"
+
+
+class Answer(BaseHTTPRequestHandler):
+    server: PrefectServer
+
+    def do_GET(self) -> None:
+        length = int(self.headers.get("Content-Length", 0))
+        self.server.asked.append((self.command, json.loads(self.rfile.read(length)) if length else None))
+        self.send_response(self.server.statuses.pop(0) if self.server.statuses else 200)
+        self.end_headers()
+        self.wfile.write(json.dumps(TEMPLATE).encode())
+
+    do_PATCH = do_POST = do_GET  # noqa: N815
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def prefect_server() -> Iterator[PrefectServer]:
+    with PrefectServer() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deployments, "BUSY", BUSY.new(total=2, backoff_factor=0.0))
+
+
+def no_command(*words: str) -> None:
+    raise AssertionError(words)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PATCH"])
+@pytest.mark.parametrize("busy", [429, 502, 503])
+def test_a_busy_server_is_asked_again(prefect_server: PrefectServer, impatient: None, method: str, busy: int) -> None:
+    prefect_server.statuses = [busy, busy]
+    assert ask(method, prefect_server.api, json={"a": 1}).ok
+    assert prefect_server.asked == [(method, {"a": 1})] * 3
+
+
+def test_a_pool_is_changed_by_a_server_that_is_busy_in_between(prefect_server: PrefectServer) -> None:
+    prefect_server.statuses = [503, 200, 503]
+    make_pool(prefect_server.api, {"NEW": "3", "OLD": None}, no_command)
+    assert [method for method, _ in prefect_server.asked] == ["GET", "GET", "PATCH", "PATCH"]
+    env = prefect_server.asked[-1][1]["base_job_template"]["variables"]["properties"]["env"]
+    assert env["default"] == {"KEPT": "1", "NEW": "3"}
+
+
+@pytest.mark.parametrize("statuses", [[503] * 9, [500], [401]])
+def test_a_server_that_will_not_is_one_sentence(
+    prefect_server: PrefectServer, impatient: None, statuses: list[int]
+) -> None:
+    prefect_server.statuses = statuses
+    with pytest.raises(
+        DeploymentError, match=rf"could not be asked to take the deployments \({statuses[0]} .*prefect\.log"
+    ):
+        make_pool(prefect_server.api, {}, no_command)
+
+
+def test_a_server_that_is_gone_is_one_sentence(impatient: None) -> None:
+    with pytest.raises(DeploymentError, match="could not be asked to take the deployments"):
+        ask("GET", "http://127.0.0.1:9/api")
+
+
+def test_a_pool_that_is_not_there_is_made(prefect_server: PrefectServer) -> None:
+    prefect_server.statuses = [404]
+    made: list[tuple[str, ...]] = []
+    make_pool(prefect_server.api, {}, lambda *words: made.append(words))
+    assert made == [("work-pool", "create", "shoal", "--type", "process")]
+    prefect_server.statuses = [404, 404]
+    with pytest.raises(DeploymentError, match="404"):
+        make_pool(prefect_server.api, {}, lambda *words: None)
