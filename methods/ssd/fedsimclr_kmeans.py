@@ -71,6 +71,8 @@ ROWS = 512
 """Samples in one forward pass."""
 Step = Literal["train", "measure", "start", "move"]
 """What a round does: learn features, measure them, start K-means, or take one iteration of it."""
+ROUNDING = 1e-6
+"""What sums of weights may be off by, as a share."""
 STILL = 1e-9
 """K-means is done when no centre of the best start has moved by more than this."""
 
@@ -209,7 +211,7 @@ class FedSimCLRKMeans(FedSimCLR):
         forms = {"sums": TensorForm((starts, clusters, width), double), "counts": count((starts, clusters))}
         if self.even:
             forms["products"] = count((starts, clusters, clusters))
-            return MessageForm(forms | {"value": TensorForm((starts,), double, measured=False)})
+            return MessageForm(forms | {"value": TensorForm((starts,), double, measured=False)}, rule=_weights_products)
         return MessageForm(forms | {"inertia": TensorForm((starts,), double, least=0, measured=False)})
 
     def client_update(self, message: Message, client: Client) -> Update:
@@ -358,6 +360,20 @@ def _no_negative_squares(message: Message) -> str | None:
 def _a_count_each(message: Message) -> str | None:
     centres, counts = len(message.tensors["centres"]), len(message.tensors["counts"])
     return None if centres == counts else f"it holds {centres} centres and {counts} counts, expected as many"
+
+
+def _weights_products(message: Message) -> str | None:
+    """Weights are 0 or more and sum to 1, so that a row of their products sums to the cluster's weight at most.
+
+    With such products the server's Newton step has a solution, whoever sent them.
+    """
+    products, counts = message.tensors["products"], message.tensors["counts"]
+    slack = ROUNDING * (1 + counts)
+    if bool((products.sum(2) > counts + slack).any()) or bool(
+        ((products - products.mT).abs() > slack[..., None]).any()
+    ):
+        return "tensor 'products' does not hold products of the weights that 'counts' sums"
+    return None
 
 
 def network_of(tensors: Tensors) -> Tensors:

@@ -212,6 +212,12 @@ def test_prices_travel_and_messages_are_as_declared(world, priced):
     wrong = sent[4][0].message
     beyond = Message({**wrong.tensors, "products": wrong.tensors["products"] - 1e3}, wrong.facts)
     assert "products" in fault(beyond, priced.declared(states[4], 0, world.spec.train // 3))
+    form, products = priced.declared(states[4], 0, world.spec.train // 3), wrong.tensors["products"]
+    lopsided = products.clone()
+    lopsided[0, 0, 1] += 0.5
+    for odd in (lopsided, products * 1.01):
+        said = fault(Message({**wrong.tensors, "products": odd}, wrong.facts), form)
+        assert said == "tensor 'products' does not hold products of the weights that 'counts' sums"
 
 
 def test_priced_clusters_tell_nothing_of_what_little_a_client_has_in_a_cluster(world):
