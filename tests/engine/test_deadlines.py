@@ -263,6 +263,7 @@ def test_clients_that_fail_late_are_no_worker_that_hangs(
     assert failed == dict.fromkeys(range(1, 5), "late")
 
 
+@pytest.mark.slow
 def test_a_looping_evaluation_is_ended_and_done_again(home: Path, small: Make, quick: None, orders: Path) -> None:
     settings = small(workers=FIRST)
     whole = straight(settings)

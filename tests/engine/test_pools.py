@@ -129,6 +129,7 @@ def test_a_worker_of_a_cluster_that_is_stopped_is_given_up(
     ]
 
 
+@pytest.mark.slow
 def test_the_runner_is_a_setting_of_a_run(home: Any, small: Make) -> None:
     run = new_run(settings_of(small, "dask"))
     assert drive(run).rounds == 2

@@ -127,6 +127,7 @@ def test_the_pipeline_names_its_runs_and_leaves_artifacts(server: Server, home: 
     assert f'href="{prefect["page"]}"' in (run.path / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_search_is_a_flow_with_a_task_run_a_trial(server: Server, home: Path, small: Make) -> None:
     vary = {"local.lr": {"low": 0.001, "high": 0.1, "log": True}}
     settings = small(rounds=1, data={"limit": 60}, partition={"clients": 2}).plain()

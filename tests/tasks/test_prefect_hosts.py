@@ -148,6 +148,7 @@ def left(server: Server) -> list[str]:
     return [kind for kind in kinds if kind.startswith("shoal")]
 
 
+@pytest.mark.slow
 def test_a_host_that_is_killed_loses_nothing(
     there: Make, small: Make, hosts: Hosts, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
