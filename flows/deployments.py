@@ -24,8 +24,16 @@ CLIENT_AUTH = "PREFECT_API_AUTH_STRING"
 """`user:password` for Prefect's server, where it asks for one."""
 PATIENCE = 30.0
 """Seconds for one question to Prefect's server."""
-BUSY = Retry(total=7, backoff_factor=0.5, status_forcelist=(429, 502, 503), allowed_methods=None, raise_on_status=False)
-"""Prefect's server answers 503 while another of its parts writes to its database; in a minute that has passed."""
+BUSY = Retry(
+    total=7,
+    read=0,
+    backoff_factor=0.5,
+    status_forcelist=(429, 502, 503),
+    allowed_methods=None,
+    raise_on_status=False,
+)
+"""Prefect's server answers 503 while another of its parts writes to its database; in a minute that has passed. One that
+gives no answer in its time is not asked again."""
 
 
 class DeploymentError(ShoalError):

@@ -4,7 +4,7 @@ The first rounds are FedSimCLR's. In the last `kmeans_rounds` the encoder stays 
 of their features, from which the server finds the principal components of all; in these, whitened and of unit length,
 clients cluster their own samples and send centres and counts, from which the server starts; then each round is one
 iteration of K-means, for which clients send the sums and counts of their clusters. Several starts go on side by side,
-and the one with the least sum of squared distances counts.
+and the one that costs least counts, by the sum of squared distances.
 
 The idea: under uneven clients averaged features stay good where averaged cluster heads do not, since the heads of
 clients that hold different classes disagree on which output means what.
@@ -115,8 +115,8 @@ class FedSimCLRKMeansSettings(FedSimCLRSettings):
     )
     starts: int = setting(
         30,
-        "number of K-means starts that go on side by side, of which the one with the least sum of squared distances "
-        "counts",
+        "number of K-means starts that go on side by side, of which the one counts that costs least: the sum of "
+        "squared distances, with evenness also what uneven sizes cost",
         ge=1,
     )
     least_points: int = setting(
