@@ -61,7 +61,7 @@ def setting(name: str, encoder: str, data: DeviceData, precision: str) -> tuple[
     server = method.init_server(Federation(data.spec, (SAMPLES,) * 10, Streams(0)))
     first = method.client_update(method.broadcast(server, 0), Client(0, samples, samples, {}, (), Streams(0, 1, 0)))
     client = Client(0, samples, samples, first.memory or {}, (), Streams(0, 2, 0))
-    return method, client, method.broadcast(server.next(server.tensors), 0)
+    return method, client, method.broadcast(server.next(server.model), 0)
 
 
 def plain_fedpnp(method: Any, client: Client, data: DeviceData) -> Callable[[], None]:

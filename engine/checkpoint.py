@@ -62,7 +62,7 @@ class Checkpoint:
     @property
     def judged(self) -> Server:
         """The state as it was judged, for whoever predicts with it; training goes on from `server`."""
-        return self.server.replaced(self.statistics)
+        return self.server.with_model(self.statistics)
 
 
 def open_round(run: RunFolder, server: Server, memory_index: MemoryIndex) -> RoundPaths:

@@ -212,7 +212,12 @@ def load_message(path: Path, device: torch.device | str = "cpu", sha256: str | N
 
 def save_server(path: Path, server: Server, *, sync: bool = True) -> None:
     """Write a server state."""
-    facts = {"round": server.round, "finished": server.finished, "facts": server.facts}
+    facts = {
+        "round": server.round,
+        "finished": server.finished,
+        "facts": server.facts,
+        "model": sorted(server.model),
+    }
     save_tensors(path, server.tensors, facts, sync=sync)
 
 
@@ -223,7 +228,14 @@ def load_server(path: Path, device: torch.device | str = "cpu") -> Server:
         StoreError: see `load_tensors`.
     """
     tensors, about = load_tensors(path, device)
-    return Server(tensors, about["facts"], about["round"], about["finished"])
+    missing = "model" not in about
+    if missing:
+        raise StoreError(f"{path} is of an older layout, which does not tell the model from the rest: run it again")
+    parts = {True: dict[str, Tensor](), False: dict[str, Tensor]()}
+    names = set(about["model"])
+    for name, tensor in tensors.items():
+        parts[name in names][name] = tensor
+    return Server(parts[True], parts[False], about["facts"], about["round"], about["finished"])
 
 
 def tensors_digest(tensors: Mapping[str, Tensor]) -> str:

@@ -283,12 +283,14 @@ def check_state(method: Method, before: Server, after: Server) -> None:
     """
     said = f"the server state that method {method.name!r} made in round {after.round} cannot be kept"
     for name, tensor in after.tensors.items():
-        if tensor.is_floating_point() and tensor.numel() and name not in method.not_finite:
+        if tensor.is_floating_point() and tensor.numel():
             low, high = torch.aminmax(tensor)  # NaN goes through both
-            if not (math.isfinite(low) and math.isfinite(high)):
+            finite = math.isfinite(low) and math.isfinite(high)
+            # What the server keeps for itself may be infinite: the best loss of a flow that nobody has judged yet.
+            if math.isnan(low) or (name in after.model and not finite):
                 raise RunError(f"{said}: {name!r} holds NaN or infinite values; lower local.lr or check the data")
     if method.averages:
-        forms = ({name: (t.shape, t.dtype) for name, t in state.tensors.items()} for state in (before, after))
+        forms = ({name: (t.shape, t.dtype) for name, t in state.model.items()} for state in (before, after))
         was, now = forms
         if was != now:
             odd = sorted(name for name in was.keys() | now.keys() if was.get(name) != now.get(name))

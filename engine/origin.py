@@ -111,7 +111,7 @@ def started_from(fresh: Server, tensors: dict[str, Any], method: type[Method], n
     if reason := why_anew(method):
         raise OriginError(f"run {name} cannot be gone on from: {reason}: start anew")
     taken = {}
-    for key, own in fresh.tensors.items():
+    for key, own in fresh.model.items():
         other = tensors.get(key)
         if other is None or other.shape != own.shape or other.dtype != own.dtype:
             there = "missing" if other is None else f"{other.dtype} {tuple(other.shape)}"
@@ -120,4 +120,4 @@ def started_from(fresh: Server, tensors: dict[str, Any], method: type[Method], n
                 f"{tuple(own.shape)}: start anew, or with the model settings of that run"
             )
         taken[key] = other.to(own.device)
-    return replace(fresh, tensors=taken)
+    return replace(fresh, model=taken)

@@ -31,6 +31,7 @@ from engine.settings_sections import (
     Section,
     TrackingSection,
     WorkersSection,
+    as_dataclass,
     model_section,
     section,
 )
@@ -47,6 +48,7 @@ REPRESENTATIONS = "rotnet-"
 AUTO = "auto"
 """As `model.clusters`: the number is chosen before the run (`tasks.choosing`)."""
 LATER = (
+    ("local", "proximal", 0.0),
     ("participation", "dropout", 0.0),
     ("participation", "buffer", None),
     ("participation", "staleness", 0.5),
@@ -214,7 +216,7 @@ class Settings(Section):
             source = PARTITIONS[values.pop("kind")]
         else:
             source = SOURCES[key]
-        return source(**values)
+        return as_dataclass(source, values)
 
 
 def flatten(settings: Settings) -> dict[str, Any]:

@@ -41,11 +41,23 @@ def section(source: type, tag: tuple[str, str] | None = None, *, optional: bool 
             default = {"default": item.default}
         choices = item.metadata.get("choices")
         hint = Literal[choices] if choices else hints[item.name]
+        if dataclasses.is_dataclass(hint):
+            inner = section(hint)  # type: ignore[arg-type]
+            hint = inner
+            default = {"default_factory": inner}
         fields[item.name] = (
             Union[hint, None] if optional else hint,  # noqa: UP007 (the hint is a value)
             Field(description=item.metadata.get("doc"), **bounds, **default),
         )
     return create_model(source.__name__, __base__=Section, __doc__=source.__doc__, **fields)
+
+
+def as_dataclass(source: type, values: dict[str, Any]) -> Any:
+    """Return a settings dataclass made of the values of its section, those inside it included."""
+    hints = get_type_hints(source)
+    inner = {name: hints[name] for name, value in values.items() if dataclasses.is_dataclass(hints.get(name))}
+    made = {name: as_dataclass(kind, values[name]) for name, kind in inner.items()}
+    return source(**{**values, **made})
 
 
 def model_section(source: type) -> type[Section]:

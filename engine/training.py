@@ -120,7 +120,7 @@ class Training:
                 if (work := said_work(run, round, client)) is not None:
                     begin(work)
 
-        large = sum(tensor.nbytes for tensor in before.tensors.values()) > LARGE and not summed
+        large = sum(tensor.nbytes for tensor in before.model.values()) > LARGE and not summed
         retries = self.opened.settings.participation.retries
         for work in done.values():
             times.trained(stage, work.client, work.seconds)

@@ -228,7 +228,7 @@ class Worker:
             evaluation = replace(evaluation, seen=parts_seen(request, self.device, averaged=False))
         else:
             found = opened.method.recalibrate(server, clients, evaluation)
-        metrics = opened.method.evaluate(server.replaced(found), clients, evaluation)
+        metrics = opened.method.evaluate(server.with_model(found), clients, evaluation)
         if found and request.final:
             evaluation = replace(evaluation, brief=True)
             if request.parts:
@@ -255,7 +255,7 @@ class Worker:
         opened = self.opened(request.run)
         server = self.server(request.server)
         if not request.averaged:
-            server = server.replaced(beside(request.server, self.device))
+            server = server.with_model(beside(request.server, self.device))
         evaluation = opened.evaluation(request.round, final=request.final)
         predict, method = opened.method.predictor(server), opened.method
         save_seen(request, see(predict, evaluation, method.shared_in_evaluation, (request.part, request.parts)))
@@ -268,7 +268,7 @@ class Worker:
         clients = OpenedClients(opened, request.round, request.memory_index)
         evaluation = opened.evaluation(request.round, final=True)
         # Found again rather than read: the draws are those of `evaluate`, and not every state was evaluated.
-        server = server.replaced(opened.method.recalibrate(server, clients, evaluation))
+        server = server.with_model(opened.method.recalibrate(server, clients, evaluation))
         found = assignment_of(opened.method, server, clients, evaluation)
         cluster = found.cluster.cpu().numpy()
         score, shown = None, None

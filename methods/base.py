@@ -40,28 +40,45 @@ class Server:
     """The server's state between rounds.
 
     Attributes:
-        round: rounds done so far; 0 before the first.
-        tensors: whatever the method keeps: weights, K stacked models, centres.
+        model: what clients receive and answer, and what is judged and served: weights, K stacked models, centres.
+        state: whatever else the server keeps: momentum of a server optimiser, cached updates, labels. No name of
+            `model` occurs in it.
         facts: JSON values: a step counter, a tree of clusters, who is present.
+        round: rounds done so far; 0 before the first.
         finished: no further round is needed; the engine stops here.
     """
 
-    tensors: Tensors = field(default_factory=dict)
+    model: Tensors = field(default_factory=dict)
+    state: Tensors = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     round: int = 0
     finished: bool = False
 
-    def next(self, tensors: Tensors, facts: dict[str, Any] | None = None, *, finished: bool = False) -> Server:
-        """The state after one more round."""
-        return Server(tensors, self.facts if facts is None else facts, self.round + 1, finished)
+    @property
+    def tensors(self) -> Tensors:
+        """All tensors by name, those of the model first."""
+        return {**self.model, **self.state}
 
-    def replaced(self, tensors: Tensors) -> Server:
-        """The same state with some of its tensors exchanged by name."""
-        return replace(self, tensors={**self.tensors, **tensors})
+    def next(
+        self,
+        model: Tensors,
+        *,
+        state: Tensors | None = None,
+        facts: dict[str, Any] | None = None,
+        finished: bool = False,
+    ) -> Server:
+        """Return the state after one more round; state and facts stay as they are where none are given."""
+        return Server(
+            model,
+            self.state if state is None else state,
+            self.facts if facts is None else facts,
+            self.round + 1,
+            finished,
+        )
 
-    def without(self, *beginnings: str) -> Server:
-        """The same state without the tensors whose names begin so."""
-        return replace(self, tensors={k: t for k, t in self.tensors.items() if not k.startswith(beginnings)})
+    def with_model(self, tensors: Tensors) -> Server:
+        """Return the same state with some tensors of the model exchanged by name."""
+        return replace(self, model={**self.model, **tensors})
 
 
 @dataclass(frozen=True)
@@ -213,13 +230,12 @@ class Method(ABC):
             `nmi`, `ari` and `purity`.
         judges_features: the last evaluation judges what the model makes of samples: `effective_rank`, `uniformity`,
             and with labels `knn` and `probe`; of a method that trains also `alignment`.
-        averages: the next state is the mean of the clients' tensors, weighted by the fact `n` of their messages, or
-            what `aggregation.rule` puts in its place; `aggregate` takes sums too (`methods.training.robust`).
+        averages: the next model is the mean of the clients' models, weighted by the fact `n` of their messages, or what
+            `aggregation.rule` puts in its place, moved by the server's optimiser (`methods.training.server_optimiser`);
+            `aggregate` takes sums too (`methods.training.robust`).
         averages_parts: it averages models of which clients train some, or in some rounds: `aggregation` is of it too.
-        not_finite: names of tensors of the server's state that may hold infinite values or NaN.
-        updates_for_rounds: how names of tensors of the server's state begin that are single clients' updates, which
-            only further rounds need.
-        updates_for_enrolment: likewise those by which new clients are told apart when they are enrolled.
+        server_optimiser: `aggregation.server` moves its model.
+        proximal: `local.proximal` holds its local steps near the model that the server sent.
         judged_by_memory: `recalibrate`, `evaluate` or `assignment` may read a client's memory or inbox. Where not, both
             are empty there, and those of all clients need not travel to whoever judges the state.
         shared_in_evaluation: what `evaluate` uses of the predictor's answers for all samples, which workers may then
@@ -243,9 +259,8 @@ class Method(ABC):
     judges_features: ClassVar[bool] = False
     averages: ClassVar[bool] = False
     averages_parts: ClassVar[bool] = False
-    not_finite: ClassVar[tuple[str, ...]] = ()
-    updates_for_rounds: ClassVar[tuple[str, ...]] = ()
-    updates_for_enrolment: ClassVar[tuple[str, ...]] = ()
+    server_optimiser: ClassVar[bool] = False
+    proximal: ClassVar[bool] = False
     judged_by_memory: ClassVar[bool] = True
     shared_in_evaluation: ClassVar[Shared] = "nothing"
 
@@ -257,6 +272,16 @@ class Method(ABC):
             )
         if not (context.aggregation.plain or self.averages or self.averages_parts):
             raise MethodError(f"aggregation.rule and clip are of averaged models: method {self.name!r} averages none")
+        if context.aggregation.server.name != "none" and not self.server_optimiser:
+            raise MethodError(
+                f"aggregation.server moves one model that is averaged every round, and method {self.name!r} has none: "
+                "set aggregation.server.name=none"
+            )
+        if context.local.proximal and not self.proximal:
+            raise MethodError(
+                f"local.proximal holds gradient steps near the model that the server sent, and method {self.name!r} "
+                "takes none from it: set local.proximal=0"
+            )
         self.settings = settings
         self.context = context
         self.drawn: dict[str, nn.Module] = {}
@@ -329,7 +354,7 @@ class Method(ABC):
     def declared(self, server: Server, client: int, samples: int) -> MessageForm | None:
         """What a client's message to the server must be in the round that follows `server`.
 
-        By default, of a method that `averages`: tensors like the server's, and the fact `n`. None: only what holds for
+        By default, of a method that `averages`: tensors like the model's, and the fact `n`. None: only what holds for
         every message is asked, that it is finite. Whoever's message is otherwise is left out of the round.
 
         Args:
@@ -340,7 +365,7 @@ class Method(ABC):
         if not self.averages:
             return None
         if self._like is None or self._like[0] is not server:  # the same for every client of a round
-            self._like = (server, forms_like(server.tensors))
+            self._like = (server, forms_like(server.model))
         return MessageForm(self._like[1], {"n": exactly(samples)})
 
     def declared_to_peer(self, server: Server, client: int, peer: int) -> MessageForm | None:
@@ -360,7 +385,7 @@ class Method(ABC):
         """The next state, from the updates in order of client id. Updates arrive one at a time: do not collect them."""
 
     def recalibrate(self, server: Server, clients: Clients, evaluation: Evaluation) -> Tensors:
-        """Tensors that stand in place of the server's wherever its model is judged or served; by default none.
+        """Tensors that stand in place of the model's wherever it is judged or served; by default none.
 
         Averaged networks with BatchNorm give their clients' statistics here (`methods.scores.recalibration`). Training
         goes on from the state as it was; `evaluate`, `assignment` and `predictor` are given these tensors in it.
@@ -370,6 +395,16 @@ class Method(ABC):
     @abstractmethod
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """Metrics by name."""
+
+    @classmethod
+    def served(cls, server: Server, *, clients_told: bool) -> Server:
+        """Return what of the server leaves the run with its model: by default the model without the server's state.
+
+        Args:
+            server: the state of a round.
+            clients_told: whether anything of single clients may leave (`tracking.clients`).
+        """
+        return replace(server, state={})
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
         """A function from samples x (as `Samples.x` gives them) to clusters, soft assignments and embeddings.

@@ -38,6 +38,31 @@ class LocalSettings:
     lr_decay: float = setting(1.0, "factor by which the learning rate is multiplied after each round", gt=0, le=1)
     momentum: float = setting(0.0, "momentum of SGD; Adam ignores it", ge=0, lt=1)
     weight_decay: float = setting(0.0, "weight decay (L2 penalty) of the local optimiser", ge=0)
+    proximal: float = setting(
+        0.0, "FedProx's mu: weight of half the squared distance from the model that the round began with", ge=0
+    )
+
+
+@dataclass(frozen=True)
+class ServerOptimiser:
+    """How the server moves its model by the clients' mean change (`methods.training.server_optimiser`)."""
+
+    name: Literal["none", "momentum", "adam", "yogi"] = setting(
+        "none",
+        "optimiser of the server: none (the clients' mean is the next model), momentum (FedAvgM), adam (FedAdam) or "
+        "yogi (FedYogi)",
+    )
+    lr: float = setting(0.0, "learning rate of the server; 0: 1 with momentum, 0.01 with adam and yogi", ge=0)
+    momentum: float = setting(0.9, "decay beta_1 of the first moment", ge=0, lt=1)
+    beta2: float = setting(0.99, "adam, yogi: decay beta_2 of the second moment", ge=0, lt=1)
+    tau: float = setting(1e-3, "adam, yogi: tau, which bounds how far a small change moves the model", gt=0)
+
+    @property
+    def rate(self) -> float:
+        """The learning rate that is used."""
+        if self.lr:
+            return self.lr
+        return 1.0 if self.name == "momentum" else 0.01
 
 
 @dataclass(frozen=True)
@@ -59,6 +84,7 @@ class AggregationSettings:
     clip_by: Literal["norm", "median"] = setting(
         "norm", "what clip counts in: the norm itself, or the median norm of the round's changes"
     )
+    server: ServerOptimiser = field(default_factory=ServerOptimiser)
 
     @property
     def plain(self) -> bool:

@@ -108,7 +108,7 @@ def enroll(run: RunFolder, client: Client, give: str = "leaf", out: Path | None 
     path: list[dict[str, Any]] = []
     node: int | None = 0
     while node is not None:
-        weights = server.tensors[f"node/{node}"]
+        weights = server.model[f"node/{node}"]
         step: dict[str, Any] = {"node": node, "similarities": {}, "accuracy": None}
         if len(client.validation):
             step["accuracy"] = judge(vectors.load(network, weights), client.validation, method.context).accuracy
@@ -116,11 +116,11 @@ def enroll(run: RunFolder, client: Client, give: str = "leaf", out: Path | None 
         if not tree.nodes[node].children:
             break
         update = method.learn(weights, client)
-        step["similarities"] = branch_similarities(tree, server.tensors, node, update, state.size)
+        step["similarities"] = branch_similarities(tree, server.state, node, update, state.size)
         node = nearest_child(step["similarities"])
     cluster = path[-1]["node"]
     given = choose(path, give)
-    vectors.load(network, server.tensors[f"node/{given}"])
+    vectors.load(network, server.model[f"node/{given}"])
     file = out or run.path / f"enrolled-node-{given}.safetensors"
     about = {"run": run.name, "node": given, "settings": run.settings().plain()}
     save_tensors(file, {name: tensor.contiguous() for name, tensor in network.state_dict().items()}, about)

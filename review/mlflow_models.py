@@ -182,7 +182,7 @@ def copy_checkpoint(paths: RoundPaths, folder: Path, method: type[Method], told:
         told: whether anything of single clients may be told (`tracking.clients`), the manifest too.
     """
     server = load_server(paths.server)
-    kept = server.without(*method.updates_for_rounds, *(() if told else method.updates_for_enrolment))
+    kept = method.served(server, clients_told=told)
     if kept.tensors.keys() == server.tensors.keys():
         shutil.copy(paths.server, folder)
     else:

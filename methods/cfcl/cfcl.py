@@ -69,6 +69,7 @@ class CFCL(DeclaredExchange):
     """CF-CL as a method: server state is the last average, `weights` (p,), and `CFCLState`."""
 
     name = "cfcl"
+    proximal = False  # between averagings steps begin from the device's own model
     exchange_metric = "selecting"
     Settings = CFCLSettings
     settings: CFCLSettings
@@ -116,7 +117,7 @@ class CFCL(DeclaredExchange):
         edges = build_graph(count, s.edges, s.degree, federation.streams.numpy("graph"))
         vectors = Vectors(network := self.network())
         state = CFCLState(0, self.plan.first(bool(edges)), tuple(range(count)), 0, count, edges)
-        return Server({"weights": vectors.flatten(network)}, state.facts())
+        return Server({"weights": vectors.flatten(network)}, facts=state.facts())
 
     def broadcast(self, server: Server, client: int) -> Message:
         """What to do, and with which neighbours; the last average, to a device that has not had it yet."""
@@ -124,7 +125,7 @@ class CFCL(DeclaredExchange):
         near = live_neighbours(state, self.settings.failed, client)
         steps = self.plan.stretch(state.step) if state.next == "train" else None
         told = Instruction(state.step, state.next, state.averagings, near, steps)
-        return Message({"weights": server.tensors["weights"]} if client in state.behind else {}, told.facts())
+        return Message({"weights": server.model["weights"]} if client in state.behind else {}, told.facts())
 
     # --- devices --------------------------------------------------------------------------------------------------
 
@@ -287,7 +288,8 @@ class CFCL(DeclaredExchange):
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Average after tau_a steps (eq. 5), weighted by the mean number of points held; then say what is next."""
-        state, tensors = CFCLState.of(server), dict(server.tensors)
+        state = CFCLState.of(server)
+        model = dict(server.model)
         vectors, points, here = [], [], set()
         for update in updates:
             here.add(update.client)
@@ -296,24 +298,24 @@ class CFCL(DeclaredExchange):
                 points.append(float(update.message.facts["points"]))
         if vectors:
             shares = [p / sum(points) for p in points]
-            tensors["weights"] = aggregated_vectors(vectors, shares, self.context.aggregation, tensors["weights"])
+            model["weights"] = aggregated_vectors(vectors, shares, self.context.aggregation, model["weights"])
         state = state.averaged() if vectors else state.told(here)
         step = state.step + (self.plan.stretch(state.step) if state.next == "train" else 0)
         linked = bool(live_links(state.edges, self.settings.failed, step))
         state = replace(state, step=step, next=self.plan.following(step, state.next, linked))
-        return server.next(tensors, state.facts(), finished=state.next == "end")
+        return server.next(model, facts=state.facts(), finished=state.next == "end")
 
     def recalibrate(self, server: Server, clients: Clients, evaluation: Evaluation) -> Tensors:
         """BatchNorm's statistics, where the encoder has it, on the devices' own data."""
         vectors = Vectors(network := self.network())
-        vectors.load(network, server.tensors["weights"])
+        vectors.load(network, server.model["weights"])
         found = recalibrate(network, clients, evaluation, self.context)
         return {"weights": vectors.flatten(network)} if found else {}
 
     def embedder(self, server: Server) -> Callable[[Tensor], Tensor]:
         """Samples x to unit embeddings (n, e)."""
         network = self.network()
-        Vectors(network).load(network, server.tensors["weights"])
+        Vectors(network).load(network, server.model["weights"])
         network.eval()
         return embed_with(lambda x: self.loss.embed(network, x), self.context)
 

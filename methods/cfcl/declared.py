@@ -41,7 +41,7 @@ class DeclaredExchange(GradientMethod):
         links = sum(client in edge for edge in state.edges)
         pulls = 1 if s.buffer == "purge" else 1 + after // s.tau_p
         facts["points"] = FactForm(least=1, most=samples + links * pulls * s.budget)
-        weights = server.tensors["weights"]
+        weights = server.model["weights"]
         return MessageForm({"weights": TensorForm(tuple(weights.shape), start=weights)}, facts)
 
     def declared_to_peer(self, server: Server, client: int, peer: int) -> MessageForm | None:
@@ -56,12 +56,12 @@ class DeclaredExchange(GradientMethod):
             return MessageForm({"planted": PLANTED}, facts, {"pulled": s.budget}, indices, ("planted",))
         after = self.steps_after(state)
         if s.selection == "cfcl" and s.model == "local" and after % s.tau_p == 0 and after < s.steps:
-            return MessageForm({"model": TensorForm(tuple(server.tensors["weights"].shape))})
+            return MessageForm({"model": TensorForm(tuple(server.model["weights"].shape))})
         return None
 
     def declared_memory(self, server: Server, client: int, samples: int) -> MessageForm:
         """The local model, and what was pulled: both are read where devices are judged."""
-        shape = tuple(server.tensors["weights"].shape)
+        shape = tuple(server.model["weights"].shape)
         held = TensorForm((range(2**31), 2), torch.int64, least=0, most=self.context.spec.train - 1)
         forms = {"weights": TensorForm(shape), "global": TensorForm(shape), "pulled": held}
         return MessageForm(forms, optional=("pulled",), others=True)

@@ -18,7 +18,7 @@ Action = Literal["push", "pull", "train", "end"]
 
 @dataclass(frozen=True)
 class CFCLState:
-    """The server's facts between rounds; the last average is `Server.tensors["weights"]`.
+    """The server's facts between rounds; the last average is `Server.model["weights"]`.
 
     Attributes:
         step: local steps done, t.

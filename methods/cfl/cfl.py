@@ -68,8 +68,6 @@ class CFL(Supervised):
     settings: CFLSettings
     averages_parts = True
     judged_by_memory = False
-    updates_for_rounds = (latest.PREFIX, "past")
-    updates_for_enrolment = ("edge/",)
 
     def __init__(self, settings: CFLSettings, context: Any) -> None:
         super().__init__(settings, context)
@@ -90,7 +88,7 @@ class CFL(Supervised):
         vectors, network = self.vectors(), self.network()
         tree = Tree.start(self.membership.founders(federation.clients))
         state = CFLState(tree, vectors.size, federation.clients, tuple(federation.truth))
-        return Server({"node/0": vectors.flatten(network)}, state.facts())
+        return Server({"node/0": vectors.flatten(network)}, facts=state.facts())
 
     def sample_clients(self, server: Server, federation: Federation) -> list[int]:
         """The usual draw, of those clients that are present."""
@@ -102,7 +100,7 @@ class CFL(Supervised):
         node, facts = self.node_of(server, client), {"clients": server.facts["clients"]}
         if self.settings.gamma == "measured" and self.may_split(node, server.round + 1):
             facts["measure"] = 1
-        return Message({"weights": server.tensors[f"node/{node.id}"]}, facts)
+        return Message({"weights": server.model[f"node/{node.id}"]}, facts)
 
     def node_of(self, server: Server, client: int) -> Node:
         """The cluster that a client trains in; who joins in this round begins at the root."""
@@ -113,7 +111,7 @@ class CFL(Supervised):
     def declared(self, server: Server, client: int, samples: int) -> MessageForm:
         """The update of its cluster's weights; with the settings that ask for them the gradient, and its noise."""
         node, s = self.node_of(server, client), self.settings
-        start = server.tensors[f"node/{node.id}"]
+        start = server.model[f"node/{node.id}"]
         tensors = {"update": TensorForm(tuple(start.shape), start=start, difference=True)}
         if s.similarity != "updates":
             tensors["gradient"] = TensorForm((server.facts["size"],), measured=False)
@@ -204,43 +202,47 @@ class CFL(Supervised):
         All updates of a round are held at once: the similarity matrix needs them. Where not all clients take part, a
         cluster is judged by the latest update of each (`methods.cfl.latest`), and moves by those of this round.
         """
-        state, tensors, round = CFLState.of(server), dict(server.tensors), server.round + 1
+        state = CFLState.of(server)
+        round = server.round + 1
+        models = dict(server.model)
+        kept = dict(server.state)
         tree, peak, log = state.tree, state.peak, []
         by_client = {update.client: update for update in updates}
         self.membership.update(tree, state.clients, round)
         if self.settings.history:
-            past = server.tensors.get("past")
-            tensors["past"] = discounted_sum(past, by_client, self.settings.history, state.clients, state.size)
-        self.walk(tree, tensors, by_client, state.size)
+            past = kept.get("past")
+            kept["past"] = discounted_sum(past, by_client, self.settings.history, state.clients, state.size)
+        self.walk(tree, kept, by_client, state.size)
         partial = self.context.fraction < 1
         if partial:
-            latest.remember(tensors, by_client)
+            latest.remember(kept, by_client)
             members = {client for leaf in tree.leaves() for client in leaf.clients}
-            latest.forget(tensors, latest.known(tensors) - members)
+            latest.forget(kept, latest.known(kept) - members)
         for leaf in tree.leaves():
             if not any(client in by_client for client in leaf.clients):
                 continue
-            sent = latest.recall(tensors, leaf.clients) if partial else by_client
+            sent = latest.recall(kept, leaf.clients) if partial else by_client
             judged = [client for client in leaf.clients if client in sent]
-            measure = self.measure(leaf.id, judged, sent, state, tensors.get("past"))
+            measure = self.measure(leaf.id, judged, sent, state, kept.get("past"))
             peak = max(peak, measure.median_norm)
             parts: dict[int, Sequence[int]] = {leaf.id: judged}
             groups = self.groups_to_split(tree, measure, judged, round, peak)
             if groups is not None:
-                parts = self.split(tree, tensors, sent, measure, groups, round)
+                parts = self.split(tree, models, kept, sent, measure, groups, round)
                 # What was sent at the parent's weights has been used: the children are judged by what follows.
-                latest.forget(tensors, judged)
+                latest.forget(kept, judged)
             for node, group in parts.items():
                 if active := [client for client in group if client in by_client]:
-                    tensors[f"node/{node}"] = tensors[f"node/{node}"] + self.mean(active, by_client)
+                    models[f"node/{node}"] = models[f"node/{node}"] + self.mean(active, by_client)
             log.append(measure)
-        return server.next(tensors, replace(state, peak=peak, log=tuple(log)).facts())
+        facts = replace(state, peak=peak, log=tuple(log)).facts()
+        return server.next(models, state=kept, facts=facts)
 
-    def walk(self, tree: Tree, tensors: Tensors, by_client: dict[int, Update], size: int) -> None:
+    def walk(self, tree: Tree, kept: Tensors, by_client: dict[int, Update], size: int) -> None:
         """Clients that joined go one level down the tree (algorithm 4); their updates count for no cluster yet."""
         for client in sorted(tree.walking.keys() & by_client.keys()):
             update = by_client.pop(client).message.tensors["update"]
-            tree.step(client, nearest_child(branch_similarities(tree, tensors, tree.walking[client], update, size)))
+            tree.step(client, nearest_child(branch_similarities(tree, kept, tree.walking[client], update, size)))
 
     def mean(self, group: Sequence[int], by_client: Mapping[int, Update]) -> Tensor:
         """The mean update of some clients, by their samples or alike."""
@@ -307,7 +309,8 @@ class CFL(Supervised):
     def split(
         self,
         tree: Tree,
-        tensors: Tensors,
+        models: Tensors,
+        kept: Tensors,
         by_client: Mapping[int, Update],
         measure: ClusterMeasure,
         groups: Sequence[Sequence[int]],
@@ -319,11 +322,21 @@ class CFL(Supervised):
             The clients of each child, by its number.
         """
         parts = dict(zip(tree.split(measure.node, groups, round), groups, strict=True))
-        tensors[f"similarity/{measure.node}"] = torch.from_numpy(measure.alpha)
+        kept[f"similarity/{measure.node}"] = torch.from_numpy(measure.alpha)
         for child, group in parts.items():
-            tensors[f"node/{child}"] = tensors[f"node/{measure.node}"]
-            tensors[f"edge/{child}"] = stack(by_client, group, "update")
+            models[f"node/{child}"] = models[f"node/{measure.node}"]
+            kept[f"edge/{child}"] = stack(by_client, group, "update")
         return parts
+
+    @classmethod
+    def served(cls, server: Server, *, clients_told: bool) -> Server:
+        """Return the tree with its weights; where clients may be told of, also what a new client is compared with."""
+        kept = {
+            name: tensor
+            for name, tensor in server.state.items()
+            if name.startswith("similarity/") or (clients_told and name.startswith("edge/"))
+        }
+        return replace(server, state=kept)
 
     # --- what is found --------------------------------------------------------------------------------------------
 
@@ -335,9 +348,9 @@ class CFL(Supervised):
         state = CFLState.of(server)
         tree, adversaries = state.tree, self.settings.adversaries
         honest = [c for leaf in tree.leaves() for c in leaf.clients if c < state.clients - adversaries]
-        own = self.own_scores(tree, server.tensors, honest, clients)
+        own = self.own_scores(tree, server.model, honest, clients)
         metrics = self.clients_metrics(own)
-        metrics |= path_metrics(own, self.path_scores(tree, server.tensors, honest, clients))
+        metrics |= path_metrics(own, self.path_scores(tree, server.model, honest, clients))
         metrics |= leaf_metrics(tree, own, text=self.context.spec.kind == "text") | measured_metrics(state.log)
         if state.truth and honest:
             metrics |= group_metrics(tree, honest, self.membership.late(honest), state.truth)
@@ -345,18 +358,18 @@ class CFL(Supervised):
             metrics["adversaries_apart"] = adversaries_apart(tree, honest)
         return metrics
 
-    def own_scores(self, tree: Tree, tensors: Tensors, honest: list[int], clients: Clients) -> dict[int, Score]:
+    def own_scores(self, tree: Tree, models: Tensors, honest: list[int], clients: Clients) -> dict[int, Score]:
         """The score of each honest client's own cluster, on all of its validation samples."""
         vectors, network = self.vectors(), self.network()
         scores: dict[int, Score] = {}
         for node in tree.nodes:
-            vectors.load(network, tensors[f"node/{node.id}"])
+            vectors.load(network, models[f"node/{node.id}"])
             for client in honest:
                 if tree.place(client).id == node.id:
                     scores[client] = judge(network, clients[client].validation, self.context)
         return {client: scores[client] for client in honest}
 
-    def path_scores(self, tree: Tree, tensors: Tensors, honest: list[int], clients: Clients) -> PathScores:
+    def path_scores(self, tree: Tree, models: Tensors, honest: list[int], clients: Clients) -> PathScores:
         """The scores of every node on the path of an honest client with a choice, on two halves of its validation part.
 
         The halves are drawn once for the whole run; who is in an unsplit cluster has no choice, and is left out.
@@ -365,7 +378,7 @@ class CFL(Supervised):
         paths = {client: tree.path(tree.place(client).id) for client in honest}
         scores: dict[int, dict[int, tuple[Score, Score]]] = {c: {} for c, path in paths.items() if len(path) > 1}
         for node in tree.nodes:
-            vectors.load(network, tensors[f"node/{node.id}"])
+            vectors.load(network, models[f"node/{node.id}"])
             for client in scores:
                 if node.id in paths[client]:
                     held = clients[client].validation

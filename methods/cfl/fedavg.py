@@ -13,7 +13,7 @@ from data.augment import normalise
 from methods.base import Client, Clients, Evaluation, Federation, Message, MethodError, Prediction, Server, Update
 from methods.cfl.adversary import ATTACKS, Attack, attack_of, corrupt
 from methods.cfl.supervised import Classifier, Supervised, judge
-from methods.training.robust import aggregated
+from methods.training.server_optimiser import next_average
 from methods.training.steps import LocalSteps, TakenSteps
 from methods.training.vectors import Vectors
 
@@ -34,16 +34,17 @@ class FedAvg(Supervised):
     Settings = FedAvgSettings
     settings: FedAvgSettings
     averages = True
+    server_optimiser = True
     judged_by_memory = False
 
     def init_server(self, federation: Federation) -> Server:
         """The initial weights."""
         network = self.network()
-        return Server({"weights": Vectors(network).flatten(network)}, {"clients": federation.clients})
+        return Server({"weights": Vectors(network).flatten(network)}, facts={"clients": federation.clients})
 
     def broadcast(self, server: Server, client: int) -> Message:
         """The weights."""
-        return Message(server.tensors, {"clients": server.facts["clients"]})
+        return Message(server.model, {"clients": server.facts["clients"]})
 
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
         """Local epochs on the cross-entropy."""
@@ -64,12 +65,14 @@ class FedAvg(Supervised):
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """The mean by number of samples."""
-        return server.next(aggregated(updates, self.context.aggregation, server.tensors))
+        return next_average(
+            server, updates, self.context.aggregation, lambda: {"weights": Vectors(self.network()).size}
+        )
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """Accuracy and loss on the validation samples of the honest clients."""
         vectors = Vectors(network := self.network())
-        vectors.load(network, server.tensors["weights"])
+        vectors.load(network, server.model["weights"])
         honest = range(len(clients) - self.settings.adversaries)
         return self.clients_metrics({k: judge(network, clients[k].validation, self.context) for k in honest})
 
@@ -82,7 +85,7 @@ class FedAvg(Supervised):
         network = self.network()
         if not isinstance(network, Classifier):
             raise MethodError("a language model has no clusters to predict")
-        Vectors(network).load(network, server.tensors["weights"])
+        Vectors(network).load(network, server.model["weights"])
         network.eval()
 
         def predict(x: Tensor) -> Prediction:

@@ -38,7 +38,7 @@ def figures(history: RunHistory, eps: tuple[float, float] | None) -> dict[str, F
     }
     for node in tree.nodes:
         if node.children:
-            alpha = server.tensors[f"similarity/{node.id}"].cpu().numpy()
+            alpha = server.state[f"similarity/{node.id}"].cpu().numpy()
             drawn[f"similarity-{node.id}"] = similarity_figure(tree, node, alpha, truth, names)
     return drawn
 

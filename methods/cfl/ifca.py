@@ -70,15 +70,15 @@ class IFCA(Supervised):
             network = self.network(f"init {k}")
             models.append(Vectors(network).flatten(network))
         state = IFCAState(federation.clients, tuple(federation.truth))
-        return Server({"models": torch.stack(models)}, state.facts())
+        return Server({"models": torch.stack(models)}, facts=state.facts())
 
     def broadcast(self, server: Server, client: int) -> Message:
         """All K models."""
-        return Message(server.tensors, {"clients": IFCAState.of(server).clients})
+        return Message(server.model, {"clients": IFCAState.of(server).clients})
 
     def declared(self, server: Server, client: int, samples: int) -> MessageForm:
         """One model, trained from any of the K."""
-        models = server.tensors["models"]
+        models = server.model["models"]
         choice = FactForm(0, len(models) - 1, whole=True)
         weights = TensorForm(tuple(models.shape[1:]), start=models)
         return MessageForm({"weights": weights}, {"n": exactly(samples), "choice": choice})
@@ -105,7 +105,7 @@ class IFCA(Supervised):
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """The mean of each model over those who chose it, by number of samples."""
-        means = [mean_by(self.context.aggregation, {"weights": model}) for model in server.tensors["models"]]
+        means = [mean_by(self.context.aggregation, {"weights": model}) for model in server.model["models"]]
         chosen: list[tuple[int, int]] = []
         for update in updates:
             choice = update.message.facts["choice"]
@@ -113,10 +113,10 @@ class IFCA(Supervised):
             chosen.append((update.client, choice))
         models = [
             mean.mean()["weights"] if mean.weight else old
-            for mean, old in zip(means, server.tensors["models"], strict=True)
+            for mean, old in zip(means, server.model["models"], strict=True)
         ]
         state = replace(IFCAState.of(server), chosen=tuple(chosen))
-        return server.next({"models": torch.stack(models)}, state.facts())
+        return server.next({"models": torch.stack(models)}, facts=state.facts())
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """Each honest client's accuracy with the model it would choose; models in use; ARI with the planted groups."""
@@ -127,10 +127,10 @@ class IFCA(Supervised):
             client = clients[k]
             found = [
                 judge(vectors.load(network, model), client.train, self.context).mean_loss
-                for model in server.tensors["models"]
+                for model in server.model["models"]
             ]
             choices.append(min(range(len(found)), key=found.__getitem__))
-            vectors.load(network, server.tensors["models"][choices[-1]])
+            vectors.load(network, server.model["models"][choices[-1]])
             scores[k] = judge(network, client.validation, self.context)
         metrics = {**self.clients_metrics(scores), "clusters": float(len(set(choices)))}
         if truth := IFCAState.of(server).truth:

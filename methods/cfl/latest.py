@@ -1,6 +1,6 @@
 """Each client's latest transmitted update, where not all take part in a round (section III).
 
-The server then keeps what a client last sent since its cluster was born: the tensors `latest/CLIENT/NAME`, one vector
+The server then keeps in its state what a client last sent since its cluster was born: `latest/CLIENT/NAME`, one vector
 a client, and one more where full gradients travel. Whoever has sent nothing since then delays the split of its cluster.
 """
 

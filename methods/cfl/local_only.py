@@ -21,6 +21,7 @@ class Alone(Supervised):
     """Local training as a method: each client's weights are its private memory; all start from the same."""
 
     name = "alone"
+    proximal = False  # nothing is sent that a client could stay near
     Settings = AloneSettings
 
     def init_server(self, federation: Federation) -> Server:

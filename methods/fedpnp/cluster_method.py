@@ -16,7 +16,7 @@ from methods.scores.evaluation import evaluate_predictor
 from methods.scores.recalibration import recalibrate
 from methods.training.local import load, seeded, weights
 from methods.training.model_stack import StepResult
-from methods.training.robust import aggregated
+from methods.training.server_optimiser import next_average, trained_counts
 from methods.training.steps import TakenSteps
 from methods.training.two_views import TwoViewMethod
 from models.encoders import build_encoder
@@ -31,6 +31,7 @@ class ClusterMethod(TwoViewMethod):
 
     judges_features = True
     averages = True
+    server_optimiser = True
     judged_by_memory = False
     shared_in_evaluation = "clusters"
 
@@ -56,11 +57,11 @@ class ClusterMethod(TwoViewMethod):
         start = weights(self.network())
         if not self.over_federation:
             return Server(start)
-        return Server({**start, SHARES: even(self.context.clusters)}, {SAMPLES: sum(federation.sizes)})
+        return Server({**start, SHARES: even(self.context.clusters)}, facts={SAMPLES: sum(federation.sizes)})
 
     def broadcast(self, server: Server, client: int) -> Message:
         """The weights and the facts of the round."""
-        return Message(server.tensors, {**server.facts, **self.facts(server.round + 1)})
+        return Message(server.model, {**server.facts, **self.facts(server.round + 1)})
 
     def loaded(self, tensors: Tensors) -> ClusterNet:
         """The network with weights that were broadcast, or that the server has."""
@@ -88,16 +89,16 @@ class ClusterMethod(TwoViewMethod):
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """The mean of the weights by number of samples."""
-        return server.next(aggregated(updates, self.context.aggregation, server.tensors))
+        return next_average(server, updates, self.context.aggregation, lambda: trained_counts(self.network()))
 
     def recalibrate(self, server: Server, clients: Clients, evaluation: Evaluation) -> Tensors:
         """BatchNorm's statistics of the averaged network, on the clients' data."""
-        network = self.loaded(server.tensors)
+        network = self.loaded(server.model)
         return recalibrate(network, clients, evaluation, self.context)
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
         """Argmax and softmax of the cluster head, features of the encoder; evaluation mode, no augmentation."""
-        network = self.loaded(server.tensors)
+        network = self.loaded(server.model)
         network.eval()
 
         def predict(x: Tensor) -> Prediction:

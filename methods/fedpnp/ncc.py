@@ -192,12 +192,12 @@ class NCC(Method):
         Raises:
             MethodError: before the first round.
         """
-        if "prototypes" not in server.tensors:
+        if "prototypes" not in server.model:
             raise MethodError("NCC has no prototypes before its first round")
         target = make_target(self.network())
-        load(target, server.tensors, TARGET)
+        load(target, server.model, TARGET)
         encoder, instance = target.eval()
-        prototypes = server.tensors["prototypes"].to(self.context.device)
+        prototypes = server.model["prototypes"].to(self.context.device)
 
         def predict(x: Tensor) -> Prediction:
             x = normalise(x.to(self.context.device)).contiguous(memory_format=torch.channels_last)

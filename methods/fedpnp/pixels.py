@@ -86,9 +86,9 @@ class KMeansPixels(Method):
         Raises:
             MethodError: before the first round.
         """
-        if "centres" not in server.tensors:
+        if "centres" not in server.model:
             raise MethodError("K-means has no centres before its first round")
-        centres = server.tensors["centres"].to(self.context.device)
+        centres = server.model["centres"].to(self.context.device)
 
         def predict(x: Tensor) -> Prediction:
             x = x.to(self.context.device).flatten(1).float()
@@ -104,4 +104,4 @@ class KMeansPixels(Method):
     def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
         """The nearest centre, and by what margin."""
         predict = self.predictor(server)  # before the first round it says so
-        return assign_samples(predict, evaluation, None, centres=server.tensors["centres"])
+        return assign_samples(predict, evaluation, None, centres=server.model["centres"])

@@ -43,6 +43,7 @@ class Single(TwoViewMethod):
     """Single-training as a method: the server holds nothing; a client remembers network and optimiser."""
 
     name = "single"
+    proximal = False  # nothing is sent that a client could stay near
     Settings = SingleSettings
     settings: SingleSettings
     judges_features = True

@@ -175,9 +175,9 @@ class FedSimCLRKMeans(FedSimCLR):
         """What the round after a state does."""
         if server.round < self.training_rounds:
             return "train"
-        if self.settings.components and PROJECTION not in server.tensors:
+        if self.settings.components and PROJECTION not in server.model:
             return "measure"
-        return "move" if CENTRES in server.tensors else "start"
+        return "move" if CENTRES in server.model else "start"
 
     def stage(self, server: Server) -> str:
         """As of `next_step`."""
@@ -186,14 +186,14 @@ class FedSimCLRKMeans(FedSimCLR):
     def broadcast(self, server: Server, client: int) -> Message:
         """The network; once a client has it for good, what is clustered by and the centres alone."""
         facts = {"clients": server.facts["clients"], "step": self.next_step(server)}
-        network = {} if client in server.facts.get("have", ()) else network_of(server.tensors)
-        return Message(network | {name: t for name, t in server.tensors.items() if name in OURS}, facts)
+        network = {} if client in server.facts.get("have", ()) else network_of(server.model)
+        return Message(network | {name: t for name, t in server.model.items() if name in OURS}, facts)
 
     def declared(self, server: Server, client: int, samples: int) -> MessageForm | None:
         """Weights while the encoder is trained; then moments, local centres, or sums."""
         step, double = self.next_step(server), torch.float64
         if step == "train":
-            return MessageForm(forms_like(network_of(server.tensors)), {"n": exactly(samples)})
+            return MessageForm(forms_like(network_of(server.model)), {"n": exactly(samples)})
         count = partial(TensorForm, dtype=double, least=0, most=samples, measured=False)
         if step == "measure":
             width = int(self.network().encoder.features)  # type: ignore[arg-type]
@@ -203,11 +203,11 @@ class FedSimCLRKMeans(FedSimCLR):
         clusters = self.context.clusters
         if step == "start":
             width = int(self.network().encoder.features)  # type: ignore[arg-type]
-            width = server.tensors[PROJECTION].shape[1] if PROJECTION in server.tensors else width
+            width = server.model[PROJECTION].shape[1] if PROJECTION in server.model else width
             sizes = range(clusters + 1)
             forms = {"centres": TensorForm((sizes, width), double), "counts": count((sizes,))}
             return MessageForm(forms, rule=_a_count_each)
-        starts, _, width = server.tensors[CENTRES].shape
+        starts, _, width = server.model[CENTRES].shape
         forms = {"sums": TensorForm((starts, clusters, width), double), "counts": count((starts, clusters))}
         if self.even:
             forms["products"] = count((starts, clusters, clusters))
@@ -285,26 +285,26 @@ class FedSimCLRKMeans(FedSimCLR):
             rng = Streams(self.context.seed).numpy("kmeans server")
             centres = starting_centres(local, counts, self.context.clusters, self.settings.starts, rng)
             free = {PRICES: torch.zeros(centres.shape[:2], dtype=torch.float64)} if self.even else {}
-            return server.next({**server.tensors, CENTRES: centres, **free}, facts)
+            return server.next({**server.model, CENTRES: centres, **free}, facts=facts)
         whole = {name: torch.stack([u.message.tensors[name] for u in came]).sum(0) for name in came[0].message.tensors}
         if step == "measure":
             mean, projection = whitening(Moments(**whole), self.settings.components, self.settings.whitening)
-            return server.next({**server.tensors, MEAN: mean, PROJECTION: projection}, facts)
-        moved = {CENTRES: moved_centres(server.tensors[CENTRES], whole["sums"], whole["counts"])}
+            return server.next({**server.model, MEAN: mean, PROJECTION: projection}, facts=facts)
+        moved = {CENTRES: moved_centres(server.model[CENTRES], whole["sums"], whole["counts"])}
         if self.even:
-            prices, counts, evenness = server.tensors[PRICES], whole["counts"], self.settings.evenness
+            prices, counts, evenness = server.model[PRICES], whole["counts"], self.settings.evenness
             paid = cost(whole["value"], prices, counts, evenness)
             moved[PRICES] = moved_prices(prices, counts, whole["products"], self.settings.softness, evenness)
         else:
             paid = whole["inertia"]
         best = int(paid.argmin())
-        still = all(bool((to[best] - server.tensors[name][best]).abs().max() <= STILL) for name, to in moved.items())
+        still = all(bool((to[best] - server.model[name][best]).abs().max() <= STILL) for name, to in moved.items())
         facts |= {"inertia": paid.tolist(), "best": best}
-        return server.next({**server.tensors, **moved}, facts, finished=still)
+        return server.next({**server.model, **moved}, facts=facts, finished=still)
 
     def embedder(self, server: Server) -> Callable[[Tensor], Tensor]:
         """Samples x to features (n, d) of the encoder, evaluation mode."""
-        return super().embedder(replace(server, tensors=network_of(server.tensors)))
+        return super().embedder(replace(server, model=network_of(server.model)))
 
     def recalibrate(self, server: Server, clients: Clients, evaluation: Evaluation) -> Tensors:
         """BatchNorm's statistics while the encoder is trained; clusters are of features under the averaged ones."""
@@ -316,11 +316,11 @@ class FedSimCLRKMeans(FedSimCLR):
         With `evenness` they have one dimension more, in which every sample is at 0, so that the nearest centre is that
         of the cheapest cluster.
         """
-        if CENTRES not in server.tensors:
+        if CENTRES not in server.model:
             return None
         best = server.facts.get("best", 0)
-        centres = server.tensors[CENTRES][best]
-        return lifted_centres(centres, server.tensors[PRICES][best]) if self.even else centres
+        centres = server.model[CENTRES][best]
+        return lifted_centres(centres, server.model[PRICES][best]) if self.even else centres
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
         """The nearest centre, as a hard assignment; before K-means has begun FedSimCLR's."""
@@ -330,7 +330,7 @@ class FedSimCLRKMeans(FedSimCLR):
         embed, centres = self.embedder(server), centres.to(self.context.device)
 
         def predict(x: Tensor) -> Prediction:
-            h = clustered(embed(x), server.tensors)
+            h = clustered(embed(x), server.model)
             h = lifted_samples(h) if self.even else h
             cluster = nearest(h, centres[None])[0][0]
             return Prediction(cluster, F.one_hot(cluster, len(centres)).float(), h.float())

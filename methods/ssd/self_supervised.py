@@ -28,7 +28,7 @@ from methods.scores.finetuning import finetune_accuracy
 from methods.scores.recalibration import recalibrate
 from methods.scores.representation import alignment, knn_accuracy, split_uniformity, uniformity
 from methods.training.local import load, seeded, view_recipe, weights
-from methods.training.robust import aggregated
+from methods.training.server_optimiser import next_average, trained_counts
 from methods.training.two_views import TwoViewMethod
 from models.encoders import build_encoder
 from models.heads import ProjectionNet
@@ -70,6 +70,7 @@ class SelfSupervised(TwoViewMethod):
     finds_clusters = False
     judges_features = True
     averages = True
+    server_optimiser = True
     judged_by_memory = False
     shared_in_evaluation: ClassVar[Shared] = "features"
     settings: Any
@@ -97,11 +98,11 @@ class SelfSupervised(TwoViewMethod):
 
     def init_server(self, federation: Federation) -> Server:
         """The initial weights."""
-        return Server(weights(self.network()), {"clients": federation.clients})
+        return Server(weights(self.network()), facts={"clients": federation.clients})
 
     def broadcast(self, server: Server, client: int) -> Message:
         """The weights."""
-        return Message(server.tensors, {"clients": server.facts["clients"]})
+        return Message(server.model, {"clients": server.facts["clients"]})
 
     def keeps_last_batch(self, message: Message) -> bool:
         """As `method.last_batch` says; `auto` goes by the number of clients."""
@@ -110,18 +111,18 @@ class SelfSupervised(TwoViewMethod):
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """The mean of the weights by number of samples."""
-        return server.next(aggregated(updates, self.context.aggregation, server.tensors))
+        return next_average(server, updates, self.context.aggregation, lambda: trained_counts(self.network()))
 
     def recalibrate(self, server: Server, clients: Clients, evaluation: Evaluation) -> Tensors:
         """BatchNorm's statistics of the averaged network, on the clients' data."""
         network = self.network()
-        load(network, server.tensors)
+        load(network, server.model)
         return recalibrate(network, clients, evaluation, self.context)
 
     def embedder(self, server: Server) -> Callable[[Tensor], Tensor]:
         """Samples x to features (n, d) of the encoder, evaluation mode."""
         network = self.network()
-        load(network, server.tensors)
+        load(network, server.model)
         return embed_with(network.encoder.eval(), self.context)
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
@@ -141,7 +142,7 @@ class SelfSupervised(TwoViewMethod):
         if tune and evaluation.data.test_y is not None and len(evaluation.data.test_x):
             for percent in (1, 10):
                 network = self.network()
-                load(network, server.tensors)
+                load(network, server.model)
                 metrics[f"finetune_{percent}"] = finetune_accuracy(network.encoder, evaluation, percent / 100)
         return metrics
 

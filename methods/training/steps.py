@@ -31,6 +31,7 @@ from methods.training.optimiser_state import (
     row_tensors,
     steps_before,
 )
+from methods.training.proximal import anchors, squared_distance
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,8 @@ class GradientMethod(Method):
     settings under `local` do not say which; `stackable` where several networks cannot be computed at once.
     """
 
+    proximal = True
+
     @property
     def stackable(self) -> bool:
         """Whether torch.func can compute the loss of several networks at once."""
@@ -114,6 +117,21 @@ class GradientMethod(Method):
             extra: `LocalSteps.extra`.
         """
 
+    def held_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
+        """`step_loss`, and with `local.proximal` FedProx's term; arguments as of `step_loss`."""
+        loss, numbers = self.step_loss(model, parameters, batch, extra)
+        mu = self.context.local.proximal
+        if not mu:
+            return loss, numbers
+        distance = squared_distance(parameters, extra)
+        return loss + mu / 2 * distance, {**numbers, "proximal": distance.detach()}
+
+    def held(self, steps: LocalSteps) -> LocalSteps:
+        """A client's steps with what FedProx's term measures from, where `local.proximal` asks for it."""
+        if not self.context.local.proximal:
+            return steps
+        return replace(steps, extra={**steps.extra, **anchors(steps.network)})
+
     def after_step(self, parameters: Tensors, companions: dict[str, Tensors]) -> None:
         """What follows a step of the optimiser: by default nothing.
 
@@ -139,6 +157,7 @@ class GradientMethod(Method):
         Raises:
             ClientError: see `methods.training.local.run_steps`.
         """
+        steps = self.held(steps)
         model = LocalModel(steps.network, steps.companions)
         # Parameters are updated in place: one look-up serves all steps.
         parameters: Tensors = dict(steps.network.named_parameters())
@@ -150,7 +169,7 @@ class GradientMethod(Method):
             restore_optimiser(optimiser, steps.optimiser)
 
         def step(positions: Tensor) -> StepResult:
-            return self.step_loss(model, parameters, steps.inputs(positions), steps.extra)
+            return self.held_loss(model, parameters, steps.inputs(positions), steps.extra)
 
         repeated = None
         if self.context.graphs != "off":
@@ -173,7 +192,7 @@ class GradientMethod(Method):
         alike: dict[Hashable, list[tuple[int, LocalSteps, list[Tensor]]]] = {}
         for number, (message, client) in enumerate(cohort):
             try:
-                steps = self.local_steps(message, client)
+                steps = self.held(self.local_steps(message, client))
                 batches = list(steps.batches)
                 alike.setdefault(_kind(steps, batches), []).append((number, steps, batches))
             except Exception as error:  # one client's fault is not the others'
@@ -226,7 +245,7 @@ class GradientMethod(Method):
             stacked = tuple(torch.stack(parts) for parts in zip(*inputs, strict=True))
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "There is a performance drop")  # some losses go row by row inside
-                losses, numbers = stack.compute(self.step_loss, stacked, extra)
+                losses, numbers = stack.compute(self.held_loss, stacked, extra)
             for parameter in stack.parameters.values():
                 parameter.grad = None
             losses.sum().backward()

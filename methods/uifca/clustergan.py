@@ -32,7 +32,7 @@ from methods.base import (
 )
 from methods.scores.clustering import cluster_scores
 from methods.training.local import build_optimiser, load, seeded, weights
-from methods.training.robust import aggregated
+from methods.training.server_optimiser import next_average, trained_counts
 from models.gan import ClusterGANNetwork
 
 BATCH = 1000
@@ -62,6 +62,7 @@ class ClusterGAN(Method):
     settings: ClusterGANSettings
     local_defaults = LocalSettings(epochs=1, batch=64, optimiser="sgd", lr=5e-3)
     averages = True
+    server_optimiser = True
     judged_by_memory = False
     loss_falls = False  # a game
 
@@ -81,7 +82,7 @@ class ClusterGAN(Method):
 
     def broadcast(self, server: Server, client: int) -> Message:
         """The three networks."""
-        return Message(server.tensors)
+        return Message(server.model)
 
     def client_update(self, message: Message, client: Client) -> Update:
         """`steps` rounds of the game on the client's images."""
@@ -134,7 +135,7 @@ class ClusterGAN(Method):
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """The mean by number of samples."""
-        return server.next(aggregated(updates, self.context.aggregation, server.tensors))
+        return next_average(server, updates, self.context.aggregation, lambda: trained_counts(self.network()))
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """Purity, ACC, NMI and ARI over all clients' points; clusters in use."""
@@ -155,7 +156,7 @@ class ClusterGAN(Method):
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
         """The encoder's cluster, its softmax, and its continuous part as embedding."""
-        load(network := self.network(), server.tensors)
+        load(network := self.network(), server.model)
         network.eval()
 
         @torch.no_grad()

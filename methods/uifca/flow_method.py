@@ -172,7 +172,7 @@ class FlowMethod(Method):
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
         """The likeliest flow; its posterior among the K (equal priors) and the K log-densities as embedding."""
         vectors, flows = Vectors(self.flow()), []
-        for row in server.tensors["flows"]:
+        for row in server.model["flows"]:
             flow = self.flow()
             vectors.load(flow, row)
             flows.append(flow.eval())

@@ -51,7 +51,7 @@ class IFCAFlows(FlowMethod):
             return Server({"flows": flows})
         order = federation.streams.torch("first flows")
         dealt = torch.randperm(federation.clients, generator=order) % len(flows)
-        return Server({"flows": flows}, {"dealt": dealt.tolist(), "trained": [0] * len(flows)})
+        return Server({"flows": flows}, facts={"dealt": dealt.tolist(), "trained": [0] * len(flows)})
 
     def broadcast(self, server: Server, client: int) -> Message:
         """All K flows; and the client's own, while nobody has trained that."""
@@ -59,11 +59,11 @@ class IFCAFlows(FlowMethod):
         if "dealt" in server.facts:
             own = server.facts["dealt"][client]
             facts = {} if server.facts["trained"][own] else {"choice": own}
-        return Message(server.tensors, facts)
+        return Message(server.model, facts)
 
     def declared(self, server: Server, client: int, samples: int) -> MessageForm:
         """One flow, trained from any of the K."""
-        flows = server.tensors["flows"]
+        flows = server.model["flows"]
         choice = FactForm(0, len(flows) - 1, whole=True)
         flow = TensorForm(tuple(flows.shape[1:]), start=flows)
         return MessageForm({"flow": flow}, {"n": exactly(samples), "choice": choice})
@@ -89,7 +89,7 @@ class IFCAFlows(FlowMethod):
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """The mean of each flow over those who chose it, by number of points."""
-        flows = server.tensors["flows"]
+        flows = server.model["flows"]
         means = [mean_by(self.context.aggregation, {"flow": flow}) for flow in flows]
         for update in updates:
             means[update.message.facts["choice"]].add(update.message.tensors, float(update.message.facts["n"]))
@@ -99,7 +99,7 @@ class IFCAFlows(FlowMethod):
             facts["trained"] = [
                 int(bool(before or mean.weight)) for before, mean in zip(facts["trained"], means, strict=True)
             ]
-        return server.next({"flows": torch.stack(rows)}, facts)
+        return server.next({"flows": torch.stack(rows)}, facts=facts)
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """Purity, ACC, NMI and ARI where each point has its client's choice."""
@@ -107,7 +107,7 @@ class IFCAFlows(FlowMethod):
             return {}
         found, truth = [], []
         for client in clients:
-            found.append(torch.full((len(client.train),), self.choice(server.tensors["flows"], client)))
+            found.append(torch.full((len(client.train),), self.choice(server.model["flows"], client)))
             if client.train.data.train_y is not None:
                 truth.append(client.train.y().cpu())
         cluster = torch.cat(found)
@@ -117,8 +117,6 @@ class IFCAFlows(FlowMethod):
     def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
         """A client's points have its choice, test samples the flow under which each is likeliest."""
         index = [client.train.index for client in clients]
-        chosen = [
-            torch.full_like(client.train.index, self.choice(server.tensors["flows"], client)) for client in clients
-        ]
+        chosen = [torch.full_like(client.train.index, self.choice(server.model["flows"], client)) for client in clients]
         held = (torch.cat(index), torch.cat(chosen))
         return assign_samples(self.predictor(server), evaluation, None, held=held)

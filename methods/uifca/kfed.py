@@ -78,14 +78,16 @@ def local_centres(client: Client, clusters: int, starts: int, least: int) -> tup
     return torch.from_numpy(found.centres).float(), torch.from_numpy(found.cluster)
 
 
-def gather_centres(updates: Iterable[Update], clusters: int, starts: int, rng: np.random.Generator) -> Tensors:
-    """The server's K-means over all local centres: `centres` (clusters, d), and `labels/I` for each client I."""
+def gather_centres(
+    updates: Iterable[Update], clusters: int, starts: int, rng: np.random.Generator
+) -> tuple[Tensor, Tensors]:
+    """Return the server's K-means over all local centres: centres (clusters, d), and `labels/I` for each client I."""
     rows = [(update.client, update.message.tensors["centres"]) for update in updates]
     every = torch.cat([centres for _, centres in rows]).cpu()
     found = kmeans(every.numpy(), clusters, rng, starts=starts)
     labels = torch.from_numpy(found.cluster).split([len(centres) for _, centres in rows])
-    tensors = {f"labels/{client}": part.clone() for (client, _), part in zip(rows, labels, strict=True)}
-    return {"centres": torch.from_numpy(found.centres).float(), **tensors}
+    by_client = {f"labels/{client}": part.clone() for (client, _), part in zip(rows, labels, strict=True)}
+    return torch.from_numpy(found.centres).float(), by_client
 
 
 class KFed(Method):
@@ -126,8 +128,8 @@ class KFed(Method):
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Cluster the centres; nothing is left to do."""
         rng = Streams(self.context.seed).numpy("kfed server")
-        tensors = gather_centres(updates, self.context.clusters, self.settings.starts, rng)
-        return server.next(tensors, finished=True)
+        centres, labels = gather_centres(updates, self.context.clusters, self.settings.starts, rng)
+        return server.next({"centres": centres}, state=labels, finished=True)
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
         """The nearest of the server's centres, as a hard assignment: for samples that no client holds.
@@ -135,9 +137,9 @@ class KFed(Method):
         Raises:
             MethodError: before the one round.
         """
-        if "centres" not in server.tensors:
+        if "centres" not in server.model:
             raise MethodError("k-FED has no centres before its round")
-        centres = server.tensors["centres"].to(self.context.device)
+        centres = server.model["centres"].to(self.context.device)
 
         def predict(x: Tensor) -> Prediction:
             x = x.to(self.context.device).flatten(1).float()
@@ -151,18 +153,18 @@ class KFed(Method):
         predict = self.predictor(server)
         index, cluster = [], []
         for client in clients:
-            labels = server.tensors.get(f"labels/{client.id}")
+            labels = server.state.get(f"labels/{client.id}")
             if labels is not None and "local" in client.memory:
                 index.append(client.train.index)
                 cluster.append(labels[client.memory["local"]])
         held = (torch.cat(index), torch.cat(cluster))
-        return assign_samples(predict, evaluation, None, centres=server.tensors["centres"], held=held)
+        return assign_samples(predict, evaluation, None, centres=server.model["centres"], held=held)
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """Clusters in use over all clients' points, and, of data with labels, purity, ACC, NMI and ARI."""
         found, truth = [], []
         for client in clients:
-            labels = server.tensors.get(f"labels/{client.id}")
+            labels = server.state.get(f"labels/{client.id}")
             if labels is not None and "local" in client.memory:
                 found.append(labels[client.memory["local"]])
                 if client.train.data.train_y is not None:

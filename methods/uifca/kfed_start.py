@@ -32,15 +32,15 @@ def send_centres(client: Client, clusters: int, least: int) -> Update:
 
 def labels_of(updates: Iterable[Update], clusters: int, seed: int) -> Tensors:
     """The server's K-means of all local centres: `labels/I` for each client I, int64, a cluster for each of its own."""
-    labels = gather_centres(updates, clusters, STARTS, Streams(seed).numpy("kfed server"))
-    del labels["centres"]
+    _, labels = gather_centres(updates, clusters, STARTS, Streams(seed).numpy("kfed server"))
     return labels
 
 
 def cluster_centres(server: Server, updates: Iterable[Update], clusters: int, seed: int) -> Server:
     """The server clusters all local centres; the next round learns from the assignment that follows."""
     labels = labels_of(updates, clusters, seed)
-    return server.next({**server.tensors, **labels}, replace(UIFCAState.of(server), phase="learn").facts())
+    facts = replace(UIFCAState.of(server), phase="learn").facts()
+    return server.next(server.model, state={**server.state, **labels}, facts=facts)
 
 
 def kfed_assignment(message: Message, client: Client) -> Tensor | None:

@@ -20,7 +20,7 @@ from methods.uifca.declared import centres_form
 from methods.uifca.latent_mixture import LOG_DEVIATIONS, MEANS
 
 OFFSETS = "offsets"
-"""Among the server's tensors: (K,), subtracted from scaled log-densities."""
+"""Among the model's tensors: (K,), subtracted from scaled log-densities."""
 NARROWEST = 1e-2
 """Added to the deviations that the Gaussians begin with."""
 Phase = Literal["centres", "moments", "learn"]
@@ -73,7 +73,7 @@ def form_of(server: Server, samples: int, context: Context) -> MessageForm:
         }
         return MessageForm(forms, facts, rule=_no_more_points_than_there_are)
     full = TensorForm((clusters,), least=0, most=float(samples), measured=False)
-    forms = forms_like(mixture_of(server.tensors)) | {"fullness": full}
+    forms = forms_like(mixture_of(server.model)) | {"fullness": full}
     return MessageForm(forms, facts, rule=_of_all_points)
 
 

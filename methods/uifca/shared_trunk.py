@@ -146,7 +146,7 @@ class SharedUIFCA(Method):
     def init_server(self, federation: Federation) -> Server:
         """The start; the first round gathers local centres."""
         offsets = torch.zeros(self.context.clusters)
-        return Server({**weights(self.network()), OFFSETS: offsets}, State().facts())
+        return Server({**weights(self.network()), OFFSETS: offsets}, facts=State().facts())
 
     def stage(self, server: Server) -> str:
         """What the round is for; where points are assigned anew clients take longer."""
@@ -158,8 +158,8 @@ class SharedUIFCA(Method):
         state = State.of(server.facts)
         if state.phase == "centres":
             return Message(facts=server.facts)
-        tensors = {name: tensor for name, tensor in server.tensors.items() if not name.startswith("labels/")}
-        if (labels := server.tensors.get(f"labels/{client}")) is not None:
+        tensors = dict(server.model)
+        if (labels := server.state.get(f"labels/{client}")) is not None:
             tensors["labels"] = labels
         return Message(tensors, server.facts)
 
@@ -304,10 +304,11 @@ class SharedUIFCA(Method):
         s, state = self.settings, State.of(server.facts)
         if state.phase == "centres":
             labels = kfed_start.labels_of(updates, self.context.clusters, self.context.seed)
-            return server.next({**server.tensors, **labels}, replace(state, phase="moments").facts())
+            return server.next(server.model, state=labels, facts=replace(state, phase="moments").facts())
         if state.phase == "moments":
-            return server.next({**server.tensors, **gaussians(updates)}, replace(state, phase="learn").facts())
-        mixture = mixture_of(server.tensors)
+            model = {**server.model, **gaussians(updates)}
+            return server.next(model, facts=replace(state, phase="learn").facts())
+        mixture = mixture_of(server.model)
         trunk = {name: tensor for name, tensor in mixture.items() if name not in OWN}
         shared = mean_by(self.context.aggregation, trunk)
         own = [
@@ -324,13 +325,14 @@ class SharedUIFCA(Method):
             fullness += sent["fullness"].double()
         rows = [mean.mean() if mean.weight else {name: mixture[name][k] for name in OWN} for k, mean in enumerate(own)]
         tensors = shared.mean() | {name: torch.stack([row[name] for row in rows]) for name in OWN}
-        tensors[OFFSETS] = moved_offsets(server.tensors[OFFSETS], fullness, s.balance)
+        tensors[OFFSETS] = moved_offsets(server.model[OFFSETS], fullness, s.balance)
         state = replace(state, comm_round=state.comm_round + 1)
         if state.comm_round == (s.comm_rounds if state.cluster_round else s.first_rounds):
             state = replace(state, cluster_round=state.cluster_round + 1, comm_round=0)
-        if not state.cluster_round:  # for clients that come later
-            tensors |= {name: tensor for name, tensor in server.tensors.items() if name.startswith("labels/")}
-        return server.next(tensors, state.facts(), finished=state.cluster_round == s.cluster_rounds)
+        # Clients that come later still need k-FED's labels in the first cluster round.
+        labels = {} if state.cluster_round else server.state
+        finished = state.cluster_round == s.cluster_rounds
+        return server.next(tensors, state=labels, facts=state.facts(), finished=finished)
 
     # --- what is found --------------------------------------------------------------------------------------------
 
@@ -339,7 +341,7 @@ class SharedUIFCA(Method):
 
         The clusters are what clients would find if a cluster round began now.
         """
-        network, offsets = self.loaded(server.tensors), server.tensors[OFFSETS]
+        network, offsets = self.loaded(server.model), server.model[OFFSETS]
         views = self.settings.views if self.context.spec.kind == "image" else 1
         index, cluster, truth = [], [], []
         for client in clients:
@@ -384,7 +386,7 @@ class SharedUIFCA(Method):
         """
         if State.of(server.facts).phase != "learn":
             raise MethodError("UIFCA with one trunk has no clusters in its first two rounds")
-        network, offsets = self.loaded(server.tensors), server.tensors[OFFSETS].to(self.context.device)
+        network, offsets = self.loaded(server.model), server.model[OFFSETS].to(self.context.device)
 
         @torch.no_grad()
         def predict(x: Tensor) -> Prediction:

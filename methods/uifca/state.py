@@ -26,7 +26,7 @@ class Try(NamedTuple):
 
 @dataclass(frozen=True)
 class UIFCAState:
-    """The server's facts between rounds; the flows themselves are `Server.tensors["flows"]`, (K, p).
+    """The server's facts between rounds; the flows themselves are `Server.model["flows"]`, (K, p).
 
     Attributes:
         phase: what the next round is for.

@@ -94,12 +94,11 @@ def conclude_try(server: Server, updates: Iterable[Update], tries: int, starts: 
     state = replace(
         state, tried=tried, phase="learn", comm_round=0, still=0, changed=changed, began=state.cluster_round
     )
-    flows = {**of_tries(server.tensors), f"{PREFIX}{len(tried) - 1}": server.tensors["flows"]}
+    by_try = {**of_tries(server.state), f"{PREFIX}{len(tried) - 1}": server.model["flows"]}
     if len(tried) < tries:
-        return server.next({**flows, "flows": starts}, state.facts())
+        return server.next({"flows": starts}, state=by_try, facts=state.facts())
     best = min(range(len(tried)), key=lambda number: tried[number].loss)
     state = replace(state, chosen=best)
-    flows = {"flows": flows[f"{PREFIX}{best}"]}
-    if partial:
-        flows["assigning"] = flows["flows"]
-    return server.next(flows, state.facts(), finished=tried[best].settled)
+    flows = by_try[f"{PREFIX}{best}"]
+    kept = {"assigning": flows} if partial else {}
+    return server.next({"flows": flows}, state=kept, facts=state.facts(), finished=tried[best].settled)

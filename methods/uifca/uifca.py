@@ -99,7 +99,6 @@ class UIFCA(FlowMethod):
     name = "uifca"
     Settings = UIFCASettings
     settings: UIFCASettings
-    not_finite = ("best_loss",)
     averages_parts = True
 
     def __init__(self, settings: UIFCASettings, context: Any) -> None:
@@ -117,7 +116,7 @@ class UIFCA(FlowMethod):
     def init_server(self, federation: Federation) -> Server:
         """The K starts; with `init: kfed` the first round gathers local centres."""
         state = UIFCAState("centres" if self.settings.init == "kfed" else "learn", clients=federation.clients)
-        return Server({"flows": self.starts()}, state.facts())
+        return Server({"flows": self.starts()}, facts=state.facts())
 
     def stage(self, server: Server) -> str:
         """What the round is for."""
@@ -132,11 +131,11 @@ class UIFCA(FlowMethod):
         facts = Instruction.from_state(state).facts()
         if not state.assigned:
             return Message(facts=facts)
-        tensors = {"flows": server.tensors["flows"]}
-        if (labels := server.tensors.get(f"labels/{client}")) is not None:
+        tensors = {"flows": server.model["flows"]}
+        if (labels := server.state.get(f"labels/{client}")) is not None:
             tensors["labels"] = labels
-        if "assigning" in server.tensors and not state.begins_cluster_round and client not in state.current:
-            tensors["assigning"] = server.tensors["assigning"]
+        if "assigning" in server.state and not state.begins_cluster_round and client not in state.current:
+            tensors["assigning"] = server.state["assigning"]
         return Message(tensors, facts)
 
     def declared(self, server: Server, client: int, samples: int) -> MessageForm:
@@ -144,7 +143,7 @@ class UIFCA(FlowMethod):
         phase = UIFCAState.of(server).phase
         if phase == "centres":
             return centres_form(self.context.clusters, math.prod(self.context.spec.shape))
-        return judge_form(samples) if phase == "judge" else learn_form(server.tensors["flows"], samples)
+        return judge_form(samples) if phase == "judge" else learn_form(server.model["flows"], samples)
 
     def declared_memory(self, server: Server, client: int, samples: int) -> MessageForm:
         """The clusters of the client's points."""
@@ -250,7 +249,7 @@ class UIFCA(FlowMethod):
             return kfed_start.cluster_centres(server, updates, self.context.clusters, self.context.seed)
         if state.phase == "judge":
             return tries.conclude_try(server, updates, s.tries, self.starts(), self.partial)
-        begins, sent = state.begins_cluster_round, server.tensors["flows"]
+        begins, sent = state.begins_cluster_round, server.model["flows"]
         starts = sent if s.warm_start else self.starts()
         averaged = average(updates, starts, self.context.aggregation)
         empty = [k for k, number in enumerate(averaged.points) if not number]
@@ -260,13 +259,14 @@ class UIFCA(FlowMethod):
         flows = [
             mean if mean is not None else (waits if k in empty else starts)[k] for k, mean in enumerate(averaged.flows)
         ]
-        tensors = {**tries.of_tries(server.tensors), "flows": torch.stack(flows)}
+        learned = torch.stack(flows)
+        kept = tries.of_tries(server.state)
         if s.stop == "validation":
             judged = starts if begins else sent
-            tensors |= stopping.keep_best(server.tensors, judged, averaged.held, first=begins)
+            kept |= stopping.keep_best(server.state, judged, averaged.held, first=begins)
         if self.partial:
             state = state.after_part(averaged.clients, averaged.changed, empty, diverged)
-            tensors |= of_cluster_round(server.tensors)
+            kept |= of_cluster_round(server.state)
         else:
             state = state.after_averaging(averaged.changed, empty, diverged)
         ends = state.comm_round == s.comm_rounds
@@ -276,17 +276,20 @@ class UIFCA(FlowMethod):
         settled = (ends if self.partial else begins) and state.still >= s.folds
         if settled and not self.partial:
             # The assignment that did not change was made by the flows that this round began from.
-            tensors["flows"], state = sent, replace(state, comm_round=0)
+            learned = sent
+            state = replace(state, comm_round=0)
         elif ends:
-            tensors["flows"] = tensors.get("best", tensors["flows"])
+            learned = kept.get("best", learned)
             state = replace(state, cluster_round=state.cluster_round + 1, comm_round=0, current=())
             if self.partial:
-                tensors = {k: v for k, v in tensors.items() if not k.startswith("labels/")}
-                tensors["assigning"] = tensors["flows"]
+                kept = {k: v for k, v in kept.items() if not k.startswith("labels/")}
+                kept["assigning"] = learned
         if s.tries > 1 and not state.decided:
             ends = settled or state.cluster_round - state.began == s.trial
-            return server.next(tensors, replace(state, phase="judge" if ends else "learn").facts())
-        return server.next(tensors, state.facts(), finished=settled or state.cluster_round == s.cluster_rounds)
+            facts = replace(state, phase="judge" if ends else "learn").facts()
+            return server.next({"flows": learned}, state=kept, facts=facts)
+        finished = settled or state.cluster_round == s.cluster_rounds
+        return server.next({"flows": learned}, state=kept, facts=state.facts(), finished=finished)
 
     # --- what is found --------------------------------------------------------------------------------------------
 
@@ -335,7 +338,7 @@ class UIFCA(FlowMethod):
             clusters, names = self.context.clusters, history.class_names
             drawn["confusion"] = figures.confusion_figure(truth, cluster, clusters, names)
         if self.context.spec.kind == "image":
-            drawn["samples"] = figures.samples_figure(self.flow(), server.tensors["flows"], self.context.seed)
+            drawn["samples"] = figures.samples_figure(self.flow(), server.model["flows"], self.context.seed)
         return drawn
 
     def current_assignment(self, server: Server, clients: Clients) -> CurrentAssignment:
@@ -345,7 +348,7 @@ class UIFCA(FlowMethod):
         during = state.cluster_round - (1 if state.begins_cluster_round else 0)
         found, truth, losses, held_out = [], [], [], []
         for client in clients:
-            rows = self.losses(server.tensors["flows"], client.train, client.streams)
+            rows = self.losses(server.model["flows"], client.train, client.streams)
             cluster = lowest(rows)
             if self.settings.folds > 1 and "assignment" in client.memory:
                 free = self.held_out.reassigned(client, during)

@@ -134,7 +134,7 @@ def judge_projections(path: Path) -> dict[str, float]:
         return {}
     server = checkpoint.judged
     network = method.network()
-    load(network, server.tensors)
+    load(network, server.model)
     network.eval()
     recipe = method.recipe()
     parts, owners, aligned = [], [], []

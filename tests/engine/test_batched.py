@@ -24,6 +24,11 @@ FIVE = {
 PAIRS = {**FIVE, "workers": {"batched": 2}}
 FAMILIES: dict[str, dict[str, Any]] = {
     "fedavg": FIVE,
+    "fedavg near the start, moved by adam": {
+        **FIVE,
+        "local": {"epochs": 2, "batch": 16, "proximal": 0.5},
+        "aggregation": {"server": {"name": "adam"}},
+    },
     "fedpnp": {"method": {"name": "fedpnp"}, "partition": {"kind": "iid", "clients": 5}, "rounds": 2},
     "fedbyol": {"method": {"name": "fedbyol"}, "partition": {"kind": "iid", "clients": 5}, "rounds": 2},
     "cfcl": {

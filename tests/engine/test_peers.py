@@ -33,7 +33,7 @@ class Ring(Method):
     seen: ClassVar[list[Any]] = []
 
     def init_server(self, federation: Federation) -> Server:
-        return Server({"sum": torch.zeros(1)}, {"clients": federation.clients})
+        return Server({"sum": torch.zeros(1)}, facts={"clients": federation.clients})
 
     def broadcast(self, server: Server, client: int) -> Message:
         return Message(facts={"clients": server.facts["clients"]})

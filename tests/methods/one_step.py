@@ -152,7 +152,7 @@ def one_step(
 ) -> Done:
     """Let the first client of a federation of two work in a round; the weights broadcast may be given."""
     server = world.start(method, 2)
-    server = replace(server, tensors=dict(broadcast or server.tensors), round=round - 1)
+    server = replace(server, model=dict(broadcast or server.model), round=round - 1)
     client, message = client_of_one_batch(world, round, memory), method.broadcast(server, 0)
     return Done(method, message, client, method.client_update(message, client))
 

@@ -235,7 +235,7 @@ def test_what_goes_together_is_looked_at_together(world: Any) -> None:
     sent = {"samples": torch.tensor(5.0, dtype=double), "total": torch.zeros(width, dtype=double), "outer": outer}
     assert fault(Message(sent), form) is None
     assert "negative sums of squares" in (fault(Message({**sent, "outer": -outer}), form) or "")
-    server = server.replaced({"kmeans.mean": torch.zeros(width), "kmeans.projection": torch.zeros(width, 2)})
+    server = server.with_model({"kmeans.mean": torch.zeros(width), "kmeans.projection": torch.zeros(width, 2)})
     form = method.declared(server, 0, 5)
     centres, counts = torch.ones(3, 2, dtype=double), torch.ones(3, dtype=double)
     assert fault(Message({"centres": centres, "counts": counts}), form) is None

@@ -269,7 +269,7 @@ def test_what_is_judged_without_memories_reads_none(world, client_list, name):
     server, _ = world.run(method, 2)
     closed = client_list([replace(world.client(round=3), memory=Closed(), inbox=Closed())])
     evaluation = replace(world.evaluation(final=True), recalibrate=32)
-    server = server.replaced(method.recalibrate(server, closed, evaluation))
+    server = server.with_model(method.recalibrate(server, closed, evaluation))
     assert method.evaluate(server, closed, evaluation)
     with contextlib.suppress(MethodError):
         method.assignment(server, closed, evaluation)

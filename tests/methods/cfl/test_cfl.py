@@ -357,7 +357,7 @@ def test_the_better_of_parent_and_child_is_kept(world, client_list):
         server = method.aggregate(server, iter(updates))
     # Ruin one child: its client must keep the root's model.
     ruined = Tree.of(server.facts).nodes[0].children[0]
-    server.tensors[f"node/{ruined}"] = torch.zeros_like(server.tensors["node/0"])
+    server.model[f"node/{ruined}"] = torch.zeros_like(server.tensors["node/0"])
     metrics = method.evaluate(server, client_list(clients), world.evaluation())
     tree = Tree.of(server.facts)
     scores = method.path_scores(tree, server.tensors, [0, 1], client_list(clients))

@@ -20,7 +20,7 @@ def test_a_client_trains_the_model_with_the_lowest_loss(world):
     untrained = server.tensors["models"][1 - update.message.facts["choice"]]
     trained = update.message.tensors["weights"]
     for models, best in ((torch.stack((untrained, trained)), 1), (torch.stack((trained, untrained)), 0)):
-        there = replace(server, tensors={"models": models})
+        there = replace(server, model={"models": models})
         found = method.client_update(method.broadcast(there, 0), world.client(round=2))
         assert found.message.facts["choice"] == best
         moved = (found.message.tensors["weights"] - models).norm(dim=1)

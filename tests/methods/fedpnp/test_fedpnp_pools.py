@@ -117,7 +117,7 @@ def test_alpha_of_the_round_and_the_past_model(world):
     method = world.method("fedpnp")
     server = world.start(method)
     assert method.broadcast(server, 0).facts == {"alpha": 2.0}
-    assert method.broadcast(server.next(server.tensors), 0).facts == {"alpha": 0.1}
+    assert method.broadcast(server.next(server.model), 0).facts == {"alpha": 0.1}
     update = method.client_update(method.broadcast(server, 0), world.client())
     assert all(torch.equal(t, update.message.tensors[name]) for name, t in update.memory.items())
     assert not any(name.startswith("instance.") for name in update.memory)

@@ -170,7 +170,7 @@ def test_every_averaged_network_with_batch_norm_is_judged_so(world, one_class_ea
     exact = network.encoder(normalise(x)).detach()
     if name == "cfcl":
         exact = torch.nn.functional.normalize(exact, dim=1)
-    features = method.predictor(server.replaced(found))(x).embedding
+    features = method.predictor(server.with_model(found))(x).embedding
     torch.testing.assert_close(features, exact.float(), rtol=1e-3, atol=1e-3)
     assert not torch.allclose(method.predictor(server)(x).embedding, features, atol=0.01)
     assert weights(network)  # the server's own state stays

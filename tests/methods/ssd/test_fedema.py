@@ -48,7 +48,7 @@ def test_distance_and_share_are_of_the_parameters_alone(world):
             mu = min(1.0, 0.4 / first * distance)
             network = method.network()
             client = replace(world.client(k, number, memories[k], every=2), id=k)
-            method.begin(network, method.broadcast(replace(world.start(method, 2), tensors=broadcast), k), client)
+            method.begin(network, method.broadcast(replace(world.start(method, 2), model=broadcast), k), client)
             for name, tensor in network.named_parameters():
                 torch.testing.assert_close(tensor.data, mu * own[name] + (1 - mu) * broadcast[name])
 
@@ -57,7 +57,7 @@ def test_other_statistics_alone_are_no_distance(world):
     method = world.method("fedema", encoder="tiny-conv", epochs=1)
     broadcast, memories, _ = play(method, world)[1]
     moved = {n: t + 100.0 if "running" in n else t for n, t in memories[0].items()}
-    message = method.broadcast(replace(world.start(method, 2), tensors=broadcast), 0)
+    message = method.broadcast(replace(world.start(method, 2), model=broadcast), 0)
     found = [
         float(method.begin(method.network(), message, world.client(0, 2, memory))["divergence"])
         for memory in (memories[0], moved)

@@ -67,7 +67,7 @@ def test_the_best_start_counts(world, method):
     assert len(facts["inertia"]) == 10
     assert facts["inertia"][facts["best"]] == min(facts["inertia"])
     for best in (2, 5):
-        other = Server(states[-1].tensors, {**facts, "best": best}, states[-1].round)
+        other = replace(states[-1], facts={**facts, "best": best})
         assert torch.equal(method.centres(other), states[-1].tensors[CENTRES][best])
     found = method.aggregate(states[4], iter([sums_of(states[4], inertia=[float(k != 7) for k in range(10)])]))
     assert found.facts["best"] == 7
@@ -182,7 +182,7 @@ def test_the_prices_of_the_start_that_counts_decide(world, priced):
     tensors[PRICES][3] = torch.tensor([0.0, 9.0, 0.0, 0.0])
     x = world.client(0).train.x(torch.arange(5))
     for best, decided in ((3, True), (0, False)):
-        state = Server(tensors, {**states[-1].facts, "best": best}, 6)
+        state = Server(tensors, facts={**states[-1].facts, "best": best}, round=6)
         assert bool((priced.predictor(state)(x).cluster == 1).all()) is decided
 
 

@@ -20,7 +20,7 @@ def test_what_a_client_holds_counts_instead_of_what_is_likeliest(world, client_l
     wrong = (likeliest + 1) % 4
     if name == "kfed":
         clients = client_list([world.client(0, 1, {"local": torch.arange(96)})])
-        server = replace(server, tensors={**server.tensors, "labels/0": wrong})
+        server = replace(server, state={**server.state, "labels/0": wrong})
     elif name == "uifca":
         monkeypatch.setattr(method, "current_assignment", lambda *_: SimpleNamespace(cluster=wrong))
     else:

@@ -48,7 +48,7 @@ def test_ifca_on_flows_gives_a_client_one_cluster(federated):
     server = ifca.init_server(Federation(federated.data.spec, (30,) * 8, Streams(0)))
     flows = server.tensors["flows"].clone()
     flows[1, -D:] += 50  # far from every point
-    server = replace(server, tensors={"flows": flows})
+    server = replace(server, model={"flows": flows})
     updates = [replace(ifca.client_update(ifca.broadcast(server, k), federated.client(k)), client=k) for k in range(2)]
     chosen = [u.message.facts["choice"] for u in updates]
     assert 1 not in chosen

@@ -200,7 +200,7 @@ def test_every_point_goes_to_the_flow_under_which_it_is_likeliest(blobs):
     centres = torch.tensor([[4.0, 0, 0, 0], [0, 4, 0, 0], [0, 0, 4, 4]])
     flows = torch.cat((torch.eye(D).flatten().repeat(K, 1), centres), 1)
     server = uifca.init_server(Federation(blobs.spec, (POINTS,), Streams(0)))
-    server = replace(server, tensors={"flows": flows}, facts={**server.facts, "cluster_round": 1})
+    server = replace(server, model={"flows": flows}, facts={**server.facts, "cluster_round": 1})
     nearest = torch.cdist(blobs.train_x[:POINTS], centres).argmin(1)
     memory = {"assignment": (nearest + 1) % K}
     update = uifca.client_update(uifca.broadcast(server, 0), client(blobs, 0, 3, memory))
@@ -221,7 +221,7 @@ def test_flows_are_averaged_by_points_and_empty_ones_begin_anew(blobs):
     uifca = method(blobs, cluster_rounds=2, comm_rounds=2, steps=2)
     server = uifca.init_server(Federation(blobs.spec, (POINTS,) * 2, Streams(0)))
     size = server.tensors["flows"].shape[1]
-    server = replace(server, tensors={"flows": torch.zeros(K, size)}, facts={**server.facts, "comm_round": 1})
+    server = replace(server, model={"flows": torch.zeros(K, size)}, facts={**server.facts, "comm_round": 1})
 
     def update(k, value, counts, points=None):
         tensors = {f"flow/{i}": torch.full((size,), value) for i, n in enumerate(counts) if n}
@@ -244,7 +244,7 @@ def test_a_diverging_flow_is_left_out_and_all_of_them_are_the_clients_error(blob
         uifca.client_update(uifca.broadcast(server, 0), client(blobs, 0))
     # One flow that cannot be trained: the others go on.
     calm = method(blobs, cluster_rounds=2, comm_rounds=2, steps=3, warm_start=True)
-    broken = replace(server, tensors={"flows": server.tensors["flows"].clone()})
+    broken = replace(server, model={"flows": server.tensors["flows"].clone()})
     broken.tensors["flows"][1] = float("inf")
     update = calm.client_update(calm.broadcast(broken, 0), client(blobs, 0))
     assert update.message.facts["counts"][1] == 0
