@@ -150,6 +150,6 @@ DIGESTS = {
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_digest_of_each_methods_defaults_is_known(method: str) -> None:
-    """Whoever changes one means to: earlier runs are no longer found as like, and kept results are of other settings."""
+    """A change of one is meant: earlier runs are no longer found as like, and kept results are of other settings."""
     digest = make_settings({"method": method}).settled(own_clients=False).digest()
     assert digest.startswith(DIGESTS[method])
