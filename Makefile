@@ -34,7 +34,7 @@ fuzz: setup
 chaos: setup
 	$(BIN)/python -m tests.chaos --count $(or $(COUNT),300)
 
-# Runs on clusters of Dask and Ray whose parts are killed and stopped: their table goes to results/chaos.
+# Runs on Dask clusters whose parts are killed and stopped: their table goes to results/chaos.
 chaos-clusters: setup
 	$(BIN)/python -m tests.chaos --clusters --count $(or $(COUNT),20)
 

@@ -1,31 +1,27 @@
-"""What a round takes with each runner: processes here, Dask, Ray, hosts at a Prefect server, with and without a depot.
+"""What a round takes with each runner: processes here and Dask, with and without a depot.
 
     python -m benchmarks.several_hosts --runs 3
 
-Two slots on this machine, whichever runner has them, so that only the way differs: Dask's and Ray's workers are those
-of a cluster that is started for the run; the two hosts of Prefect are `shoal work --slots 1` beside a server on SQLite.
+Two slots on this machine, whichever runner has them, so that only the way differs: Dask's workers are those of a
+cluster that is started for the run.
 A round is counted from the end of the one before to its own end; rounds are the ones in the middle.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.meter import wait_quiet
-from benchmarks.peers import ROOT, prefect_server, versions
+from benchmarks.peers import ROOT, versions
 from benchmarks.shoal_run import prepare_workload, settings_of
 from benchmarks.workload import Workload
 
@@ -35,22 +31,8 @@ CASES = (
     ("8 clients of 1 epoch, 50 images, 1.66 million weights", Workload(clients=8, samples=50, encoder="mcmahan")),
 )
 """What is measured, by name."""
-WAYS = (("local", False), ("dask", False), ("dask", True), ("ray", False), ("prefect", False), ("prefect", True))
+WAYS = (("local", False), ("dask", False), ("dask", True))
 """Runners, and whether files go through a depot."""
-
-
-@contextlib.contextmanager
-def hosts(count: int, home: Path) -> Iterator[None]:
-    """So many hosts of one slot each, at the Prefect server of PREFECT_API_URL."""
-    command = [sys.executable, "-m", "cli.main", "work", "--slots", "1", "--device", "cpu"]
-    with contextlib.ExitStack() as stack:
-        for number in range(count):
-            environment = {**os.environ, "SHOAL_CACHE": str(home / f"cache-{number}"), "PYTHONPATH": str(ROOT)}
-            log = stack.enter_context((home / f"host-{number}.log").open("wb"))
-            process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
-            stack.callback(process.wait)
-            stack.callback(process.terminate)
-        yield
 
 
 def one(work: Workload, runner: str, depot: str | None) -> tuple[list[float], str]:
@@ -90,23 +72,21 @@ def main() -> None:
     given = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ["PYTHONPATH"] = str(ROOT)
-    with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
+    with tempfile.TemporaryDirectory() as scratch:
         home = Path(scratch)
         os.environ["SHOAL_HOME"] = str(home)
         os.environ["SHOAL_CACHE"] = str(home / "cache")
-        os.environ["PREFECT_API_URL"] = stack.enter_context(prefect_server(home))
         print("| workload | runner | s a round, median | least and most of the runs' medians | same bits |")
         print("|---|---|---|---|---|")
         for name, work in (CASES[number] for number in given.cases):
             bits: set[str] = set()
             for runner, through in WAYS:
                 medians = []
-                with hosts(2, home) if runner == "prefect" else contextlib.nullcontext():
-                    for _ in range(given.runs):
-                        depot = (home / "depot").as_uri() if through else None
-                        rounds, digest = one(replace(work, rounds=given.rounds), runner, depot)
-                        medians.append(statistics.median(rounds))
-                        bits.add(digest)
+                for _ in range(given.runs):
+                    depot = (home / "depot").as_uri() if through else None
+                    rounds, digest = one(replace(work, rounds=given.rounds), runner, depot)
+                    medians.append(statistics.median(rounds))
+                    bits.add(digest)
                 way = f"{runner}{', depot' if through else ''}"
                 print(
                     f"| {name} | {way} | {statistics.median(medians):.2f} | {min(medians):.2f} to {max(medians):.2f} | "

@@ -17,7 +17,6 @@ from cli.console import carry_out, err, out, show_result, show_study
 from cli.groups import Commands
 from cli.leaving import leave
 from cli.log import log
-from cli.work import work
 from core.errors import ShoalError
 from engine.addresses import masked
 
@@ -320,9 +319,6 @@ def doctor(as_json: Json = False) -> None:
 
 
 app.command(epilog="Example: MLFLOW_TRACKING_URI=https://mlflow.example.org shoal log --all")(log)
-
-
-app.command(epilog="Example: PREFECT_API_URL=http://head:4200/api shoal work --device cuda")(work)
 
 
 @app.command(hidden=True)

@@ -24,7 +24,7 @@ _OPTION = re.compile(r"([a-z]+)(-?[0-9]{1,18})")
 
 
 def store_folder(store: Path, name: str) -> Path:
-    """Where the prepared set `name` lies in a store; sets added by Shoal 0.1.0 lie among those that were prepared."""
+    """Where the prepared set `name` lies in a store."""
     own = own_folder(store, name)
     return own if _plain(name) and (own / "manifest.json").exists() else prepared_folder(store, name)
 
@@ -64,8 +64,7 @@ def prepared_sets(store: Path) -> list[Manifest]:
 def stage_own(store: Path, name: str) -> Path:
     """Put a set of the user's own among the prepared ones, where the stages of dvc.yaml look for every set.
 
-    The files are hard links where the file system has them, so that the copy takes no room. A set that Shoal 0.1.0
-    put there stays as it is.
+    The files are hard links where the file system has them, so that the copy takes no room.
 
     Returns:
         The folder, which appears whole or not at all.

@@ -273,9 +273,9 @@ def load_statistics(paths: RoundPaths, manifest: Manifest) -> Tensors:
     Raises:
         StoreError: the file is missing or changed.
     """
-    if JUDGED not in manifest.files and (manifest.files or not paths.judged.exists()):
+    if JUDGED not in manifest.files:
         return {}
-    return load_tensors(paths.judged, sha256=manifest.files.get(JUDGED))[0]
+    return load_tensors(paths.judged, sha256=manifest.files[JUDGED])[0]
 
 
 def newest_valid(run: RunFolder) -> Checkpoint | None:

@@ -1,4 +1,4 @@
-"""What a worker of a cluster does with a request, whichever cluster it is."""
+"""What a worker of a Dask cluster does with a request."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ class RoundRecord:
         seconds: how long the round took.
         refused: those of the clients left out whose messages were refused.
         refusals: in how many rounds so far each client was refused, this one counted, so that quarantine does not hang
-            on old manifests; None in those of version 0.1.0.
+            on old manifests.
     """
 
     metrics: Mapping[str, float]
@@ -139,7 +139,7 @@ class RoundRecord:
     left_out: tuple[int, ...]
     seconds: RoundSeconds
     refused: tuple[int, ...] = ()
-    refusals: Mapping[int, int] | None = None
+    refusals: Mapping[int, int] = field(default_factory=dict)
 
     def totals(self) -> dict[str, int]:
         """Bytes up, down and between clients, of all clients together."""
@@ -160,7 +160,7 @@ class Manifest:
         server_sha256: digest of the server state.
         record: what its clients did; None for round 0.
         finished: whether the method said that no round is to follow.
-        files: hex digest of the other files of the checkpoint, by name; runs of version 0.1.0 kept none.
+        files: hex digest of the other files of the checkpoint, by name.
     """
 
     round: int
@@ -187,9 +187,8 @@ class Manifest:
                 "left_out": list(self.record.left_out),
                 "seconds": asdict(self.record.seconds),
                 "refused": list(self.record.refused),
+                "refusals": {str(client): rounds for client, rounds in sorted(self.record.refusals.items())},
             }
-            if self.record.refusals is not None:
-                about["refusals"] = {str(client): rounds for client, rounds in sorted(self.record.refusals.items())}
         return about
 
     @classmethod
@@ -204,17 +203,17 @@ class Manifest:
             record = RoundRecord(
                 plain["metrics"],
                 tuple(ClientRow.of(row) for row in plain["clients"]),
-                tuple(PeerBytes.of(row) for row in plain.get("links", [])),
+                tuple(PeerBytes.of(row) for row in plain["links"]),
                 tuple(plain["left_out"]),
                 RoundSeconds(**plain["seconds"]),
-                tuple(plain.get("refused", ())),
-                {int(k): rounds for k, rounds in plain["refusals"].items()} if "refusals" in plain else None,
+                tuple(plain["refused"]),
+                {int(k): rounds for k, rounds in plain["refusals"].items()},
             )
         return cls(
             plain["round"],
             plain["finished_at"],
             plain["server_sha256"],
             record,
-            plain.get("finished"),
-            plain.get("files", {}),
+            plain["finished"],
+            plain["files"],
         )

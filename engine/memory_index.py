@@ -63,7 +63,7 @@ class MemoryIndex:
     Args:
         memory: the newest version of each client's memory, of those that have one.
         inbox: the messages that wait for a client, in order of round and sender.
-        digests: of each client's files, in hex by path; runs of version 0.1.0 kept none.
+        digests: of each client's files, in hex by path.
         change: what makes it from the index of the round before, where that is how it is written; None: whole.
         changed: entries that were changed since the last round whose index was written whole.
         dropped: files that the round before named, and this one does not; `new` those that came with the round.
@@ -90,7 +90,7 @@ class MemoryIndex:
         """From JSON, whose keys are text."""
         memory = {int(k): v for k, v in plain["memory"].items()}
         inbox = {int(k): tuple(v) for k, v in plain["inbox"].items()}
-        known, digests = dict(plain.get("sha256", {})), {}
+        known, digests = dict(plain["sha256"]), {}
         for client in memory.keys() | inbox.keys():
             paths = (*inbox.get(client, ()), *((memory[client],) if client in memory else ()))
             if held := digests_of(paths, known):

@@ -1,8 +1,8 @@
 """The GPU of a worker process of a cluster: those of one host share its GPUs in turn.
 
 A cluster may start workers as it likes, and tells none of them how many others there are. So each takes the first place
-of its host that is free, by a lock on a file that lasts as long as the process. Processes that see other GPUs (Ray and
-dask-cuda set CUDA_VISIBLE_DEVICES for each) have places of their own.
+of its host that is free, by a lock on a file that lasts as long as the process. Processes that see other GPUs
+(dask-cuda sets CUDA_VISIBLE_DEVICES for each) have places of their own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where worker slots are: processes of this machine, the workers of a Dask or Ray cluster, or what a room above adds.
+"""Where worker slots are: processes of this machine, or the workers of a Dask cluster.
 
 Every pool has `count`, how many requests it works on at once, `most`, how many it may be given (a cluster has a queue,
 where workers that join find work), and `call`, which has a free worker do one request.
@@ -10,16 +10,14 @@ the run's folder, the prepared data and the partition under the paths that this 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from typing import Protocol
 
 from engine.dask_pool import dask_pool
 from engine.hardware import resolve_slots
-from engine.ray_pool import ray_pool
 from engine.remote_pool import RemoteFilesPool
-from engine.settings import SettingsError, WorkersSection
-from engine.wire import Answer, RemoteRequest, Request
+from engine.settings import WorkersSection
+from engine.wire import Answer, Request
 from engine.worker_processes import WorkerProcesses
 
 
@@ -46,33 +44,6 @@ class Pool(Protocol):
         ...
 
 
-class HostsPool(Protocol):
-    """Workers that may be on other hosts: they take requests whose files are copies, too."""
-
-    @property
-    def count(self) -> int:
-        """As of `Pool`."""
-        ...
-
-    @property
-    def most(self) -> int:
-        """As of `Pool`."""
-        ...
-
-    def call(self, request: Request | RemoteRequest) -> Answer:
-        """As of `Pool`."""
-        ...
-
-
-MAKERS: dict[str, Callable[[WorkersSection, str], AbstractContextManager[HostsPool]]] = {
-    "dask": dask_pool,
-    "ray": ray_pool,
-}
-"""By runner: given the settings and the device, makes workers on other hosts, closed at the end.
-
-What the engine must not know is added by the room that knows it (`tasks.pools`)."""
-
-
 @contextlib.contextmanager
 def open_pool(workers: WorkersSection, device: str) -> Iterator[Pool]:
     """The workers that the settings ask for, closed at the end.
@@ -82,18 +53,14 @@ def open_pool(workers: WorkersSection, device: str) -> Iterator[Pool]:
         device: cpu or cuda, as resolved.
 
     Raises:
-        SettingsError: the runner's package is not installed, or its cluster or server cannot be reached.
+        SettingsError: Dask is not installed, or its scheduler cannot be reached.
     """
     with contextlib.ExitStack() as stack:
         if workers.runner == "local":
             count = resolve_slots(workers.slots, device, workers.per_gpu)
             yield stack.enter_context(WorkerProcesses(count, device))
             return
-        if workers.runner not in MAKERS:
-            raise SettingsError(
-                f"workers.runner: {workers.runner} is not of the engine: import tasks.pools, which adds it"
-            )
-        cluster = stack.enter_context(MAKERS[workers.runner](workers, device))
+        cluster = stack.enter_context(dask_pool(workers, device))
         if workers.depot:
             yield stack.enter_context(contextlib.closing(RemoteFilesPool(cluster, workers.depot)))
         else:

@@ -127,9 +127,15 @@ class RunFolder:
 
         Raises:
             StoreError: the file or the lineage has changed since.
-            RunError: the file holds no settings, or settings that this version refuses.
+            RunError: the file holds no settings, or settings that this version refuses; or the run has an older layout.
         """
-        check_digest(self.path / SETTINGS, self.lineage().get("settings_file_sha256"))
+        sha256 = self.lineage().get("settings_file_sha256")
+        if sha256 is None:
+            raise RunError(
+                f"run {self.name} has the layout of an older version, which is not read any more: start it again with "
+                f"`shoal run {self.path / SETTINGS}`"
+            )
+        check_digest(self.path / SETTINGS, sha256)
         raw = read_yaml_file(self.path / SETTINGS, "", RunError)
         if not isinstance(raw, dict):
             raise RunError(f"{self.path / SETTINGS} holds a {type(raw).__name__}, expected keys and values")
@@ -275,8 +281,8 @@ def in_order(runs: Path, pattern: str = "*") -> list[Path]:
     """The settings files of the runs in a folder, in the order in which the runs were started there.
 
     Names begin with the time, and a clock that was set back makes smaller ones. The file `ORDER` has a line a run, in
-    the order in which their folders were made. Runs that it does not name, which came from elsewhere or from version
-    0.1.0, stand before the others, by name.
+    the order in which their folders were made. Runs that it does not name, which came from elsewhere, stand
+    before the others, by name.
 
     Args:
         runs: the folder.

@@ -47,23 +47,6 @@ REPRESENTATIONS = "rotnet-"
 
 AUTO = "auto"
 """As `model.clusters`: the number is chosen before the run (`tasks.choosing`)."""
-LATER = (
-    ("local", "proximal", 0.0),
-    ("participation", "dropout", 0.0),
-    ("participation", "buffer", None),
-    ("participation", "staleness", 0.5),
-    ("participation", "slowness", 0.0),
-    ("participation", "refusals", 3),
-    ("participation", "longest", 100.0),
-    ("participation", "largest", 1e12),
-    ("method", "whitening", 1.0),
-    ("method", "entropy_over", "client"),
-    ("method", "evenness", 0.0),
-    ("method", "softness", 0.05),
-)
-"""Settings that came after others were digested: section, key, and the value with which nothing changes."""
-LATER_SECTIONS = ("aggregation", "privacy", "choose")
-"""Whole sections that came later."""
 
 
 class SettingsError(ShoalError):
@@ -160,15 +143,8 @@ class Settings(Section):
     def digest(self) -> str:
         """sha256 of what decides the numbers: not where it ran, nor where it is shown."""
         decisive = {k: v for k, v in self.plain().items() if k not in ("tracking", "checkpoint")}
-        # What came later counts only where it is used: the digests of runs from before stay as they are.
-        for part, key, unused in LATER:
-            if key in decisive[part] and decisive[part][key] == unused:
-                del decisive[part][key]
         if not self.chooses_clusters:
             del decisive["choose"]  # nothing is chosen
-        for part in LATER_SECTIONS:
-            if part in decisive and decisive[part] == type(getattr(self, part))().model_dump(mode="json"):
-                del decisive[part]
         # Clients in one computation, sums of groups and compiled networks agree with what is done one by one up to
         # rounding, not to the bit.
         workers = {

@@ -224,27 +224,26 @@ class CheckpointSection(Section):
 class WorkersSection(Section):
     """Where clients are trained."""
 
-    runner: Literal["local", "dask", "ray", "prefect"] = Field(
+    runner: Literal["local", "dask"] = Field(
         "local",
-        description="where clients are trained: local: processes on this machine; dask, ray: a running cluster, or one "
-        "started for the run; prefect: hosts on which `shoal work` serves them, at the Prefect server of "
-        "PREFECT_API_URL",
+        description="where clients are trained: local: processes on this machine; dask: a running Dask cluster, or one "
+        "that is started for the run",
     )
     address: str | None = Field(
         None,
-        description="dask, ray: address of a running cluster, such as tcp://host:8786",
+        description="dask: address of the scheduler of a running cluster, such as tcp://host:8786",
         json_schema_extra=SCHEMA,
     )
     listen: str = Field(
         "127.0.0.1",
         pattern=r"^[A-Za-z0-9.:-]+$",
-        description="dask, ray: address on which a cluster that is started for the run listens; any other than "
+        description="dask: address on which a cluster that is started for the run listens; any other than "
         "127.0.0.1 lets other hosts run code here",
     )
     slots: int | Literal["auto"] = Field(
         "auto",
         description="number of worker processes; auto: one for each CPU core, `per_gpu` for each GPU, or all workers "
-        "of the cluster or of the hosts",
+        "of the cluster",
     )
     per_gpu: int = Field(1, ge=1, description="number of worker processes that share one GPU")
     batched: int = Field(
@@ -266,11 +265,11 @@ class WorkersSection(Section):
         "off", description="on: a local gradient step is captured as a CUDA graph, and replayed; of GPUs"
     )
     resources: dict[str, float] = Field(
-        {}, description="dask, ray: amount of each resource declared by the workers that one cohort of clients takes"
+        {}, description="dask: amount of each resource declared by the workers that one cohort of clients takes"
     )
     depot: str | None = Field(
         None,
-        description="dask, ray, prefect: fsspec URL, such as s3://bucket/shoal, through which files reach workers that "
+        description="dask: fsspec URL, such as s3://bucket/shoal, through which files reach workers that "
         "share no file system with this machine; passwords as ${NAME} of an environment variable",
         json_schema_extra=SCHEMA,
     )
@@ -300,8 +299,8 @@ class WorkersSection(Section):
     empty: float = Field(
         45.0,
         gt=0,
-        description="dask, ray, prefect: seconds for which the cluster may have no worker, or no host may serve, "
-        "before the run stops, resumable; more where a queue starts them as they are needed",
+        description="dask: seconds for which the cluster may have no worker before the run stops, resumable; more "
+        "where a queue starts them as they are needed",
     )
     precision: Literal["auto", "fp32", "tf32", "bf16"] = Field(
         "auto",
@@ -318,8 +317,8 @@ class WorkersSection(Section):
 
     @property
     def elsewhere(self) -> bool:
-        """Whether clients are trained on a running cluster or on hosts that serve, whatever these have."""
-        return self.runner == "prefect" or (self.runner != "local" and self.address is not None)
+        """Whether clients are trained on a running cluster, whatever devices its workers have."""
+        return self.runner != "local" and self.address is not None
 
     @field_validator("address", "depot")
     @classmethod
@@ -329,9 +328,7 @@ class WorkersSection(Section):
     @model_validator(mode="after")
     def _hosts(self) -> WorkersSection:
         if self.depot and self.runner == "local":
-            raise ValueError("workers.depot is for workers on other hosts: set workers.runner to dask, ray or prefect")
-        if self.address and self.runner == "prefect":
-            raise ValueError("workers.address is of Dask and Ray: the Prefect server is that of PREFECT_API_URL")
+            raise ValueError("workers.depot is for workers on other hosts: set workers.runner to dask")
         if self.summed > 1 and self.summed % self.batched:
             raise ValueError("workers.summed must be a multiple of workers.batched, or 1")
         if self.compile != "off" and self.batched > 1:

@@ -43,7 +43,7 @@ class RunTables:
             self.measured_seconds += row.seconds - (before or 0.0)
             self.measured_samples += row.samples if before is None else 0
             self.seconds[row.client] = row.seconds
-        self.refusals = Counter(record.refusals) if record.refusals is not None else self.refused_by(record)
+        self.refusals = Counter(record.refusals)
         self._new["links"] += [row.plain() for row in record.links]
         self._new["rounds"].append(
             {

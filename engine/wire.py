@@ -1,8 +1,8 @@
 """What the engine asks of workers, and what they answer.
 
 Requests and answers are small; tensors stay in files of the run's folder. Within a process and over a pipe they travel
-as they are. What leaves this installation (Dask, Ray, Prefect, remote files) travels as JSON values with a few arrays,
-made by `plain` and read back by `request_of` and `answer_of`; where nothing but text can travel, by `engine.wire_text`.
+as they are. What leaves this installation (Dask, remote files) travels as JSON values with a few arrays, made by
+`plain` and read back by `request_of` and `answer_of`.
 """
 
 from __future__ import annotations

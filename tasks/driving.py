@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-import tasks.pools  # noqa: F401 (which tells the engine of Prefect's hosts)
 from engine import places
 from engine.at_work import RunAtWork, hold
 from engine.hardware import one_arena

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-import tasks.pools  # noqa: F401 (which tells the engine of Prefect's hosts)
 from engine.units import Unit, carry_out, holder
 
 

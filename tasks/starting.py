@@ -26,7 +26,6 @@ from engine.run_folder import FINISHED, RunFolder, in_order
 from engine.settings import Settings
 from review.progress import progress
 from tasks.choosing import choose_clusters
-from tasks.pools import check_server
 from tasks.preparing import prepare_data, prepare_partition, settled, with_scheme
 
 
@@ -48,7 +47,6 @@ def new_run(
         ShoalError: the data, the partition or the method refuse the settings; OriginError: the origin does not fit.
     """
     settings = with_scheme(settings)
-    check_server(settings.workers)
     resolved = resolve(settings)
     expected_slots(settings.workers, resolved["device"])
     if partition is None:

@@ -1,6 +1,6 @@
 """`python -m tests.chaos --count 300`: tries over every registered method, and their table in results/chaos.
 
-With --clusters: tries on clusters of Dask and Ray whose parts die (`tests.chaos.on_clusters`).
+With --clusters: tries on clusters of Dask whose parts die (`tests.chaos.on_clusters`).
 """
 
 from __future__ import annotations

@@ -5,10 +5,9 @@ from __future__ import annotations
 import signal
 import time
 
-from tests.chaos.cluster_trial import LONGER, ClusterTrial, Hit
+from tests.chaos.cluster_trial import ClusterTrial, Hit
 
-OF_THE_HEAD = {"dask": "the Dask scheduler at {}", "ray": "the Ray head at {}"}
-NO_WORKER = {"dask": "has had no worker for", "ray": "has had no CPU to work on for"}
+NO_WORKER = "has had no worker for"
 DEPOT = "the depot s3://"
 AWAY = (1.0, 6.0)
 """Seconds for which a store that comes back is away, at least and at most."""
@@ -16,11 +15,11 @@ AWAY = (1.0, 6.0)
 
 def _head(trial: ClusterTrial, how: signal.Signals) -> str:
     trial.cluster.hit_head(how)
-    return OF_THE_HEAD[trial.runner].format(trial.cluster.address)
+    return f"the Dask scheduler at {trial.cluster.address}"
 
 
 def head_killed(trial: ClusterTrial) -> str:
-    """The scheduler, or Ray's control service, is killed."""
+    """The scheduler is killed."""
     return _head(trial, signal.SIGKILL)
 
 
@@ -52,34 +51,23 @@ def store_restarted(trial: ClusterTrial) -> str:
 def host_killed(trial: ClusterTrial) -> str:
     """One of two hosts is killed."""
     trial.random.choice(trial.cluster.hosts).send(signal.SIGKILL)
-    return NO_WORKER[trial.runner]
+    return NO_WORKER
 
 
 def hosts_killed(trial: ClusterTrial) -> str:
     """All hosts are killed."""
     for host in trial.cluster.hosts:
         host.send(signal.SIGKILL)
-    return NO_WORKER[trial.runner]
+    return NO_WORKER
 
 
 EVENTS: dict[tuple[str, str], tuple[int, Hit]] = {
     ("scheduler killed", "dask"): (2, head_killed),
     ("scheduler stopped", "dask"): (2, head_stopped),
-    ("head killed", "ray"): (1, head_killed),
-    (f"head killed{LONGER}", "ray"): (1, head_killed),
-    ("head stopped", "ray"): (1, head_stopped),
-    (f"head stopped{LONGER}", "ray"): (1, head_stopped),
     ("store killed", "dask"): (1, store_killed),
-    ("store killed", "ray"): (1, store_killed),
     ("store stopped", "dask"): (1, store_stopped),
     ("store killed, and back", "dask"): (2, store_restarted),
-    ("store killed, and back", "ray"): (1, store_restarted),
     ("one of two hosts killed", "dask"): (1, host_killed),
-    ("one of two hosts killed", "ray"): (2, host_killed),
     ("all hosts killed", "dask"): (1, hosts_killed),
-    ("all hosts killed", "ray"): (2, hosts_killed),
 }
-"""By event and runner: how many of twenty tries are of it, and what happens.
-
-Work on a Ray node needs no head, so that a short run comes to its end before the head is missed.
-"""
+"""By event and runner: how many of ten tries are of it, and what happens."""

@@ -25,7 +25,7 @@ class ClusterOutcome:
 
     Args:
         event: what happened to the cluster.
-        runner: dask or ray.
+        runner: dask.
         method: of the run.
         moment: where the run stood.
         seconds: from the event to the end of the driver; where the run went on by itself, the longest time in which no
@@ -35,7 +35,7 @@ class ClusterOutcome:
         said: the sentence by which the run stopped.
         resumed: where it was resumed, if it was.
         hung: a driver did not end.
-        traceback: a driver showed a traceback, or the insides of a cluster's own process.
+        traceback: a driver showed a traceback.
         left: processes of the driver's that were there when it had ended.
         note: what was wrong, for people.
     """

@@ -39,12 +39,6 @@ SIZE: dict[str, Any] = {
     "rounds": ROUNDS,
     "participation": {"retries": 1},
 }
-LONGER = ", long work"
-"""How the name of an event ends in whose tries a client takes so long that no run ends by itself before it matters."""
-EPOCHS, OF_LONGER = 600, "fedema"
-"""Of such tries: local epochs, some ten seconds, and the method."""
-INSIDES = (TRACEBACK, "[state-dump]")
-"""What a driver must not print: a traceback, or the last words of one of Ray's own processes."""
 PROGRESS = ("client_finished", "round_finished", "finished")
 EVENTS_OF_A_ROUND = 2 + CLIENTS
 
@@ -122,8 +116,8 @@ class ClusterTrial:
 
     Args:
         clusters: where.
-        runner: dask or ray.
-        event: what happens; one that ends in `LONGER` with work that takes long.
+        runner: dask.
+        event: what happens.
         number: of the try.
         random: draws of this try.
     """
@@ -139,10 +133,8 @@ class ClusterTrial:
     left: int = 0
 
     def __post_init__(self) -> None:
-        self.long = self.event.endswith(LONGER)
-        self.method = OF_LONGER if self.long else self.random.choice(METHODS)
-        size = SIZE | ({"local": {"epochs": EPOCHS}} if self.long else {})
-        self.whole = self.clusters.straight(self.method, size)
+        self.method = self.random.choice(METHODS)
+        self.whole = self.clusters.straight(self.method, SIZE)
         self.place = self.clusters.base / f"try-{self.number}"
         self.place.mkdir()
         self.store = ObjectStore(self.place / "store")
@@ -156,11 +148,11 @@ class ClusterTrial:
             "deadline_least": 300.0,
             "deadline_first": 21600.0,
         }
-        self.run = new_run(settings_of(self.method, **size, workers=workers))
+        self.run = new_run(settings_of(self.method, **SIZE, workers=workers))
 
     def start(self) -> ClusterDriver:
         """A driver of the run."""
-        env = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "RAY_"))}
+        env = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
         env |= self.cluster.env | {"SHOAL_HOME": str(self.clusters.home), "COLUMNS": "10000"}
         driver = ClusterDriver(self.run, env, self.place / f"driver-{len(self.drivers)}.log")
         self.drivers.append(driver)
@@ -170,10 +162,9 @@ class ClusterTrial:
         """Wait for a random moment of the run, and say which it is.
 
         A moment is a number of events of the run (it has begun, a round has begun, a client is done), and up to half a
-        second after it; the last round's last client is not done then. Where work takes long, all of the last round is
-        still to come.
+        second after it; the last round's last client is not done then.
         """
-        wanted = self.random.randint(1, (ROUNDS - self.long) * EVENTS_OF_A_ROUND - 1)
+        wanted = self.random.randint(1, ROUNDS * EVENTS_OF_A_ROUND - 1)
         end = time.monotonic() + HANGS
         while len(self.run.events()) < wanted and driver.process.poll() is None and time.monotonic() < end:
             time.sleep(0.01)
@@ -252,7 +243,7 @@ class ClusterTrial:
         if not same:
             self.notes.append(f"it is {self.run.status()['state']}, or has other numbers than the straight run")
         said_by = [driver.said() for driver in self.drivers]
-        shown = [text[text.index(sign) :][:3000] for text in said_by for sign in INSIDES if sign in text]
+        shown = [text[text.index(TRACEBACK) :][:3000] for text in said_by if TRACEBACK in text]
         self.notes += shown
         facts: dict[str, Any] = {
             "said": said,

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Callable
@@ -21,7 +19,6 @@ from pathlib import Path
 
 import psutil
 
-from engine.ray_pool import QUIET, RAY_LOOPBACK
 from tests.sources import ROOT
 from tests.team import answers, plain_environment
 
@@ -33,11 +30,6 @@ MARK = "SHOAL_CHAOS_MARK"
 BUCKET = "shoal"
 HIDDEN = 'mount -t tmpfs none "$0" && exec "$@"'
 """A shell's program: an empty folder in place of the one named first, and then the command."""
-RAY = "import sys; from ray.scripts.scripts import main; sys.argv = ['ray', *sys.argv[1:]]; main()"
-RAY_NODE = f"from ray._private import services; services.resolve_ip_for_localhost = lambda host: host; {RAY}"
-"""A node would look for its head at another address than 127.0.0.1, on which the head does not listen."""
-OBJECTS = 80_000_000
-"""Bytes of a Ray node's own store, which Shoal does not use; hardly fewer are allowed."""
 HOSTS = 2
 
 
@@ -182,14 +174,7 @@ class Cluster:
         self.folder, self.hidden, self.port = folder, hidden, free_port()
         user = folder / "user"
         user.mkdir(parents=True)
-        self.env = {
-            **env,
-            **QUIET,
-            "RAY_raylet_start_wait_time_s": "120",
-            RAY_LOOPBACK: "0",
-            "HOME": str(user),
-            "PYTHONPATH": str(ROOT),
-        }
+        self.env = {**env, "HOME": str(user), "PYTHONPATH": str(ROOT)}
         self.env |= {"OMP_NUM_THREADS": "1", "SHOAL_HOME": str(hidden)}
         self.head: Part | None = None
         self.hosts: list[Part] = []
@@ -244,37 +229,4 @@ class Dask(Cluster):
             host.until(lambda host=host: "Registered to:" in host.said())  # type: ignore[misc]
 
 
-class Ray(Cluster):
-    """A head without cores, and nodes of one core each."""
-
-    runner = "ray"
-    heads = "gcs_server"
-    session = ""
-    """The folder of its sockets and logs."""
-
-    def start(self) -> None:
-        """As of `Cluster`."""
-        # Paths of sockets may not be long.
-        self.session = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
-        words = ["start", "--block", "--node-ip-address", HOST, "--object-store-memory", str(OBJECTS)]
-        own = [sys.executable, "-c", RAY, *words, "--head", "--port", str(self.port), "--num-cpus", "0"]
-        own += ["--include-dashboard", "false", "--temp-dir", self.session]
-        self.head = head = Part(own, self.env, self.folder / "head")
-        head.until(lambda: "Ray runtime started" in head.said())
-        for number in range(HOSTS):
-            own = [sys.executable, "-c", RAY_NODE, *words, "--address", self.address, "--num-cpus", "1"]
-            # Where the head's value stands, nodes may not join; they listen where their own address is.
-            env = self.host_env(number) | {RAY_LOOPBACK: "1"}
-            host = Part(own, env, self.folder / f"host-{number}", self.hidden)
-            self.hosts.append(host)
-            # One after the other: two that start at once take the same names for their sockets.
-            host.until(lambda host=host: "Ray runtime started" in host.said())  # type: ignore[misc]
-
-    def end(self) -> None:
-        """As of `Cluster`."""
-        super().end()
-        if self.session:
-            shutil.rmtree(self.session, ignore_errors=True)
-
-
-KINDS: dict[str, type[Cluster]] = {kind.runner: kind for kind in (Dask, Ray)}
+KINDS: dict[str, type[Cluster]] = {kind.runner: kind for kind in (Dask,)}

@@ -15,7 +15,6 @@ import pytest
 import yaml
 from PIL import Image
 
-from data.own import add_folder
 from data.prepared import open_prepared
 from data.sample_files import sample_files
 from engine.opened_run import OpenedRun
@@ -205,16 +204,6 @@ def test_repro_follows_changes_of_a_built_in_set(clone: Clone) -> None:
     assert [stage for stage in STAGES if f"Running stage '{stage}'" in changed] == ["partition"]
     clone.params(rounds=2)
     assert "Running stage" not in clone.dvc("repro", "partition", "--dry")
-
-
-def test_a_set_that_an_older_version_added_is_not_removed(clone: Clone, tmp_path: Path) -> None:
-    prepared = add_folder(photos(tmp_path / "photos"), "old", tmp_path / "store", on_bad="skip", on_odd="skip")
-    place = clone.path / "data" / "store" / "prepared" / "old"
-    place.parent.mkdir(parents=True)
-    prepared.folder.rename(place)
-    clone.params(data={"name": "old"})
-    assert "Running stage 'prepare'" in clone.dvc("repro", "prepare")
-    assert open_prepared(place, verify=True).manifest == prepared.manifest
 
 
 def test_a_stage_refuses_another_home(clone: Clone, tmp_path: Path) -> None:

@@ -21,13 +21,13 @@ from core.errors import DataError, ShoalError
 from core.seal import BrokenSeal, sealed, unsealed
 from data.prepared import read_manifest
 from engine import verified
-from engine.checkpoint import load_manifest, load_round, rounds_done
+from engine.checkpoint import load_manifest, load_round
 from engine.codec import StoreError, load_tensors, save_tensors
 from engine.finished_work import finished_work
 from engine.manifest import COUNTED, MetricNameTaken, check_metric_names
 from engine.privacy import Ledger
 from engine.round_paths import RoundPaths
-from engine.run_folder import RunFolder
+from engine.run_folder import RunError, RunFolder
 from engine.verified import open_verified
 from engine.wire import Trained
 from engine.worker import Worker
@@ -357,17 +357,15 @@ def test_a_clients_metric_never_stands_for_what_is_counted(
         straight(small(rounds=1))
 
 
-def test_a_run_of_version_0_1_0_goes_on(home: Path, small: Make) -> None:
-    """Its files carry no digests: they are taken as they are."""
-    settings = small(rounds=3)
-    run = stopped(settings, "round_finished", 2)
-    for path in [run.path / "lineage.json", *run.rounds.glob("*/manifest.json"), *run.rounds.glob("*/links.json")]:
-        edit(path, lambda about: [about.pop(name, None) for name in ("seal", "finished", "files", "sha256")])
-    edit(run.path / "lineage.json", lambda about: about.pop("settings_file_sha256"))
-    assert rounds_done(run) == [0, 1, 2]
-    go_on(run)
-    assert not [e for e in run.events() if e["event"] == "checkpoint_unreadable"]
-    assert numbers(run) == numbers(straight(settings))
+def test_a_run_folder_of_an_older_layout_is_refused(home: Path, small: Make) -> None:
+    run = stopped(small(rounds=3), "round_finished", 2)
+    edit(run.path / "lineage.json", lambda about: [about.pop(name) for name in ("seal", "settings_file_sha256")])
+    with pytest.raises(RunError, match=rf"run {run.name} has the layout of an older version.*shoal run"):
+        go_on(run)
+    run = stopped(small(rounds=3), "round_finished", 2)
+    edit(RoundPaths(run.path, 2).manifest, lambda about: [about.pop(name) for name in ("seal", "files")])
+    with pytest.raises(StoreError, match="is not the manifest of a round: KeyError 'files'"):
+        load_manifest(run, 2)
 
 
 def test_a_seal_does_not_depend_on_the_order_of_entries() -> None:

@@ -1,4 +1,4 @@
-"""Dask and Ray as runners: the same bits as one process, also where a worker is killed in the middle."""
+"""Dask as the runner: the same bits as one process, also where a worker is killed in the middle."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ import io
 import logging
 import os
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,11 +18,10 @@ from unittest import mock
 import psutil
 import pytest
 
-from engine import cluster_work, dask_pool, ray_pool
+from engine import cluster_work, dask_pool
 from engine.cluster_work import ClusterLost, work
 from engine.dask_pool import DaskPool
 from engine.pools import open_pool
-from engine.ray_pool import QUIET, RAY_LOOPBACK, SETTINGS_FRAME, RayPool, answers, let_go, listens, start_ray
 from engine.settings import SettingsError
 from engine.wire import Train
 from engine.worker_processes import WorkerLost
@@ -34,7 +30,6 @@ from tasks.starting import new_run
 from tests.runs import go_on, numbers, straight
 
 Make = Callable[..., Any]
-RUNNERS = ["dask", "ray"]
 
 
 @pytest.fixture(autouse=True)
@@ -43,17 +38,14 @@ def own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
 
 
-def settings_of(small: Make, runner: str) -> Any:
-    return small(rounds=2, workers={"runner": runner, "slots": 2})
+def settings_of(small: Make) -> Any:
+    return small(rounds=2, workers={"runner": "dask", "slots": 2})
 
 
 def looker(pool: Any) -> Callable[[], list[int]]:
     """What gives the process ids of the workers that are training right now."""
-    if isinstance(pool, DaskPool):
-        pids = pool._client.run(os.getpid)  # once: whoever is stopped does not answer
-        return lambda: [pids[at] for at, tasks in pool._client.processing().items() if tasks and at in pids]
-    children = psutil.Process().children
-    return lambda: [p.pid for p in children(recursive=True) if any("ray::work" in part for part in p.cmdline()[:1])]
+    pids = pool._client.run(os.getpid)  # once: whoever is stopped does not answer
+    return lambda: [pids[at] for at, tasks in pool._client.processing().items() if tasks and at in pids]
 
 
 def kill_in_the_middle(pool: Any) -> list[int]:
@@ -82,12 +74,11 @@ def listening() -> set[str]:
     return {address.removeprefix("::ffff:") for address in found}
 
 
-@pytest.mark.parametrize("runner", ["dask", pytest.param("ray", marks=pytest.mark.slow)])
-def test_a_cluster_gives_the_same_bits_and_a_killed_worker_loses_nothing(home: Any, small: Make, runner: str) -> None:
+def test_a_cluster_gives_the_same_bits_and_a_killed_worker_loses_nothing(home: Any, small: Make) -> None:
     whole = straight(small(rounds=2))
-    settings = settings_of(small, runner)
+    settings = settings_of(small)
     with open_pool(settings.workers, "cpu") as pool:
-        assert isinstance(pool, {"dask": DaskPool, "ray": RayPool}[runner])
+        assert isinstance(pool, DaskPool)
         assert pool.count == 2
         assert listening() == {"127.0.0.1"}  # whoever reaches a worker runs code here
         there = straight(settings, pool.call, slots=2)
@@ -98,21 +89,20 @@ def test_a_cluster_gives_the_same_bits_and_a_killed_worker_loses_nothing(home: A
             if event["event"] == "client_finished" and not killed:
                 killed.extend(kill_in_the_middle(pool))
 
-        after = straight(settings_of(small, runner), pool.call, [watch], slots=2)
+        after = straight(settings_of(small), pool.call, [watch], slots=2)
     assert killed, "nobody was at work when the first client was done"
     assert numbers(after) == numbers(whole)
     assert any(e["event"] == "slot_lost" for e in after.events())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("runner", RUNNERS)
 def test_a_worker_of_a_cluster_that_is_stopped_is_given_up(
-    home: Any, small: Make, runner: str, monkeypatch: pytest.MonkeyPatch
+    home: Any, small: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a cluster of one worker, so that nobody else could go on."""
     monkeypatch.setattr(cluster_work, "LOOK", 0.1)
     deadlines = {"slots": 1, "deadline": 3.0, "deadline_least": 8.0, "deadline_first": 120.0}
-    settings = small(rounds=2, workers={"runner": runner, **deadlines})
+    settings = small(rounds=2, workers={"runner": "dask", **deadlines})
     stopped: list[int] = []
     with open_pool(settings.workers, "cpu") as pool:
 
@@ -131,7 +121,7 @@ def test_a_worker_of_a_cluster_that_is_stopped_is_given_up(
 
 @pytest.mark.slow
 def test_the_runner_is_a_setting_of_a_run(home: Any, small: Make) -> None:
-    run = new_run(settings_of(small, "dask"))
+    run = new_run(settings_of(small))
     assert drive(run).rounds == 2
     assert numbers(run) == numbers(straight(small(rounds=2)))
 
@@ -299,230 +289,6 @@ def test_a_signal_ends_a_run_whose_scheduler_does_not_answer(
     assert numbers(run) == numbers(straight(settings))
 
 
-HEAD = """
-import sys
-from ray.scripts.scripts import main
-place = ["--node-ip-address", "127.0.0.1", "--port", sys.argv[1], "--temp-dir", sys.argv[2]]
-sys.argv = ["ray", "start", "--head", "--block", "--num-cpus", "1", "--include-dashboard", "false", *place]
-main()
-"""
-IMPATIENT = """
-import sys
-from cli.main import entry
-from engine import ray_pool
-if __name__ == "__main__":
-    ray_pool.PATIENCE = 3.0
-    sys.argv = ["shoal", "run", "--resume", sys.argv[1]]
-    entry()
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_ray_head_that_is_gone_ends_the_run_resumable(home: Any, small: Make, how: signal.Signals) -> None:
-    """Ray itself would end the process after a minute, and the run would be called running for ever."""
-    with socket.socket() as free, tempfile.TemporaryDirectory(dir="/tmp") as short:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-        free.close()
-        env = {**os.environ, **QUIET, RAY_LOOPBACK: "0", "HOME": str(home)}
-        env.pop("RAY_AUTH_MODE", None)  # Ray leaves it behind in a process that had a cluster of its own
-        if how == signal.SIGSTOP:  # and a head that asks for a token
-            (home / ".ray").mkdir()
-            (home / ".ray" / "auth_token").write_text("5" * 64)
-        head = subprocess.Popen([sys.executable, "-c", HEAD, str(port), short], env=env, stdout=subprocess.DEVNULL)
-        try:
-            while not listens(f"127.0.0.1:{port}"):
-                assert head.poll() is None
-                time.sleep(0.1)
-            time.sleep(3.0)  # its other parts
-            settings = small(rounds=60, workers={"runner": "ray", "address": f"127.0.0.1:{port}"})
-            run = new_run(settings)
-            (home / "go.py").write_text(IMPATIENT)
-            driver = subprocess.Popen(
-                [sys.executable, str(home / "go.py"), str(run.path)], env=env, stderr=subprocess.PIPE, text=True
-            )
-            while not any(e["event"] == "client_finished" for e in run.events()):
-                assert driver.poll() is None
-                time.sleep(0.02)
-            for process in psutil.Process(head.pid).children(recursive=True):
-                if "gcs_server" in process.name():
-                    process.send_signal(how)
-            _, said = driver.communicate(timeout=55)  # a hang fails here
-        finally:
-            children = psutil.Process(head.pid).children(recursive=True) if head.poll() is None else []
-            for process in (*children, head):
-                process.kill()
-            head.wait()
-    assert driver.returncode == 1
-    assert f"the Ray head at 127.0.0.1:{port} is gone" in said.replace("\n", "")
-    assert run.status()["state"] == "failed"
-    assert f"shoal run --resume {run.name}" in run.status()["message"]
-
-
-def test_a_head_that_does_not_answer_is_let_go_also_where_nobody_has_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that comes to its end in the seconds before would else wait for it for ever."""
-    import ray
-
-    answer, ended = threading.Event(), threading.Event()
-
-    def shutdown() -> None:
-        answer.wait(30)
-        ended.set()
-
-    monkeypatch.setattr(ray, "shutdown", shutdown)
-    monkeypatch.setattr(ray_pool, "PATIENCE", 0.1)
-    let_go(False)
-    assert not ended.is_set()
-    answer.set()
-
-
-def test_a_request_that_ray_waits_with_for_a_stopped_head_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first request of all asks the head, for which Ray has no limit; the run would be called running for ever."""
-    import ray
-
-    answer, answered = threading.Event(), threading.Event()
-    pool = RayPool(1, "cpu", {})
-
-    def submit(*_: Any) -> None:
-        pool._gone.set()
-        answer.wait(30)
-        answered.set()
-
-    monkeypatch.setattr(cluster_work, "LOOK", 0.05)
-    monkeypatch.setattr(ray, "is_initialized", lambda: True)
-    monkeypatch.setattr(pool, "_remote", mock.Mock(remote=submit))
-    with pytest.raises(ClusterLost, match=r"the Ray head at .* is gone"):
-        pool.call(Train(Path("/runs/this"), 1, (), ()))
-    assert not answered.is_set()
-    answer.set()
-
-
-def test_a_head_that_is_stopped_right_after_it_was_reached_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was taken for one behind TLS, which listens and never answers, and waited for until Ray killed the process."""
-    stopped = threading.Event()
-    monkeypatch.setattr(ray_pool, "answers", lambda _: not stopped.is_set())
-    monkeypatch.setattr(ray_pool, "listens", lambda _: True)
-    monkeypatch.setattr(ray_pool, "PATIENCE", 1.0)
-    monkeypatch.setattr(RayPool, "_watch_nodes", lambda _: None)
-    with contextlib.closing(RayPool(1, "cpu", {}, head="192.0.2.7:6379")) as pool:
-        stopped.set()
-        assert pool._gone.wait(10)
-
-
-def test_the_log_of_a_lost_node_is_not_printed(
-    small: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Where a run is asked for JSON, its output is that and nothing else."""
-    from ray._private import worker
-
-    def init(**_: Any) -> None:
-        for pid in ("raylet", "17"):
-            data = {"lines": [f"said by {pid}"], "pid": pid, "is_err": False, "ip": "", "job": None}
-            worker.print_to_stdstream(data, ignore_prefix=False)
-        raise ConnectionError("no answer")
-
-    monkeypatch.setattr("ray.init", init)
-    workers = small(workers={"runner": "ray", "address": "192.0.2.7:6399"}).workers
-    with pytest.raises(SettingsError, match="no Ray cluster answers"), open_pool(workers, "cpu"):
-        pass
-    said = capsys.readouterr()
-    assert "said by raylet" not in said.out + said.err
-    assert "said by 17" in said.out + said.err
-
-
-@pytest.mark.parametrize("left", [{"CPU": 2.0}, {"memory": 1e9}])
-def test_a_ray_cluster_without_nodes_is_lost(monkeypatch: pytest.MonkeyPatch, left: dict[str, float]) -> None:
-    import ray
-
-    looks = threading.Semaphore(0)
-
-    def resources() -> dict[str, float]:
-        looks.release()
-        return left
-
-    monkeypatch.setattr(ray, "is_initialized", lambda: True)
-    monkeypatch.setattr(ray, "cluster_resources", resources)
-    monkeypatch.setattr(ray_pool, "PATIENCE", 0.2)
-    monkeypatch.setattr(ray_pool, "answers", lambda _: True)
-    request = Train(Path("/runs/this"), 1, (), ())
-    with contextlib.closing(RayPool(1, "cpu", {"num_cpus": 1.0}, head="10.0.0.1:6379", empty=0.1)) as pool:
-        for _ in range(20):
-            looks.acquire(timeout=30)
-        if "CPU" in left:
-            pool._reached(request)
-        else:
-            with pytest.raises(ClusterLost, match=r"10\.0\.0\.1:6379 has had no CPU .* --resume this"):
-                pool._reached(request)
-
-
-def test_who_listens_does_not_answer_yet() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-        assert listens(address)
-        assert not answers(address), "nobody takes the connection"
-        threading.Thread(target=greet, args=(server,), daemon=True).start()
-        assert answers(address)
-
-
-def greet(server: socket.socket) -> None:
-    """Answer whoever greets as a server of HTTP/2 does, until there is no server any more."""
-    with contextlib.suppress(OSError):
-        while True:
-            connection, _ = server.accept()
-            with connection, contextlib.suppress(ConnectionError):
-                if connection.recv(100).startswith(b"PRI * HTTP/2.0"):
-                    connection.sendall(SETTINGS_FRAME)
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "192.0.2.7"])
-def test_a_token_of_ray_is_shown_to_this_machine_alone(
-    small: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str
-) -> None:
-    """After a run on a Ray of its own there is a token, and `ray start --head` asks for it from then on."""
-    import ray
-
-    modes: list[str | None] = []
-
-    def init(**_: Any) -> None:
-        modes.append(os.environ.get("RAY_AUTH_MODE"))
-        raise ConnectionError("no answer")
-
-    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(ray, "init", init)
-    workers = small(workers={"runner": "ray", "address": f"{host}:6399"}).workers
-    for token in (False, True):
-        if token:
-            (tmp_path / ".ray").mkdir()
-            (tmp_path / ".ray" / "auth_token").write_text("5" * 64)
-        with pytest.raises(SettingsError, match="no Ray cluster answers") as refused, open_pool(workers, "cpu"):
-            pass
-        assert ("set RAY_AUTH_MODE=token" in str(refused.value)) is token
-    assert modes == [None, "token" if host == "127.0.0.1" else None]
-    assert "RAY_AUTH_MODE" not in os.environ
-
-
-@pytest.mark.parametrize(
-    "lost", ["OutOfMemoryError", "NodeDiedError", "WorkerCrashedError", "LocalRayletDiedError", "OwnerDiedError"]
-)
-def test_whatever_ray_loses_is_a_lost_worker(monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
-    import ray
-
-    kind = getattr(ray.exceptions, lost)
-    error = kind.__new__(kind)
-
-    def wait(*_: Any, **__: Any) -> Any:
-        raise error
-
-    pool = RayPool(1, "cpu", {})
-    monkeypatch.setattr(pool, "_remote", mock.Mock())
-    monkeypatch.setattr(ray, "is_initialized", lambda: True)
-    monkeypatch.setattr(ray, "wait", wait)
-    with pytest.raises(WorkerLost, match=rf"ended in the middle of its work \({lost}\)"):
-        pool.call(Train(Path("/nowhere"), 1, (), ()))
-
-
 def test_workers_that_join_are_used_and_requests_wait_for_them(home: Any, small: Make) -> None:
     from distributed import LocalCluster
 
@@ -556,12 +322,17 @@ def test_a_cluster_that_does_not_answer_is_named(small: Make, monkeypatch: pytes
             pass
 
 
-@pytest.mark.parametrize(("runner", "package"), [("dask", "distributed"), ("ray", "ray")])
-def test_a_missing_package_is_named(small: Make, monkeypatch: pytest.MonkeyPatch, runner: str, package: str) -> None:
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(SettingsError, match=f"pip install 'shoal\\[{runner}\\]'"):  # noqa: SIM117
-        with open_pool(small(workers={"runner": runner}).workers, "cpu"):
+def test_a_missing_package_is_named(small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(SettingsError, match=r"pip install 'shoal\[dask\]'"):  # noqa: SIM117
+        with open_pool(small(workers={"runner": "dask"}).workers, "cpu"):
             pass
+
+
+@pytest.mark.parametrize("runner", ["ray", "prefect"])
+def test_other_runners_are_refused_with_those_that_there_are(small: Make, runner: str) -> None:
+    with pytest.raises(SettingsError, match=r"workers\.runner: .*expected one of local, dask"):
+        small(workers={"runner": runner})
 
 
 def test_a_worker_without_the_shared_folder_says_so() -> None:
@@ -583,15 +354,3 @@ def test_a_cluster_listens_elsewhere_only_when_told(home: Any, small: Make) -> N
         assert "0.0.0.0" in listening()
     with pytest.raises(SettingsError, match=r"workers\.listen"):
         small(workers={"listen": "every where"})
-
-
-def test_a_ray_that_listens_elsewhere_is_refused(home: Any, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    import ray
-
-    ended = []
-    monkeypatch.setattr(ray, "init", lambda **_: None)
-    monkeypatch.setattr(ray, "nodes", lambda: [{"NodeManagerAddress": "192.0.2.7"}])
-    monkeypatch.setattr(ray, "shutdown", lambda: ended.append(True))
-    with pytest.raises(SettingsError, match=r"listens on 192\.0\.2\.7 instead of 127\.0\.0\.1"):
-        start_ray(small(workers={"runner": "ray"}).workers, 1)
-    assert ended

@@ -429,29 +429,6 @@ def tensors(folder: Path) -> Opened:
     return Opened([path.read_bytes()], _put(path, lambda: load_tensors(path)), r"server\.safetensors")
 
 
-def hosts_answer(folder: Path) -> Opened:
-    from engine.wire import Evaluate, Evaluated, Failed, MemoryIndex, Train
-    from engine.wire_text import text_of
-    from tasks.hosts import Host
-    from tasks.prefect_pool import answer_in
-
-    train = Train(folder, 1, (), ())
-    evaluate = Evaluate(folder, 1, folder, MemoryIndex(), final=False)
-    host = Host("gpu-1", 1, "cuda", "shoal 1", "a1")
-    judged = {"mean": np.arange(6, dtype=np.float32).reshape(2, 3)}
-    answers = [Evaluated({"acc": 0.5}, 1.0, judged), Failed("no disk", "StoreError", "")]
-    done = {"client": 0, "samples": 3, "bytes_up": 1, "bytes_down": 1, "bytes_d2d": 0, "metrics": {}, "peers": {}}
-    done |= {"files": {}, "sha256": {}, "seconds": 1.0}
-    seeds = [text_of(answer.plain()).encode() for answer in answers]
-    seeds += [_json({"clients": {"0": done}}), _json({"lost": "slot 0"})]
-
-    def read(data: bytes) -> Any:
-        text = data.decode("utf-8", "replace")
-        return answer_in(text, train if "clients" in text else evaluate, host)
-
-    return Opened(seeds, read, "host gpu-1", structured=True)
-
-
 def served_json(folder: Path) -> Opened:
     from data.prepared import DataSpec
     from review.served_input import samples
@@ -523,7 +500,6 @@ READERS: dict[str, Callable[[Path], Opened]] = {
     "round's manifest": round_manifest,
     "done-file": finished_files,
     "safetensors": tensors,
-    "a host's answer": hosts_answer,
     "served JSON": served_json,
     "served image": served_image,
 }
