@@ -176,7 +176,7 @@ def _note_depth(opened: Image.Image, raw_mode: str, source: Path | BinaryIO, cha
             arguments = opened.tile[0][3]
             bits = int(arguments[1]).bit_length() if isinstance(arguments, tuple) and len(arguments) == 2 else 8
         elif opened.format == "AVIF":
-            bits = _avif_bits(source)
+            bits = avif_bits(source)
     if bits <= 8:
         return
     if ";16" in raw_mode and opened.mode == "RGB" and "transparency" in opened.info:
@@ -187,8 +187,8 @@ def _note_depth(opened: Image.Image, raw_mode: str, source: Path | BinaryIO, cha
     changes.append((f"{bits}-bit colours cut to 8 bits", ""))
 
 
-def _avif_bits(source: Path | BinaryIO) -> int:
-    """The bits of a colour in an AVIF file, of its box av1C."""
+def avif_bits(source: Path | BinaryIO) -> int:
+    """Return the bits of a colour in an AVIF file, as its box av1C says."""
     if isinstance(source, Path):
         with source.open("rb") as file:
             head = file.read(1 << 14)
