@@ -75,8 +75,8 @@ def on_one_side(held: np.ndarray, copies: Copies, owner: np.ndarray, lacking: Se
     trained = np.zeros(len(held), dtype=bool)
     np.logical_or.at(trained, copies.first, ~held)
     together = ~trained[copies.first]
-    for row, in_test in copies.in_test.items():
-        together[row] = in_test
+    for known, in_test in copies.in_test.items():
+        together[known] = in_test
     for client, least in enumerate(lacking):
         rows = np.flatnonzero(owner == client)
         for row in rows:

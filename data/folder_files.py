@@ -10,6 +10,7 @@ from __future__ import annotations
 import filecmp
 import os
 import unicodedata
+from collections import deque
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,9 +58,9 @@ def find_images(folder: Path, intake: Intake, known: Container[str] = ()) -> Fou
         known: names below the folder of images that a set has: these are listed, and not opened.
     """
     search = _Search(folder, folder.resolve(), intake, known)
-    pending = [folder]
+    pending = deque([folder])
     while pending:
-        pending += search.visit(pending.pop())
+        pending.extendleft(reversed(search.visit(pending.popleft())))
     search.found.images.sort()
     search.found.rejected.sort(key=lambda each: each.path)
     search.drop_respelled()

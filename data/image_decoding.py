@@ -6,7 +6,7 @@ import io
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, features
@@ -157,13 +157,23 @@ def _refuse_preview(opened: Image.Image) -> None:
 
 def _raw_mode(opened: Image.Image) -> str:
     """How the pixels lie in the file, in Pillow's words, such as "RGB;16B"; empty where it does not tell."""
+    arguments = _decoder_arguments(opened)
+    return str(arguments[0]) if arguments else ""
+
+
+def _ppm_bits(opened: Image.Image) -> int:
+    """The bits of the largest value that a PPM file announces."""
+    arguments = _decoder_arguments(opened)
+    return int(arguments[1]).bit_length() if len(arguments) == 2 else 8
+
+
+def _decoder_arguments(opened: Image.Image) -> tuple[Any, ...]:
+    """What Pillow tells its decoder of the first tile: the raw mode, then what depends on the format."""
     tiles = getattr(opened, "tile", [])
     if not tiles:
-        return ""
+        return ()
     arguments = tiles[0][3]
-    if isinstance(arguments, tuple):
-        arguments = arguments[0] if arguments else ""
-    return str(arguments)
+    return arguments if isinstance(arguments, tuple) else (arguments,)
 
 
 def _note_depth(opened: Image.Image, raw_mode: str, source: Path | BinaryIO, changes: list[tuple[str, str]]) -> None:
@@ -173,8 +183,7 @@ def _note_depth(opened: Image.Image, raw_mode: str, source: Path | BinaryIO, cha
         if ";16" in raw_mode:
             bits = 16
         elif opened.format == "PPM":
-            arguments = opened.tile[0][3]
-            bits = int(arguments[1]).bit_length() if isinstance(arguments, tuple) and len(arguments) == 2 else 8
+            bits = _ppm_bits(opened)
         elif opened.format == "AVIF":
             bits = avif_bits(source)
     if bits <= 8:
@@ -215,7 +224,7 @@ def _note_frames(source: Path | BinaryIO, changes: list[tuple[str, str]]) -> Non
     except Exception:  # a broken frame after the first, which was read
         return
     if frames > 1:
-        changes.append(("the first of several frames was taken", f"of {frames} frames"))
+        changes.append(("the first of several frames was taken", f"{frames} frames"))
 
 
 def _pixels(image: Image.Image, raw_mode: str, negative: bool, changes: list[tuple[str, str]]) -> np.ndarray:

@@ -179,10 +179,14 @@ def new_pictures(pictures: list[Picture], size: tuple[int, int], onto: Prepared)
 def note_adapted(found: list[Rejected], intake: Intake) -> None:
     """Note conversions."""
     for each in found:
-        intake.adapt(each.kind or each.reason, each.path, each.reason if each.kind else "")
+        intake.adapt(each.kind or each.reason, each.path, _detail(each))
 
 
 def note_left_out(found: list[Rejected], intake: Intake) -> None:
     """Note what was skipped."""
     for each in found:
-        intake.leave_out(each.kind or each.reason, each.path, each.reason if each.kind else "")
+        intake.leave_out(each.kind or each.reason, each.path, _detail(each))
+
+
+def _detail(each: Rejected) -> str:
+    return "" if each.kind in ("", each.reason) else each.reason
