@@ -208,7 +208,11 @@ def add(
 
     In a DVC repository the set is tracked as by `dvc add`: commit its .dvc file to git, and `dvc push` the data.
     """
+    from rich.console import Console
+
     from cli.data_tables import print_manifest, say
+    from cli.intake_table import print_intake
+    from data.intake import names_file
     from tasks.adding import add_own
 
     added = add_own(
@@ -227,6 +231,7 @@ def add(
         append=append,
     )
     print_manifest(added.prepared)
+    print_intake(Console(), added.intake, names_file(added.prepared.folder))
     if added.warning:
         say(f"warning: {added.warning}")
         raise typer.Exit(1)

@@ -7,11 +7,16 @@ names of one addition lie beside the set, in NAME.intake.json.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+import os
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from core.errors import DataError, brief
+
 FORMAT = 1
+NAMED = ("adapted", "left_out", "noted")
+"""The parts of an intake that hold names."""
 Names = dict[str, str]
 """Names of files, columns or rows, each with a detail that differs from name to name, or an empty text."""
 
@@ -37,9 +42,11 @@ class Intake:
 
     Attributes:
         seen: how many of each unit there were; a unit is a plural such as "files", "rows" or "columns".
-        taken: how many of each unit are now in the set.
+        taken: how many of each unit went into the set.
+        known: how many of each unit the set had before.
         adapted: names of what was converted, by kind of conversion.
         left_out: names of what was not taken, by reason.
+        noted: names of what was taken as it is and is worth knowing, by what it is, such as copies.
 
     >>> intake = Intake()
     >>> intake.see("files", 3)
@@ -52,16 +59,22 @@ class Intake:
 
     seen: dict[str, int] = field(default_factory=dict)
     taken: dict[str, int] = field(default_factory=dict)
+    known: dict[str, int] = field(default_factory=dict)
     adapted: dict[str, Names] = field(default_factory=dict)
     left_out: dict[str, Names] = field(default_factory=dict)
+    noted: dict[str, Names] = field(default_factory=dict)
 
     def see(self, unit: str, count: int = 1) -> None:
-        """Count things that were there, such as see("files", 12)."""
+        """Count things that were there: 12 files, for example."""
         self.seen[unit] = self.seen.get(unit, 0) + count
 
     def take(self, unit: str, count: int = 1) -> None:
-        """Count things that are now in the set."""
+        """Count things that went into the set."""
         self.taken[unit] = self.taken.get(unit, 0) + count
+
+    def know(self, unit: str, count: int = 1) -> None:
+        """Count things that the set had before."""
+        self.known[unit] = self.known.get(unit, 0) + count
 
     def adapt(self, kind: str, name: str, detail: str = "") -> None:
         """Note that `name` was converted; `kind` is the same text for all that are converted alike."""
@@ -71,21 +84,43 @@ class Intake:
         """Note that `name` was not taken; `reason` is the same text for all that are left out alike."""
         self.left_out.setdefault(reason, {})[name] = detail
 
+    def note(self, what: str, name: str, detail: str = "") -> None:
+        """Note that `name` was taken as it is, and what is worth knowing of it."""
+        self.noted.setdefault(what, {})[name] = detail
+
     def rows(self, most_names: int = 3) -> list[IntakeRow]:
-        """Return the table: totals by unit, then conversions, then what was left out, the most frequent first."""
+        """Return the table: totals by unit, then conversions, what was left out and notes, the most frequent first."""
         found: list[IntakeRow] = []
         for unit, count in self.seen.items():
             found.append(IntakeRow(f"{unit} seen", count))
             found.append(IntakeRow(f"{unit} taken", self.taken.get(unit, 0)))
-        for heading, groups in (("adapted", self.adapted), ("left out", self.left_out)):
-            for kind, names in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0])):
+            if unit in self.known:
+                found.append(IntakeRow(f"{unit} that the set had before", self.known[unit]))
+        for heading, groups in self._groups():
+            for kind, names in _by_number(groups):
                 first = tuple(printable(name) for name in list(names)[:most_names])
                 found.append(IntakeRow(f"{heading}: {printable(kind)}", len(names), first))
         return found
 
+    def summary(self) -> str:
+        """Return the table in a line: "adapted: 2 CMYK converted to RGB; left out: 1 hidden"; empty without any."""
+        parts: list[str] = []
+        for heading, groups in self._groups():
+            kinds = ", ".join(f"{len(names)} {printable(kind)}" for kind, names in _by_number(groups))
+            if kinds:
+                parts.append(f"{heading}: {kinds}")
+        return "; ".join(parts)
+
     def to_json(self) -> dict[str, Any]:
         """Return the notes as a JSON object, with every name."""
-        return {"seen": self.seen, "taken": self.taken, "adapted": self.adapted, "left_out": self.left_out}
+        return asdict(self)
+
+    def _groups(self) -> tuple[tuple[str, dict[str, Names]], ...]:
+        return ("adapted", self.adapted), ("left out", self.left_out), ("noted", self.noted)
+
+
+def _by_number(groups: dict[str, Names]) -> list[tuple[str, Names]]:
+    return sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
 
 
 def printable(name: str) -> str:
@@ -102,8 +137,57 @@ def names_file(set_folder: Path) -> Path:
     return set_folder.with_name(f"{set_folder.name}.intake.json")
 
 
-def write_names(path: Path, additions: list[dict[str, Any]]) -> None:
-    """Write the additions to a set, the oldest first, as ASCII JSON: odd letters in names are escaped."""
-    scratch = path.with_name(f".{path.name}.tmp")
-    scratch.write_text(json.dumps({"format": FORMAT, "additions": additions}, indent=1) + "\n")
-    scratch.replace(path)
+def record(set_folder: Path, intake: Intake, *, append: bool = False) -> Path:
+    """Write the names of an intake beside a set, as ASCII JSON: odd letters are escaped.
+
+    Args:
+        set_folder: the set's folder, which is there.
+        intake: the notes of this addition.
+        append: add to the notes of earlier additions. What these say alike is not repeated.
+
+    Returns:
+        The file. It is not part of the set: no digest and no pointer of DVC knows it.
+
+    Raises:
+        DataError: the file cannot be written.
+    """
+    path = names_file(set_folder)
+    additions = _additions(path) if append else []
+    said = {
+        (heading, kind, name)
+        for addition in additions
+        for heading in NAMED
+        for kind, names in addition.get(heading, {}).items()
+        for name in names
+    }
+    addition = intake.to_json()
+    for heading in NAMED:
+        groups: dict[str, Names] = {}
+        for kind, names in addition[heading].items():
+            fresh = {name: detail for name, detail in names.items() if (heading, kind, name) not in said}
+            if fresh:
+                groups[kind] = fresh
+        addition[heading] = groups
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        scratch.write_text(json.dumps({"format": FORMAT, "additions": [*additions, addition]}, indent=1) + "\n")
+        scratch.replace(path)
+    except OSError as error:
+        scratch.unlink(missing_ok=True)
+        raise DataError(f"the set is in {set_folder}, but its list of names was not written: {brief(error)}") from error
+    return path
+
+
+def _additions(path: Path) -> list[dict[str, Any]]:
+    """Return earlier additions; none where there is no file, or one that a user has damaged."""
+    try:
+        additions = json.loads(path.read_text())["additions"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return []
+    whole = isinstance(additions, list) and all(
+        isinstance(each, dict)
+        and all(isinstance(each.get(heading, {}), dict) for heading in NAMED)
+        and all(isinstance(names, dict) for heading in NAMED for names in each.get(heading, {}).values())
+        for each in additions
+    )
+    return additions if whole else []

@@ -29,6 +29,7 @@ from data.images import (
     resized,
     stack,
 )
+from data.intake import Intake
 from data.own_store import Batch, known_files, store_batch
 from data.prepare import is_built_in, own_pointer, own_sets, prepare, store_folder
 from data.prepared import Prepared
@@ -55,6 +56,7 @@ def add_folder(
     licence: str = "not stated",
     force: bool = False,
     append: bool = False,
+    intake: Intake | None = None,
 ) -> Prepared:
     """Prepare a folder that holds one sub-folder of images per client.
 
@@ -72,6 +74,7 @@ def add_folder(
         force: replace a set of this name.
         append: add what is new to the set of this name. Its samples keep their order, numbers and part; images that it
             has are passed over.
+        intake: notes to which is added what was taken, adapted and left out.
 
     Returns:
         Images uint8 (n, 1 or 3, height, width): grey if all are grey. What was skipped is in `extra["skipped"]`, what
@@ -82,7 +85,9 @@ def add_folder(
             fit, a name that is taken, or images that cannot be appended to the set.
     """
     onto = check_name(name, store, force, append)
-    batch = read_folder(folder, onto, size=size, on_bad=on_bad, on_odd=on_odd, labels=labels, licence=licence)
+    batch = read_folder(
+        folder, onto, size=size, on_bad=on_bad, on_odd=on_odd, labels=labels, licence=licence, intake=intake
+    )
     return store_batch(name, store, batch, test, seed, onto)
 
 
@@ -96,6 +101,7 @@ def read_folder(
     labels: Path | None = None,
     licence: str = "not stated",
     only: Collection[str] | None = None,
+    intake: Intake | None = None,
 ) -> Batch:
     """The images of a folder that holds one sub-folder per client, as they would be stored; nothing is written.
 
@@ -103,6 +109,7 @@ def read_folder(
         folder, size, on_bad, on_odd, labels, licence: as of `add_folder`.
         onto: the set that they are to be appended to: they must fit it, and what it has is passed over.
         only: paths below the folder; all other files, and files of no client, are passed over unread.
+        intake: notes to which is added what was taken, adapted and left out.
 
     Raises:
         NothingNew: the set has all of the images already.
@@ -174,6 +181,7 @@ def read_folder(
         source=f"folder {folder.name}, {len(pictures)} images of {len({_client(p) for p in pictures})} clients{there}",
         licence=licence,
         extra={key: [[each.path, each.reason] for each in found] for key, found in lists.items()},
+        intake=Intake() if intake is None else intake,
     )
 
 
@@ -242,6 +250,7 @@ def add_table(
     licence: str = "not stated",
     force: bool = False,
     append: bool = False,
+    intake: Intake | None = None,
 ) -> Prepared:
     """Prepare a Parquet or CSV table: a client column, an optional label column, and numbers.
 
@@ -256,6 +265,7 @@ def add_table(
         licence: kept in the manifest.
         force: replace a set of this name.
         append: add the rows to the set of this name. Its rows keep their order, numbers and part.
+        intake: notes to which is added what was taken, adapted and left out.
 
     Returns:
         Vectors float32 (n, features), a feature for every other column, in the table's order.
@@ -265,6 +275,7 @@ def add_table(
             name that is taken, or rows that cannot be appended to the set.
     """
     onto = check_name(name, store, force, append)
+    notes = Intake() if intake is None else intake
     reserved = [client_column, *([label_column] if label_column else [])]
     table = read_table(path, text=reserved)
     for column in reserved:
@@ -297,7 +308,10 @@ def add_table(
         source=f"table {path.name}, {len(x)} rows of {len(names)} clients",
         licence=licence,
         extra={"features": columns},
+        intake=notes,
     )
+    notes.see("rows", len(x))
+    notes.take("rows", len(x))
     return store_batch(name, store, batch, test, seed, onto)
 
 

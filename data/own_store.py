@@ -19,6 +19,7 @@ import pandas as pd
 from core.errors import DataError
 from core.streams import Streams
 from data.held_out import held_out
+from data.intake import Intake, record
 from data.prepare import own_folder
 from data.prepared import Kind, Manifest, Prepared, open_prepared, write_prepared
 from data.sample_files import DIGEST, FILES, files_table, sample_files
@@ -45,6 +46,8 @@ class Batch:
     source: str
     licence: str
     extra: dict[str, Any] = field(default_factory=dict)
+    intake: Intake = field(default_factory=Intake)
+    """What was adapted and left out; its names are written beside the set."""
 
 
 def store_batch(
@@ -137,6 +140,7 @@ def store_batch(
     )
     folder = own_folder(store, name)
     write_prepared(folder, manifest, arrays, {"client": column}, {FILES: table})
+    record(folder, batch.intake, append=onto is not None)
     return open_prepared(folder)
 
 

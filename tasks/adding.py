@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from data.intake import Intake
 from data.own import add_folder, add_table
 from data.prepared import Prepared
 from engine import places
@@ -23,11 +24,13 @@ class Added:
         prepared: the set.
         pointer: DVC's pointer to it, a small file for git; None outside a DVC repository.
         warning: why DVC did not take it; empty where it did, or was not asked.
+        intake: what was taken, adapted and left out.
     """
 
     prepared: Prepared
     pointer: Path | None
     warning: str
+    intake: Intake
 
 
 def add_own(path: Path, name: str, **options: Any) -> Added:
@@ -45,10 +48,10 @@ def add_own(path: Path, name: str, **options: Any) -> Added:
     """
     other = OF_TABLES if path.is_dir() else OF_IMAGES
     own = {key: value for key, value in options.items() if key not in other}
-    prepared = (
-        add_folder(path, name, places.store(), **own) if path.is_dir() else add_table(path, name, places.store(), **own)
-    )
+    intake = Intake()
+    add = add_folder if path.is_dir() else add_table
+    prepared = add(path, name, places.store(), intake=intake, **own)
     try:
-        return Added(prepared, track(prepared.folder), "")
+        return Added(prepared, track(prepared.folder), "", intake)
     except TrackingError as error:
-        return Added(prepared, None, str(error))
+        return Added(prepared, None, str(error), intake)

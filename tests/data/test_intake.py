@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from data.intake import Intake, IntakeRow, names_file, write_names
+from data.intake import Intake, IntakeRow, names_file, record
 
 
 def notes() -> Intake:
@@ -33,12 +33,32 @@ def test_the_table_has_totals_by_unit_and_escaped_names() -> None:
     ]
 
 
+def test_a_line_says_the_same() -> None:
+    said = "adapted: 1 float64 rounded to float32; left out: 1 a label is no measurement, 1 constant"
+    assert notes().summary() == said
+    assert Intake().summary() == ""
+
+
 def test_the_file_of_names_is_ascii_and_gives_every_name_back(tmp_path: Path) -> None:
     intake = notes()
     intake.leave_out("its name is not text in UTF-8", "ü\udcff.png")
     path = names_file(tmp_path / "mine")
     assert path == tmp_path / "mine.intake.json"
-    write_names(path, [intake.to_json()])
+    assert record(tmp_path / "mine", intake) == path
     read = json.loads(path.read_bytes().decode("ascii"))
     assert read["additions"][0]["left_out"] == intake.left_out
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_append_adds_what_is_new(tmp_path: Path) -> None:
+    path = record(tmp_path / "mine", notes())
+    intake = notes()
+    intake.adapt("float64 rounded to float32", "b")
+    record(tmp_path / "mine", intake, append=True)
+    first, second = json.loads(path.read_text())["additions"]
+    assert first["left_out"] == notes().left_out
+    assert second["left_out"] == {}
+    assert second["adapted"] == {"float64 rounded to float32": {"b": ""}}
+    path.write_text('{"additions": [{"adapted": 3}]}')
+    record(tmp_path / "mine", intake, append=True)
+    assert len(json.loads(path.read_text())["additions"]) == 1
