@@ -30,10 +30,11 @@ from data.images import (
     stack,
 )
 from data.intake import Intake
+from data.own_rows import read_rows
 from data.own_store import Batch, known_files, store_batch
 from data.prepare import is_built_in, own_pointer, own_sets, prepare, store_folder
 from data.prepared import Prepared
-from data.tables import client_numbers, features, read_table
+from data.tables import read_table
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
@@ -245,6 +246,7 @@ def add_table(
     *,
     client_column: str = "client",
     label_column: str | None = None,
+    features: Sequence[str] | None = None,
     test: float = 0.0,
     seed: int = 0,
     licence: str = "not stated",
@@ -260,6 +262,7 @@ def add_table(
         store: the store.
         client_column: says whose a row is.
         label_column: the label of a row; None without labels.
+        features: the columns that are features; None: all that are measurements (`data.columns`).
         test: share of each client's rows that becomes the test split.
         seed: seed for drawing the test split.
         licence: kept in the manifest.
@@ -268,64 +271,23 @@ def add_table(
         intake: notes to which is added what was taken, adapted and left out.
 
     Returns:
-        Vectors float32 (n, features), a feature for every other column, in the table's order.
+        Vectors float32 (n, features), in the order of the table's columns.
 
     Raises:
         DataError: unreadable file, missing column, a feature that is not a finite number (names columns and rows), or a
             name that is taken, or rows that cannot be appended to the set.
     """
     onto = check_name(name, store, force, append)
-    notes = Intake() if intake is None else intake
-    reserved = [client_column, *([label_column] if label_column else [])]
-    table = read_table(path, text=reserved)
-    for column in reserved:
-        if column not in table.columns:
-            raise DataError(f"{path} has no column {column!r}; its columns: {', '.join(map(str, table.columns))}")
-    client, names = client_numbers(table[client_column], path)
-    x, columns = features(table.drop(columns=reserved), path)
-    label: list[str] | None = None
-    if label_column:
-        missing = np.flatnonzero(table[label_column].isna())
-        if len(missing):
-            raise DataError(f"{path}: {len(missing)} rows have no label in {label_column!r}, first row {missing[0]}")
-        label = [str(value) for value in table[label_column]]
-    files = [f"{path.name}:{row}" for row in range(len(x))]
-    if onto is not None:
-        x = _in_order(x, columns, onto, path)
-        if not set(files).isdisjoint(known_files(onto)):
-            raise DataError(
-                f"{name!r} has rows of a table {path.name} already: give the new rows, and only those, in a file of "
-                "another name"
-            )
-        columns = onto.manifest.extra["features"]
-    batch = Batch(
-        "vector",
-        x,
-        label,
-        [names[k] for k in client],
-        names,
-        files,
-        source=f"table {path.name}, {len(x)} rows of {len(names)} clients",
+    batch = read_rows(
+        path,
+        onto,
+        client_column=client_column,
+        label_column=label_column,
+        features=features,
         licence=licence,
-        extra={"features": columns},
-        intake=notes,
+        intake=intake,
     )
-    notes.see("rows", len(x))
-    notes.take("rows", len(x))
     return store_batch(name, store, batch, test, seed, onto)
-
-
-def _in_order(x: np.ndarray, columns: list[str], onto: Prepared, path: Path) -> np.ndarray:
-    """The features in the order of the set's."""
-    m = onto.manifest
-    if m.kind != "vector":
-        raise DataError(f"{m.name!r} holds {m.kind}s: rows of a table cannot be appended to it")
-    wanted = list(m.extra["features"])
-    if sorted(columns) != sorted(wanted):
-        lacking, more = sorted(set(wanted) - set(columns)), sorted(set(columns) - set(wanted))
-        words = [f"lacks {_some(lacking)}"] * bool(lacking) + [f"has {_some(more)} besides"] * bool(more)
-        raise DataError(f"{path} cannot be appended to {m.name!r}: of its columns it {', and '.join(words)}")
-    return x[:, [columns.index(column) for column in wanted]]
 
 
 def check_name(name: str, store: Path, force: bool, append: bool) -> Prepared | None:
