@@ -19,7 +19,7 @@ def print_intake(console: Console, intake: Intake, names: Path | None = None) ->
         intake: the notes of one addition or prediction.
         names: the file that holds all names; None where there is none.
     """
-    table = Table("", "number", "such as", title="Taken in")
+    table = Table("", "number", "such as", title="Intake")
     table.columns[1].justify = "right"
     for row in intake.rows():
         such_as = ", ".join(row.names)

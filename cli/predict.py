@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from cli.intake_table import print_intake
 from core.errors import DataError
 from data.images import listing
 from engine import places
@@ -59,14 +60,12 @@ def predict_command(
         given = len(found.table) + len(found.skipped)
         err.print(f"[yellow]skipped[/] {len(found.skipped)} of {given} images:", highlight=False)
         err.print(Text(listing(found.skipped)), soft_wrap=True)
-    if found.resized:
-        err.print(f"resized to the size of the set's images: {found.resized}", highlight=False)
-    if found.recoloured:
-        err.print(f"made grey, as the set is: {found.recoloured}", highlight=False)
+    if found.intake.summary():
+        print_intake(err, found.intake)
     if as_json:
         rows = json.loads(found.table.to_json(orient="records", double_precision=6))
         skipped = [{"file": each.path, "reason": each.reason} for each in found.skipped]
-        print(json.dumps({"run": str(run.path), "samples": rows, "skipped": skipped}))
+        print(json.dumps({"run": str(run.path), "samples": rows, "skipped": skipped, "intake": found.intake.to_json()}))
         return
     shares = found.table.groupby("cluster")["confidence"].agg(["size", "mean"])
     summary = Table("cluster", "samples", "mean confidence", title=f"{len(found.table):,} samples")

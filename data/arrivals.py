@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from core.errors import DataError
+from data.folder_files import find_images, one_spelling, spellings
 from data.held_out import LEAST
-from data.images import image_files
-from data.own import client_folders
+from data.images import Rejected
+from data.intake import Intake
+from data.own_images import NO_CLIENT, WAITING
 from data.own_store import known_files
 from data.prepared import Prepared
 
@@ -22,18 +24,22 @@ class Arrivals:
         new: the set has none of these names.
         touched: the set has files of these names, and they were written to after the set: they may have changed.
         waiting: of clients that are new and have too few images to train on; they are taken when there are more.
+        rejected: what is to be refused or skipped without being read, with reasons.
+        intake: what is left out.
     """
 
     new: tuple[str, ...]
     touched: tuple[str, ...]
     waiting: tuple[str, ...]
+    rejected: tuple[Rejected, ...] = ()
+    intake: Intake = field(default_factory=Intake)
 
 
 def arrivals(folder: Path, onto: Prepared | None = None) -> Arrivals:
     """What a folder with one sub-folder of images per client has that a set has not.
 
-    Files that were taken before may be gone from the folder. Those that are there are told by name and by the time at
-    which they were written.
+    Files that were taken before may be gone from the folder. Those that are there are told by name, in any Unicode
+    form, and by the time at which they were written.
 
     Args:
         folder: the watched folder.
@@ -49,19 +55,28 @@ def arrivals(folder: Path, onto: Prepared | None = None) -> Arrivals:
     written = 0.0 if onto is None else (onto.folder / "manifest.json").stat().st_mtime
     new: list[str] = []
     touched: list[str] = []
-    for client in client_folders(folder):
-        for path in image_files(client):
-            name = path.relative_to(folder).as_posix()
-            if name not in known:
-                new.append(name)
-            elif path.stat().st_mtime > written:
-                touched.append(name)
+    intake = Intake()
+    found = find_images(folder, intake, known)
+    spelled = spellings(known)
+    for path in found.images:
+        name = path.relative_to(folder).as_posix()
+        if "/" not in name:
+            intake.leave_out(NO_CLIENT, name)
+        elif name not in known and one_spelling(name) not in spelled:
+            new.append(name)
+        elif path.stat().st_mtime > written:
+            touched.append(name)
     count = Counter(_client(name) for name in new)
     few = {client for client, images in count.items() if client not in clients and images < LEAST}
+    waiting = tuple(name for name in new if _client(name) in few)
+    for name in waiting:
+        intake.leave_out(WAITING, name)
     return Arrivals(
         tuple(name for name in new if _client(name) not in few),
         tuple(touched),
-        tuple(name for name in new if _client(name) in few),
+        waiting,
+        tuple(found.rejected),
+        intake,
     )
 
 

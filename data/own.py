@@ -11,25 +11,30 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import get_args
 
-import numpy as np
-
 from core.errors import DataError
 from data.choices import OnBad, OnOdd
+from data.folder_files import is_system
 from data.images import (
     Picture,
     Rejected,
     adapted,
     channels_of,
     common_size,
-    image_files,
     listing,
     odd_sized,
-    own_files,
     read_images,
     resized,
     stack,
 )
 from data.intake import Intake
+from data.own_images import (
+    check_colours,
+    client_files,
+    new_pictures,
+    note_adapted,
+    note_left_out,
+    wanted_size,
+)
 from data.own_rows import read_rows
 from data.own_store import Batch, known_files, store_batch
 from data.prepare import is_built_in, own_pointer, own_sets, prepare, store_folder
@@ -37,10 +42,6 @@ from data.prepared import Prepared
 from data.tables import read_table
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
-
-
-class NothingNew(DataError):
-    """A set has all that is to be appended to it."""
 
 
 def add_folder(
@@ -113,130 +114,98 @@ def read_folder(
         intake: notes to which is added what was taken, adapted and left out.
 
     Raises:
-        NothingNew: the set has all of the images already.
+        data.own_images.NothingNew: the set has all of the images already.
         DataError: as `add_folder`.
     """
     _check_choice("on_bad", on_bad, get_args(OnBad))
     _check_choice("on_odd", on_odd, get_args(OnOdd))
-    if size is not None and min(size) < 1:
-        raise DataError(f"size is {size[0]}x{size[1]}, expected at least 1x1")
+    notes = Intake() if intake is None else intake
+    size = wanted_size(size, onto)
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder")
-    clients = client_folders(folder)
+    clients = [client.name for client in client_folders(folder)]
     if not clients:
         raise DataError(f"{folder} has no sub-folders: expected one sub-folder of images per client")
-    files = {client.name: image_files(client) for client in clients}
-    if only is not None:
-        wanted = {folder / path for path in only}
-        files = {client: kept for client, paths in files.items() if (kept := [p for p in paths if p in wanted])}
-    empty = [client for client, paths in files.items() if not paths]
-    if empty:
-        raise DataError(f"no image in the folders of these clients of {folder}: {', '.join(empty)}")
-
-    in_a_client = [path for paths in files.values() for path in paths]
-    strays = sorted(set(image_files(folder)) - set(in_a_client)) if only is None else []
-    own, linked = own_files(in_a_client, folder)
-    pictures, bad = read_images(own, folder)
-    bad += linked
-    bad += [Rejected(path.relative_to(folder).as_posix(), "in no client's folder") for path in strays]
-    _refuse_or_skip(bad, on_bad, folder, "skip them with on_bad='skip' (--on-bad skip), or mend them")
+    files = client_files(folder, clients, onto, only, notes)
+    pictures, bad = read_images(files.paths(), folder, size, resize=on_odd == "resize")
+    bad += files.rejected
+    refuse_or_skip(bad, on_bad, folder, "skip them with on_bad='skip' (--on-bad skip), or mend them")
     if not pictures:
         raise DataError(f"{folder} has no readable image:\n{listing(bad)}")
-    target = size or (common_size(pictures) if onto is None else _size_of(onto))
-    if onto is not None and target != _size_of(onto):
-        raise DataError(
-            f"{onto.manifest.name!r} holds images of {_size_of(onto)[0]}x{_size_of(onto)[1]}: leave the size out"
-        )
+    target = size or common_size(pictures)
     odd = [] if on_odd == "resize" else odd_sized(pictures, target)
-    _refuse_or_skip(odd, on_odd, folder, "use on_odd='resize' or 'skip' (--on-odd), or give another size")
+    refuse_or_skip(odd, on_odd, folder, "use on_odd='resize' or 'skip' (--on-odd), or give another size")
+    note_left_out([*bad, *odd], notes)
     left_out = {each.path for each in odd}
     pictures = [picture for picture in pictures if picture.path not in left_out]
-
-    names = list(files)
-    taken = {_client(picture) for picture in pictures}
-    bare = [client for client in names if client not in taken]
-    if bare:
-        raise DataError(f"every image of these clients was skipped: {', '.join(bare)}\n{listing(bad + odd)}")
-    channels = channels_of(pictures) if onto is None else onto.manifest.shape[0]
-    there = ""
+    names = list(files.by_client)
+    _refuse_bare(names, pictures, [*bad, *odd])
     everything = [picture.path for picture in pictures]
+    there = ""
     if onto is not None:
-        _check_colours(pictures, channels, onto.manifest.name)
-        before = len(pictures)
-        pictures = _new_pictures(pictures, target, onto)
-        there = f" ({before - len(pictures)} were there already)"
+        check_colours(pictures, onto)
+        pictures = new_pictures(pictures, target, onto)
+        before = len(everything) - len(pictures)
+        there = f" ({before} were there already)"
+        notes.know("files", before)
     label: list[str] | None = None
     if labels is not None:
-        left_out = {each.path for each in (*bad, *odd)} | set(everything)
+        passed_over = {each.path for each in (*bad, *odd)} | set(everything)
+        passed_over |= {name for group in notes.left_out.values() for name in group}
         if only is not None and onto is not None:
-            left_out |= known_files(onto).keys()
-        label = _image_labels(labels, [picture.path for picture in pictures], left_out)
-    lists = {"skipped": [*bad, *odd], "resized": resized(pictures, target), "adapted": adapted(pictures, channels)}
+            passed_over |= known_files(onto).keys()
+        label = _image_labels(labels, [picture.path for picture in pictures], passed_over)
+    return _batch(folder, pictures, label, names, target, onto, licence, there, [*bad, *odd], notes)
+
+
+def _refuse_bare(clients: list[str], pictures: list[Picture], skipped: list[Rejected]) -> None:
+    taken = {_client(picture) for picture in pictures}
+    bare = [client for client in clients if client not in taken]
+    if bare:
+        raise DataError(f"every image of these clients was skipped: {', '.join(bare)}\n{listing(skipped)}")
+
+
+def _batch(
+    folder: Path,
+    pictures: list[Picture],
+    label: list[str] | None,
+    clients: list[str],
+    size: tuple[int, int],
+    onto: Prepared | None,
+    licence: str,
+    there: str,
+    skipped: list[Rejected],
+    notes: Intake,
+) -> Batch:
+    """The pictures as they are stored, with the notes of what they were made from."""
+    channels = channels_of(pictures) if onto is None else onto.manifest.shape[0]
+    lists = {"skipped": skipped, "resized": resized(pictures, size), "adapted": adapted(pictures, channels)}
+    notes.take("files", len(pictures))
+    note_adapted([*lists["resized"], *lists["adapted"]], notes)
+    owner = [_client(picture) for picture in pictures]
     return Batch(
         "image",
-        stack(pictures, target, channels),
+        stack(pictures, size, channels),
         label,
-        [_client(picture) for picture in pictures],
-        names,
+        owner,
+        clients,
         [picture.path for picture in pictures],
-        source=f"folder {folder.name}, {len(pictures)} images of {len({_client(p) for p in pictures})} clients{there}",
+        source=f"folder {folder.name}, {len(pictures)} images of {len(set(owner))} clients{there}",
         licence=licence,
         extra={key: [[each.path, each.reason] for each in found] for key, found in lists.items()},
-        intake=Intake() if intake is None else intake,
+        intake=notes,
     )
 
 
 def client_folders(folder: Path) -> list[Path]:
-    """The sub-folders of a folder that are clients, sorted; hidden ones are none."""
-    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    """The sub-folders of a folder that are clients, sorted; links, hidden ones and those of the system are none."""
+    return sorted(
+        path for path in folder.iterdir() if path.is_dir() and not path.is_symlink() and not is_system(path.name)
+    )
 
 
 def _client(picture: Picture) -> str:
     return picture.path.split("/")[0]
-
-
-def _size_of(prepared: Prepared) -> tuple[int, int]:
-    if prepared.manifest.kind != "image":
-        raise DataError(f"{prepared.manifest.name!r} holds {prepared.manifest.kind}s: images cannot be appended to it")
-    _, height, width = prepared.manifest.shape
-    return height, width
-
-
-def _check_colours(pictures: list[Picture], channels: int, name: str) -> None:
-    coloured = [Rejected(p.path, "coloured") for p in pictures if p.pixels.ndim == 3]
-    if channels == 1 and coloured:
-        raise DataError(
-            f"{name!r} holds grey images, and {len(coloured)} of these are coloured: make them grey, or add all "
-            f"images again with --force:\n{listing(coloured)}"
-        )
-
-
-def _new_pictures(pictures: list[Picture], size: tuple[int, int], onto: Prepared) -> list[Picture]:
-    """Those that the set does not have yet.
-
-    Raises:
-        NothingNew: there are none.
-        DataError: a file whose image in the set is another one.
-    """
-    known = known_files(onto)
-    arrays = {"train": onto.train_x, "test": onto.test_x}
-    changed = []
-    for picture in pictures:
-        if picture.path in known:
-            part, index = known[picture.path]
-            array = arrays[part]
-            assert array is not None
-            if not np.array_equal(stack([picture], size, len(array[index]))[0], array[index]):
-                changed.append(Rejected(picture.path, "is another image than the one of this name in the set"))
-    if changed:
-        raise DataError(
-            f"{len(changed)} files have changed since they were added to {onto.manifest.name!r}: give the new images "
-            f"other names, or add all of them again with --force:\n{listing(changed)}"
-        )
-    new = [picture for picture in pictures if picture.path not in known]
-    if not new:
-        raise NothingNew(f"{onto.manifest.name!r} has all of these {len(pictures)} images already: nothing to append")
-    return new
 
 
 def add_table(
@@ -317,7 +286,12 @@ def _check_choice(option: str, value: str, allowed: tuple[str, ...]) -> None:
         raise DataError(f"{option} is {value!r}, expected one of {', '.join(allowed)}")
 
 
-def _refuse_or_skip(rejected: list[Rejected], action: str, folder: Path, advice: str) -> None:
+def refuse_or_skip(rejected: list[Rejected], action: str, folder: Path, advice: str) -> None:
+    """Refuse files where the action is to refuse them.
+
+    Raises:
+        DataError: lists all of them.
+    """
     if rejected and action == "refuse":
         count = "1 image" if len(rejected) == 1 else f"{len(rejected)} images"
         raise DataError(f"{count} of {folder} cannot be used; {advice}:\n{listing(rejected)}")

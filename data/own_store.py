@@ -18,7 +18,8 @@ import pandas as pd
 
 from core.errors import DataError
 from core.streams import Streams
-from data.held_out import held_out
+from data.copies import Copies, find_copies, note_copies, on_one_side
+from data.held_out import LEAST, held_out
 from data.intake import Intake, record
 from data.prepare import own_folder
 from data.prepared import Kind, Manifest, Prepared, open_prepared, write_prepared
@@ -70,6 +71,7 @@ def store_batch(
         seed: seed for drawing the test split.
         onto: the set to append to. Its samples come first in each part, in their order.
         by_hash: the test split is that of `data.held_out`, which does not depend on what else is in the batch.
+            Either way copies of one image lie on one side of it.
 
     Returns:
         The set. In `extra["versions"]` stand digest and counts of the versions that it was appended to, the oldest
@@ -86,12 +88,7 @@ def store_batch(
     clients = [*known, *(client for client in batch.clients if client not in known)]
     number = {client: k for k, client in enumerate(clients)}
     owner = np.array([number[client] for client in batch.client], dtype=np.int64)
-    if by_hash:
-        kept = np.bincount(onto.column("client"), minlength=len(clients)) if onto else np.zeros(len(clients), dtype=int)
-        held = held_out(batch.x, batch.client, test, seed, {c: int(n) for c, n in zip(clients, kept, strict=True)})
-    else:
-        held = _drawn(owner, len(known), len(clients), test, seed, onto)
-
+    held = _held(batch, owner, clients, test, seed, onto, by_hash)
     y: np.ndarray | None = None
     class_names = onto.manifest.class_names if onto else ()
     if batch.label is not None:
@@ -144,16 +141,56 @@ def store_batch(
     return open_prepared(folder)
 
 
-def _drawn(owner: np.ndarray, known: int, clients: int, test: float, seed: int, onto: Prepared | None) -> np.ndarray:
-    """A drawn share of each client's samples, bool (n,)."""
+def _held(
+    batch: Batch,
+    owner: np.ndarray,
+    clients: list[str],
+    test: float,
+    seed: int,
+    onto: Prepared | None,
+    by_hash: bool,
+) -> np.ndarray:
+    """Which samples are held out, bool (n,); copies of one image lie on one side, whoever has them."""
+    known = len(onto.manifest.extra["clients"]) if onto else 0
+    count = len(clients)
+    apart = Copies(np.arange(len(owner)), {})
+    copies = find_copies(batch.x, onto) if batch.kind == "image" else apart
+    if by_hash:
+        kept = np.bincount(onto.column("client"), minlength=count) if onto else np.zeros(count, dtype=int)
+        held = held_out(batch.x, batch.client, test, seed, {c: int(n) for c, n in zip(clients, kept, strict=True)})
+        lacking = [max(LEAST - int(n), 0) for n in kept]
+    else:
+        held = _drawn(owner, known, count, test, seed, onto, copies.first)
+        lacking = [int(k >= known) for k in range(count)]
+    if copies.count():
+        held = on_one_side(held, copies, owner, lacking)
+        note_copies(batch.intake, copies, held, batch.file, split=bool(held.any()) or bool(onto and onto.manifest.test))
+    return held
+
+
+def _drawn(
+    owner: np.ndarray,
+    known: int,
+    clients: int,
+    test: float,
+    seed: int,
+    onto: Prepared | None,
+    first: np.ndarray,
+) -> np.ndarray:
+    """A drawn share of each client's samples, bool (n,): each with the copies of it that the client has."""
     purpose = "own test part" if onto is None else f"own test part after {onto.manifest.train + onto.manifest.test}"
     held = np.zeros(len(owner), dtype=bool)
     for k in range(clients):
         rows = np.flatnonzero(owner == k)
         # At least one sample of each new client stays for training.
         count = min(round(len(rows) * test), len(rows) - (k >= known))
-        held[Streams(seed, client=k).numpy(purpose).permutation(rows)[: max(count, 0)]] = True
-    return held
+        copies = np.bincount(first[rows], minlength=len(owner))
+        taken = int(held[first[rows]].sum())  # copies of what clients before hold out
+        for row in Streams(seed, client=k).numpy(purpose).permutation(rows[first[rows] == rows]):
+            if taken + copies[row] <= count:
+                held[row] = True
+                taken += copies[row]
+    return held[first]
 
 
 def _check_fit(batch: Batch, onto: Prepared) -> None:

@@ -24,7 +24,7 @@ CERTAIN, UNSURE = 30, 20
 """How many images of a cluster are shown: the most certain, and the least certain."""
 SHEETS = 100
 """At most so many sheets, of the largest clusters."""
-_SMALL, _LARGE, _NAMED = 48, 96, 104
+_SMALL, SHOWN_SIDE, _NAMED = 48, 96, 104
 """Pixels: images are enlarged to at least the first, and reduced to at most the second; cells with names are wider."""
 _GAP, _INK, _GREY = 6, (30, 30, 30), (110, 110, 110)
 
@@ -162,7 +162,7 @@ def thumbnail(image: np.ndarray) -> Image.Image:
     if side < _SMALL:
         factor = -(-_SMALL // side)
         return shown.resize((shown.width * factor, shown.height * factor), Image.Resampling.NEAREST)
-    shown.thumbnail((_LARGE, _LARGE), Image.Resampling.LANCZOS)
+    shown.thumbnail((SHOWN_SIDE, SHOWN_SIDE), Image.Resampling.LANCZOS)
     return shown
 
 

@@ -7,17 +7,20 @@ and of its size. What cannot be used is listed with its reason.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import pandas as pd
 import torch
-from PIL import Image
 
 from core.errors import DataError
-from data.images import SUFFIXES, Picture, Rejected, decode, image_files, listing, own_files
+from data.folder_files import find_images
+from data.image_decoding import Unusable, decode, decode_with_changes
+from data.images import Rejected, listing
+from data.intake import Intake
+from data.own_images import note_left_out
 from data.prepared import DataSpec
 from data.tables import features, read_table
 from engine.checkpoint import newest_valid
@@ -26,8 +29,9 @@ from engine.run_folder import FINISHED, RunError, RunFolder
 from methods.assignment import nearest_centres
 from methods.base import Context, MethodError, Prediction
 from methods.registry import METHODS
-from review.cluster_sheets import Block, by_certainty, draw_sheet
+from review.cluster_sheets import SHOWN_SIDE, Block, by_certainty, draw_sheet, thumbnail
 from review.clusters import CENTRES, cluster_facts
+from review.new_images import MADE_GREY, fitted, note_changes, one_file, resized_to
 
 OddSize = Literal["as-set", "skip", "resize"]
 Embedding = Literal["none", "columns", "list"]
@@ -49,12 +53,14 @@ class Predicted:
         skipped: images that were not used, and why.
         resized: how many images were brought to the set's size.
         recoloured: how many coloured images were made grey, as the set is.
+        intake: what was taken, adapted and left out, as of `shoal data add`.
     """
 
     table: pd.DataFrame
     skipped: list[Rejected]
     resized: int = 0
     recoloured: int = 0
+    intake: Intake = field(default_factory=Intake)
 
 
 class Predictor:
@@ -201,63 +207,44 @@ def check_embedding(text: str, path: Path | None = None) -> Embedding:
 
 def _of_images(predictor: Predictor, source: Path, on_odd: str, embedding: Embedding) -> Predicted:
     name = predictor.spec.name
+    intake = Intake()
     if source.is_file():
-        if source.suffix.lower() not in SUFFIXES:
-            raise DataError(f"{source} is no image: the model was trained on the images of {name!r}")
-        paths, root = [source], source.parent
+        paths, root, skipped = one_file(source, name, intake), source.parent, list[Rejected]()
     else:
-        paths, root = image_files(source), source
-    if not paths:
-        raise DataError(f"no image in {source}: expected files such as .png or .jpg at any depth")
-    found = len(paths)
-    paths, skipped = own_files(paths, root) if source.is_dir() else (paths, [])
+        found = find_images(source, intake)
+        paths, root, skipped = found.images, source, list(found.rejected)
+    if not paths and not skipped:
+        also = intake.summary()
+        also = f" ({also})" if also else ""
+        raise DataError(f"no image in {source}: expected files such as .png or .jpg at any depth{also}")
+    given = len(paths) + len(skipped)
     parts: list[pd.DataFrame] = []
-    resized = recoloured = 0
     for batch in _chunks(paths):
         files, images = [], []
         for path in batch:
             file = path.relative_to(root).as_posix()
             try:
-                picture = Picture(file, decode(path))
-                image = fitted(picture, predictor.spec, on_odd)
-            except DataError as error:
-                skipped.append(Rejected(file, str(error)))
+                decoded = decode_with_changes(path)
+                image = fitted(decoded.pixels, predictor.spec, on_odd)
+            except Unusable as error:
+                skipped.append(Rejected(file, str(error), error.kind))
                 continue
-            resized += picture.size != predictor.spec.shape[1:]
-            recoloured += picture.pixels.ndim == 3 and predictor.spec.shape[0] == 1
+            note_changes(file, decoded, predictor.spec, intake)
             files.append(file)
             images.append(image)
         if files:
             parts.append(pd.DataFrame({"file": files, **predictor.assign(np.stack(images), embedding)}))
     if not parts:
-        raise DataError(f"none of the {found} images in {source} can be used:\n{listing(skipped)}")
-    return Predicted(pd.concat(parts, ignore_index=True), skipped, resized, recoloured)
+        raise DataError(f"none of the {given} images in {source} can be used:\n{listing(skipped)}")
+    note_left_out(skipped, intake)
+    intake.take("files", sum(map(len, parts)))
+    changed = {kind: len(names) for kind, names in intake.adapted.items()}
+    resized = changed.get(resized_to(predictor.spec), 0)
+    return Predicted(pd.concat(parts, ignore_index=True), skipped, resized, changed.get(MADE_GREY, 0), intake)
 
 
 def _chunks(paths: Sequence[Path]) -> Iterator[Sequence[Path]]:
     return (paths[start : start + BATCH] for start in range(0, len(paths), BATCH))
-
-
-def fitted(picture: Picture, spec: DataSpec, on_odd: str) -> np.ndarray:
-    """An image as the set has them: uint8 (channels, height, width).
-
-    A coloured image becomes grey where the set is grey (ITU-R 601 luma), a grey one gets three equal planes where the
-    set is coloured.
-
-    Raises:
-        DataError: it has another size, and `on_odd` is not resize.
-    """
-    channels, height, width = spec.shape
-    if picture.size != (height, width) and on_odd != "resize":
-        raise DataError(
-            f"odd-sized: {picture.size[0]}x{picture.size[1]}, the set's images are {height}x{width} (--on-odd resize "
-            "fits them)"
-        )
-    image = Image.fromarray(picture.pixels).convert("L" if channels == 1 else "RGB")
-    if picture.size != (height, width):
-        image = image.resize((width, height), Image.Resampling.BILINEAR)
-    pixels = np.array(image)
-    return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
 def _of_table(predictor: Predictor, source: Path, embedding: Embedding) -> Predicted:
@@ -283,7 +270,10 @@ def _of_table(predictor: Predictor, source: Path, embedding: Embedding) -> Predi
             f"{source} has {len(table.columns)} columns, expected the {expected} features of {spec.name!r} alone"
         )
     x, _ = features(table, source)
-    return Predicted(predictor.of_array(x.reshape(len(x), *spec.shape), embedding), [])
+    intake = Intake()
+    intake.see("rows", len(x))
+    intake.take("rows", len(x))
+    return Predicted(predictor.of_array(x.reshape(len(x), *spec.shape), embedding), [], intake=intake)
 
 
 def write_table(table: pd.DataFrame, path: Path) -> None:
@@ -326,7 +316,7 @@ def predicted_sheet(found: Predicted, source: Path, path: Path) -> Path:
     for cluster, rows in found.table.groupby("cluster"):
         certain, unsure = by_certainty(rows)
         shown = pd.concat([certain, unsure[::-1]])
-        images = [_planes(decode(root / file)) for file in shown["file"]]
+        images = [_small(decode(root / file)) for file in shown["file"]]
         heading = f"cluster {cluster}: {len(rows):,} images"
         if len(shown) < len(rows):
             heading += f", the {len(certain)} most certain and the {len(unsure)} least certain"
@@ -335,5 +325,9 @@ def predicted_sheet(found: Predicted, source: Path, path: Path) -> Path:
     return draw_sheet(path, title, [f"from {source.name}"], blocks)
 
 
-def _planes(pixels: np.ndarray) -> np.ndarray:
-    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+def _small(pixels: np.ndarray) -> np.ndarray:
+    """An image as planes, no larger than a sheet shows it, so that memory does not hold photos at full size."""
+    planes = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+    if max(planes.shape[1:]) <= SHOWN_SIDE:
+        return planes
+    return np.ascontiguousarray(np.asarray(thumbnail(planes)).transpose(2, 0, 1))

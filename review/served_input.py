@@ -15,7 +15,7 @@ from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 from PIL import Image
 
 from core.errors import DataError, shown
-from data.images import decode
+from data.image_decoding import decode
 from data.prepared import DTYPES, DataSpec
 
 COLUMN = "image"

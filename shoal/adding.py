@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data.choices import OnBad, OnOdd
+from data.intake import Intake
 from tasks.adding import add_own
 
 
@@ -23,6 +24,7 @@ class AddedData:
         clients: their names.
         skipped: files that were left out, with reasons.
         folder: where it lies.
+        intake: what was taken, adapted and left out, with all names.
     """
 
     name: str
@@ -33,6 +35,7 @@ class AddedData:
     clients: tuple[str, ...]
     skipped: tuple[tuple[str, str], ...]
     folder: Path
+    intake: Intake
 
 
 def add_data(
@@ -93,4 +96,4 @@ def add_data(
     skipped = tuple((str(file), str(why)) for file, why in manifest.extra.get("skipped", ()))
     clients = tuple(map(str, manifest.extra.get("clients", ())))
     about = (manifest.name, manifest.kind, manifest.shape, manifest.train, manifest.test)
-    return AddedData(*about, clients, skipped, added.prepared.folder)
+    return AddedData(*about, clients, skipped, added.prepared.folder, added.intake)

@@ -13,7 +13,9 @@ from core.errors import DataError, ShoalError, brief
 from core.streams import Streams
 from data.arrivals import arrivals
 from data.images import Rejected, listing
-from data.own import NothingNew, check_name, read_folder
+from data.intake import Intake
+from data.own import check_name, read_folder, refuse_or_skip
+from data.own_images import NothingNew, note_left_out
 from data.own_store import Batch, store_batch
 from data.prepare import own_pointer, prepare, store_folder
 from data.prepared import Prepared
@@ -73,12 +75,17 @@ def take_in(settings: Settings, night: NightSettings) -> TakenIn:
     if onto is not None:
         check_method(settings, store)
     found = arrivals(folder, onto)
-    waiting = f"; {len(found.waiting)} of new clients with a single image wait for more" if found.waiting else ""
-    if onto is None and not found.new:
-        raise DataError(f"the watched folder {folder} has no images yet: put some in sub-folders, one per client")
     if not (found.new or found.touched):
-        assert onto is not None
-        return _taken(onto, 0, f"nothing new in {folder}{waiting}")
+        rejected = list(found.rejected)
+        refuse_or_skip(rejected, night.on_bad, folder, "mend them, or set night.on_bad to skip")
+        note_left_out(rejected, found.intake)
+        if onto is None:
+            raise DataError(
+                f"the watched folder {folder} has no images yet: put some in sub-folders, one per client"
+                f"{_also(found.intake)}"
+            )
+        return _taken(onto, 0, f"nothing new in {folder}{_also(found.intake)}")
+    notes = Intake()
     try:
         batch = read_folder(
             folder,
@@ -87,19 +94,26 @@ def take_in(settings: Settings, night: NightSettings) -> TakenIn:
             on_odd=night.on_odd,
             labels=None if night.labels is None else places.home() / Path(night.labels).expanduser(),
             only=(*found.new, *found.touched),
+            intake=notes,
         )
     except NothingNew:
         assert onto is not None
-        return _taken(onto, 0, f"nothing new in {folder}{waiting}")
+        return _taken(onto, 0, f"nothing new in {folder}{_also(notes)}")
     if onto is not None:
         refuse_strange(batch, onto, night.strange, folder)
     prepared = store_batch(name, store, batch, night.held_out, settings.seed, onto, by_hash=True)
-    message = f"{len(batch.x)} new images of {len(set(batch.client))} clients in {folder}{waiting}"
+    message = f"{len(batch.x)} new images of {len(set(batch.client))} clients in {folder}{_also(notes)}"
     try:
         track(prepared.folder)
     except TrackingError as error:
         message += f"; {error}"
     return _taken(prepared, len(batch.x), message)
+
+
+def _also(notes: Intake) -> str:
+    """What was adapted and left out, as the end of a sentence."""
+    summary = notes.summary()
+    return f"; {summary}" if summary else ""
 
 
 def _taken(prepared: Prepared, new: int, message: str) -> TakenIn:

@@ -105,6 +105,11 @@ def test_add_and_partition_own_data(home):
     grown = shoal("add", home / "photos", "--name", "mine", "--append", "--on-odd", "resize")
     assert "resized: 2 images (2 resized from 8x10 to 4x5)" in grown
     assert "c/large.png: resized from 8x10 to 4x5" in grown
+    rows = {cells[1].strip(): cells[2].strip() for line in grown.splitlines() if len(cells := line.split("│")) == 5}
+    assert rows["files seen"] == "10"
+    assert rows["files taken"] == "4"
+    assert rows["files that the set had before"] == "6"
+    assert "mine.intake.json" in grown.splitlines()[-1]
     assert "mine, by_column: 3 clients" in shoal("partition", "mine")
     frame = pd.DataFrame({"site": [1, 1, 2, 2], "v": [1.0, 2, 3, 4]})
     frame.to_csv(home / "t.csv", index=False)

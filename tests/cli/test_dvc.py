@@ -125,7 +125,7 @@ def test_a_set_of_ones_own_survives_and_travels(clone: Clone, tmp_path: Path) ->
     for words in (
         "bergen/broken.png: unreadable or truncated",
         "evora/large.png: resized from 12x20 to 8x8",
-        "dover/moving.gif: the first of 2 frames was taken",
+        "dover/moving.gif: the first of several frames was taken (2 frames)",
         "cork/grey.png: grey: its pixels fill all three colours",
         "own/photos.dvc to git",
     ):

@@ -50,6 +50,10 @@ def test_from_own_files_to_the_clusters_of_new_ones(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "skipped 1 of 10 images" in done.stderr
     assert "torn.png: unreadable" in done.stderr
+    assert [line.split()[1:4] for line in done.stderr.splitlines() if "files" in line and "│" in line] == [
+        ["files", "seen", "│"],
+        ["files", "taken", "│"],
+    ]
     found = pd.read_csv(tmp_path / "found.csv")
     cluster_of = dict(zip(table["file"].map(kind_of), table["cluster"], strict=True))
     assert found["cluster"].tolist() == [cluster_of[kind_of(file)] for file in found["file"]]
@@ -59,3 +63,4 @@ def test_from_own_files_to_the_clusters_of_new_ones(tmp_path: Path) -> None:
         zip(found["file"], found["cluster"], strict=True)
     )
     assert [one["file"] for one in told["skipped"]] == ["torn.png"]
+    assert told["intake"]["taken"] == {"files": 9}

@@ -12,7 +12,8 @@ from PIL import Image
 from core.errors import DataError
 from data.arrivals import arrivals
 from data.held_out import held_out
-from data.own import NothingNew, read_folder
+from data.own import read_folder
+from data.own_images import NothingNew
 from data.own_store import store_batch
 from data.prepared import Prepared, array_digest
 from data.sample_files import sample_files

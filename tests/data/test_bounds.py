@@ -17,7 +17,8 @@ from PIL import Image
 
 from core.errors import DataError
 from data import readers, tables
-from data.images import MOST_PIXELS, decode, read_images
+from data.image_decoding import MOST_PIXELS, decode
+from data.images import read_images
 from data.prepare import prepare
 from data.prepared import DataSpec, open_prepared
 from data.tables import read_table

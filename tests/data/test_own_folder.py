@@ -3,7 +3,7 @@ import pytest
 from PIL import Image
 
 from core.errors import DataError
-from data.images import decode
+from data.image_decoding import decode
 from data.own import add_folder
 from data.partition.make import make_partition
 from data.partition.schemes import ByColumn
@@ -118,7 +118,7 @@ def test_depths_and_modes(tmp_path):
     Image.fromarray(np.array([[0, 200]], dtype=np.float32)).save(tmp_path / "g.tiff")
     with pytest.raises(DataError, match=r"pixels from 0 to 200, expected 0 to 1"):
         decode(tmp_path / "g.tiff")
-    Image.new("RGBA", (2, 2), (9, 8, 7, 0)).save(tmp_path / "a.png")
+    Image.new("RGBA", (2, 2), (9, 8, 7, 255)).save(tmp_path / "a.png")
     assert decode(tmp_path / "a.png")[0, 0].tolist() == [9, 8, 7]
     Image.new("P", (2, 2)).save(tmp_path / "p.png")
     assert decode(tmp_path / "p.png").shape == (2, 2, 3)

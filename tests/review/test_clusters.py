@@ -311,11 +311,19 @@ def test_new_files_of_the_same_kinds_get_the_same_clusters(home: Path, planted: 
         "right-large.png": "odd-sized:",
     }
     assert found.recoloured == 1
+    assert found.intake.seen == {"files": 12}
+    assert found.intake.taken == {"files": 10}
+    assert found.intake.adapted == {"made grey, as the set is": {"left-colour.png": ""}}
+    assert {reason: list(names) for reason, names in found.intake.left_out.items()} == {
+        "unreadable or truncated": ["broken.png"],
+        "not 12x12 (height x width)": ["right-large.png"],
+    }
     assert set(found.table["file"]) >= {"left-colour.png", "below/dark-new1.png"}
     assert len(found.table) == 10
     assert found.table["cluster"].tolist() == [cluster_of[kind_of(file)] for file in found.table["file"]]
     resized = predict(planted, home / "new", "resize")
     assert resized.resized == 1
+    assert resized.intake.adapted["resized to 12x12 (height x width)"] == {"right-large.png": "from 20x20"}
     assert len(resized.table) == 11
     assert resized.table["cluster"].tolist() == [cluster_of[kind_of(file)] for file in resized.table["file"]]
     sheet = np.asarray(Image.open(predicted_sheet(found, home / "new", home / "sheet.png")))

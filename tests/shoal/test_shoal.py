@@ -42,6 +42,8 @@ def found(place: Path) -> shoal.Run:
     added = shoal.add_data(place / "pictures", "mine")
     assert (added.kind, added.shape, added.clients) == ("image", (1, 12, 12), ("lab 3", "north", "süd"))
     assert added.skipped == ()
+    assert added.intake.seen == added.intake.taken == {"files": added.train}
+    assert added.intake.summary() == ""
     events: list[str] = []
     run = shoal.run(
         SMALL, data={"name": "mine", "limit": None}, method="kmeans", partition="by_column", rounds=1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 from PIL import Image
 
 from core.errors import DataError, ShoalError
+from data.intake import names_file
 from data.prepare import prepare
 from engine import places
 from tasks.night_settings import NightSettings
@@ -84,6 +86,29 @@ def test_a_bad_night_changes_nothing(home: Path, small: Make) -> None:
     refused("30 of 31 new images .* are unlike every image that 'photos' has; .*night.strange to 1")
     assert take_in(settings, NightSettings(watch="incoming", strange=1)).new == 31
     assert len(noise) == 30
+
+
+def test_a_night_says_what_it_adapted_and_left_out(home: Path, small: Make) -> None:
+    settings, incoming = small(**PHOTOS), home / "incoming"
+    write_clients(incoming)
+    take_in(settings, NIGHT)
+    Image.fromarray(np.full((12, 12), 5140, np.uint16)).save(incoming / "north" / "dark-deep.png")
+    Image.fromarray(np.full((12, 12), 5140, np.uint16)).save(incoming / "north" / "dark-again.png")
+    (incoming / "north" / "phone.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(40))
+    second = take_in(settings, NIGHT)
+    assert second.new == 2
+    assert second.message.endswith(
+        "incoming; adapted: 2 16-bit greys scaled to 8 bits; left out: 1 HEIC photo: export it as JPEG or PNG; "
+        "noted: 1 copy of another image, on the same side of the test part"
+    )
+    additions = json.loads(names_file(Path(second.folder)).read_text())["additions"]
+    assert [list(each["left_out"]) for each in additions] == [[], ["HEIC photo: export it as JPEG or PNG"]]
+    assert take_in(settings, NIGHT).message.endswith("; left out: 1 HEIC photo: export it as JPEG or PNG")
+    (incoming / "north" / "lost.png").symlink_to("nowhere.png")
+    with pytest.raises(DataError, match=r"north/lost\.png: a link to nothing"):
+        take_in(settings, NIGHT)
+    skipped = take_in(settings, NightSettings(watch="incoming", on_bad="skip"))
+    assert "1 a link to nothing" in skipped.message
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,206 @@
+"""The image files of a folder, at any depth, and what else lies there: nothing is passed over without a note.
+
+Images are told by their first bytes. Hidden files, and what operating systems and network drives put beside photos, are
+left out. A link to a file counts where the file lies in the folder too; links to folders are never followed, so that no
+link leads in a circle or pulls in what belongs to somebody else.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import unicodedata
+from collections import deque
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from core.errors import brief
+from data.image_kind import SUFFIXES, why_not_read
+from data.images import Rejected
+from data.intake import Intake, printable
+
+SYSTEM_FOLDERS = frozenset(
+    {
+        *("@eadir", "@tmp", "@recycle", "@recently-snapshot", "#recycle", "#snapshot", "$recycle.bin", "recycler"),
+        *("system volume information", "__macosx", "lost+found", "found.000", "network trash folder"),
+        *("temporary items", "thumbnails.noindex"),
+    }
+)
+"""In lower case: folders of Synology, QNAP, Windows and macOS; hidden ones such as .@__thumb need no list."""
+SYSTEM_FILES = frozenset({"thumbs.db", "ehthumbs.db", "ehthumbs_vista.db", "desktop.ini", "icon\r"})
+BACKUPS = ("~", ".bak", ".orig", "_original", ".tmp", ".part", ".crdownload")
+"""How names of backups and of unfinished downloads end: their images lie there again, or are not whole."""
+OUTSIDE = "a link to a place outside the folder: copy what is meant to belong to it"
+INSIDE = "a link to a folder: what it holds counts where it lies"
+NO_TEXT = "its name is not text in UTF-8"
+
+
+@dataclass
+class FoundFiles:
+    """What a folder holds.
+
+    Attributes:
+        images: files that are images, or whose names promise one, in the order of their paths.
+        rejected: what is to be refused or skipped, with reasons.
+    """
+
+    images: list[Path] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+
+
+def find_images(folder: Path, intake: Intake, known: Container[str] = ()) -> FoundFiles:
+    """Find the image files at any depth below a folder.
+
+    Args:
+        folder: the folder.
+        intake: notes of what is seen and left out.
+        known: names below the folder of images that a set has: these are listed, and not opened.
+    """
+    search = _Search(folder, folder.resolve(), intake, known)
+    pending = deque([folder])
+    while pending:
+        pending.extendleft(reversed(search.visit(pending.popleft())))
+    search.found.images.sort()
+    search.found.rejected.sort(key=lambda each: each.path)
+    search.drop_respelled()
+    return search.found
+
+
+def is_system(name: str) -> bool:
+    """Tell whether a file or folder of this name is hidden, or belongs to an operating system or a network drive."""
+    low = name.lower()
+    return name.startswith(".") or low in SYSTEM_FOLDERS or low in SYSTEM_FILES
+
+
+def one_spelling(name: str) -> str:
+    """Return a name in the composed form of Unicode (NFC): macOS writes letters and accents apart."""
+    return unicodedata.normalize("NFC", name)
+
+
+def spellings(names: Iterable[str]) -> dict[str, str]:
+    """Return each name by its one spelling."""
+    return {one_spelling(name): name for name in names}
+
+
+@dataclass
+class _Search:
+    folder: Path
+    root: Path
+    intake: Intake
+    known: Container[str]
+    found: FoundFiles = field(default_factory=FoundFiles)
+
+    def visit(self, place: Path) -> list[Path]:
+        """Note or list everything in one folder, and return the sub-folders to visit."""
+        below: list[Path] = []
+        try:
+            with os.scandir(place) as scan:
+                entries = sorted(scan, key=lambda entry: entry.name)
+        except OSError as error:
+            self._reject(f"{self._name(place)}/", f"cannot be listed ({brief(error)})", "cannot be listed")
+            return below
+        for entry in entries:
+            path = place / entry.name
+            if not entry.is_dir(follow_symlinks=False):
+                self._see(entry, path)
+            elif is_system(entry.name):
+                self.intake.leave_out("folder that is hidden or of the system, not entered", f"{self._name(path)}/")
+            else:
+                below.append(path)
+        return below
+
+    def _see(self, entry: os.DirEntry[str], path: Path) -> None:
+        """Note or list what is no folder."""
+        name = self._name(path)
+        self.intake.see("files")
+        if is_system(entry.name):
+            self.intake.leave_out("hidden, or of the system", name)
+        elif entry.is_symlink():
+            self._take_link(path, name)
+        elif not entry.is_file():
+            self.intake.leave_out("no file with content", name)
+        elif name in self.known:
+            self.found.images.append(path)
+        else:
+            self._take_file(path, name)
+
+    def _take_link(self, path: Path, name: str) -> None:
+        try:
+            target = path.resolve(strict=True)
+        except (OSError, RuntimeError):  # RuntimeError: a circle of links
+            self._reject_image(name, "a link to nothing")
+            return
+        inside = target.is_relative_to(self.root)
+        if target.is_dir() and inside:
+            self.intake.leave_out(INSIDE, name)
+        elif target.is_dir():
+            self._reject(name, OUTSIDE)
+        elif not target.is_file():
+            self.intake.leave_out("no file with content", name)
+        elif not inside:
+            self._reject_image(name, OUTSIDE)
+        elif self._take_file(path, name):
+            self.intake.note("link to another file of the folder, taken as a copy of it", name)
+
+    def _take_file(self, path: Path, name: str) -> bool:
+        """List a file, or note why not; true where it is listed."""
+        if name.lower().endswith(BACKUPS):
+            self.intake.leave_out("backup, or not whole, by its name", name)
+            return False
+        try:
+            reason = why_not_read(path)
+        except OSError as error:
+            self._reject(name, f"cannot be read ({brief(error)})", "cannot be read")
+            return False
+        if reason is not None:
+            self.intake.leave_out(reason, name)
+            return False
+        if _text(name) != name:
+            self._reject(name, NO_TEXT)
+            return False
+        if path.suffix.lower() not in SUFFIXES:
+            self.intake.note("image by its content, whatever its name says", name)
+        self.found.images.append(path)
+        return True
+
+    def drop_respelled(self) -> None:
+        """Keep one of the files of a folder whose names a person reads as one.
+
+        Of equal content one counts. Of another content, names that differ in the Unicode form alone are refused, since
+        nobody can tell them apart; those that differ in capitals are two images.
+        """
+        first: dict[str, Path] = {}
+        kept: list[Path] = []
+        for path in self.found.images:
+            name = self._name(path)
+            other = first.setdefault(one_spelling(name).casefold(), path)
+            twin = self._name(other)
+            if other is path or name in self.known:
+                kept.append(path)
+            elif filecmp.cmp(path, other, shallow=False):
+                self.intake.leave_out("the same file in another spelling of its name", name, f"as {printable(twin)}")
+            elif one_spelling(twin) == one_spelling(name):
+                reason = f"its name is that of {twin!a} in another Unicode form, and it is another image: rename it"
+                self._reject(name, reason, "the name of another file in another Unicode form")
+            else:
+                kept.append(path)
+        self.found.images = kept
+
+    def _reject_image(self, name: str, reason: str) -> None:
+        """Reject what its name promises to be an image, or may be one; leave out anything else."""
+        suffix = Path(name).suffix.lower()
+        if suffix in SUFFIXES or not suffix:
+            self._reject(name, reason)
+        else:
+            self.intake.leave_out(reason, name)
+
+    def _reject(self, name: str, reason: str, kind: str = "") -> None:
+        self.found.rejected.append(Rejected(_text(name), reason, kind))
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.folder).as_posix()
+
+
+def _text(name: str) -> str:
+    return name.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,192 @@
+"""The images of an own folder beside the set that they are appended to: which files are read, and what must fit."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from core.errors import DataError
+from data.folder_files import find_images, one_spelling, spellings
+from data.images import Picture, Rejected, listing, stack
+from data.intake import Intake, printable
+from data.own_store import known_files
+from data.prepared import Prepared
+
+WAITING = "of a new client with a single image: waits for more"
+NO_CLIENT = "in no client's folder"
+
+
+class NothingNew(DataError):
+    """A set has all that is to be appended to it."""
+
+
+@dataclass(frozen=True)
+class ClientFiles:
+    """The image files that an addition reads.
+
+    Attributes:
+        by_client: the files of each client, in the order of their paths.
+        rejected: what is refused or skipped before it is read, with reasons.
+    """
+
+    by_client: dict[str, list[Path]]
+    rejected: list[Rejected]
+
+    def paths(self) -> list[Path]:
+        """Return all files, client after client."""
+        return [path for paths in self.by_client.values() for path in paths]
+
+
+def client_files(
+    folder: Path, clients: list[str], onto: Prepared | None, only: Collection[str] | None, intake: Intake
+) -> ClientFiles:
+    """Find the files to read.
+
+    Args:
+        folder: the folder.
+        clients: the names of the sub-folders that are clients.
+        onto: the set that the images are to be appended to.
+        only: paths below the folder; other images are noted and not read.
+        intake: notes to which is added what is left out.
+
+    Raises:
+        DataError: a client without images.
+    """
+    known = {} if onto is None else known_files(onto)
+    found = find_images(folder, intake, known)
+    by_client: dict[str, list[Path]] = {client: [] for client in clients}
+    rejected = list(found.rejected)
+    spelled = spellings(known)
+    for path in found.images:
+        name = path.relative_to(folder).as_posix()
+        client, _, below = name.partition("/")
+        if only is not None and name not in only:
+            _note_unread(name, below, name in known or one_spelling(name) in spelled, intake)
+        elif not below:
+            rejected.append(Rejected(name, NO_CLIENT))
+        else:
+            by_client[client].append(path)
+    _refuse_empty(folder, by_client, rejected, only, intake)
+    return ClientFiles({client: paths for client, paths in by_client.items() if paths or only is None}, rejected)
+
+
+def _note_unread(name: str, below: str, known: bool, intake: Intake) -> None:
+    if known:
+        intake.know("files")
+    else:
+        intake.leave_out(WAITING if below else NO_CLIENT, name)
+
+
+def _refuse_empty(
+    folder: Path,
+    by_client: dict[str, list[Path]],
+    rejected: list[Rejected],
+    only: Collection[str] | None,
+    intake: Intake,
+) -> None:
+    """Refuse clients without an image, and say what their folders hold instead."""
+    broken = {each.path.partition("/")[0] for each in rejected}
+    empty = [client for client, paths in by_client.items() if not paths and client not in broken]
+    if only is not None or not empty:
+        return
+    instead = [
+        Rejected(printable(name), reason)
+        for reason, names in intake.left_out.items()
+        for name in names
+        if name.partition("/")[0] in empty
+    ]
+    there = f"; what lies there:\n{listing(instead, 20)}" if instead else ""
+    raise DataError(f"no image in the folders of these clients of {folder}: {', '.join(empty)}{there}")
+
+
+def size_of(prepared: Prepared) -> tuple[int, int]:
+    """Return height and width of a set's images.
+
+    Raises:
+        DataError: it holds no images.
+    """
+    if prepared.manifest.kind != "image":
+        raise DataError(f"{prepared.manifest.name!r} holds {prepared.manifest.kind}s: images cannot be appended to it")
+    _, height, width = prepared.manifest.shape
+    return height, width
+
+
+def wanted_size(size: tuple[int, int] | None, onto: Prepared | None) -> tuple[int, int] | None:
+    """Return the size that images are to have; None where they say it themselves.
+
+    Raises:
+        DataError: another one than that of the set that they are appended to, or one below 1x1.
+    """
+    if size is not None and min(size) < 1:
+        raise DataError(f"size is {size[0]}x{size[1]}, expected at least 1x1")
+    if onto is None:
+        return size
+    there = size_of(onto)
+    if size is not None and size != there:
+        raise DataError(f"{onto.manifest.name!r} holds images of {there[0]}x{there[1]}: leave the size out")
+    return there
+
+
+def check_colours(pictures: list[Picture], onto: Prepared) -> None:
+    """Refuse coloured images that are to be appended to a set of grey ones.
+
+    Raises:
+        DataError: names them.
+    """
+    coloured = [Rejected(p.path, "coloured") for p in pictures if p.pixels.ndim == 3]
+    if onto.manifest.shape[0] == 1 and coloured:
+        raise DataError(
+            f"{onto.manifest.name!r} holds grey images, and {len(coloured)} of these are coloured: make them grey, or "
+            f"add all images again with --force:\n{listing(coloured)}"
+        )
+
+
+def new_pictures(pictures: list[Picture], size: tuple[int, int], onto: Prepared) -> list[Picture]:
+    """Return those that a set does not have yet, by their names in any Unicode form.
+
+    Raises:
+        NothingNew: there are none.
+        DataError: a file whose image in the set is another one.
+    """
+    known = known_files(onto)
+    spelled = spellings(known)
+    arrays = {"train": onto.train_x, "test": onto.test_x}
+    changed = []
+    new = []
+    for picture in pictures:
+        name = picture.path if picture.path in known else spelled.get(one_spelling(picture.path))
+        if name is None:
+            new.append(picture)
+            continue
+        part, index = known[name]
+        array = arrays[part]
+        assert array is not None
+        if not np.array_equal(stack([picture], size, len(array[index]))[0], array[index]):
+            changed.append(Rejected(picture.path, "is another image than the one of this name in the set"))
+    if changed:
+        raise DataError(
+            f"{len(changed)} files have changed since they were added to {onto.manifest.name!r}: give the new images "
+            f"other names, or add all of them again with --force:\n{listing(changed)}"
+        )
+    if not new:
+        raise NothingNew(f"{onto.manifest.name!r} has all of these {len(pictures)} images already: nothing to append")
+    return new
+
+
+def note_adapted(found: list[Rejected], intake: Intake) -> None:
+    """Note conversions."""
+    for each in found:
+        intake.adapt(each.kind or each.reason, each.path, _detail(each))
+
+
+def note_left_out(found: list[Rejected], intake: Intake) -> None:
+    """Note what was skipped."""
+    for each in found:
+        intake.leave_out(each.kind or each.reason, each.path, _detail(each))
+
+
+def _detail(each: Rejected) -> str:
+    return "" if each.kind in ("", each.reason) else each.reason
