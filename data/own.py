@@ -7,6 +7,7 @@ sample is kept as the column `client` (numbers into the manifest's `extra["clien
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import get_args
@@ -27,6 +28,7 @@ from data.images import (
     stack,
 )
 from data.intake import Intake
+from data.label_file import read_labels
 from data.own_images import (
     check_colours,
     client_files,
@@ -39,7 +41,7 @@ from data.own_rows import read_rows
 from data.own_store import Batch, known_files, store_batch
 from data.prepare import is_built_in, own_pointer, own_sets, prepare, store_folder
 from data.prepared import Prepared
-from data.tables import read_table
+from data.spelling import choose_spellings, note_spellings
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
@@ -154,7 +156,7 @@ def read_folder(
         passed_over |= {name for group in notes.left_out.values() for name in group}
         if only is not None and onto is not None:
             passed_over |= known_files(onto).keys()
-        label = _image_labels(labels, [picture.path for picture in pictures], passed_over)
+        label = read_labels(labels, [picture.path for picture in pictures], passed_over, onto, notes)
     return _batch(folder, pictures, label, names, target, onto, licence, there, [*bad, *odd], notes)
 
 
@@ -183,6 +185,10 @@ def _batch(
     notes.take("files", len(pictures))
     note_adapted([*lists["resized"], *lists["adapted"]], notes)
     owner = [_client(picture) for picture in pictures]
+    spelled = choose_spellings(Counter(owner), onto.manifest.extra["clients"] if onto else ())
+    note_spellings(spelled, "clients", notes)
+    owner = [spelled[client] for client in owner]
+    clients = list(dict.fromkeys(spelled.get(client, client) for client in clients))
     return Batch(
         "image",
         stack(pictures, size, channels),
@@ -295,28 +301,3 @@ def refuse_or_skip(rejected: list[Rejected], action: str, folder: Path, advice: 
     if rejected and action == "refuse":
         count = "1 image" if len(rejected) == 1 else f"{len(rejected)} images"
         raise DataError(f"{count} of {folder} cannot be used; {advice}:\n{listing(rejected)}")
-
-
-def _image_labels(path: Path, files: list[str], passed_over: set[str]) -> list[str]:
-    """The label of each file, from a CSV with the columns file and label."""
-    table = read_table(path, text=("file", "label"))
-    for column in ("file", "label"):
-        if column not in table.columns:
-            raise DataError(f"{path} has no column {column!r}: expected a CSV with the columns file and label")
-    table = table.dropna(subset=["file", "label"])
-    names = [Path(str(file)).as_posix() for file in table["file"]]
-    repeated = sorted({file for file in names if names.count(file) > 1}) if len(set(names)) < len(names) else []
-    if repeated:
-        raise DataError(f"{path} labels these files more than once: {_some(repeated)}")
-    label_of = dict(zip(names, map(str, table["label"]), strict=True))
-    unlabelled = [file for file in files if file not in label_of]
-    if unlabelled:
-        raise DataError(f"{path} has no label for {len(unlabelled)} images: {_some(unlabelled)}")
-    unknown = sorted(set(label_of) - set(files) - passed_over)
-    if unknown:
-        raise DataError(f"{path} labels {len(unknown)} files that are not there: {_some(unknown)}")
-    return [label_of[file] for file in files]
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

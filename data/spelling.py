@@ -43,14 +43,14 @@ def tidy(name: str) -> str:
     return unicodedata.normalize("NFC", name)
 
 
-def one_spelling(counts: Mapping[str, int], known: Sequence[str] = ()) -> dict[str, str]:
+def choose_spellings(counts: Mapping[str, int], known: Sequence[str] = ()) -> dict[str, str]:
     """Return the name that each spelling stands for.
 
     Args:
         counts: how often each spelling occurs.
         known: names that are there already; spellings of them stand for them.
 
-    >>> one_spelling({"Oslo": 3, "Oslo ": 1, " Bergen": 2})
+    >>> choose_spellings({"Oslo": 3, "Oslo ": 1, " Bergen": 2})
     {'Oslo': 'Oslo', 'Oslo ': 'Oslo', ' Bergen': 'Bergen'}
     """
     chosen: dict[str, str] = {}

@@ -16,7 +16,7 @@ import pandas as pd
 from core.errors import DataError, brief, shown
 from data.intake import Intake
 from data.readers import gunzip
-from data.spelling import note_spellings, one_spelling, refuse_alike, tidy
+from data.spelling import choose_spellings, note_spellings, refuse_alike, tidy
 
 MOST_VALUES = 1 << 30
 """Values of a Parquet table, at most: 8 GB as pandas holds them. A small file may announce any number."""
@@ -217,7 +217,7 @@ def names_of(
     missing = column.isna().to_numpy(copy=True)
     distinct, numbers, counts = np.unique(values[~missing].astype(str), return_inverse=True, return_counts=True)
     count_of = {str(name): int(count) for name, count in zip(distinct, counts, strict=True)}
-    chosen = one_spelling(count_of, known)
+    chosen = choose_spellings(count_of, known)
     names = np.array([chosen[str(name)] for name in distinct], dtype=object)
     if len(names):
         values[~missing] = names[numbers]
