@@ -185,10 +185,12 @@ def _batch(
     notes.take("files", len(pictures))
     note_adapted([*lists["resized"], *lists["adapted"]], notes)
     owner = [_client(picture) for picture in pictures]
-    spelled = choose_spellings(Counter(owner), onto.manifest.extra["clients"] if onto else ())
+    count = Counter(owner)
+    known = onto.manifest.extra["clients"] if onto else ()
+    spelled = choose_spellings({client: count[client] for client in clients}, known)
     note_spellings(spelled, "clients", notes)
     owner = [spelled[client] for client in owner]
-    clients = list(dict.fromkeys(spelled.get(client, client) for client in clients))
+    clients = list(dict.fromkeys(spelled[client] for client in clients))
     return Batch(
         "image",
         stack(pictures, size, channels),

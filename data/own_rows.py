@@ -45,7 +45,10 @@ def read_rows(
     """
     notes = Intake() if intake is None else intake
     table = read_table(path, [client_column, *([label_column] if label_column else [])], notes)
-    client_column = find_column(table, client_column, path, "--client-column")
+    wanted = client_column
+    client_column = find_column(table, wanted, path, "--client-column")
+    if client_column != tidy(wanted):
+        notes.note(f"column taken as {shown(wanted)}, but for capitals", client_column)
     reserved = [client_column]
     known = list(onto.manifest.extra["clients"]) if onto else []
     client, names = client_numbers(table[client_column], path, known, notes)

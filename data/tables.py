@@ -51,20 +51,12 @@ def read_table(path: Path, text: Sequence[str] = (), intake: Intake | None = Non
     Raises:
         DataError: missing, of another format, unreadable, empty, too large, or with columns whose names look alike.
     """
-    name = path.name.lower()
     try:
-        if not path.stat().st_size:
-            raise DataError(f"{path} is empty: expected a table with a row of names")
-        if name.endswith((".parquet", ".pq")):
-            table = _read_parquet(path)
-        elif name.endswith((".csv", ".csv.gz")):
-            table = _read_csv(path, text)
-        else:
-            raise DataError(f"{path} is no table this can read: expected .parquet, .csv or .csv.gz")
-    except FileNotFoundError:
-        raise DataError(f"{path} does not exist") from None
+        table = _read(path, text)
     except DataError:
         raise
+    except FileNotFoundError:
+        raise DataError(f"{path} does not exist") from None
     except UnicodeError as error:
         raise DataError(f"{path} is not text in UTF-8 ({brief(error)}): save it as CSV UTF-8") from None
     except pd.errors.EmptyDataError:
@@ -81,10 +73,24 @@ def read_table(path: Path, text: Sequence[str] = (), intake: Intake | None = Non
     return table
 
 
+def _read(path: Path, text: Sequence[str]) -> pd.DataFrame:
+    if path.is_dir():
+        raise DataError(f"{path} is a folder: expected a table")
+    if not path.stat().st_size:
+        raise DataError(f"{path} is empty: expected a table with a row of names")
+    name = path.name.lower()
+    if name.endswith((".parquet", ".pq")):
+        return _read_parquet(path)
+    if name.endswith((".csv", ".csv.gz")):
+        return _read_csv(path, text)
+    raise DataError(f"{path} is no table this can read: expected .parquet, .csv or .csv.gz")
+
+
 def _read_parquet(path: Path) -> pd.DataFrame:
     import pyarrow.parquet
 
     about = pyarrow.parquet.read_metadata(path)
+    _check_columns(about.schema.to_arrow_schema().names, path)
     values = about.num_rows * max(1, about.num_columns)
     if values > MOST_VALUES:
         raise DataError(f"{path} announces {values:,} values, at most {MOST_VALUES:,} are read: give it in parts")
