@@ -196,6 +196,13 @@ def add(
     labels: Annotated[Path | None, typer.Option(help="images: CSV with the columns file and label")] = None,
     client_column: Annotated[str, typer.Option(help="table: says whose a row is")] = "client",
     label_column: Annotated[str | None, typer.Option(help="table: the label of a row (default: no labels)")] = None,
+    features: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="table: a column that is a feature; repeat it, or put commas between names; * stands for all "
+            "measurements (default: *, without labels, identifiers, dates and the like)"
+        ),
+    ] = None,
     test: Annotated[float, typer.Option(help="part of each client's samples that becomes the test part")] = 0.0,
     seed: Annotated[int, typer.Option(help="seed for drawing the test split")] = 0,
     licence: Annotated[str, typer.Option(help="kept with the set")] = "not stated",
@@ -224,6 +231,7 @@ def add(
         labels=labels,
         client_column=client_column,
         label_column=label_column,
+        features=features or None,
         test=test,
         seed=seed,
         licence=licence,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from core.errors import ShoalError
 from engine.settings import Settings
@@ -41,6 +42,8 @@ def plan_table(plan: Plan) -> Table:
     table.add_row("method", plan.method)
     table.add_row("data", plan.data)
     table.add_row("clients", f"{plan.clients:,}, of {least:,} to {most:,} training samples (median {median:,})")
+    if plan.left_out:
+        table.add_row("left out", Text(plan.left_out))
     table.add_row("rounds", f"{plan.rounds:,}, of {plan.a_round:,} clients each")
     if plan.choice is not None:
         low, high = plan.choice

@@ -52,6 +52,7 @@ def prepare(params: Params = Path("params.yaml")) -> None:
     from review.progress import prepare_shown
 
     data = _settings(params).data
+    _check_name(params, data.name)
     if not is_built_in(data.name) and not data.name.startswith(PREFIX):
         print(stage_own(places.store(), data.name))
         return
@@ -62,6 +63,19 @@ def prepare(params: Params = Path("params.yaml")) -> None:
             f"{prepared.manifest.name}, with its options, instead of {data.name} and data.options"
         )
     print(prepared.folder)
+
+
+def _check_name(params: Path, name: str) -> None:
+    """Refuse a name that DVC reads as another one: dvc.yaml names the folder of a set after it."""
+    from dvc.utils.serialize import parse_yaml
+
+    from core.errors import DataError
+
+    data = (parse_yaml(params.read_text(encoding="utf-8"), str(params)) or {}).get("data")
+    given = data.get("name", name) if isinstance(data, dict) else name
+    read = str(given).lower() if isinstance(given, bool) else str(given)
+    if read != name:
+        raise DataError(f"{params}: DVC reads data.name as {read} and not as {name}: write it in quotes, '{name}'")
 
 
 @app.command()

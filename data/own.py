@@ -7,11 +7,10 @@ sample is kept as the column `client` (numbers into the manifest's `extra["clien
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import get_args
-
-import numpy as np
 
 from core.errors import DataError
 from data.choices import OnBad, OnOdd
@@ -29,6 +28,7 @@ from data.images import (
     stack,
 )
 from data.intake import Intake
+from data.label_file import read_labels
 from data.own_images import (
     check_colours,
     client_files,
@@ -37,10 +37,11 @@ from data.own_images import (
     note_left_out,
     wanted_size,
 )
+from data.own_rows import read_rows
 from data.own_store import Batch, known_files, store_batch
 from data.prepare import is_built_in, own_pointer, own_sets, prepare, store_folder
 from data.prepared import Prepared
-from data.tables import client_numbers, features, read_table
+from data.spelling import choose_spellings, note_spellings
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
@@ -155,7 +156,7 @@ def read_folder(
         passed_over |= {name for group in notes.left_out.values() for name in group}
         if only is not None and onto is not None:
             passed_over |= known_files(onto).keys()
-        label = _image_labels(labels, [picture.path for picture in pictures], passed_over)
+        label = read_labels(labels, [picture.path for picture in pictures], passed_over, onto, notes)
     return _batch(folder, pictures, label, names, target, onto, licence, there, [*bad, *odd], notes)
 
 
@@ -184,6 +185,12 @@ def _batch(
     notes.take("files", len(pictures))
     note_adapted([*lists["resized"], *lists["adapted"]], notes)
     owner = [_client(picture) for picture in pictures]
+    count = Counter(owner)
+    known = onto.manifest.extra["clients"] if onto else ()
+    spelled = choose_spellings({client: count[client] for client in clients}, known)
+    note_spellings(spelled, "clients", notes)
+    owner = [spelled[client] for client in owner]
+    clients = list(dict.fromkeys(spelled[client] for client in clients))
     return Batch(
         "image",
         stack(pictures, size, channels),
@@ -216,6 +223,7 @@ def add_table(
     *,
     client_column: str = "client",
     label_column: str | None = None,
+    features: Sequence[str] | None = None,
     test: float = 0.0,
     seed: int = 0,
     licence: str = "not stated",
@@ -231,6 +239,7 @@ def add_table(
         store: the store.
         client_column: says whose a row is.
         label_column: the label of a row; None without labels.
+        features: the columns that are features; None: all that are measurements (`data.columns`).
         test: share of each client's rows that becomes the test split.
         seed: seed for drawing the test split.
         licence: kept in the manifest.
@@ -239,64 +248,23 @@ def add_table(
         intake: notes to which is added what was taken, adapted and left out.
 
     Returns:
-        Vectors float32 (n, features), a feature for every other column, in the table's order.
+        Vectors float32 (n, features), in the order of the table's columns.
 
     Raises:
         DataError: unreadable file, missing column, a feature that is not a finite number (names columns and rows), or a
             name that is taken, or rows that cannot be appended to the set.
     """
     onto = check_name(name, store, force, append)
-    notes = Intake() if intake is None else intake
-    reserved = [client_column, *([label_column] if label_column else [])]
-    table = read_table(path, text=reserved)
-    for column in reserved:
-        if column not in table.columns:
-            raise DataError(f"{path} has no column {column!r}; its columns: {', '.join(map(str, table.columns))}")
-    client, names = client_numbers(table[client_column], path)
-    x, columns = features(table.drop(columns=reserved), path)
-    label: list[str] | None = None
-    if label_column:
-        missing = np.flatnonzero(table[label_column].isna())
-        if len(missing):
-            raise DataError(f"{path}: {len(missing)} rows have no label in {label_column!r}, first row {missing[0]}")
-        label = [str(value) for value in table[label_column]]
-    files = [f"{path.name}:{row}" for row in range(len(x))]
-    if onto is not None:
-        x = _in_order(x, columns, onto, path)
-        if not set(files).isdisjoint(known_files(onto)):
-            raise DataError(
-                f"{name!r} has rows of a table {path.name} already: give the new rows, and only those, in a file of "
-                "another name"
-            )
-        columns = onto.manifest.extra["features"]
-    batch = Batch(
-        "vector",
-        x,
-        label,
-        [names[k] for k in client],
-        names,
-        files,
-        source=f"table {path.name}, {len(x)} rows of {len(names)} clients",
+    batch = read_rows(
+        path,
+        onto,
+        client_column=client_column,
+        label_column=label_column,
+        features=features,
         licence=licence,
-        extra={"features": columns},
-        intake=notes,
+        intake=intake,
     )
-    notes.see("rows", len(x))
-    notes.take("rows", len(x))
     return store_batch(name, store, batch, test, seed, onto)
-
-
-def _in_order(x: np.ndarray, columns: list[str], onto: Prepared, path: Path) -> np.ndarray:
-    """The features in the order of the set's."""
-    m = onto.manifest
-    if m.kind != "vector":
-        raise DataError(f"{m.name!r} holds {m.kind}s: rows of a table cannot be appended to it")
-    wanted = list(m.extra["features"])
-    if sorted(columns) != sorted(wanted):
-        lacking, more = sorted(set(wanted) - set(columns)), sorted(set(columns) - set(wanted))
-        words = [f"lacks {_some(lacking)}"] * bool(lacking) + [f"has {_some(more)} besides"] * bool(more)
-        raise DataError(f"{path} cannot be appended to {m.name!r}: of its columns it {', and '.join(words)}")
-    return x[:, [columns.index(column) for column in wanted]]
 
 
 def check_name(name: str, store: Path, force: bool, append: bool) -> Prepared | None:
@@ -335,28 +303,3 @@ def refuse_or_skip(rejected: list[Rejected], action: str, folder: Path, advice: 
     if rejected and action == "refuse":
         count = "1 image" if len(rejected) == 1 else f"{len(rejected)} images"
         raise DataError(f"{count} of {folder} cannot be used; {advice}:\n{listing(rejected)}")
-
-
-def _image_labels(path: Path, files: list[str], passed_over: set[str]) -> list[str]:
-    """The label of each file, from a CSV with the columns file and label."""
-    table = read_table(path, text=("file", "label"))
-    for column in ("file", "label"):
-        if column not in table.columns:
-            raise DataError(f"{path} has no column {column!r}: expected a CSV with the columns file and label")
-    table = table.dropna(subset=["file", "label"])
-    names = [Path(str(file)).as_posix() for file in table["file"]]
-    repeated = sorted({file for file in names if names.count(file) > 1}) if len(set(names)) < len(names) else []
-    if repeated:
-        raise DataError(f"{path} labels these files more than once: {_some(repeated)}")
-    label_of = dict(zip(names, map(str, table["label"]), strict=True))
-    unlabelled = [file for file in files if file not in label_of]
-    if unlabelled:
-        raise DataError(f"{path} has no label for {len(unlabelled)} images: {_some(unlabelled)}")
-    unknown = sorted(set(label_of) - set(files) - passed_over)
-    if unknown:
-        raise DataError(f"{path} labels {len(unknown)} files that are not there: {_some(unknown)}")
-    return [label_of[file] for file in files]
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

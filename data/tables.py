@@ -14,7 +14,9 @@ import numpy as np
 import pandas as pd
 
 from core.errors import DataError, brief, shown
+from data.intake import Intake
 from data.readers import gunzip
+from data.spelling import choose_spellings, note_spellings, refuse_alike, tidy
 
 MOST_VALUES = 1 << 30
 """Values of a Parquet table, at most: 8 GB as pandas holds them. A small file may announce any number."""
@@ -25,50 +27,80 @@ MOST_PROBLEMS = 20
 """Columns that an error lists."""
 _SHOWN = 5
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+_SEPARATED = re.compile(r"[-+]?\d[\d.,'\s]*")
+_EXACT = 2.0**53
+"""From here on float64 does not hold every whole number."""
+MAX_LOSS = 0.01
+"""A column is refused where float32 is off by more than this share of its standard deviation."""
+NOTED_LOSS = 1e-4
+"""And it is noted where float32 is off by more than this share."""
 
 
-def read_table(path: Path, text: Sequence[str] = ()) -> pd.DataFrame:
+def read_table(path: Path, text: Sequence[str] = (), intake: Intake | None = None) -> pd.DataFrame:
     """A Parquet or CSV file with at least one row and no repeated column.
 
     Args:
         path: the file.
         text: columns that a CSV file's values are taken from as they stand, so that 1, 01 and 1.0 stay three names;
-            only empty ones are missing.
+            only empty ones are missing. Capitals do not count.
+        intake: notes to which columns are added whose names were in another spelling.
+
+    Returns:
+        The table. Names of columns have no spaces around them, and Unicode form NFC.
 
     Raises:
-        DataError: missing, of another format, unreadable, empty, or too large.
+        DataError: missing, of another format, unreadable, empty, too large, or with columns whose names look alike.
     """
-    name = path.name.lower()
     try:
-        if name.endswith((".parquet", ".pq")):
-            table = _read_parquet(path)
-        elif name.endswith((".csv", ".csv.gz")):
-            table = _read_csv(path, text)
-        else:
-            raise DataError(f"{path} is no table this can read: expected .parquet, .csv or .csv.gz")
-    except FileNotFoundError:
-        raise DataError(f"{path} does not exist") from None
+        table = _read(path, text)
     except DataError:
         raise
+    except FileNotFoundError:
+        raise DataError(f"{path} does not exist") from None
+    except UnicodeError as error:
+        raise DataError(f"{path} is not text in UTF-8 ({brief(error)}): save it as CSV UTF-8") from None
+    except pd.errors.EmptyDataError:
+        raise DataError(f"{path} is empty: expected a table with a row of names") from None
     except Exception as error:  # pandas and pyarrow raise nearly anything on broken files
         raise DataError(f"{path} cannot be read as a table ({brief(error)})") from error
     if not len(table):
         raise DataError(f"{path} has no rows")
+    spelled = {str(column): tidy(str(column)) for column in table.columns}
     _check_columns(list(map(str, table.columns)), path)
+    table.columns = pd.Index(spelled.values())
+    if intake is not None:
+        note_spellings(spelled, "columns", intake)
     return table
+
+
+def _read(path: Path, text: Sequence[str]) -> pd.DataFrame:
+    if path.is_dir():
+        raise DataError(f"{path} is a folder: expected a table")
+    if not path.stat().st_size:
+        raise DataError(f"{path} is empty: expected a table with a row of names")
+    name = path.name.lower()
+    if name.endswith((".parquet", ".pq")):
+        return _read_parquet(path)
+    if name.endswith((".csv", ".csv.gz")):
+        return _read_csv(path, text)
+    raise DataError(f"{path} is no table this can read: expected .parquet, .csv or .csv.gz")
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
     import pyarrow.parquet
 
     about = pyarrow.parquet.read_metadata(path)
+    _check_columns(about.schema.to_arrow_schema().names, path)
     values = about.num_rows * max(1, about.num_columns)
     if values > MOST_VALUES:
         raise DataError(f"{path} announces {values:,} values, at most {MOST_VALUES:,} are read: give it in parts")
     words = [field.name for field in about.schema.to_arrow_schema() if not pyarrow.types.is_primitive(field.type)]
     if words:  # text that is no UTF-8 is noticed here alone, and would be met anywhere later
         pyarrow.parquet.read_table(path, columns=words).validate(full=True)
-    return pd.read_parquet(path)
+    table = pd.read_parquet(path)
+    if not isinstance(table.index, pd.RangeIndex):  # columns that pandas wrote as the names of rows
+        table = table.reset_index()
+    return table
 
 
 def _read_csv(path: Path, text: Sequence[str]) -> pd.DataFrame:
@@ -92,7 +124,7 @@ def _read_csv(path: Path, text: Sequence[str]) -> pd.DataFrame:
         # A row of more fields than the header has would else lose one, or make the first column an index.
         warnings.simplefilter("error", pd.errors.ParserWarning)
         table = pd.read_csv(raw, index_col=False, low_memory=False)
-    wanted = [column for column in text if column in names]
+    wanted = [name for name in names if any(same_name(name, column) for column in text)]
     if wanted:
         if not isinstance(raw, Path):
             raw.seek(0)
@@ -103,6 +135,38 @@ def _read_csv(path: Path, text: Sequence[str]) -> pd.DataFrame:
     return table
 
 
+def same_name(name: str, other: str) -> bool:
+    """Return whether two columns have one name but for spelling and capitals."""
+    return tidy(name).casefold() == tidy(other).casefold()
+
+
+def find_column(table: pd.DataFrame, wanted: str, path: Path, option: str) -> str:
+    """Return the column of a name; where there is none, the one of that name but for capitals.
+
+    Args:
+        table: as `read_table` returns it.
+        wanted: the name.
+        path: the file, for errors.
+        option: the option that gave the name, for errors.
+
+    Raises:
+        DataError: there is none, or several differ in capitals alone.
+    """
+    if tidy(wanted) in table.columns:
+        return tidy(wanted)
+    alike = [str(column) for column in table.columns if same_name(str(column), wanted)]
+    if len(alike) == 1:
+        return alike[0]
+    if alike:
+        raise DataError(f"{path} has the columns {', '.join(map(shown, alike))}: say which with {option}")
+    have = ", ".join(shown(column) for column in table.columns[:MOST_PROBLEMS])
+    more = f" and {len(table.columns) - MOST_PROBLEMS} more" if len(table.columns) > MOST_PROBLEMS else ""
+    hint = ""
+    if len(table.columns) == 1 and (mark := next((m for m in (";", "\t", "|") if m in table.columns[0]), None)):
+        hint = f". It looks as if {mark!r} stood between its values: save it with commas"
+    raise DataError(f"{path} has no column {wanted!r}; its columns: {have}{more}{hint}")
+
+
 def _check_columns(names: list[str], path: Path) -> None:
     repeated = sorted(name for name, count in Counter(names).items() if count > 1 and name)
     if repeated:
@@ -111,19 +175,27 @@ def _check_columns(names: list[str], path: Path) -> None:
         raise DataError(
             f"{path}: column {names.index('') + 1} has no name: give it one, or leave it out if it only counts the rows"
         )
+    refuse_alike(names, "columns", path, "rename or leave out one of each")
 
 
-def client_numbers(column: pd.Series, path: Path) -> tuple[np.ndarray, list[str]]:
+def client_numbers(
+    column: pd.Series, path: Path, known: Sequence[str] = (), intake: Intake | None = None
+) -> tuple[np.ndarray, list[str]]:
     """The client of each row as a number into the sorted names, int64 (rows,); and the names.
+
+    Names that differ in spaces, Unicode form or letters without width are one client.
+
+    Args:
+        column: the column of clients.
+        path: the file, for errors.
+        known: clients that are there already, of which new ones may be another spelling.
+        intake: notes to which names in another spelling are added.
 
     Raises:
         DataError: rows without a client.
     """
-    missing = np.flatnonzero(column.isna())
-    if len(missing):
-        raise DataError(f"{path}: {len(missing)} rows have no client in {column.name!r}: {_rows(missing)}")
-    values = column if pd.api.types.is_integer_dtype(column) else column.astype(str)
-    distinct, numbers = np.unique(values.to_numpy(), return_inverse=True)
+    values = names_of(column, path, "client", known, intake)
+    distinct, numbers = np.unique(values, return_inverse=True)
     names = [str(name) for name in distinct]
     if all(_WHOLE.fullmatch(name) for name in names):  # also where they were read as text: 2 before 10
         order = np.argsort([int(name) for name in names], kind="stable")
@@ -133,40 +205,59 @@ def client_numbers(column: pd.Series, path: Path) -> tuple[np.ndarray, list[str]
     return numbers.astype(np.int64), names
 
 
-def features(table: pd.DataFrame, path: Path) -> tuple[np.ndarray, list[str]]:
-    """Every column as float32 (rows, columns), and the columns' names.
+def names_of(
+    column: pd.Series, path: Path, what: str, known: Sequence[str] = (), intake: Intake | None = None
+) -> np.ndarray:
+    """Return the names in a column, str (rows,), each in one spelling.
+
+    Args:
+        column: of clients or labels.
+        path: the file, for errors.
+        what: client or label.
+        known, intake: as of `client_numbers`.
 
     Raises:
-        DataError: no column, or values that are no finite float32; names each such column and its first rows.
+        DataError: rows without a name.
+    """
+    values = column.astype(str).to_numpy(dtype=object, copy=True)
+    missing = column.isna().to_numpy(copy=True)
+    distinct, numbers, counts = np.unique(values[~missing].astype(str), return_inverse=True, return_counts=True)
+    count_of = {str(name): int(count) for name, count in zip(distinct, counts, strict=True)}
+    chosen = choose_spellings(count_of, known)
+    names = np.array([chosen[str(name)] for name in distinct], dtype=object)
+    if len(names):
+        values[~missing] = names[numbers]
+        missing |= values == ""
+    rows = np.flatnonzero(missing)
+    if len(rows):
+        raise DataError(f"{path}: {len(rows)} rows have no {what} in {column.name!r}: {_rows(rows)}")
+    if intake is not None:
+        note_spellings(chosen, f"{what}s", intake)
+    return values.astype(str)
+
+
+def features(table: pd.DataFrame, path: Path, intake: Intake | None = None) -> tuple[np.ndarray, list[str]]:
+    """Every column as float32 (rows, columns), and the columns' names.
+
+    Args:
+        table: the columns of features.
+        path: the file, for errors.
+        intake: notes to which columns are added that do not keep every digit.
+
+    Raises:
+        DataError: no column, values that are no finite float32, or that float32 cannot tell apart; names each such
+            column and its first rows.
     """
     if not len(table.columns):
         raise DataError(f"{path} has no feature column besides the client and the label")
+    notes = Intake() if intake is None else intake
     x = np.empty(table.shape, dtype=np.float32)
     problems = []
-    for number, column in enumerate(table.columns):
-        values = table[column]
-        # Dates and complex numbers convert without an error, and mean nothing here.
-        kinds = (
-            pd.api.types.is_datetime64_any_dtype,
-            pd.api.types.is_timedelta64_dtype,
-            pd.api.types.is_complex_dtype,
-        )
-        if any(kind(values) for kind in kinds):
-            problems.append(f"  {shown(column)}: {values.dtype} is not a number")
-            continue
+    for number, name in enumerate(table.columns):
         try:
-            numeric = pd.to_numeric(values, errors="coerce").to_numpy(np.float64, na_value=np.nan)
-        except (TypeError, ValueError, OverflowError):  # lists, categories, intervals
-            problems.append(f"  {shown(column)}: {shown(values.dtype)} is not a number")
-            continue
-        with np.errstate(over="ignore"):
-            x[:, number] = numeric
-        bad = np.flatnonzero(~np.isfinite(x[:, number]))
-        if len(bad):
-            words = ~pd.isna(values.to_numpy()[bad]) & np.isnan(numeric[bad])
-            value = values.iloc[bad[words.argmax()]]
-            what = f"not a number ({ascii(value)[:60]})" if words.any() else "NaN or infinite"
-            problems.append(f"  {shown(column)}: {what} in {_rows(bad)}")
+            x[:, number] = numbers_of(table[name], str(name), notes)
+        except DataError as error:
+            problems.append(f"  {shown(name)}: {error}")
     if len(problems) > MOST_PROBLEMS:
         problems[MOST_PROBLEMS:] = [f"  and {len(problems) - MOST_PROBLEMS} more columns"]
     if problems:
@@ -174,6 +265,74 @@ def features(table: pd.DataFrame, path: Path) -> tuple[np.ndarray, list[str]]:
             f"{path}: features must be finite numbers; drop or mend (rows count from 0):\n" + "\n".join(problems)
         )
     return x, [str(column) for column in table.columns]
+
+
+def numbers_of(values: pd.Series, name: str, intake: Intake) -> np.ndarray:
+    """Return a column as float32 (rows,); notes what that changes.
+
+    Raises:
+        DataError: what is wrong with the values, without the column's name.
+    """
+    # Dates and complex numbers convert without an error, and mean nothing here.
+    kinds = (
+        pd.api.types.is_datetime64_any_dtype,
+        pd.api.types.is_timedelta64_dtype,
+        pd.api.types.is_complex_dtype,
+    )
+    if any(kind(values) for kind in kinds):
+        raise DataError(f"{values.dtype} is not a number")
+    try:
+        numeric = pd.to_numeric(values, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    except (TypeError, ValueError, OverflowError):  # lists, categories, intervals
+        raise DataError(f"{shown(values.dtype)} is not a number") from None
+    with np.errstate(over="ignore"):
+        x = numeric.astype(np.float32)
+    bad = np.flatnonzero(~np.isfinite(x))
+    if len(bad):
+        raise DataError(_why_not_finite(values, numeric, bad))
+    if pd.api.types.is_bool_dtype(values):
+        intake.adapt("column of true and false as 1 and 0", name)
+    lost = loss_of_float32(values, numeric, x)
+    if lost > MAX_LOSS:
+        raise DataError(
+            f"float32 cannot tell its values apart (those around {values.iloc[0]} differ by too little): subtract a "
+            "number from all of them, or leave the column out if it is an identifier or a time"
+        )
+    if lost > NOTED_LOSS:
+        intake.adapt("column rounded to float32", name, f"by up to {lost:.1%} of its standard deviation")
+    return x
+
+
+def _why_not_finite(values: pd.Series, numeric: np.ndarray, bad: np.ndarray) -> str:
+    words = ~pd.isna(values.to_numpy()[bad]) & np.isnan(numeric[bad])
+    if not words.any():
+        return f"NaN or infinite in {_rows(bad)}"
+    value = values.iloc[bad[words.argmax()]]
+    hint = ""
+    if isinstance(value, str) and _SEPARATED.fullmatch(value.strip()):
+        hint = "; write numbers without thousands separators, and with a point"
+    return f"not a number ({ascii(value)[:60]}) in {_rows(bad)}{hint}"
+
+
+def loss_of_float32(values: pd.Series, numeric: np.ndarray, x: np.ndarray) -> float:
+    """Return the largest error of rounding to float32, as a multiple of the standard deviation of the column.
+
+    Args:
+        values: as they are in the table; whole numbers beyond 2^53 are compared as such.
+        numeric: the same, float64 (rows,), finite.
+        x: the same, float32 (rows,), finite.
+
+    >>> big = pd.Series([16_777_216, 16_777_217, 16_777_218])
+    >>> round(loss_of_float32(big, big.to_numpy(float), big.to_numpy(np.float32)), 2)
+    1.22
+    """
+    error = np.abs(numeric - x).max(initial=0.0)
+    spread = float(numeric.std()) if len(numeric) else 0.0
+    if pd.api.types.is_integer_dtype(values) and np.abs(numeric).max(initial=0.0) >= _EXACT:
+        whole = [int(value) for value in values]
+        error = max(abs(number - int(rounded)) for number, rounded in zip(whole, x, strict=True))
+        spread = float(np.std([number - whole[0] for number in whole]))
+    return float(error) / spread if spread else 0.0
 
 
 def _rows(rows: np.ndarray) -> str:

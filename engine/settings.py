@@ -35,6 +35,7 @@ from engine.settings_sections import (
     model_section,
     section,
 )
+from engine.typed_yaml import Argument, by_settings, by_type, type_of_setting
 from engine.wrong_settings import Tagged, explain
 from engine.yaml_text import read_yaml, read_yaml_file
 from methods.base import LocalSettings, ModelSettings
@@ -56,6 +57,7 @@ class SettingsError(ShoalError):
 METHOD_SECTIONS = {name: section(method.Settings, ("name", name)) for name, method in METHODS.items()}
 PARTITIONS: dict[str, type] = {Auto.kind: Auto, **SCHEMES}
 PARTITION_SECTIONS = {kind: section(scheme, ("kind", kind)) for kind, scheme in PARTITIONS.items()}
+TAGS = ((["method"], "name"), (["partition"], "kind"))
 TAGGED = {
     "method": Tagged("name", DEFAULT, METHOD_SECTIONS),
     "partition": Tagged("kind", Auto.kind, PARTITION_SECTIONS),
@@ -240,15 +242,29 @@ def load_settings(
     """
     raw: dict[str, Any] = {}
     if path is not None:
-        raw = read_yaml_file(path, "settings file", SettingsError)
+        raw = read_yaml_file(path, "settings file", SettingsError, keep_text=True)
         raw = {} if raw is None else raw
         if not isinstance(raw, dict):
             raise SettingsError(f"settings file {path} holds a {type(raw).__name__}, expected keys and values")
     for override in overrides:
         _apply(raw, override)
-    raw = merge(raw, changes)
+    raw = typed_settings(merge(raw, changes))
     _read_files(raw)
     return make_settings(raw)
+
+
+def typed_settings(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return unchecked nested settings whose values from files and `--set` are what the types of the settings ask for.
+
+    Raises:
+        SettingsError: a value with more than one meaning.
+    """
+    return by_settings(raw, Settings, TAGGED, SettingsError)
+
+
+def setting_type(path: str, raw: dict[str, Any]) -> Any:
+    """Return the type of the setting with a dotted key, such as local.lr, of the method and scheme that `raw` names."""
+    return type_of_setting(path, raw, Settings, TAGGED)
 
 
 def _read_files(raw: dict[str, Any]) -> None:
@@ -290,15 +306,19 @@ def nested(overrides: Sequence[str]) -> dict[str, Any]:
     raw: dict[str, Any] = {}
     for override in overrides:
         _apply(raw, override)
-    return raw
+    return typed_settings(raw)
 
 
 def _apply(raw: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
         raise SettingsError(f"--set {override[:80]!r}: expected key.path=value, for example --set local.epochs=1")
-    value = read_yaml(text, f"--set {override[:80]!r}", SettingsError)
+    where = f"--set {override[:80]!r}"
     *path, last = key.strip().split(".")
+    # What a section holds is known at once; a single value is read when its type is known.
+    value = Argument(text, where) if path else read_yaml(text, where, SettingsError, keep_text=True)
+    if (path, last) in TAGS:
+        value = by_type(value, str, key.strip(), SettingsError)
     place = raw
     for step in path:
         inner = place.get(step)
@@ -306,6 +326,6 @@ def _apply(raw: dict[str, Any], override: str) -> None:
             inner = {"name" if step == "method" else "kind": inner}
         place[step] = inner if isinstance(inner, dict) else {}
         place = place[step]
-    if (path, last) in ((["method"], "name"), (["partition"], "kind")) and place.get(last) != value:
+    if (path, last) in TAGS and by_type(place.get(last), str, key.strip(), SettingsError) != value:
         place.clear()
     place[last] = value

@@ -76,6 +76,11 @@ def _not_negative(value: int | str | None) -> int | str | None:
     return value
 
 
+def on_or_off(value: Any) -> Any:
+    """The word for a switch that came as true or false, as from the YAML of other programs or from Python."""
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+
+
 class ChooseSection(Section):
     """How the number of clusters is chosen where `model.clusters` is auto: see docs/number-of-clusters.md."""
 
@@ -320,6 +325,11 @@ class WorkersSection(Section):
         """Whether clients are trained on a running cluster, whatever devices its workers have."""
         return self.runner != "local" and self.address is not None
 
+    @field_validator("graphs", mode="before")
+    @classmethod
+    def _words(cls, value: Any) -> Any:
+        return on_or_off(value)
+
     @field_validator("address", "depot")
     @classmethod
     def _no_secret(cls, value: str | None, info: ValidationInfo) -> str | None:
@@ -378,5 +388,4 @@ class TrackingSection(Section):
     @field_validator("prefect", mode="before")
     @classmethod
     def _words(cls, value: Any) -> Any:
-        # YAML reads a bare on or off as true or false.
-        return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+        return on_or_off(value)

@@ -7,6 +7,7 @@ line.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,25 @@ DEEPEST = 50
 """Levels of nesting, at most."""
 _TEXT, _MERGE, _TIME = (f"tag:yaml.org,2002:{name}" for name in ("str", "merge", "timestamp"))
 _PLAIN = ("null", "bool", "int", "float", "str", "seq", "map")
+_NOT_TEXT = {f"tag:yaml.org,2002:{name}": name for name in ("null", "bool", "int", "float")}
 _WHOLE = 2**63
+
+
+@dataclass(frozen=True)
+class Unquoted:
+    """A value without quotes that YAML does not read as text, with the text that stands in the file.
+
+    Attributes:
+        text: such as on, 007 or 2024.
+        kind: what YAML makes of it: null, bool, int or float.
+        value: the value of that kind.
+        problem: why that value must not be used, as a sentence; empty where it may.
+    """
+
+    text: str
+    kind: str
+    value: bool | int | float | None
+    problem: str = ""
 
 
 class _Loader(yaml.SafeLoader):
@@ -85,6 +104,41 @@ class _Loader(yaml.SafeLoader):
         return self._number(node, yaml.SafeLoader.construct_yaml_float)
 
 
+class _TextLoader(_Loader):
+    """The same loader, which keeps the text of values without quotes as `Unquoted`."""
+
+    def construct_object(self, node: Node, deep: bool = False) -> Any:
+        if not isinstance(node, ScalarNode) or node.style is not None or node.tag not in _NOT_TEXT:
+            return super().construct_object(node, deep)
+        kind = _NOT_TEXT[node.tag]
+        try:
+            value = super().construct_object(node, deep)
+        except ConstructorError as wrong:
+            return Unquoted(node.value, kind, None, f"{_place(node.start_mark)}: {wrong.problem}")
+        problem = _ambiguity(node.value, value) if kind in ("int", "float") else ""
+        return Unquoted(node.value, kind, value, problem and f"{_place(node.start_mark)}: {problem}")
+
+
+def _ambiguity(text: str, value: float) -> str:
+    """Why a number means different things to different readers of YAML; empty where all agree.
+
+    >>> _ambiguity("010", 8)
+    "'010' is 8 to some readers of YAML and another number to others: write it without leading zeros and colons"
+    """
+    digits = text.replace("_", "").lstrip("+-")
+    octal = digits.isdigit() and int(digits) != abs(value)
+    if not octal and ":" not in text:
+        return ""
+    return (
+        f"{text[:40]!r} is {value} to some readers of YAML and another number to others: write it without leading "
+        "zeros and colons"
+    )
+
+
+def _place(mark: yaml.Mark | None) -> str:
+    return f"line {mark.line + 1}, column {mark.column + 1}" if mark else "line 1"
+
+
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIME]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -96,13 +150,14 @@ _Loader.yaml_constructors = {
 }
 
 
-def read_yaml(text: str, where: str, error: type[ShoalError]) -> Any:
+def read_yaml(text: str, where: str, error: type[ShoalError], *, keep_text: bool = False) -> Any:
     """The plain values of a YAML text: dictionaries with text keys, lists, text, numbers, true, false and null.
 
     Args:
         text: the YAML.
         where: what it is called in errors.
         error: raised where it cannot be read.
+        keep_text: return numbers, true, false and null without quotes as `Unquoted` (see `engine.typed_yaml`).
 
     Raises:
         ShoalError: as `error`; one sentence with the line and column.
@@ -110,7 +165,7 @@ def read_yaml(text: str, where: str, error: type[ShoalError]) -> Any:
     if len(text) > LARGEST:
         raise error(f"{where} is too long: {len(text):,} characters, at most {LARGEST:,} are read")
     try:
-        loader = _Loader(text)
+        loader = _TextLoader(text) if keep_text else _Loader(text)
         try:
             return loader.get_single_data()
         finally:
@@ -127,13 +182,14 @@ def read_yaml(text: str, where: str, error: type[ShoalError]) -> Any:
         raise error(f"{where}: it is not YAML ({type(wrong).__name__})") from None
 
 
-def read_yaml_file(path: Path, what: str, error: type[ShoalError]) -> Any:
+def read_yaml_file(path: Path, what: str, error: type[ShoalError], *, keep_text: bool = False) -> Any:
     """As `read_yaml`, of a file.
 
     Args:
         path: the file.
         what: its kind, before its path in errors.
         error: raised where it cannot be read.
+        keep_text: as of `read_yaml`.
 
     Raises:
         ShoalError: as `error`: missing, no text, too long, or not YAML.
@@ -151,4 +207,4 @@ def read_yaml_file(path: Path, what: str, error: type[ShoalError]) -> Any:
     except UnicodeDecodeError as wrong:
         line = raw[: wrong.start].count(b"\n") + 1
         raise error(f"{where}, line {line}: it is not text in UTF-8 (byte {raw[wrong.start]:#04x})") from None
-    return read_yaml(text, where, error)
+    return read_yaml(text, where, error, keep_text=keep_text)

@@ -22,6 +22,7 @@ from data.images import Rejected, listing
 from data.intake import Intake
 from data.own_images import note_left_out
 from data.prepared import DataSpec
+from data.spelling import tidy
 from data.tables import features, read_table
 from engine.checkpoint import newest_valid
 from engine.codec import load_tensors
@@ -255,8 +256,10 @@ def _of_table(predictor: Predictor, source: Path, embedding: Embedding) -> Predi
             f"{source} is no table: the model was trained on the vectors of {spec.name!r}; give a Parquet or CSV file "
             f"with its {expected} features"
         )
-    table = read_table(source)
-    names = predictor.features
+    intake = Intake()
+    table = read_table(source, intake=intake)
+    intake.see("columns", len(table.columns))
+    names = [tidy(name) for name in predictor.features]
     if names:
         missing = [name for name in names if name not in table.columns]
         if missing:
@@ -264,13 +267,15 @@ def _of_table(predictor: Predictor, source: Path, embedding: Embedding) -> Predi
                 f"{source} lacks {len(missing)} of the {len(names)} features of {spec.name!r}: "
                 f"{', '.join(missing[:10])}{' ...' if len(missing) > 10 else ''}"
             )
+        for column in table.columns.difference(names, sort=False):
+            intake.leave_out("column that is no feature of the set", str(column))
         table = table[names]
     elif len(table.columns) != expected:
         raise DataError(
             f"{source} has {len(table.columns)} columns, expected the {expected} features of {spec.name!r} alone"
         )
-    x, _ = features(table, source)
-    intake = Intake()
+    x, _ = features(table, source, intake)
+    intake.take("columns", x.shape[1])
     intake.see("rows", len(x))
     intake.take("rows", len(x))
     return Predicted(predictor.of_array(x.reshape(len(x), *spec.shape), embedding), [], intake=intake)

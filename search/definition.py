@@ -15,8 +15,9 @@ from data.prepare import kind_of
 from engine import places
 from engine.merge import merge
 from engine.preflight import check_method, check_validation, known_spec
-from engine.settings import Settings, load_settings
+from engine.settings import Settings, load_settings, setting_type, typed_settings
 from engine.settings_sections import Section
+from engine.typed_yaml import by_type, type_of_key
 from engine.wrong_settings import explain, unknown_name
 from engine.yaml_text import read_yaml_file
 from methods.registry import METHODS
@@ -179,12 +180,43 @@ def load_search(path: Path) -> SearchDefinition:
         SearchError: it cannot be read or is wrong: a line for each wrong key. SettingsError, DataError, MethodError:
             its runs could not be made.
     """
-    raw = read_yaml_file(path, "search file", SearchError)
+    raw = read_yaml_file(path, "search file", SearchError, keep_text=True)
     if not isinstance(raw, dict):
         raise SearchError(f"search file {path} holds a {type(raw).__name__}, expected keys and values")
-    definition = make_search(raw)
+    definition = make_search(typed_search(raw))
     check_search(definition)
     return definition
+
+
+def typed_search(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return what a search file holds with its values as the types of settings and keys ask for.
+
+    Raises:
+        ShoalError: a value with more than one meaning.
+    """
+    settings = raw.get("settings")
+    settings = typed_settings(settings) if isinstance(settings, dict) else settings
+    found = {}
+    for key, given in raw.items():
+        if key == "vary" and isinstance(given, dict):
+            found[key] = {path: _typed_range(path, each, settings or {}) for path, each in given.items()}
+        elif key == "settings":
+            found[key] = by_type(settings, dict, key, SearchError)
+        else:
+            hint = type_of_key(SearchDefinition, key)
+            found[key] = by_type(given, hint, key, SearchError)
+    return found
+
+
+def _typed_range(path: str, given: Any, settings: dict[str, Any]) -> Any:
+    """The values that one setting may have; choices are of the setting's own type."""
+    where = f"vary.{path}"
+    if not isinstance(given, dict):
+        return by_type(given, Varied, where, SearchError)
+    choices = by_type(given.get("choices"), tuple[setting_type(path, settings), ...], f"{where}.choices", SearchError)
+    others = {key: value for key, value in given.items() if key != "choices"}
+    typed = by_type(others, Varied, where, SearchError)
+    return {**typed, "choices": choices} if "choices" in given else typed
 
 
 def make_search(raw: dict[str, Any]) -> SearchDefinition:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +48,7 @@ def add_data(
     labels: str | Path | None = None,
     client_column: str = "client",
     label_column: str | None = None,
+    features: Sequence[str] | None = None,
     test: float = 0.0,
     seed: int = 0,
     licence: str = "not stated",
@@ -62,6 +64,7 @@ def add_data(
         on_bad, on_odd: images that cannot be read: refuse or skip; of another size: refuse, skip or resize.
         labels: of images: a CSV with the columns file and label.
         client_column, label_column: of a table: whose a row is, and its label.
+        features: of a table: the columns that are features, `*` for all that are measurements; none: these.
         test: share of each client's samples that becomes the test part, drawn by `seed`.
         seed: seed for drawing the test split.
         licence: kept with the set.
@@ -80,6 +83,7 @@ def add_data(
         labels=None if labels is None else Path(labels),
         client_column=client_column,
         label_column=label_column,
+        features=features,
         test=test,
         seed=seed,
         licence=licence,

@@ -15,6 +15,8 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from core.errors import ShoalError, shown
+from engine.settings import typed_settings
+from engine.typed_yaml import by_type, settings_within
 from engine.wrong_settings import MOST, given_as
 from engine.yaml_text import read_yaml_file
 
@@ -262,7 +264,8 @@ def load_study(name: str) -> Study:
         raise StudyError(f"no study {name!r}; there are {', '.join(sorted(files))}")
     system, file = files[name]
     where = f"studies/{system}/{file.name}"
-    study = make_study(read_yaml_file(file, "", StudyError), system, where)
+    raw = settings_within(read_yaml_file(file, "", StudyError, keep_text=True), typed_settings)
+    study = make_study(by_type(raw, Study, "", StudyError), system, where)
     if study.name != name:
         raise StudyError(f"{where}: name: given {study.name!r}; expected {name!r}, the name of the file")
     return study

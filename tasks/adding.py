@@ -13,7 +13,7 @@ from engine import places
 from tasks.tracked import TrackingError, track
 
 OF_IMAGES = ("size", "on_bad", "on_odd", "labels")
-OF_TABLES = ("client_column", "label_column")
+OF_TABLES = ("client_column", "label_column", "features")
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ def add_own(path: Path, name: str, **options: Any) -> Added:
         path: the folder, or the table.
         name: what the set is called: small letters, digits, - and _.
         options: as of `data.own.add_folder` (size, on_bad, on_odd, labels) or `add_table` (client_column,
-            label_column), and of both (test, seed, licence, force, append). Those of the other kind are left out of
-            account.
+            label_column, features), and of both (test, seed, licence, force, append). Those of the other kind are left
+            out of account.
 
     Raises:
         DataError: as those.

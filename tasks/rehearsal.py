@@ -61,6 +61,7 @@ class Plan:
         bytes: of all rounds, likewise: up, down and d2d.
         choice: smallest and largest number of clusters among which one is chosen before the run, which takes time and
             bytes of its own; the run is counted with the largest.
+        left_out: clients of the data set that would not take part, and why; empty where all would.
     """
 
     method: str
@@ -76,6 +77,7 @@ class Plan:
     seconds: float | None
     bytes: dict[str, int] | None
     choice: tuple[int, int] | None = None
+    left_out: str = ""
 
     def plain(self) -> dict[str, Any]:
         """As JSON."""
@@ -140,7 +142,8 @@ def rehearse(settings: Settings, partition: Path | None = None) -> Plan:
         moved = {way: getattr(measured, way) * len(drawn) * rounds for way in ("up", "down", "d2d")}
     spread = (min(sizes), int(statistics.median(sizes)), max(sizes))
     about = (wanted.method.name, wanted.data.name, len(sizes), len(drawn), rounds, spread)
-    return Plan(*about, slots, str(device), measured, why, seconds, moved, choice)
+    reason = opened.partition.settings.get("left_out", {}).get("reason", "")
+    return Plan(*about, slots, str(device), measured, why, seconds, moved, choice, reason)
 
 
 def measure(run: RunFolder) -> tuple[Measured | None, str]:

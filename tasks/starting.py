@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from core.errors import PartitionError, ShoalError
-from data.partition.table import load_partition
+from data.partition.table import Partition, load_partition
 from engine import places
 from engine.hardware import expected_slots, resolve
 from engine.lineage import lineage
@@ -68,6 +68,7 @@ def new_run(
         if choice:
             told = f"{choice['clusters']} clusters, of {choice['least']} to {choice['most']}: {choice['rule']}"
             run.event("clusters_chosen", message=told, clusters=choice["clusters"], curve=choice["curve"])
+        tell_left_out(run, table)
         if origin is not None:
             origin.keep(run)
         opened = OpenedRun(run)
@@ -77,6 +78,14 @@ def new_run(
         discard(run)
         raise
     return run
+
+
+def tell_left_out(run: RunFolder, table: Partition) -> None:
+    """Say in the run's events which clients of the data set do not take part, because they have too few samples."""
+    left_out = table.settings.get("left_out", {})
+    if clients := left_out.get("clients"):
+        message = f"clients that do not take part: {left_out['reason']}"
+        run.event("clients_too_small", level="warning", message=message, clients=clients)
 
 
 def finished_run(settings: Settings, partition: Path) -> RunFolder:

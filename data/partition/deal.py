@@ -48,11 +48,11 @@ def deal_dirichlet(
         PartitionError: beta is not above 0; not enough samples; or no draw gave every client the minimum.
     """
     if not beta > 0:
-        raise PartitionError(f"dirichlet.beta is {beta}, expected above 0")
+        raise PartitionError(f"partition.beta is {beta}, expected above 0")
     if clients * minimum > len(labels):
         raise PartitionError(
             f"{clients} clients with at least {minimum} samples each need {clients * minimum:,} samples, there are "
-            f"{len(labels):,}: lower dirichlet.clients or dirichlet.minimum, or raise the limit"
+            f"{len(labels):,}: lower partition.clients or partition.minimum, or raise data.limit"
         )
     values, sizes = np.unique(labels, return_counts=True)
     best = -1
@@ -64,7 +64,7 @@ def deal_dirichlet(
             return _deal_counts(labels, values, counts, draw)
     raise PartitionError(
         f"in {attempts} draws of Dirichlet({beta}) the smallest client never had {minimum} samples (at best {best}): "
-        f"raise dirichlet.beta, or lower dirichlet.clients or dirichlet.minimum"
+        f"raise partition.beta, or lower partition.clients or partition.minimum"
     )
 
 
@@ -112,9 +112,7 @@ def label_holders(classes: int, clients: int, labels: int, draw: np.random.Gener
         PartitionError: more labels per client than there are labels.
     """
     if labels > classes:
-        raise PartitionError(
-            f"labels_per_client.labels is {labels}, but there are {classes} labels: expected at most that"
-        )
+        raise PartitionError(f"partition.labels is {labels}, but there are {classes} labels: expected at most that")
     uses = np.zeros(classes, dtype=np.int64)
     held = np.empty((clients, labels), dtype=np.int64)
     for client in range(clients):
@@ -145,7 +143,7 @@ def deal_labels(labels: np.ndarray, values: np.ndarray, held: np.ndarray, draw: 
         if size < len(holders):
             raise PartitionError(
                 f"label {int(value)} has {size} samples for {len(holders)} clients that hold it: lower "
-                f"labels_per_client.clients or labels_per_client.labels, or raise the limit"
+                f"partition.clients or partition.labels, or raise data.limit"
             )
         counts[v, holders] = size // len(holders)
         counts[v, holders[: size % len(holders)]] += 1

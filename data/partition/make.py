@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -22,6 +23,11 @@ from data.partition.table import Partition
 from data.partition.transform import client_groups, group_transformations, numbered
 from data.prepared import Prepared
 
+MIN_TRAIN_SAMPLES = 2
+"""Training samples that a client needs: with one there is nothing to contrast, and no variance."""
+MAX_NAMES = 10
+"""Clients that a sentence names at most."""
+
 
 def make_partition(
     settings: PartitionSettings, prepared: Prepared, *, limit: int | None = None, seed: int = 0
@@ -40,7 +46,8 @@ def make_partition(
 
     Raises:
         PartitionError: settings out of bounds, labels or a column missing, more clients than samples, or a client left
-            with fewer than two samples.
+            with fewer than two samples. Of clients that the data themselves have, those with fewer than two samples,
+            or three with a validation split, are left out instead, as long as there are two others.
     """
     check_settings(settings)
     streams = Streams(seed)
@@ -48,8 +55,8 @@ def make_partition(
     labels = None if prepared.train_y is None else np.asarray(prepared.train_y)[samples]
     if settings.clients > len(samples):
         raise PartitionError(
-            f"{settings.clients} clients cannot share {len(samples)} samples: lower {settings.kind}.clients"
-            + ("" if limit is None else " or raise the limit")
+            f"{settings.clients} clients cannot share {len(samples)} samples: lower partition.clients"
+            + ("" if limit is None else " or raise data.limit")
         )
     changes = group_transformations(settings, prepared.manifest, streams.numpy("partition transformations"))
     listed, numbers = numbered(changes)
@@ -60,10 +67,12 @@ def make_partition(
         group = deal.deal_iid(labels, len(samples), len(changes), streams.numpy("partition groups"))
 
     owner, about = _deal(settings, prepared, samples, labels, group, streams)
+    if isinstance(settings, ByColumn):
+        owner, about = _without_small(owner, about, settings.validation)
     names: tuple[str, ...] = about.pop("names", ())
     truth: tuple[int, ...] = about.pop("truth", ())
     clients = about.pop("clients", settings.clients)
-    _check_sizes(np.bincount(owner[owner >= 0], minlength=clients), names, settings.kind)
+    _check_sizes(np.bincount(owner[owner >= 0], minlength=clients))
 
     given = np.flatnonzero(owner >= 0)
     given = given[np.lexsort((samples[given], owner[given]))]
@@ -72,7 +81,7 @@ def make_partition(
     if settings.stratified:
         if prepared.train_y is None:
             raise PartitionError(
-                f"{settings.kind}.stratified holds out the same part of every label, and "
+                "partition.stratified holds out the same part of every label, and "
                 f"{prepared.manifest.name!r} has none: leave it out"
             )
         of_label = np.asarray(prepared.train_y)[sample]
@@ -162,7 +171,7 @@ def _by_column(
     try:
         column = prepared.column(settings.column)
     except DataError as error:
-        raise PartitionError(f"by_column.column: {error}") from error
+        raise PartitionError(f"partition.column: {error}") from error
     values, owner = np.unique(column, return_inverse=True)
     listed = prepared.manifest.extra.get("clients", []) if settings.column == "client" else []
     names = [str(listed[int(v)]) if 0 <= int(v) < len(listed) else str(v) for v in values]
@@ -170,7 +179,7 @@ def _by_column(
     about: dict[str, Any] = {}
     if settings.clients > len(values):
         raise PartitionError(
-            f"by_column.clients is {settings.clients}, but column {settings.column!r} of {prepared.manifest.name!r} "
+            f"partition.clients is {settings.clients}, but column {settings.column!r} of {prepared.manifest.name!r} "
             f"names {len(values)} clients: expected at most that, or 0 for all"
         )
     if settings.clients and settings.clients < len(values):
@@ -194,17 +203,60 @@ def _need_labels(labels: np.ndarray | None, prepared: Prepared, settings: Partit
     return labels
 
 
-def _check_sizes(sizes: np.ndarray, names: tuple[str, ...], kind: str) -> None:
+def _without_small(owner: np.ndarray, about: dict[str, Any], validation: float) -> tuple[np.ndarray, dict[str, Any]]:
+    """Leave out the clients of the data that have fewer samples than a method can learn from.
+
+    Args:
+        owner: the client of each sample, int64 (n,).
+        about: names and number of the clients, and what was left out before.
+        validation: share of each client's samples that is held out.
+
+    Raises:
+        PartitionError: fewer than two of several clients would be left.
+    """
+    names = about["names"]
+    sizes = np.bincount(owner[owner >= 0], minlength=len(names))
+    needed = MIN_TRAIN_SAMPLES + (validation > 0)
+    small = sizes < needed
+    if not small.any():
+        return owner, about
+    who = named([f"{names[k]!r}" for k in np.flatnonzero(small)])
+    count = int(small.sum())
+    too_few = f"fewer than {needed} samples"
+    if (~small).sum() < min(2, len(names)):
+        raise PartitionError(
+            f"{count} of {len(names)} clients have {too_few} ({who}), and at least 2 clients are needed: add samples "
+            "of them to the data set, raise data.limit, lower partition.validation, or set partition.kind to iid"
+        )
+    number = np.cumsum(~small) - 1
+    number[small] = deal.NOBODY
+    kept = np.where(owner >= 0, number[owner], deal.NOBODY)
+    reasons = [about["left_out"]["reason"]] if "left_out" in about else []
+    left_out = {
+        "samples": int((kept == deal.NOBODY).sum()),
+        "reason": "; ".join([*reasons, f"{count} of {len(names)} clients have {too_few}: {who}"]),
+        "clients": {names[k]: int(sizes[k]) for k in np.flatnonzero(small)},
+    }
+    remaining = tuple(name for name, leave in zip(names, small, strict=True) if not leave)
+    return kept, {**about, "names": remaining, "clients": len(remaining), "left_out": left_out}
+
+
+def named(names: Sequence[str]) -> str:
+    """Return the first names of a list, and how many more there are."""
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + more
+
+
+def _check_sizes(sizes: np.ndarray) -> None:
     """Refuse clients that cannot train: fewer than two samples."""
     small = np.flatnonzero(sizes < 2)
     if not len(small):
         return
     k = int(small[0])
-    who = f"client {k}" + (f" ({names[k]})" if names else "")
     more = f", and {len(small) - 1} other clients have fewer than two" if len(small) > 1 else ""
     raise PartitionError(
-        f"{who} would have {'no sample' if sizes[k] == 0 else 'only one sample'}{more}: "
-        f"lower {kind}.clients, raise the limit, or use another scheme"
+        f"client {k} would have {'no sample' if sizes[k] == 0 else 'only one sample'}{more}: "
+        "lower partition.clients, raise data.limit, or choose another partition.kind"
     )
 
 

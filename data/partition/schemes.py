@@ -163,11 +163,11 @@ def check_settings(settings: PartitionSettings) -> None:
             # A number's default says which kind is meant: clients is whole, beta is not.
             kind, noun = (Integral, "a whole number") if isinstance(each.default, int) else (Real, "a number")
             if isinstance(value, bool) or not isinstance(value, kind) or not math.isfinite(value):
-                raise PartitionError(f"{settings.kind}.{each.name} is {value!r}, expected {noun} {word} {limit}")
+                raise PartitionError(f"partition.{each.name} is {value!r}, expected {noun} {word} {limit}")
             inside = {"gt": value > limit, "ge": value >= limit, "lt": value < limit, "le": value <= limit}[bound]
             if not inside:
-                raise PartitionError(f"{settings.kind}.{each.name} is {value}, expected {word} {limit}")
+                raise PartitionError(f"partition.{each.name} is {value}, expected {word} {limit}")
     if settings.transform not in get_args(TransformName):
         raise PartitionError(
-            f"{settings.kind}.transform is {settings.transform!r}, expected one of {', '.join(get_args(TransformName))}"
+            f"partition.transform is {settings.transform!r}, expected one of {', '.join(get_args(TransformName))}"
         )

@@ -184,7 +184,7 @@ def test_labels(folder, store, tmp_path):
         ("\n".join(["file,label", *rows, "clinic a/typo.png,cat"]), "not there: clinic a/typo.png"),
         ("\n".join(["file,label", *rows, rows[0]]), "more than once: clinic a/a0.png"),
         ("\n".join(["path,label", *rows]), "no column 'file'"),
-        ("", "cannot be read"),
+        ("", "is empty: expected a table"),
     ]:
         labels.write_text(text)
         with pytest.raises(DataError, match=message):

@@ -221,22 +221,22 @@ def test_limit_is_a_random_subset(digits):
     [
         (IID(clients=2000), None, "2000 clients cannot share 1437 samples"),
         (IID(clients=1000), None, r"client \d+ would have only one sample"),
-        (IID(), 3, "raise the limit"),
+        (IID(), 3, "raise data.limit"),
         (IID(), 0, "limit is 0"),
-        (IID(clients=0), None, "iid.clients is 0, expected at least 1"),
-        (IID(validation=1.0), None, "iid.validation is 1.0, expected below 1"),
+        (IID(clients=0), None, "partition.clients is 0, expected at least 1"),
+        (IID(validation=1.0), None, "partition.validation is 1.0, expected below 1"),
         (IID(validation=-0.1), None, "expected at least 0"),
-        (IID(clients=2.5), None, "iid.clients is 2.5, expected a whole number at least 1"),
+        (IID(clients=2.5), None, "partition.clients is 2.5, expected a whole number at least 1"),
         (IID(clients="many"), None, "expected a whole number"),
-        (IID(transform="mirror"), None, "iid.transform is 'mirror', expected one of none"),
-        (Dirichlet(beta=0), None, "dirichlet.beta is 0, expected above 0"),
-        (Dirichlet(beta=-1), None, "dirichlet.beta is -1, expected above 0"),
-        (Dirichlet(beta=float("nan")), None, "dirichlet.beta is nan"),
-        (Dirichlet(beta=1e-4, clients=30), None, "smallest client never had 10 samples .* raise dirichlet.beta"),
+        (IID(transform="mirror"), None, "partition.transform is 'mirror', expected one of none"),
+        (Dirichlet(beta=0), None, "partition.beta is 0, expected above 0"),
+        (Dirichlet(beta=-1), None, "partition.beta is -1, expected above 0"),
+        (Dirichlet(beta=float("nan")), None, "partition.beta is nan"),
+        (Dirichlet(beta=1e-4, clients=30), None, "smallest client never had 10 samples .* raise partition.beta"),
         (Dirichlet(clients=200), None, "need 2,000 samples, there are 1,437"),
         (LabelsPerClient(labels=11), None, "there are 10 labels"),
         (LabelsPerClient(clients=1400, labels=10), None, r"label \d has \d+ samples for 1400 clients"),
-        (Majority(p=1.1), None, "majority.p is 1.1, expected at most 1"),
+        (Majority(p=1.1), None, "partition.p is 1.1, expected at most 1"),
         (Majority(clients=1000, p=0.5), None, "would have"),
         (ByColumn(), None, "has no column 'client'"),
         (PartitionSettings(), None, "no scheme"),
@@ -255,12 +255,51 @@ def test_schemes_that_need_labels(build, scheme):
         make_partition(scheme, build(100))
 
 
-def test_small_natural_clients_are_named(build):
-    data = build(21, clients=["big"] * 20 + ["clinic 7"])
-    with pytest.raises(PartitionError, match=r"client 1 \(clinic 7\) would have only one sample"):
-        make_partition(ByColumn(), data)
-    with pytest.raises(PartitionError, match="names 2 clients"):
-        make_partition(ByColumn(clients=3), data)
+def test_small_natural_clients_are_left_out_and_named(build):
+    data = build(33, clients=["big"] * 20 + ["clinic 7"] + ["far"] * 10 + ["few"] * 2)
+    partition = make_partition(ByColumn(), data)
+    assert partition.client_names == ("big", "far", "few")
+    assert partition.counts().tolist() == [20, 10, 2]
+    assert 20 not in partition.sample
+    assert partition.settings["left_out"] == {
+        "samples": 1,
+        "reason": "1 of 4 clients have fewer than 2 samples: 'clinic 7'",
+        "clients": {"clinic 7": 1},
+    }
+    # With a validation split, a client of two samples would train on one.
+    held = make_partition(ByColumn(validation=0.3), data)
+    assert held.client_names == ("big", "far")
+    assert held.settings["left_out"]["clients"] == {"clinic 7": 1, "few": 2}
+    assert held.of(1, validation=True).tolist() == (partition.sample[20:30][held.validation[20:]]).tolist()
+    assert make_partition(replace(ByColumn(), clients=0), data).digest == partition.digest
+    assert "left_out" not in make_partition(ByColumn(), build(4, clients=["a", "b"] * 2)).settings
+
+
+def test_clients_that_were_drawn_and_are_too_small(build):
+    data = build(21, clients=["a"] * 10 + ["b"] * 10 + ["c"])
+    found = {make_partition(ByColumn(clients=2), data, seed=seed).client_names for seed in range(3) if seed != 1}
+    assert found <= {("a", "b")}
+    partition = make_partition(ByColumn(clients=3), data)
+    assert (partition.clients, partition.settings["left_out"]["samples"]) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("clients", "settings", "message"),
+    [
+        (["big"] * 20 + ["clinic 7"], {}, r"1 of 2 clients have fewer than 2 samples \('clinic 7'\), and at"),
+        (list("abc"), {}, r"3 of 3 clients .* \('a', 'b', 'c'\).*add samples .*partition\.kind to iid"),
+        (["a"], {}, "1 of 1 clients"),
+        (list("aabb"), {"validation": 0.5}, r"2 of 2 clients .*lower partition\.validation"),
+    ],
+)
+def test_too_few_natural_clients(build, clients, settings, message):
+    with pytest.raises(PartitionError, match=message):
+        make_partition(ByColumn(**settings), build(len(clients), clients=clients))
+
+
+def test_a_column_of_fewer_clients_than_asked_for(build):
+    with pytest.raises(PartitionError, match=r"partition\.clients is 3, but column 'client' of .* names 2 clients"):
+        make_partition(ByColumn(clients=3), build(4, clients=list("abab")))
 
 
 def test_functions_check_for_themselves():

@@ -1,0 +1,220 @@
+"""Which columns of a table are measurements: labels, identifiers, dates and the like are left out, and that is noted.
+
+A label among the features would give the answer away, and a row number puts the order of the file into the clusters.
+Names decide where they say it; else values do. Columns of real numbers are never left out for their values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from core.errors import DataError, shown
+from data.intake import Intake
+from data.spelling import tidy
+
+ANSWERS = {"label", "labels", "class", "classes", "target", "targets", "y", "cluster", "clusters", "groundtruth"} | {
+    "ground truth",
+    "true label",
+    "class label",
+}
+IDENTIFIERS = {"index", "idx", "row number", "rownum", "level 0"}
+IDENTIFIER_WORDS = {"id", "ids", "uuid", "guid"}
+SPLITS = {"fold", "folds", "split", "splits", "subset", "partition"}
+DATES = {"date", "dates", "datetime", "timestamp", "timestamps"}
+LABEL_COUNT = 20
+"""A column y beside a column x is a coordinate, unless it holds at most so many different whole numbers."""
+MIN_ROWS = 10
+"""With fewer rows, numbers may all be the same, all differ, or lie in order, by chance."""
+CERTAIN = 14.0
+"""Whole numbers that all differ are identifiers where chance would make that happen in 1 of e to the 14, a million."""
+COUNTER_GAP = 20
+"""Whole numbers in order count the rows where they leave out at most so many numbers for each that is there."""
+ALL = "*"
+"""Among the names of features: all columns that would be taken without naming any."""
+SHOWN = 10
+_WORDS = re.compile(r"[\W_]+")
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_DATE = re.compile(
+    r"\s*(\d{1,4}([-/.])\d{1,2}\2\d{1,4}([T ]+\d{1,2}:\d{2}.*)?|\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?[AaPp][Mm])?)\s*"
+)
+_NUMBER = re.compile(r"\s*[-+(]?[$€£¥]?\s*\d[\d.,'\s]*([eE][-+]?\d+)?\s*([^\W\d_]{1,4}|[$€£¥°%])?\)?\s*")
+"""A number as people write it: with separators, a currency, or a unit of up to four letters."""
+
+
+def feature_columns(
+    table: pd.DataFrame,
+    path: Path,
+    *,
+    named: Sequence[str] | None = None,
+    known: Sequence[str] | None = None,
+    intake: Intake | None = None,
+) -> list[str]:
+    """Return the columns that are features, in the table's order, and note the others.
+
+    Args:
+        table: without the columns of clients and labels.
+        path: the file, for errors.
+        named: the features by name, each entry one name or several with commas between them; `*` stands for all that
+            are measurements. None: these.
+        known: the features of the set that the rows are appended to, which are taken whatever they look like.
+        intake: notes to which the columns that are left out are added, with the reason.
+
+    Raises:
+        DataError: no feature, or a name that is no column.
+    """
+    notes = Intake() if intake is None else intake
+    notes.see("columns", len(table.columns))
+    columns = [str(column) for column in table.columns]
+    reasons = {column: "" if column in (known or ()) else why_no_measurement(table, column) for column in columns}
+    if named is not None:
+        wanted = _named(named, columns, [column for column in columns if not reasons[column]], path)
+        reasons = {column: "" if column in wanted else "not named by --features" for column in columns}
+    else:
+        _keep_the_last(reasons, notes)
+    taken = [column for column in columns if not reasons[column]]
+    if not taken:
+        said = "; ".join(f"{shown(column)}: {reason}" for column, reason in list(reasons.items())[:SHOWN])
+        raise DataError(
+            f"{path} has no feature column besides the client and the label"
+            + (f" ({said}); name the features with --features if some are measurements" if said else "")
+        )
+    for column, reason in reasons.items():
+        if reason:
+            notes.leave_out(f"column {reason}", column)
+        elif named is None and not known and not why_no_measurement(table, column) and _all_differ(table[column]):
+            notes.note("column with another whole number in every row, taken as a measurement", column)
+    notes.take("columns", len(taken))
+    return taken
+
+
+def why_no_measurement(table: pd.DataFrame, column: str) -> str:
+    """Return why a column is no measurement; empty where it is one, or where `features` has to judge its values."""
+    values = table[column]
+    return _by_name(column, values, table) or _by_text(values) or _by_number(values)
+
+
+def words(name: str) -> list[str]:
+    """Return the words of a column's name in small letters.
+
+    >>> words("sampleID"), words("Unnamed: 0"), words("patient_id ")
+    (['sample', 'id'], ['unnamed', '0'], ['patient', 'id'])
+    """
+    return _WORDS.sub(" ", _HUMP.sub(" ", name)).casefold().split()
+
+
+def _by_name(column: str, values: pd.Series, table: pd.DataFrame) -> str:
+    parts = words(column)
+    text = " ".join(parts)
+    if text in ANSWERS and not (text == "y" and _is_coordinate(values, table)):
+        return "named like a label"
+    if not parts:
+        return ""
+    if text in IDENTIFIERS or parts[-1] in IDENTIFIER_WORDS or parts[0] == "unnamed" or parts[:2] == ["index", "level"]:
+        return "named like an identifier"
+    if text in SPLITS:
+        return "named like a fold or a split"
+    if parts[-1] in DATES or (text == "time" and not _is_duration(values)):
+        return "named like a date or a time"
+    return ""
+
+
+def _is_coordinate(values: pd.Series, table: pd.DataFrame) -> bool:
+    """Whether a column y is the second coordinate of points, and not their label."""
+    beside = any(str(other).strip().casefold() == "x" for other in table.columns)
+    if not beside or not pd.api.types.is_numeric_dtype(values):
+        return False
+    return not (pd.api.types.is_integer_dtype(values) and values.nunique() <= LABEL_COUNT)
+
+
+def _is_duration(values: pd.Series) -> bool:
+    """Whether a column called time is measured, such as a reaction time, and does not say when a row came."""
+    return pd.api.types.is_float_dtype(values) and not values.is_monotonic_increasing
+
+
+def _by_text(values: pd.Series) -> str:
+    if pd.api.types.is_datetime64_any_dtype(values) or pd.api.types.is_timedelta64_dtype(values):
+        return "of dates or times"
+    if pd.api.types.is_numeric_dtype(values):
+        return ""
+    there = [value for value in values if not _is_missing(value)]
+    if not there or any(isinstance(value, int | float | complex | bytes | list | dict | np.ndarray) for value in there):
+        return ""
+    texts = [str(value) for value in there]
+    if all(_DATE.fullmatch(text) for text in texts):
+        return "of dates or times"
+    if sum(_NUMBER.fullmatch(text) is not None for text in texts) * 2 >= len(texts):
+        return ""  # numbers as text, and perhaps some that are none: to be mended
+    if len(texts) > 1 and len(set(texts)) == len(texts):
+        return "with another text in every row"
+    return ""
+
+
+def _is_missing(value: object) -> bool:
+    return value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and np.isnan(value))
+
+
+def _by_number(values: pd.Series) -> str:
+    """The reason that lies in the numbers; of real numbers only that they are all the same."""
+    if len(values) < MIN_ROWS or not pd.api.types.is_numeric_dtype(values) or values.isna().any():
+        return ""
+    if (values == values.iloc[0]).all():
+        return "with the same value in every row"
+    if not pd.api.types.is_integer_dtype(values):
+        return ""
+    numbers = values.to_numpy()
+    if _are_calendar_days(numbers):
+        return "of dates or times"
+    if not _all_differ(values):
+        return ""
+    span = int(numbers.max()) - int(numbers.min()) + 1
+    ordered = values.is_monotonic_increasing or values.is_monotonic_decreasing
+    if span == len(values) or (ordered and span <= COUNTER_GAP * len(values)):
+        return "that counts the rows"
+    if len(values) * (len(values) - 1) / (2 * span) > CERTAIN:
+        return "with another whole number in every row, as identifiers have"
+    return ""
+
+
+def _all_differ(values: pd.Series) -> bool:
+    whole = len(values) >= MIN_ROWS and pd.api.types.is_integer_dtype(values)
+    return bool(whole and values.nunique() == len(values))
+
+
+def _are_calendar_days(numbers: np.ndarray) -> bool:
+    """Whether all numbers are days such as 20240131."""
+    if numbers.min() < 1900_01_01 or numbers.max() > 2100_12_31:
+        return False
+    month = numbers // 100 % 100
+    day = numbers % 100
+    return bool(((month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)).all())
+
+
+def _keep_the_last(reasons: dict[str, str], notes: Intake) -> None:
+    """Take columns that look like no measurement for their values alone, where there is nothing else."""
+    if not reasons or not all(reasons.values()):
+        return
+    for column, reason in reasons.items():
+        if reason.startswith(("with the same", "that counts", "with another whole")):
+            notes.note(f"column {reason}, taken as there is no other", column)
+            reasons[column] = ""
+
+
+def _named(named: Sequence[str], columns: list[str], measured: list[str], path: Path) -> set[str]:
+    """The columns that are named; names may have commas in them, or between them."""
+    there = set(columns)
+    names: list[str] = []
+    for entry in named:
+        whole = tidy(entry)
+        names += [whole] if whole in there else [tidy(part) for part in entry.split(",")]
+    unknown = [name for name in names if name and name not in there and name != ALL]
+    if unknown:
+        have = ", ".join(shown(column) for column in columns[:SHOWN])
+        more = f" and {len(columns) - SHOWN} more" if len(columns) > SHOWN else ""
+        said = ", ".join(shown(name) for name in unknown[:SHOWN])
+        raise DataError(f"--features names {said}, and {path} has no such feature column; it has {have}{more}")
+    return (set(names) & there) | (set(measured) if ALL in names else set())

@@ -1,0 +1,82 @@
+"""The labels of images: a CSV with the columns file and label, one row an image."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from core.errors import DataError, shown
+from data.intake import Intake
+from data.prepared import Prepared
+from data.spelling import note_spellings, spelling_key
+from data.tables import find_column, names_of, read_table
+
+MAX_NAMES = 10
+"""Files that an error names at most."""
+
+
+def read_labels(
+    path: Path,
+    files: Sequence[str],
+    passed_over: Collection[str],
+    onto: Prepared | None = None,
+    intake: Intake | None = None,
+) -> list[str]:
+    """Return the label of each file.
+
+    A file may be spelled otherwise than on the disk: with a backslash, in another Unicode form, or with spaces around.
+
+    Args:
+        path: the CSV.
+        files: paths below the folder of images, with /.
+        passed_over: paths that may have a label and are not among `files`.
+        onto: the set that the images are appended to, whose labels keep their spelling.
+        intake: notes to which files and labels in another spelling are added.
+
+    Raises:
+        DataError: files without a label, with two, or labels of files that are not there.
+    """
+    notes = Intake() if intake is None else intake
+    table = read_table(path, text=("file", "label"))
+    wanted = "expected a CSV with the columns file and label"
+    try:
+        columns = [find_column(table, column, path, "another name") for column in ("file", "label")]
+    except DataError as error:
+        raise DataError(f"{error}: {wanted}") from None
+    table = table.dropna(subset=columns)
+    known = list(onto.manifest.class_names) if onto else []
+    labels = names_of(table[columns[1]], path, "label", known, notes)
+    names = _paths(table[columns[0]], {*files, *passed_over}, notes)
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
+    if repeated:
+        raise DataError(f"{path} labels these files more than once: {_some(repeated)}")
+    label_of = {name: str(label) for name, label in zip(names, labels, strict=True)}
+    unlabelled = [file for file in files if file not in label_of]
+    if unlabelled:
+        raise DataError(f"{path} has no label for {len(unlabelled)} images: {_some(unlabelled)}")
+    unknown = sorted(set(label_of) - {*files, *passed_over})
+    if unknown:
+        raise DataError(f"{path} labels {len(unknown)} files that are not there: {_some(unknown)}")
+    return [label_of[file] for file in files]
+
+
+def _paths(column: pd.Series, there: Collection[str], intake: Intake) -> list[str]:
+    """The files that are meant, in the spelling of the disk where they are there."""
+    spelled = {spelling_key(file): file for file in there}
+    meant: dict[str, str] = {}
+    for given in map(str, column):
+        name = Path(given).as_posix()
+        if name not in there:
+            turned = Path(given.strip().replace("\\", "/")).as_posix()
+            name = spelled.get(spelling_key(turned), name)
+            meant[given] = name
+    note_spellings({given: name for given, name in meant.items() if name in there}, "files of labels", intake)
+    return [meant.get(given, Path(given).as_posix()) for given in map(str, column)]
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(shown(name, 200) for name in names[:MAX_NAMES]) + more

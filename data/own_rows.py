@@ -1,0 +1,116 @@
+"""A user's table as a batch of vectors: whose each row is, its label, and its features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from core.errors import DataError, shown
+from data.columns import feature_columns
+from data.intake import Intake
+from data.own_store import Batch, known_files
+from data.prepared import Prepared
+from data.spelling import tidy
+from data.tables import client_numbers, features, find_column, names_of, read_table
+
+LEFT_OUT = "columns_left_out"
+"""The entry of a manifest's `extra` with the columns that are no features of the set."""
+MAX_NAMES = 10
+"""Columns that an error names at most."""
+
+
+def read_rows(
+    path: Path,
+    onto: Prepared | None = None,
+    *,
+    client_column: str = "client",
+    label_column: str | None = None,
+    features: Sequence[str] | None = None,
+    licence: str = "not stated",
+    intake: Intake | None = None,
+) -> Batch:
+    """Return the rows of a table as they would be stored; nothing is written.
+
+    Args:
+        path, client_column, label_column, features, licence: as of `data.own.add_table`.
+        onto: the set that they are to be appended to: they must fit it.
+        intake: notes to which is added what was taken, adapted and left out.
+
+    Raises:
+        DataError: as `data.own.add_table`.
+    """
+    notes = Intake() if intake is None else intake
+    table = read_table(path, [client_column, *([label_column] if label_column else [])], notes)
+    wanted = client_column
+    client_column = find_column(table, wanted, path, "--client-column")
+    if client_column != tidy(wanted):
+        notes.note(f"column taken as {shown(wanted)}, but for capitals", client_column)
+    reserved = [client_column]
+    known = list(onto.manifest.extra["clients"]) if onto else []
+    client, names = client_numbers(table[client_column], path, known, notes)
+    label: list[str] | None = None
+    if label_column:
+        label_column = find_column(table, label_column, path, "--label-column")
+        reserved.append(label_column)
+        known = list(onto.manifest.class_names) if onto else []
+        label = [str(name) for name in names_of(table[label_column], path, "label", known, notes)]
+    table = table.drop(columns=reserved)
+    x, columns = _features(table, path, onto, features, notes)
+    extra: dict[str, Any] = {"features": columns}
+    if onto is None and len(table.columns) > len(columns):
+        extra[LEFT_OUT] = [str(column) for column in table.columns if column not in columns]
+    files = [f"{path.name}:{row}" for row in range(len(x))]
+    if onto is not None and not set(files).isdisjoint(known_files(onto)):
+        raise DataError(
+            f"{onto.manifest.name!r} has rows of a table {path.name} already: give the new rows, and only those, in a "
+            "file of another name"
+        )
+    notes.see("rows", len(x))
+    notes.take("rows", len(x))
+    return Batch(
+        "vector",
+        x,
+        label,
+        [names[k] for k in client],
+        names,
+        files,
+        source=f"table {path.name}, {len(x)} rows of {len(names)} clients",
+        licence=licence,
+        extra=extra,
+        intake=notes,
+    )
+
+
+def _features(
+    table: pd.DataFrame, path: Path, onto: Prepared | None, named: Sequence[str] | None, intake: Intake
+) -> tuple[np.ndarray, list[str]]:
+    """The features, float32 (rows, features), and their names; those of a set in its order."""
+    if onto is None:
+        return features(table[feature_columns(table, path, named=named, intake=intake)], path, intake)
+    if onto.manifest.kind != "vector":
+        raise DataError(f"{onto.manifest.name!r} holds {onto.manifest.kind}s: rows of a table cannot be appended to it")
+    wanted = [str(name) for name in onto.manifest.extra["features"]]
+    known = [tidy(name) for name in wanted]
+    for column in onto.manifest.extra.get(LEFT_OUT, []):
+        if column in table.columns and named is None:
+            table = table.drop(columns=column)
+            intake.see("columns")
+            intake.leave_out("column that the set does not have", column)
+    taken = feature_columns(table, path, named=named, known=known, intake=intake)
+    if sorted(taken) != sorted(known):
+        lacking = sorted(set(known) - set(taken))
+        more = sorted(set(taken) - set(known))
+        words = [f"lacks {_some(lacking)}"] * bool(lacking) + [f"has {_some(more)} besides"] * bool(more)
+        raise DataError(
+            f"{path} cannot be appended to {onto.manifest.name!r}: of its columns it {', and '.join(words)}"
+        )
+    return features(table[known], path, intake)[0], wanted
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(shown(name) for name in names[:MAX_NAMES]) + more

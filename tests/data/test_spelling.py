@@ -1,0 +1,125 @@
+"""A name in two spellings is one name, and that is said; or it is refused with both."""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from core.errors import DataError
+from data.intake import Intake
+from data.own import add_folder, add_table
+from data.spelling import choose_spellings, spelling_key
+
+CAFE = "caf\u00e9"
+DECOMPOSED = unicodedata.normalize("NFD", CAFE)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [f" {CAFE}", f"{CAFE}\t", f"{CAFE}\u00a0", DECOMPOSED, "ca\u200bf\u00e9", f"\ufeff{CAFE}", f"{CAFE}\u200d"],
+)
+def test_spellings_of_one_name(tmp_path: Path, other: str) -> None:
+    assert spelling_key(other) == spelling_key(CAFE)
+    rows = [(CAFE, "x"), (other, " x"), (CAFE, "x"), ("b", "z")] * 2
+    table = pd.DataFrame({"client": [a for a, _ in rows], "kind": [b for _, b in rows], "v": np.arange(8) * 1.5})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    intake = Intake()
+    found = add_table(tmp_path / "t.csv", "mine", tmp_path / "s", label_column="kind", intake=intake)
+    assert found.manifest.extra["clients"] == ["b", CAFE]
+    assert found.column("client").tolist() == [1, 1, 1, 0] * 2
+    assert found.manifest.class_names == ("x", "z")
+    assert intake.adapted["clients in another spelling"] == {ascii(other): f"taken as {CAFE!a}"}
+    assert intake.adapted["labels in another spelling"] == {"' x'": "taken as 'x'"}
+
+
+@pytest.mark.parametrize("other", ["Caf\u00e9", "cafe", "caf\u00e9s", "01"])
+def test_other_names_stay_others(other: str) -> None:
+    names = choose_spellings({CAFE: 1, "1": 1, other: 1})
+    assert len(set(names.values())) == 3
+
+
+def test_names_that_are_there_win() -> None:
+    assert choose_spellings({"a": 5, "a ": 1}, ["a "]) == {"a": "a ", "a ": "a "}
+    assert choose_spellings({"a": 5, "a ": 1}, ["a ", "a"]) == {"a": "a", "a ": "a "}, "a set of an older version"
+
+
+def test_columns_that_look_alike_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(f"client,v,v ,{CAFE},{DECOMPOSED}\na,1,2,3,4\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"columns whose names look alike: 'v' and 'v '; 'caf\\xe9' and 'cafe\\u0301'"):
+        add_table(tmp_path / "t.csv", "mine", tmp_path / "s")
+
+
+def picture(path: Path, grey: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.full((8, 8), grey, np.uint8)).save(path)
+
+
+def test_folders_of_one_client(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    for number, name in enumerate([CAFE, DECOMPOSED, "b", "b "]):
+        picture(folder / name / f"{number}.png", number * 10)
+    intake = Intake()
+    found = add_folder(folder, "mine", tmp_path / "s", intake=intake)
+    assert found.manifest.extra["clients"] == ["b", CAFE]
+    assert np.bincount(found.column("client")).tolist() == [2, 2]
+    assert set(intake.adapted["clients in another spelling"]) == {"'b '", ascii(DECOMPOSED)}
+    picture(folder / f"{CAFE} " / "9.png", 90)
+    more = add_folder(folder, "mine", tmp_path / "s", append=True)
+    assert more.manifest.extra["clients"] == ["b", CAFE]
+    assert more.column("client")[-1] == 1
+
+
+def test_files_of_labels_are_found_in_any_spelling(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    for name in (f"{CAFE}/1.png", "b/2.png", "b/3.png"):
+        picture(folder / name, len(name) + int(name[-5]))
+    (tmp_path / "l.csv").write_text(
+        f"File,LABEL\n{DECOMPOSED}\\1.png,cat\n b\\2.png ,dog\n./b/3.png,dog \n", encoding="utf-8"
+    )
+    intake = Intake()
+    found = add_folder(folder, "mine", tmp_path / "s", labels=tmp_path / "l.csv", intake=intake)
+    assert found.manifest.class_names == ("cat", "dog")
+    files = found.manifest.extra["clients"]
+    labels = {files[c]: int(y) for c, y in zip(found.column("client"), np.asarray(found.train_y), strict=True)}
+    assert labels == {CAFE: 0, "b": 1}
+    assert len(intake.adapted["files of labels in another spelling"]) == 2
+    (tmp_path / "l.csv").write_text("file,label\nb/2.png,x\nb\\2.png,x\nb/3.png,y\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"labels these files more than once: b/2\.png"):
+        add_folder(folder, "mine", tmp_path / "s", labels=tmp_path / "l.csv", force=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "said"),
+    [
+        ("t.csv", b"", "t.csv is empty"),
+        ("t.csv", b"\n\n", "t.csv is empty"),
+        ("t.parquet", b"", "t.parquet is empty"),
+        ("t.csv.gz", b"", "t.csv.gz is empty"),
+        ("t.csv", b"client,v\n", "has no rows"),
+        ("t.csv", "client,v\né,1\n".encode("cp1252"), r"not text in UTF-8 \(.*0xe9.*\): save it as CSV UTF-8"),
+        ("t.csv", "client,v\né,1\n".encode("utf-16"), "not text in UTF-8"),
+        ("t.csv", b"client;v\na;1\n", "';' stood between its values: save it with commas"),
+        ("t.csv", b"Client,CLIENT,v\na,a,1\n", "has the columns Client, CLIENT: say which with --client-column"),
+        ("t.csv", "client,v\n\u200b ,1\na,2\n".encode(), "1 rows have no client in 'client': row 0"),
+    ],
+)
+def test_files_that_are_no_table(tmp_path: Path, name: str, raw: bytes, said: str) -> None:
+    (tmp_path / name).write_bytes(raw)
+    with pytest.raises(DataError, match=said) as refused:
+        add_table(tmp_path / name, "mine", tmp_path / "s")
+    assert "\n" not in str(refused.value)
+
+
+def test_names_of_rows_and_capitals(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"Client": ["a", "b"], "v": [1.5, 2.5]})
+    frame.set_index("Client").to_parquet(tmp_path / "t.parquet")
+    intake = Intake()
+    found = add_table(tmp_path / "t.parquet", "mine", tmp_path / "s", intake=intake)
+    assert found.manifest.extra["clients"] == ["a", "b"]
+    assert found.manifest.extra["features"] == ["v"]
+    assert intake.noted == {"column taken as client, but for capitals": {"Client": ""}}
