@@ -169,9 +169,17 @@ class PrivacySection(Section):
         description="standard deviation of the Gaussian noise that each client adds to every value of its clipped "
         "difference, as a multiple of privacy.clip",
     )
+    noise_source: Literal["secret", "seeded"] = Field(
+        "secret",
+        description="where the noise comes from: secret: the operating system's generator; seeded: the run's public "
+        "seed, for tests that compare bits: such noise protects nothing",
+    )
     delta: float = Field(1e-5, gt=0, lt=1, description="delta at which epsilon is accounted")
     epsilon: float | None = Field(
-        None, gt=0, description="budget: the run ends before the round that would spend more; none: no budget"
+        None,
+        gt=0,
+        description="budget of the data set, over all private runs on it: a run ends before the round that would "
+        "spend more; none: no budget",
     )
     budget: Literal["sent", "mean"] = Field(
         "sent",
@@ -185,7 +193,14 @@ class PrivacySection(Section):
             raise ValueError("privacy.noise is a multiple of privacy.clip: set privacy.clip too")
         if self.epsilon is not None and not self.noise:
             raise ValueError("a budget of privacy.epsilon needs noise: set privacy.noise and privacy.clip")
+        if self.epsilon is not None and self.noise_source == "seeded":
+            raise ValueError("a budget of privacy.epsilon needs secret noise: set privacy.noise_source=secret")
         return self
+
+    @property
+    def secret(self) -> bool:
+        """Whether updates leave with noise that nobody can subtract."""
+        return self.clip is not None and self.noise > 0 and self.noise_source == "secret"
 
 
 class EvaluateSection(Section):

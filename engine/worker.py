@@ -44,6 +44,7 @@ from methods.scores.evaluation import see
 from methods.scores.metrics import AVERAGED, JUDGED_TWICE
 from methods.scores.quality import silhouette
 from methods.scores.shown import shown_features
+from methods.training.noise import secret_normal, seeded_normal
 from methods.training.private import private_message
 
 
@@ -301,10 +302,8 @@ def leaving(opened: OpenedRun, down: Message, client: Client, update: Update) ->
     privacy = opened.settings.privacy
     if privacy.clip is None:
         return update
-    generator = client.streams.torch("privacy")
-    return replace(
-        update, message=private_message(update.message, down.tensors, privacy.clip, privacy.noise, generator)
-    )
+    normal = secret_normal if privacy.noise_source == "secret" else seeded_normal(client.streams.torch("privacy"))
+    return replace(update, message=private_message(update.message, down.tensors, privacy.clip, privacy.noise, normal))
 
 
 def failure(error: Exception) -> Failed:
