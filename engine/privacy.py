@@ -28,8 +28,13 @@ from typing import Any
 
 import numpy as np
 
+from methods.declared import HIGHEST, short
+
 ORDERS = [1 + x / 10 for x in range(1, 100)] + [float(order) for order in range(11, 64)] + [128.0, 256.0, 512.0, 1024.0]
 """Renyi orders among which the best one is taken."""
+
+MAX_RHO = 1e100
+"""More than this is no entry of a ledger."""
 
 
 @dataclass(frozen=True)
@@ -94,13 +99,13 @@ class Ledger:
 
     @property
     def rho_sent(self) -> float:
-        """rho of the messages of the client that was asked most often."""
+        """Rho of the messages of the client that was asked most often."""
         updates = max(self.asked.values(), default=0) + self.unknown
         return updates * rho(self.noise) if updates else 0.0
 
     @property
     def rho_mean(self) -> float:
-        """rho of the server states: never more than that of the messages, of which states are made."""
+        """Rho of the server states: never more than that of the messages, of which states are made."""
         unknown = self.unknown * rho(self.noise) if self.unknown else 0.0
         return min(self.rho_sent, math.fsum((*self.states.values(), unknown)))
 
@@ -132,7 +137,8 @@ class Ledger:
 
 def rho(noise: float) -> float:
     """Return 1 / (2 z^2) of a noise multiplier z; infinite where there is no noise."""
-    return 1 / (2 * noise**2) if noise else math.inf
+    square = noise**2
+    return 1 / (2 * square) if square else math.inf
 
 
 def epsilon(total: float, delta: float) -> float:
@@ -160,12 +166,12 @@ def multiplier(noise: float, sizes: Iterable[int]) -> float:
 
 
 def _count(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r} is no count")
+    if type(value) is not int or not 0 <= value <= HIGHEST:
+        raise ValueError(f"{short(value)} is no count")
     return value
 
 
 def _rho(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ValueError(f"{value!r} is no positive number")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_RHO:
+        raise ValueError(f"{short(value)} is no positive number")
     return float(value)

@@ -54,6 +54,7 @@ LATER = (
     ("participation", "refusals", 3),
     ("participation", "longest", 100.0),
     ("participation", "largest", 1e12),
+    ("participation", "max_memory_mb", 4096.0),
     ("method", "whitening", 1.0),
     ("method", "entropy_over", "client"),
     ("method", "evenness", 0.0),

@@ -8,6 +8,7 @@ from typing import Any, Literal, Union, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, create_model, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from core.names import name_fault
 from core.setting import BOUNDS
 from engine.addresses import SCHEMA, check_address
 
@@ -64,6 +65,14 @@ def _not_negative(value: int | str | None) -> int | str | None:
     return value
 
 
+def check_path_part(name: str) -> str:
+    """Refuse a name that is to be a part of a path, and cannot."""
+    fault = name_fault(name)
+    if fault:
+        raise PydanticCustomError("name", "{fault}", {"fault": f"it {fault}"})
+    return name
+
+
 class ChooseSection(Section):
     """How the number of clusters is chosen where `model.clusters` is auto: see docs/number-of-clusters.md."""
 
@@ -100,6 +109,11 @@ class DataSection(Section):
     options: dict[str, Any] = Field(
         default_factory=dict, description="options of a synthetic data set, such as clusters and samples"
     )
+
+    @field_validator("name")
+    @classmethod
+    def _no_path(cls, value: str) -> str:
+        return check_path_part(value)
 
 
 class ParticipationSection(Section):
@@ -151,6 +165,9 @@ class ParticipationSection(Section):
     )
     largest: float = Field(
         1e12, gt=0, description="a client is refused whose tensors hold values larger than this, either way"
+    )
+    max_memory_mb: float = Field(
+        4096.0, gt=0, description="a client is refused that keeps more private memory than so many megabytes"
     )
 
 
@@ -380,6 +397,11 @@ class TrackingSection(Section):
     @classmethod
     def _no_secret(cls, value: str | None) -> str | None:
         return check_address(value, "tracking.uri")
+
+    @field_validator("experiment")
+    @classmethod
+    def _no_path(cls, value: str) -> str:
+        return check_path_part(value)
 
     @field_validator("prefect", mode="before")
     @classmethod

@@ -17,6 +17,7 @@ import torch
 from PIL import Image
 
 from core.errors import DataError
+from data.csv_file import write_csv
 from data.images import SUFFIXES, Picture, Rejected, decode, image_files, listing, own_files
 from data.prepared import DataSpec
 from data.tables import features, read_table
@@ -298,7 +299,7 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
         if path.name.endswith(".parquet"):
             table.to_parquet(path, index=False)
         else:
-            table.to_csv(path, index=False)
+            write_csv(table, path)
     except OSError as error:
         raise DataError(f"{path} could not be written: {error.strerror or error}") from None
 

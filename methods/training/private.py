@@ -20,9 +20,7 @@ from methods.base import ClientError, Message
 from methods.training.noise import Normal
 
 
-def private_message(
-    message: Message, sent: Mapping[str, Tensor], clip: float, noise: float, normal: Normal
-) -> Message:
+def private_message(message: Message, sent: Mapping[str, Tensor], clip: float, noise: float, normal: Normal) -> Message:
     """The message as it may leave.
 
     Args:
