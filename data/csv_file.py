@@ -7,6 +7,7 @@ as they are.
 
 from __future__ import annotations
 
+import csv
 import re
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,14 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
         OSError: the file cannot be written.
     """
     safe = table.rename(columns=as_text)
+    returns = any("\r" in str(column) for column in safe.columns)
     for place in range(len(safe.columns)):
         if not pd.api.types.is_numeric_dtype(safe.dtypes.iloc[place]):
-            safe.isetitem(place, safe.iloc[:, place].map(as_text))
-    safe.to_csv(path, index=False)
+            column = safe.iloc[:, place].map(as_text)
+            returns = returns or bool(column.map(lambda value: isinstance(value, str) and "\r" in value).any())
+            safe.isetitem(place, column)
+    # A carriage return without quotes would begin a row of its own, which could begin with a formula.
+    safe.to_csv(path, index=False, quoting=csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL)
 
 
 def as_text(value: Any) -> Any:

@@ -127,9 +127,9 @@ class Inspection:
         """
         client, work = done.client, RoundPaths(run.path, self.round).work
         try:
+            self.check_work(done, samples)
             update = load_update(run, self.round, done)
             form = self.check_message(client, samples, update.message)
-            self.check_work(done, samples)
             for peer in done.peers:
                 message = load_message(work / done.peer(peer), sha256=done.sha256[done.peer(peer)])
                 self.check_peer(client, peer, message)

@@ -85,7 +85,7 @@ def odd_counts(done: FinishedWork, samples: int) -> str | None:
 def as_tabled(value: float) -> float:
     """Return a metric as tables hold it: older versions took whole numbers that none can, which become infinite."""
     if isinstance(value, int) and not fits(value):
-        return math.copysign(math.inf, value)
+        return math.inf if value > 0 else -math.inf
     return value
 
 

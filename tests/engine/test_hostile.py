@@ -162,8 +162,8 @@ def test_a_round_of_an_older_version_with_such_a_metric_can_be_resumed(home: Pat
 
 
 def test_a_memory_may_be_as_large_as_the_settings_say(home: Path, small: Make) -> None:
-    settings = small(**QUICK, rounds=1, participation={"max_memory_mb": 0.001})
-    straight(settings)  # FedAvg keeps nothing
+    quick = {**QUICK, "participation": {"max_memory_mb": 0.001}}
+    assert straight(small(**quick, rounds=1)).status()["state"] == FINISHED, "FedAvg keeps nothing"
     found = attack(cases()["fedavg"], SPOILT["memory too large"], "worker")
     assert "it has 16.0 MB, expected at most 8.0 MB (participation.max_memory_mb)" in found.message
 
