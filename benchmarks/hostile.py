@@ -55,7 +55,7 @@ BASE: dict[str, Any] = {
     "local": {"epochs": 1, "batch": 16},
     "augment": {"recipe": "digits"},
     "rounds": 2,
-    "participation": {"retries": 0, "refusals": 0},
+    "participation": {"retries": 0, "refusals": 0, "max_memory_mb": 8.0},
     "workers": {"device": "cpu", "precision": "fp32", "slots": 1},
     "tracking": {"mlflow": False, "prefect": "off"},
 }
@@ -65,6 +65,8 @@ MAJORITY = {"kind": "majority", "p": 0.5, "clients": 5}
 FLOWS = {"name": "uifca", "cluster_rounds": 2, "comm_rounds": 2, "steps": 3}
 EXCHANGE = {"name": "cfcl", "steps": 4, "tau_a": 2, "tau_p": 2, "reserve": 4, "candidates": 10, "budget": 3}
 CASES: dict[str, dict[str, Any]] = {
+    "fedcc": {"method": {"name": "fedcc"}},
+    "fedcc, shares": {"method": {"name": "fedcc", "entropy_over": "federation"}},
     "cfcl": {"method": EXCHANGE, "model": {"encoder": "pooled-conv"}, "rounds": 50},
     "cfcl, local models": {
         "method": {**EXCHANGE, "model": "local"},

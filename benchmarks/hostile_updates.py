@@ -13,6 +13,8 @@ from methods.base import Message, Update
 
 Spoil = Callable[[Update], Update]
 """An update made wrong; the same object where there is nothing of its kind to make wrong."""
+LARGE = 16_000_000
+"""Bytes of a memory that is more than the runs here allow (`benchmarks.hostile.BASE`)."""
 NUMBERS = ("n", "counts", "count", "points", "changed", "choice", "gamma", "loss", "held_count")
 """Facts of the methods that are numbers."""
 
@@ -110,6 +112,35 @@ def _fewer_centres(update: Update) -> Update:
     return replace(update, message=replace(update.message, tensors={**update.message.tensors, "centres": centres}))
 
 
+def _other_transformations(message: Message) -> Message:
+    """Another planted transformation of each sample than it has."""
+    counts = [len(index) for index in message.samples.values()]
+    if not counts:
+        return message
+    return replace(message, tensors={**message.tensors, "planted": torch.ones(counts[0], dtype=torch.int16)})
+
+
+def _scores(change: Callable[[Tensor], Tensor]) -> Spoil:
+    """Change what a client says that each start of K-means costs with it."""
+
+    def spoil(update: Update) -> Update:
+        scores = {name: t for name, t in update.message.tensors.items() if name in ("value", "inertia")}
+        if not scores:
+            return update
+        changed = {name: change(t) for name, t in scores.items()}
+        return replace(update, message=replace(update.message, tensors={**update.message.tensors, **changed}))
+
+    return spoil
+
+
+def _shares(update: Update) -> Update:
+    """Clusters fuller than full."""
+    if "shares" not in update.message.tensors:
+        return update
+    shares = {"shares": update.message.tensors["shares"] + 2}
+    return replace(update, message=replace(update.message, tensors={**update.message.tensors, **shares}))
+
+
 SPOILT: dict[str, Spoil] = {
     "NaN": _tensors(lambda t: torch.full_like(t, float("nan"))),
     "one NaN": _tensors(lambda t: _one(t, float("nan"))),
@@ -151,16 +182,29 @@ SPOILT: dict[str, Spoil] = {
     "count none": _facts(None),
     "count as list": _facts([[3]]),
     "count of 5,000 digits": _facts(10**5000),
+    "count of 65 bits": _facts(2**63),
     "no fact": lambda u: replace(u, message=replace(u.message, facts={})) if u.message.facts else u,
     "a fact too many": _more_facts(extra=1),
     "a million facts": _more_facts(extra=[0.5] * 1_000_000),
     "memory NaN": _memory(lambda t: torch.full_like(t, float("nan"))),
     "memory 1e30": _memory(lambda t: torch.full_like(t, 1e30)),
     "memory complex": _memory(lambda t: t.to(torch.complex64)),
+    "memory too large": lambda u: replace(u, memory={**(u.memory or {}), "more": torch.zeros(LARGE // 4)}),
+    "memory of too many tensors": lambda u: replace(
+        u, memory={**(u.memory or {}), **{f"more/{k}": torch.zeros(1) for k in range(20_000)}}
+    ),
+    "memory of a long name": lambda u: replace(u, memory={**(u.memory or {}), "m" * 100_000: torch.zeros(1)}),
+    "the start that costs nothing": _scores(lambda value: torch.full_like(value, -1e9)),
+    "the start that costs all": _scores(lambda value: torch.full_like(value, 1e9)),
+    "shares above 1": _shares,
     "centres fewer than its points have": _fewer_centres,
     "a metric as text": lambda u: replace(u, metrics={**u.metrics, "loss": "low"}),
     "a metric none": lambda u: replace(u, metrics={**u.metrics, "loss": None}),
     "a metric without a name": lambda u: replace(u, metrics={**u.metrics, "": 1.0}),
+    "a metric of 401 digits": lambda u: replace(u, metrics={**u.metrics, "loss": 10**400}),
+    "a metric of 65 bits": lambda u: replace(u, metrics={**u.metrics, "loss": -(2**63) - 1}),
+    "a metric true": lambda u: replace(u, metrics={**u.metrics, "loss": True}),
+    "a metric as list": lambda u: replace(u, metrics={**u.metrics, "loss": [1.0]}),
     "a thousand metrics": lambda u: replace(u, metrics={f"m{k}": 1.0 for k in range(1000)}),
     "to a client that is not there": lambda u: replace(u, peers={999: Message({"model": torch.ones(3)})}),
     "to itself": lambda u: replace(u, peers={u.client: Message({"model": torch.ones(3)})}),
@@ -173,6 +217,10 @@ SPOILT: dict[str, Spoil] = {
     "to peers negative samples": _peers(
         lambda m: replace(m, samples={name: index - 10**9 for name, index in m.samples.items()})
     ),
+    "to peers samples of others": _peers(
+        lambda m: replace(m, samples={name: torch.arange(len(index)) for name, index in m.samples.items()})
+    ),
+    "to peers other transformations": _peers(_other_transformations),
     "to peers a million samples": _peers(
         lambda m: replace(m, samples={name: index.repeat(100_000) for name, index in m.samples.items()})
     ),

@@ -38,11 +38,15 @@ def runs_command(
         narrowed = method is not None or data is not None or states
         out.print(f"no {'such ' if narrowed else ''}run in {places.runs()}", highlight=False, soft_wrap=True)
         return
-    table = Table("run", "method", "data", "state", "rounds", "score", "seconds", "MB")
+    private = any(run.epsilon for run in found)
+    table = Table(
+        "run", "method", "data", "state", "rounds", "score", "seconds", "MB", *(["epsilon, of set"] if private else [])
+    )
     for column in table.columns[4:]:
         column.justify = "right"
     for run in found:
-        table.add_row(run.name, run.method, run.data, run.state, str(run.rounds), *numbers(run))
+        about = (run.name, run.method, run.data, run.state, str(run.rounds), *numbers(run))
+        table.add_row(*about, *([epsilon_of(run)] if private else []))
     out.print(table)
     for run in found:
         if run.state in (FAILED, UNREADABLE) and run.why:
@@ -53,6 +57,14 @@ def numbers(run: ListedRun) -> tuple[str, str, str]:
     """Score, seconds and megabytes of a run, for people."""
     score = "" if run.score is None else f"{run.score[0]} {run.score[1]:.3f}"
     return score, f"{run.seconds:.0f}", f"{run.bytes / 1e6:.1f}"
+
+
+def epsilon_of(run: ListedRun) -> str:
+    """Epsilon of a run's messages and of all private runs on its data set, for people; empty where none is private."""
+    if run.epsilon is None:
+        return ""
+    own, whole = run.epsilon
+    return f"{own:.3g}, {whole:.3g}" if whole is not None else f"{own:.3g}"
 
 
 def remove_command(out: Console, err: Console, names: Sequence[str], *, sure: bool) -> None:

@@ -13,7 +13,7 @@ import torch
 from core.errors import ShoalError
 from engine.codec import StoreError
 from engine.hardware import keep_freed_memory
-from engine.host_cache import cache, with_remote_files
+from engine.host_cache import CACHE_VARIABLE, with_remote_files
 from engine.own_gpu import own_device
 from engine.wire import Answer, Failed, RemoteRequest, Request, request_of
 from engine.worker import Worker
@@ -83,7 +83,7 @@ def answered(request: Request | RemoteRequest, handle: Callable[[Request], Answe
         except ShoalError as error:
             return Failed(f"worker {host}: {error}", type(error).__name__)
         except OSError as error:
-            kept = f"it cannot keep files in {cache()} ({error.strerror or error})"
+            kept = f"it cannot keep files in {os.environ.get(CACHE_VARIABLE) or 'its temporary folder'} ({error})"
             return Failed(f"worker {host}: {kept}", StoreError.__name__)
     if not request.run.is_dir():
         return Failed(

@@ -91,14 +91,14 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def write_json(path: Path, value: Any, *, sync: bool = True) -> None:
+def write_json(path: Path, value: Any, *, sync: bool = True, mode: int = 0o666) -> None:
     """Write a JSON value atomically."""
-    write_atomic(path, (json.dumps(value, indent=1, sort_keys=True) + "\n").encode(), sync=sync)
+    write_atomic(path, (json.dumps(value, indent=1, sort_keys=True) + "\n").encode(), sync=sync, mode=mode)
 
 
-def write_sealed(path: Path, record: dict[str, Any], *, sync: bool = True) -> None:
+def write_sealed(path: Path, record: dict[str, Any], *, sync: bool = True, mode: int = 0o666) -> None:
     """Write a JSON object atomically, with a digest of itself."""
-    write_json(path, sealed(record), sync=sync)
+    write_json(path, sealed(record), sync=sync, mode=mode)
 
 
 def read_sealed(path: Path) -> dict[str, Any]:

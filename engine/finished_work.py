@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from core.errors import shown
 from engine.codec import StoreError, file_digest, load_message, read_sealed
 from engine.round_paths import RoundPaths
 from engine.run_folder import RunFolder
@@ -76,8 +78,11 @@ class FinishedWork:
         """From a done-file.
 
         Raises:
-            KeyError: an entry is missing.
+            KeyError: an entry is missing. ValueError: a file lies elsewhere than among the round's work.
         """
+        for name in (*plain["files"].values(), *plain["sha256"]):
+            if not isinstance(name, str) or Path(name).name != name:
+                raise ValueError(f"{shown(name)} is no name of a file")
         return cls(
             plain["client"],
             plain["samples"],

@@ -9,11 +9,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
-import getpass
 import hashlib
 import os
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +25,7 @@ from engine.remote_files import DepotError, RemoteFiles, side_by_side
 from engine.remote_pool import folders_of, lost, several_states
 from engine.round_paths import STATES, RoundPaths, copy_of, server_file, version
 from engine.run_folder import LINEAGE, SETTINGS
+from engine.shared_temp import own_folder
 from engine.wire import Answer, ClientFiles, RemoteRequest, Request, Train, Trained
 
 CACHE_VARIABLE = "SHOAL_CACHE"
@@ -47,9 +46,12 @@ def cache() -> Path:
 
     While no run is at work it may be deleted: what is missing is taken again. Of itself it loses what was not used for
     `UNUSED_DAYS`, when a run comes that is new here.
+
+    Raises:
+        OSError: no folder can be made among the temporary files.
     """
     value = os.environ.get(CACHE_VARIABLE)
-    return Path(value) if value else Path(tempfile.gettempdir()) / f"shoal-cache-{getpass.getuser()}"
+    return Path(value) if value else own_folder("shoal-cache")
 
 
 def with_remote_files(remote_request: RemoteRequest, handle: Callable[[Request], Answer]) -> Answer:

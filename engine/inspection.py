@@ -13,19 +13,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+import numpy as np
 import torch
+from torch import Tensor
 
+from data.partition.table import Partition
 from engine.ahead import ahead
 from engine.codec import StoreError, load_message
 from engine.early import EarlyMessages
 from engine.finished_work import FinishedWork, forget_work, load_update
-from engine.manifest import odd_metrics
+from engine.manifest import odd_counts, odd_metrics
 from engine.opened_run import OpenedRun
 from engine.round_paths import RoundPaths
 from engine.run_folder import RunError, RunFolder
 from engine.wire import Failed
 from methods.base import ClientError, Message, Method, Server, Update
 from methods.declared import MessageForm, change_norm, fault, start_norm
+from methods.message import Tensors
 
 TO_SERVER = "message to the server"
 COMPARED = 3
@@ -45,18 +49,23 @@ class Inspection:
         server: the state that the work begins from.
         largest: bound of floating-point values without a bound of their own, either way (`participation.largest`).
         round: the round.
+        partition: says which samples each client holds; None: nobody knows.
+        max_memory: bytes of private memory that a client may keep (`participation.max_memory_mb`).
     """
 
     method: Method
     server: Server
     largest: float
     round: int
+    partition: Partition | None = None
+    max_memory: float = math.inf
 
     @classmethod
     def of(cls, opened: OpenedRun, server: Server, round: int | None = None) -> Inspection:
         """The inspection of a round whose work begins from a state; by default the round that follows it."""
         number = server.round + 1 if round is None else round
-        return cls(opened.method, server, opened.settings.participation.largest, number)
+        limits = opened.settings.participation
+        return cls(opened.method, server, limits.largest, number, opened.partition, limits.max_memory_mb * 1e6)
 
     def check(self, client: int, samples: int, update: Update) -> MessageForm | None:
         """Refuse an answer that is not what the method declares; the form that its message to the server has.
@@ -74,6 +83,7 @@ class Inspection:
         for peer, message in update.peers.items():
             self.check_peer(client, peer, message)
         if update.memory is not None:
+            self._refuse(client, "private memory", too_large(update.memory, self.max_memory))
             form = self.method.declared_memory(self.server, client, samples)
             self._refuse(client, "private memory", fault(Message(update.memory), form, self.largest))
         self._refuse(client, "answer", self.method.mismatch(update))
@@ -82,6 +92,16 @@ class Inspection:
     def check_metrics(self, client: int, metrics: Mapping[str, float]) -> None:
         """Refuse metrics that are no numbers, or so many or so named that no table could hold them."""
         self._refuse(client, "list of metrics", odd_metrics(metrics))
+
+    def check_work(self, done: FinishedWork, samples: int) -> None:
+        """Refuse finished work whose metrics or counts no table could hold, or whose number of samples is another.
+
+        Args:
+            done: what the client did.
+            samples: how many training samples it has.
+        """
+        self.check_metrics(done.client, done.metrics)
+        self._refuse(done.client, "list of counts", odd_counts(done, samples))
 
     def check_message(self, client: int, samples: int, message: Message) -> MessageForm | None:
         """Refuse a message to the server as `check` does; the form that it has."""
@@ -93,6 +113,8 @@ class Inspection:
         """Refuse a message to another client as `check` does."""
         form = self.method.declared_to_peer(self.server, client, peer)
         why = "its method declares no such message" if form is None else fault(message, form, self.largest)
+        if form is not None and why is None and self.partition is not None:
+            why = not_held(client, message, form, self.partition)
         self._refuse(client, f"message to client {peer}", why)
 
     def answer(self, run: RunFolder, done: FinishedWork, samples: int) -> Inspected:
@@ -105,9 +127,9 @@ class Inspection:
         """
         client, work = done.client, RoundPaths(run.path, self.round).work
         try:
+            self.check_work(done, samples)
             update = load_update(run, self.round, done)
             form = self.check_message(client, samples, update.message)
-            self.check_metrics(client, done.metrics)
             for peer in done.peers:
                 message = load_message(work / done.peer(peer), sha256=done.sha256[done.peer(peer)])
                 self.check_peer(client, peer, message)
@@ -125,6 +147,46 @@ class Inspection:
     def sentence(self, client: int, what: str, why: str) -> str:
         """That something of a client is refused, and why."""
         return f"the {what} of client {client} in round {self.round} is refused: {why}"
+
+
+def too_large(memory: Tensors, most: float) -> str | None:
+    """Return that a memory has more bytes than it may; None where it has not.
+
+    Args:
+        memory: of a client; what is no tensor is refused elsewhere.
+        most: bytes.
+    """
+    size = sum(tensor.numel() * tensor.element_size() for tensor in memory.values() if isinstance(tensor, Tensor))
+    if size <= most:
+        return None
+    return f"it has {size / 1e6:,.1f} MB, expected at most {most / 1e6:,.1f} MB (participation.max_memory_mb)"
+
+
+def not_held(client: int, message: Message, form: MessageForm, partition: Partition) -> str | None:
+    """Return which of the samples of a message its sender does not hold, or holds otherwise; None: it holds all.
+
+    Args:
+        client: the sender.
+        message: without fault in its form.
+        form: that it has.
+        partition: who holds which samples, and with which transformation planted.
+    """
+    rows = partition.rows(client)
+    training = ~partition.validation[rows]
+    own = partition.sample[rows][training]
+    for name, index in message.samples.items():
+        sent = index.cpu().numpy()
+        strange = sent[~np.isin(sent, own)]
+        if len(strange):
+            return f"samples {name!r} name sample {strange[0]}, which client {client} does not hold"
+        if not form.planted:
+            continue
+        said = message.tensors.get(form.planted)
+        told = np.zeros(len(sent), np.int64) if said is None else said.cpu().numpy().astype(np.int64)
+        held = partition.transformation[rows][training][np.searchsorted(own, sent)]
+        if len(told) != len(sent) or (told != held).any():
+            return f"tensor {form.planted!r} does not hold the transformations of the samples {name!r}"
+    return None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -9,6 +10,7 @@ from typing import Any
 
 from core.errors import ShoalError, shown
 from engine.finished_work import FinishedWork
+from methods.declared import HIGHEST, LOWEST, fits, short
 
 
 class MetricNameTaken(ShoalError):
@@ -39,7 +41,12 @@ METRIC_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_./-]{0,99}")
 
 
 def odd_metrics(metrics: Mapping[str, float]) -> str | None:
-    """Why a client's metrics fit no table; None where they do. What is not finite does: honest work may diverge."""
+    """Return why a client's metrics fit no table; None where they do.
+
+    What is not finite does: honest work may diverge. Whole numbers fit where 64 bits hold them.
+    """
+    if not isinstance(metrics, Mapping):
+        return f"{short(metrics)}, expected numbers by name"
     if len(metrics) > METRICS:
         return f"{len(metrics)} metrics, expected at most {METRICS}"
     for name, value in metrics.items():
@@ -47,7 +54,39 @@ def odd_metrics(metrics: Mapping[str, float]) -> str | None:
             return f"{shown(name)} is no name of a metric: expected up to 100 letters, digits, and _ . / -"
         if isinstance(value, bool) or not isinstance(value, int | float):
             return f"{name!r} is {shown(value)}, expected a number"
+        if isinstance(value, int) and not fits(value):
+            return f"{name!r} is {short(value)}, expected a whole number from {LOWEST} to {HIGHEST}"
     return None
+
+
+def odd_counts(done: FinishedWork, samples: int) -> str | None:
+    """Return what is wrong with the counts of a client's finished work; None: nothing.
+
+    Args:
+        done: as a worker answered it: nothing of it is taken for granted.
+        samples: how many training samples the client has.
+    """
+    if type(done.client) is not int or not 0 <= done.client <= HIGHEST:
+        return f"client is {short(done.client)}, expected a whole number"
+    if type(done.samples) is not int or done.samples != samples:
+        return f"samples is {short(done.samples)}, expected {samples}"
+    sizes = {name: getattr(done, name) for name in ("bytes_up", "bytes_down", "bytes_d2d")}
+    for name, size in (*sizes.items(), *((f"bytes to client {short(peer)}", s) for peer, s in done.peers.items())):
+        if type(size) is not int or not 0 <= size <= HIGHEST:
+            return f"{name} is {short(size)}, expected a whole number from 0 to {HIGHEST}"
+    for name, value in (("seconds", done.seconds), ("norm", 0.0 if done.norm is None else done.norm)):
+        # An int is looked at first: one of hundreds of digits is no float.
+        number = not isinstance(value, bool) and isinstance(value, int | float) and 0 <= value <= HIGHEST
+        if not number:
+            return f"{name} is {short(value)}, expected a number from 0 to {HIGHEST}"
+    return None
+
+
+def as_tabled(value: float) -> float:
+    """Return a metric as tables hold it: older versions took whole numbers that none can, which become infinite."""
+    if isinstance(value, int) and not fits(value):
+        return math.inf if value > 0 else -math.inf
+    return value
 
 
 @dataclass(frozen=True)
@@ -85,7 +124,7 @@ class ClientRow:
     @classmethod
     def of(cls, plain: dict[str, Any]) -> ClientRow:
         """From such a row."""
-        metrics = {name: value for name, value in plain.items() if name not in COUNTED}
+        metrics = {name: as_tabled(value) for name, value in plain.items() if name not in COUNTED}
         return cls(metrics=metrics, **{name: plain[name] for name in COUNTED})
 
 

@@ -8,10 +8,8 @@ of its host that is free, by a lock on a file that lasts as long as the process.
 from __future__ import annotations
 
 import fcntl
-import getpass
 import hashlib
 import os
-import tempfile
 import threading
 from pathlib import Path
 from typing import IO
@@ -19,6 +17,7 @@ from typing import IO
 import torch
 
 from engine.codec import private_folder
+from engine.shared_temp import own_folder
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 MOST = 4096
@@ -44,17 +43,18 @@ def own_place() -> int:
     key = os.getpid(), visible
     with _lock:
         if key not in _taken:
-            _taken[key] = _take(places() / hashlib.sha256(visible.encode()).hexdigest()[:12])
+            _taken[key] = _take(hashlib.sha256(visible.encode()).hexdigest()[:12])
         return _taken[key][0]
 
 
 def places() -> Path:
     """The folder of the locks, on a disk of this host."""
-    return Path(tempfile.gettempdir()) / f"shoal-workers-{getpass.getuser()}"
+    return own_folder("shoal-workers")
 
 
-def _take(folder: Path) -> tuple[int, IO[str] | None]:
+def _take(name: str) -> tuple[int, IO[str] | None]:
     try:
+        folder = places() / name
         private_folder(folder)
         for place in range(MOST):
             file = (folder / str(place)).open("a")

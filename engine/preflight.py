@@ -97,6 +97,11 @@ def check_privacy(settings: Settings) -> None:
             f"privacy.clip is for methods whose clients send the weights that are averaged, and nothing else: "
             f"{', '.join(fit)}; method {settings.method.name!r} is none of them"
         )
+    if settings.privacy.secret and settings.workers.reissue:
+        raise MethodError(
+            "workers.reissue has the same work done twice, and each copy would send an update with noise of its own, "
+            "which tells more of a client: with privacy.noise set workers.reissue=0"
+        )
 
 
 def check_buffer(settings: Settings) -> None:

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from core.errors import ShoalError
 from engine.at_work import Call, RunAtWork, hold
@@ -28,7 +28,7 @@ from engine.memory_index import MemoryIndex
 from engine.one_thread import one_thread
 from engine.opened_run import OpenedRun
 from engine.origin import initial_state
-from engine.privacy import Ledger
+from engine.private_run import BudgetSpent, PrivateRun
 from engine.round_paths import RoundPaths
 from engine.run_folder import FAILED, FINISHED, INTERRUPTED, RUNNING, STOPPED, RunError, RunFolder, RunStopped
 from engine.summing import SUMMED_ANEW
@@ -59,7 +59,10 @@ class Engine:
     runner: Runner
     slots: int = 1
     observers: Sequence[Observer] = ()
+    accounts: ClassVar[bool] = True
+    """Whether what is told of clients is entered in the ledger of their data set; a rehearsal tells nothing."""
     held: RunAtWork = field(init=False)
+    private: PrivateRun = field(init=False)
     tables: RunTables = field(init=False)
     pruning: Pruning = field(init=False)
     time: float = field(default=0.0, init=False)
@@ -114,8 +117,7 @@ class Engine:
         checkpoint = newest_valid(self.run)
         drop_after(self.run, checkpoint.server.round if checkpoint else -1)
         self.tables = RunTables(self.run)
-        privacy, plain = self.opened.settings.privacy, self.opened.settings.dataclass("aggregation").plain
-        self.ledger = Ledger(privacy.noise, privacy.delta, averaged=plain)
+        self.private = PrivateRun.of(self.opened, kept=self.accounts)
         if checkpoint is not None:
             self.tell_changes(checkpoint.server.round)
             server = checkpoint.server
@@ -124,7 +126,7 @@ class Engine:
                 self.tables.add(manifest)
                 if manifest.record is not None:
                     self.time = manifest.record.metrics.get("simulated_time", self.time)
-                    self.account([row.client for row in manifest.record.clients])
+                    self.private.read_back(manifest.record)
             self.tables.begin()
         else:
             with one_thread():
@@ -132,6 +134,8 @@ class Engine:
             self.held.keep_state(server, MemoryIndex())
             open_round(self.run, server, MemoryIndex())
             close_round(self.run, server, MemoryIndex(), None)
+        for kind, message in self.private.take_up():
+            self.tell(kind, round=server.round, message=message)
         self.pruning = Pruning(self.run, self.keep)
         rounds = self.opened.settings.rounds
         self.run.set_status(RUNNING, server.round, rounds=rounds)
@@ -141,8 +145,8 @@ class Engine:
     def lost_manifest(self, round: int, why: str) -> None:
         """Say that a round is missing from the tables; who took part in it is not known, so that all are accounted."""
         self.tell("manifest_unreadable", round=round, message=f"round {round} is missing from the tables: {why}")
-        if round and self.opened.settings.privacy.clip is not None:
-            self.ledger.add_unknown()
+        if round:
+            self.private.past.add_unknown()
 
     def tell_changes(self, round: int) -> None:
         """Say before a run goes on where code or packages are not those that it was started with."""
@@ -207,7 +211,7 @@ class Engine:
         self.tell("round_started", round=round, clients=len(asked))
         if answers.dropped:
             self.tell("clients_dropped", round=round, clients=answers.dropped)
-        training = Training(self.held, self.runner, self.slots, self.tables, self.tell)
+        training = Training(self.held, self.runner, self.slots, self.tables, self.tell, self.private.ask)
         needed = max(1, math.ceil(self.opened.settings.participation.minimum * len(asked)))
         while asked:
             answers.asked += asked
@@ -283,42 +287,22 @@ class Engine:
 
     # --- what may be told of clients ------------------------------------------------------------------------------
 
-    def account(self, clients: Sequence[int]) -> None:
-        """Count a round in which these clients took part against what may be told of them."""
-        if self.opened.settings.privacy.clip is not None:
-            self.ledger.add(clients, [self.opened.federation.sizes[client] for client in clients])
-
     def budget_spent(self, server: Server) -> bool:
         """Whether one more round would tell more of a client than `privacy.epsilon` allows."""
-        privacy = self.opened.settings.privacy
-        if privacy.epsilon is None:
+        if self.private.privacy.epsilon is None:
             return False
-        return self.spent_by(self.sample(server))[f"epsilon_{privacy.budget}"] > privacy.epsilon
-
-    def spent_by(self, clients: Sequence[int]) -> dict[str, float]:
-        """Epsilon after a round in which these clients take part, as metrics; empty without private updates."""
-        if self.opened.settings.privacy.clip is None:
-            return {}
-        sizes = [self.opened.federation.sizes[client] for client in clients]
-        spent = self.ledger.after(clients, sizes)
-        return {"epsilon_sent": spent.sent, "epsilon_mean": spent.mean}
+        return self.private.budget_spent(self.sample(server))
 
     def spent(self, round: int, answers: Answers) -> dict[str, float]:
-        """Account a round whose state is not told yet.
+        """Account a state that nobody has seen yet; epsilon so far, as metrics.
 
         Raises:
             RoundFailed: so few answered that it would tell more than the budget allows.
         """
-        privacy, clients = self.opened.settings.privacy, sorted(answers.done)
-        spent = self.spent_by(clients)
-        if privacy.epsilon is not None and spent[f"epsilon_{privacy.budget}"] > privacy.epsilon:
-            raise RoundFailed(
-                f"round {round}: with the noise of {len(clients)} clients it would spend an epsilon of "
-                f"{spent[f'epsilon_{privacy.budget}']:.3g}, more than privacy.epsilon {privacy.epsilon:.3g}: resume "
-                "the run when more clients can take part"
-            )
-        self.account(clients)
-        return spent
+        try:
+            return self.private.spent(round, answers.done)
+        except BudgetSpent as spent:
+            raise RoundFailed(f"round {round}: {spent}, or when more clients can take part") from None
 
     def simulated(self, round: int, answers: Answers) -> dict[str, float]:
         """How far simulated time is after a round, and how old the states were that answers began from, as metrics."""
@@ -374,7 +358,8 @@ class Engine:
         """Record the end."""
         shutil.rmtree(self.run.work, ignore_errors=True)  # what a second copy of a cohort may have left
         if server.round < self.opened.settings.rounds and not server.finished:
-            said = f"the budget of privacy.epsilon {self.opened.settings.privacy.epsilon} allows no round more"
+            limit, data = self.opened.settings.privacy.epsilon, self.private.ledger.name
+            said = f"the budget of privacy.epsilon {limit} of data set {data!r} allows no round more"
             self.tell("budget_spent", round=server.round, message=said)
         self.tables.end()
         self.run.set_status(FINISHED, server.round, "", weights_sha256=server_digest(server), **self.away())

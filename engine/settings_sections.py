@@ -8,6 +8,7 @@ from typing import Any, Literal, Union, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, create_model, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from core.names import name_fault
 from core.setting import BOUNDS
 from engine.addresses import SCHEMA, check_address
 
@@ -81,6 +82,14 @@ def on_or_off(value: Any) -> Any:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
+def check_path_part(name: str) -> str:
+    """Refuse a name that is to be a part of a path, and cannot."""
+    fault = name_fault(name)
+    if fault:
+        raise PydanticCustomError("name", "{fault}", {"fault": f"it {fault}"})
+    return name
+
+
 class ChooseSection(Section):
     """How the number of clusters is chosen where `model.clusters` is auto: see docs/number-of-clusters.md."""
 
@@ -117,6 +126,11 @@ class DataSection(Section):
     options: dict[str, Any] = Field(
         default_factory=dict, description="options of a synthetic data set, such as clusters and samples"
     )
+
+    @field_validator("name")
+    @classmethod
+    def _no_path(cls, value: str) -> str:
+        return check_path_part(value)
 
 
 class ParticipationSection(Section):
@@ -169,6 +183,9 @@ class ParticipationSection(Section):
     largest: float = Field(
         1e12, gt=0, description="a client is refused whose tensors hold values larger than this, either way"
     )
+    max_memory_mb: float = Field(
+        4096.0, gt=0, description="a client is refused that keeps more private memory than so many megabytes"
+    )
 
 
 class PrivacySection(Section):
@@ -186,9 +203,17 @@ class PrivacySection(Section):
         description="standard deviation of the Gaussian noise that each client adds to every value of its clipped "
         "difference, as a multiple of privacy.clip",
     )
+    noise_source: Literal["secret", "seeded"] = Field(
+        "secret",
+        description="where the noise comes from: secret: the operating system's generator; seeded: the run's public "
+        "seed, for tests that compare bits: such noise protects nothing",
+    )
     delta: float = Field(1e-5, gt=0, lt=1, description="delta at which epsilon is accounted")
     epsilon: float | None = Field(
-        None, gt=0, description="budget: the run ends before the round that would spend more; none: no budget"
+        None,
+        gt=0,
+        description="budget of the data set, over all private runs on it: a run ends before the round that would "
+        "spend more; none: no budget",
     )
     budget: Literal["sent", "mean"] = Field(
         "sent",
@@ -202,7 +227,14 @@ class PrivacySection(Section):
             raise ValueError("privacy.noise is a multiple of privacy.clip: set privacy.clip too")
         if self.epsilon is not None and not self.noise:
             raise ValueError("a budget of privacy.epsilon needs noise: set privacy.noise and privacy.clip")
+        if self.epsilon is not None and self.noise_source == "seeded":
+            raise ValueError("a budget of privacy.epsilon needs secret noise: set privacy.noise_source=secret")
         return self
+
+    @property
+    def secret(self) -> bool:
+        """Whether updates leave with noise that nobody can subtract."""
+        return self.clip is not None and self.noise > 0 and self.noise_source == "secret"
 
 
 class EvaluateSection(Section):
@@ -384,6 +416,11 @@ class TrackingSection(Section):
     @classmethod
     def _no_secret(cls, value: str | None) -> str | None:
         return check_address(value, "tracking.uri")
+
+    @field_validator("experiment")
+    @classmethod
+    def _no_path(cls, value: str) -> str:
+        return check_path_part(value)
 
     @field_validator("prefect", mode="before")
     @classmethod

@@ -101,12 +101,18 @@ class SumsInspection:
         inspection = Inspection.of(self.opened, self.server)
         changes = {each.client: change for each in self.done if (change := self._change(each)) is not None}
         long = too_long(changes, self.opened.settings.participation.longest)
-        for client, why in long.items():
-            self.refused[client] = Failed(inspection.sentence(client, TO_SERVER, why), MessageRefused.__name__)
+        wrong = {client: inspection.sentence(client, TO_SERVER, why) for client, why in long.items()}
+        for each in self.done:
+            try:
+                inspection.check_work(each, self.opened.federation.sizes[each.client])
+            except MessageRefused as error:
+                wrong[each.client] = str(error)
+        for client, sentence in wrong.items():
+            self.refused[client] = Failed(sentence, MessageRefused.__name__)
         for group in self._groups():
-            away = sorted(each.client for each in group if each.client in long)
+            away = sorted(each.client for each in group if each.client in wrong)
             for each in group:
-                if away and each.client not in long:
+                if away and each.client not in wrong:
                     why = f"client {each.client} is summed anew without {', '.join(map(str, away))}"
                     self.refused[each.client] = Failed(why, SUMMED_ANEW)
 

@@ -71,6 +71,7 @@ class Training:
         slots: how many requests can be worked on at once.
         tables: tell how long clients took.
         tell: logs an event (its kind, and facts by name).
+        ask: accounts the updates that clients are going to be asked for, where these are private.
     """
 
     held: RunAtWork
@@ -78,6 +79,7 @@ class Training:
     slots: int
     tables: RunTables
     tell: Callable[..., None]
+    ask: Callable[[list[int]], None] = lambda clients: None
 
     @property
     def opened(self) -> OpenedRun:
@@ -134,6 +136,7 @@ class Training:
             if summed:  # the sum of a group is made anew, with the messages of all its clients
                 done = {c: work for c, work in done.items() if not any(c in group for group in waiting)}
             had = len(done)
+            self.ask([client for group in waiting for client in group])
             cohorts = self.cohorts(round, waiting, tries)
             for client, result in self.train_cohorts(round, cohorts, look if large else None):
                 if isinstance(result, NotBegun):

@@ -40,10 +40,12 @@ from engine.wire import (
 )
 from methods.assignment import assignment_of
 from methods.base import Client, Message, Server, Update
+from methods.declared import bounded
 from methods.scores.evaluation import see
 from methods.scores.metrics import AVERAGED, JUDGED_TWICE
 from methods.scores.quality import silhouette
 from methods.scores.shown import shown_features
+from methods.training.noise import secret_normal, seeded_normal
 from methods.training.private import private_message
 
 
@@ -153,7 +155,7 @@ class Worker:
             try:
                 if isinstance(update, Exception):
                     raise update
-                update = leaving(opened, down, client, update)
+                update = leaving(opened, server, down, client, update)
                 began = written - trained / len(begun)  # of the local work each has its share
                 form = inspection.check(client.id, len(client.train), update)
                 if total is None:
@@ -296,15 +298,15 @@ def mark_failed(paths: RoundPaths, results: Mapping[int, FinishedWork | Failed])
             paths.failed(client).touch()
 
 
-def leaving(opened: OpenedRun, down: Message, client: Client, update: Update) -> Update:
+def leaving(opened: OpenedRun, server: Server, down: Message, client: Client, update: Update) -> Update:
     """The update as it leaves the client: private where the settings say so."""
     privacy = opened.settings.privacy
     if privacy.clip is None:
         return update
-    generator = client.streams.torch("privacy")
-    return replace(
-        update, message=private_message(update.message, down.tensors, privacy.clip, privacy.noise, generator)
-    )
+    normal = secret_normal if privacy.noise_source == "secret" else seeded_normal(client.streams.torch("privacy"))
+    message = private_message(update.message, down.tensors, privacy.clip, privacy.noise, normal)
+    # Noise may bring a value out of its bounds; to bring it back tells nothing more.
+    return replace(update, message=bounded(message, opened.method.declared(server, client.id, len(client.train))))
 
 
 def failure(error: Exception) -> Failed:

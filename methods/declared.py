@@ -22,6 +22,14 @@ NEVER_NEGATIVE = ("running_var", "num_batches_tracked")
 """How the names of BatchNorm's tensors end that are variances or counts."""
 MOST_FACTS = 10_000
 """Numbers among the facts of a message whose method declares no form."""
+MAX_DEPTH = 20
+"""Levels of such facts that lie in each other."""
+MAX_CHARACTERS = 1_000
+"""Characters of a word among them, or of a name."""
+UNBOUNDED = (-math.inf, math.inf)
+LOWEST = -(2**63)
+HIGHEST = 2**63 - 1
+"""Bounds of every whole number of a client: what is kept in tables has 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +83,7 @@ class MessageForm:
         indices: how many samples there are to send: an index is below this.
         optional: names of tensors and facts that may be missing.
         others: tensors of other names may be there too.
+        planted: name of the tensor that says which planted transformation each sample sent has; empty: nothing says it.
         rule: what is wrong with a message whose parts are right one by one; None: nothing.
     """
 
@@ -84,6 +93,7 @@ class MessageForm:
     indices: int = 0
     optional: Collection[str] = ()
     others: bool = False
+    planted: str = ""
     rule: Callable[[Message], str | None] | None = None
 
 
@@ -130,6 +140,15 @@ def fault(message: Message, form: MessageForm | None, largest: float = math.inf)
     return form.rule(message) if form and form.rule else None
 
 
+def bounded(message: Message, form: MessageForm | None) -> Message:
+    """Return a message whose floating-point values are within the bounds that its form declares."""
+    tensors = dict(message.tensors)
+    for name, declared in (form.tensors if form is not None else {}).items():
+        if name in tensors and tensors[name].is_floating_point() and (declared.least, declared.most) != UNBOUNDED:
+            tensors[name] = tensors[name].clamp(declared.least, declared.most)
+    return replace(message, tensors=tensors)
+
+
 def sum_fault(
     message: Message, form: MessageForm | None, clients: Sequence[int], samples: int, largest: float
 ) -> str | None:
@@ -143,7 +162,7 @@ def sum_fault(
         largest: bound of the tensors of each message.
     """
     if message.facts.get("clients") != list(clients):
-        return f"it is the sum of clients {_short(message.facts.get('clients'))}, expected {_short(list(clients))}"
+        return f"it is the sum of clients {short(message.facts.get('clients'))}, expected {short(list(clients))}"
     known = form.tensors if form is not None else {}
     wide = {
         name: replace(each, dtype=torch.float64, least=min(0.0, each.least), most=math.inf)
@@ -195,8 +214,15 @@ def _names_fault(
     what: str, given: Mapping[Any, Any], declared: Mapping[str, Any] | None, form: MessageForm | None
 ) -> str | None:
     """Names that should be there and are not, or are there and should not be."""
+    if len(given) > MOST_FACTS:
+        return f"it holds {len(given):,} {what}s, expected at most {MOST_FACTS:,}"
+    for name in given:
+        if not isinstance(name, str):
+            return f"{what} {short(name)} has no name"
+        if len(name) > MAX_CHARACTERS:
+            return f"the name of a {what} has {len(name):,} characters, expected at most {MAX_CHARACTERS:,}"
     if form is None or declared is None:
-        return next((f"{what} {name!r} has no name" for name in given if not isinstance(name, str)), None)
+        return None
     for name in declared:
         if name not in given and name not in form.optional:
             return f"{what} {name!r} is missing"
@@ -244,38 +270,53 @@ def _tensor_fault(name: str, tensor: Any, form: TensorForm | None, largest: floa
 def _fact_fault(name: str, value: Any, form: FactForm) -> str | None:
     if form.length is not None:
         if not isinstance(value, list | tuple) or len(value) != form.length:
-            return f"fact {name!r} is {_short(value)}, expected a list of {form.length} numbers"
+            return f"fact {name!r} is {short(value)}, expected a list of {form.length} numbers"
         return next(filter(None, (_number_fault(name, one, form) for one in value)), None)
     return _number_fault(name, value, form)
 
 
 def _number_fault(name: str, value: Any, form: FactForm) -> str | None:
     if isinstance(value, bool) or not isinstance(value, int if form.whole else int | float):
-        return f"fact {name!r} is {_short(value)}, expected {'a whole number' if form.whole else 'a number'}"
+        return f"fact {name!r} is {short(value)}, expected {'a whole number' if form.whole else 'a number'}"
     if isinstance(value, float) and not math.isfinite(value):
         return f"fact {name!r} is {value}, expected a finite number" if form.finite else None
     if not form.least <= value <= form.most:
         wanted = f"{form.least:g}" if form.least == form.most else f"{form.least:g} to {form.most:g}"
-        return f"fact {name!r} is {_short(value)}, expected {wanted}"
+        return f"fact {name!r} is {short(value)}, expected {wanted}"
+    if isinstance(value, int) and not fits(value):
+        return f"fact {name!r} is {short(value)}, expected a whole number from {LOWEST} to {HIGHEST}"
     return None
 
 
 def _loose_fact_fault(name: str, value: Any) -> str | None:
     """Of a fact whose form nobody knows: numbers, words and lists of them, finite and not too many."""
-    left, count = [value], 0
+    left, count = [(value, 0)], 0
     while left:
-        one = left.pop()
+        one, depth = left.pop()
         count += 1
         if count > MOST_FACTS:
             return f"fact {name!r} holds more than {MOST_FACTS:,} values"
+        if depth > MAX_DEPTH:
+            return f"fact {name!r} holds lists in lists, more than {MAX_DEPTH} deep"
         if isinstance(one, Mapping):
-            left.extend(one.values())
+            left.extend((inner, depth + 1) for pair in one.items() for inner in pair)
         elif isinstance(one, list | tuple):
-            left.extend(one)
-        elif isinstance(one, float) and not math.isfinite(one):
-            return f"fact {name!r} holds {one}, expected finite numbers"
-        elif one is not None and not isinstance(one, bool | int | float | str):
-            return f"fact {name!r} holds a {type(one).__name__}, expected numbers or words"
+            left.extend((inner, depth + 1) for inner in one)
+        elif found := _loose_value_fault(one):
+            return f"fact {name!r} holds {found}"
+    return None
+
+
+def _loose_value_fault(value: Any) -> str | None:
+    """Of one value of such a fact."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{value}, expected finite numbers"
+    if isinstance(value, int) and not fits(value):
+        return f"{short(value)}, expected whole numbers from {LOWEST} to {HIGHEST}"
+    if isinstance(value, str) and len(value) > MAX_CHARACTERS:
+        return f"a word of {len(value):,} characters, expected at most {MAX_CHARACTERS:,}"
+    if value is not None and not isinstance(value, bool | int | float | str):
+        return f"a {type(value).__name__}, expected numbers or words"
     return None
 
 
@@ -300,6 +341,12 @@ def _shape(shape: tuple[int | range, ...]) -> str:
     return f"({', '.join(words)}{',' if len(words) == 1 else ''})"
 
 
-def _short(value: Any) -> str:
+def fits(value: int) -> bool:
+    """Whether 64 bits hold a whole number."""
+    return LOWEST <= value <= HIGHEST
+
+
+def short(value: Any) -> str:
+    """Return what a value is in at most 40 characters, also of numbers that cannot be printed."""
     text = repr(value) if not isinstance(value, int) or abs(value) < 10**40 else "a whole number of more than 40 digits"
     return text if len(text) <= 40 else text[:37] + "..."

@@ -7,6 +7,7 @@ from pathlib import Path
 from pandas import DataFrame
 
 from core.errors import ShoalError
+from data.csv_file import write_csv
 from engine.checkpoint import MemoryIndex, newest_valid
 from engine.client_names import client_names
 from engine.opened_run import OpenedClients, OpenedRun
@@ -63,5 +64,5 @@ def draw_method_views(run: RunFolder) -> list[Path]:
         figure.savefig(written[-1], dpi=120)
     for name, table in method.tables(history).items():
         written.append(run.figures / f"{name}.csv")
-        table.to_csv(written[-1], index=False)
+        write_csv(table, written[-1])
     return written

@@ -16,6 +16,7 @@ import pandas as pd
 import torch
 
 from core.errors import DataError
+from data.csv_file import write_csv
 from data.folder_files import find_images
 from data.image_decoding import Unusable, decode, decode_with_changes
 from data.images import Rejected, listing
@@ -293,7 +294,7 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
         if path.name.endswith(".parquet"):
             table.to_parquet(path, index=False)
         else:
-            table.to_csv(path, index=False)
+            write_csv(table, path)
     except OSError as error:
         raise DataError(f"{path} could not be written: {error.strerror or error}") from None
 

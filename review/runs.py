@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -40,6 +41,8 @@ class ListedRun:
         bytes: on the disk.
         seconds: of all rounds.
         why: what is wrong with it, where something is.
+        epsilon: of private updates: of a client's messages in this run, and in all private runs on its data set up to
+            its end; of noise that is not secret infinite, and None for the set.
     """
 
     name: str
@@ -51,10 +54,12 @@ class ListedRun:
     bytes: int = 0
     seconds: float = 0.0
     why: str = ""
+    epsilon: tuple[float, float | None] | None = None
 
     def plain(self) -> dict[str, Any]:
-        """As JSON."""
-        return asdict(self)
+        """As JSON, which has no infinite numbers: None stands for one."""
+        epsilon = self.epsilon and [e if e is not None and math.isfinite(e) else None for e in self.epsilon]
+        return asdict(self) | {"epsilon": epsilon}
 
 
 def listed_runs(
@@ -90,7 +95,9 @@ def listed(run: RunFolder) -> ListedRun:
     clusters = kind.finds_clusters or kind.assignment is not Method.assignment  # in every judgement, or in the end
     score = main_score(shown_metrics(result), of_features=not clusters)
     about = (settings.method.name, settings.data.name, state, result.rounds)
-    return ListedRun(run.name, *about, score=score, bytes=size, seconds=result.seconds, why=why)
+    numbers = result.metrics
+    epsilon = (numbers["epsilon_sent"], numbers.get("epsilon_set_sent")) if "epsilon_sent" in numbers else None
+    return ListedRun(run.name, *about, score=score, bytes=size, seconds=result.seconds, why=why, epsilon=epsilon)
 
 
 def main_score(shown: Mapping[str, float], *, of_features: bool) -> tuple[str, float] | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
+from data.csv_file import write_csv
 from engine import places
 from engine.codec import write_atomic
 from engine.run_folder import RunFolder
@@ -47,7 +48,7 @@ def write_search(definition: SearchDefinition, result: SearchResult, *, left: in
     settings = best_settings(definition, result)
     write_atomic(folder / BEST, yaml.safe_dump(settings, sort_keys=False).encode(), sync=False)
     write_atomic(folder / "result.json", (json.dumps(result.plain(), indent=1) + "\n").encode(), sync=False)
-    table_of(result).to_csv(folder / "trials.csv", index=False)
+    write_csv(table_of(result), folder / "trials.csv")
     best = result.best_trial
     assert best is not None
     write_page(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from data.csv_file import write_csv
 from engine import places
 from engine.codec import write_atomic
 from studies.claims import CheckedClaim, check
@@ -123,5 +124,5 @@ def write_result(
         tuple(failed),
     )
     write_atomic(folder / "result.json", (json.dumps(result.plain(), indent=1) + "\n").encode())
-    pd.DataFrame(result.plain()["rows"]).to_csv(folder / "table.csv", index=False)
+    write_csv(pd.DataFrame(result.plain()["rows"]), folder / "table.csv")
     return result

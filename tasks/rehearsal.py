@@ -91,6 +91,8 @@ class Enough(Exception):
 class OneClient(Engine):
     """A run in which one client works: of those that were drawn, the one with the median number of samples."""
 
+    accounts = False
+
     def sample(self, server: Server, without: Iterable[int] = ()) -> list[int]:
         """That client alone."""
         drawn = sorted(super().sample(server, without), key=self.opened.federation.sizes.__getitem__)

@@ -13,7 +13,9 @@ import shutil
 from dataclasses import asdict
 from pathlib import Path
 
-from core.errors import PartitionError, brief
+from core.errors import PartitionError, brief, shown
+from core.names import name_fault
+from data.csv_file import write_csv
 from data.partition.make import make_partition
 from data.partition.schemes import PartitionSettings
 from data.partition.summary import summary
@@ -36,7 +38,10 @@ def partition_folder(
         sort_keys=True,
     )
     digest = hashlib.sha256(key.encode()).hexdigest()[:8]
-    return store / "partitions" / f"{prepared.manifest.name}-{settings.kind}-{digest}"
+    name = prepared.manifest.name
+    if fault := name_fault(name):
+        raise PartitionError(f"the data set in {prepared.folder} cannot be partitioned: its name {shown(name)} {fault}")
+    return store / "partitions" / f"{name}-{settings.kind}-{digest}"
 
 
 def write_partition(partition: Partition, prepared: Prepared, folder: Path) -> None:
@@ -45,7 +50,7 @@ def write_partition(partition: Partition, prepared: Prepared, folder: Path) -> N
     shutil.rmtree(scratch, ignore_errors=True)
     try:
         save_partition(partition, scratch)
-        summary(partition, prepared).to_csv(scratch / "summary.csv", index=False)
+        write_csv(summary(partition, prepared), scratch / "summary.csv")
         if folder.exists():
             shutil.rmtree(folder)
         scratch.rename(folder)

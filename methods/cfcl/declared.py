@@ -12,7 +12,8 @@ from methods.cfcl.state import CFCLState, Plan
 from methods.declared import FactForm, MessageForm, TensorForm, exactly
 from methods.training.steps import GradientMethod
 
-PLANTED = TensorForm((range(2**31),), torch.int16, least=0)
+PLANTED = "planted"
+"""The tensor of the planted transformation of each sample that is sent."""
 
 
 class DeclaredExchange(GradientMethod):
@@ -50,10 +51,9 @@ class DeclaredExchange(GradientMethod):
         if peer not in live_neighbours(state, s.failed, client):
             return None
         if state.next == "push":
-            return MessageForm({"planted": PLANTED}, {}, {"reserve": s.reserve}, indices, ("planted",))
+            return _of_samples("reserve", s.reserve, indices, {})
         if state.next == "pull":
-            facts = {"round": exactly(server.round + 1)}
-            return MessageForm({"planted": PLANTED}, facts, {"pulled": s.budget}, indices, ("planted",))
+            return _of_samples("pulled", s.budget, indices, {"round": exactly(server.round + 1)})
         after = self.steps_after(state)
         if s.selection == "cfcl" and s.model == "local" and after % s.tau_p == 0 and after < s.steps:
             return MessageForm({"model": TensorForm(tuple(server.model["weights"].shape))})
@@ -65,3 +65,9 @@ class DeclaredExchange(GradientMethod):
         held = TensorForm((range(2**31), 2), torch.int64, least=0, most=self.context.spec.train - 1)
         forms = {"weights": TensorForm(shape), "global": TensorForm(shape), "pulled": held}
         return MessageForm(forms, optional=("pulled",), others=True)
+
+
+def _of_samples(kind: str, most: int, indices: int, facts: dict[str, FactForm]) -> MessageForm:
+    """A message of samples, and of the planted transformation of each where any were planted."""
+    planted = TensorForm((range(most + 1),), torch.int16, least=0)
+    return MessageForm({PLANTED: planted}, facts, {kind: most}, indices, (PLANTED,), planted=PLANTED)

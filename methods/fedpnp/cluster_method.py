@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from data.augment import normalise
 from methods.base import Client, Clients, Evaluation, Federation, Message, Prediction, Server, Tensors, Update
+from methods.declared import MessageForm
 from methods.fedpnp.shares import OTHERS, PART, SAMPLES, SHARES, as_metrics, even, from_metrics, of_the_federation
 from methods.losses.contrastive import cluster_contrastive
 from methods.scores.evaluation import evaluate_predictor
@@ -21,6 +23,9 @@ from methods.training.steps import TakenSteps
 from methods.training.two_views import TwoViewMethod
 from models.encoders import build_encoder
 from models.heads import ClusterNet
+
+ROUNDING = 1e-5
+"""By so much a mean of shares may be above 1."""
 
 
 class ClusterMethod(TwoViewMethod):
@@ -86,6 +91,14 @@ class ClusterMethod(TwoViewMethod):
         if self.over_federation:
             tensors[SHARES], metrics = from_metrics(metrics, self.context.clusters)
         return Message(tensors, {"n": len(client.train)}), metrics
+
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm | None:
+        """As of every averaging method; shares of clusters lie between 0 and 1."""
+        form = super().declared(server, client, samples)
+        if form is None or SHARES not in form.tensors:
+            return form
+        shares = replace(form.tensors[SHARES], least=0.0, most=1.0 + ROUNDING)
+        return replace(form, tensors={**form.tensors, SHARES: shares})
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """The mean of the weights by number of samples."""

@@ -37,6 +37,7 @@ class Metric:
     shown: tuple[Place, ...] = ()
 
 
+_EPSILON = "differential privacy at privacy.delta: what can be told of a client from"
 METRICS = (
     Metric(
         "acc",
@@ -102,6 +103,22 @@ METRICS = (
         shown=("curves",),
     ),
     Metric("loss", "mean loss of the local steps", "lower", "loss", labels=False, shown=("progress",)),
+    Metric("epsilon_sent", f"{_EPSILON} all messages of one client, in this run", "neither", "epsilon", labels=False),
+    Metric("epsilon_mean", f"{_EPSILON} the server states, in this run", "neither", "epsilon", labels=False),
+    Metric(
+        "epsilon_set_sent",
+        f"{_EPSILON} all messages of one client, in all private runs on the data set so far",
+        "neither",
+        "epsilon",
+        labels=False,
+    ),
+    Metric(
+        "epsilon_set_mean",
+        f"{_EPSILON} the server states of all private runs on the data set so far",
+        "neither",
+        "epsilon",
+        labels=False,
+    ),
 )
 """In the order in which tables show them."""
 DESCRIBED = {metric.name: metric for metric in METRICS}

@@ -16,6 +16,7 @@ size too, but over one client's samples at a time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -206,13 +207,34 @@ class FedSimCLRKMeans(FedSimCLR):
             width = server.model[PROJECTION].shape[1] if PROJECTION in server.model else width
             sizes = range(clusters + 1)
             forms = {"centres": TensorForm((sizes, width), double), "counts": count((sizes,))}
-            return MessageForm(forms, rule=_a_count_each)
+            unit = PROJECTION in server.model
+            return MessageForm(forms, rule=partial(_local_centres, unit=unit))
         starts, _, width = server.model[CENTRES].shape
         forms = {"sums": TensorForm((starts, clusters, width), double), "counts": count((starts, clusters))}
+        score = "value" if self.even else "inertia"
+        forms[score] = TensorForm((starts,), double, least=-math.inf if self.even else 0, measured=False)
         if self.even:
             forms["products"] = count((starts, clusters, clusters))
-            return MessageForm(forms | {"value": TensorForm((starts,), double, measured=False)}, rule=_weights_products)
-        return MessageForm(forms | {"inertia": TensorForm((starts,), double, least=0, measured=False)})
+        return MessageForm(forms, rule=partial(_iteration, score=score, bounds=self.score_bounds(server, samples)))
+
+    def score_bounds(self, server: Server, samples: int) -> tuple[Tensor, Tensor] | None:
+        """What the samples of a client can cost at least and at most under each start, (s,) each, float64.
+
+        None where nothing bounds it: of features that are not of unit length.
+
+        Args:
+            server: with the centres, and the prices where clusters have some.
+            samples: of the client.
+        """
+        if PROJECTION not in server.model:
+            return None
+        length = server.model[CENTRES].double().norm(dim=2)  # (s, c); a sample lies in the unit ball
+        near, far = (length - 1).clamp_min(0).square(), (length + 1).square()
+        if not self.even:
+            return samples * near.amin(1), samples * far.amin(1)
+        prices = server.model[PRICES].double()
+        entropy = self.settings.softness * math.log(length.shape[1])
+        return samples * (-(prices - near).amax(1) - entropy), samples * -(prices - far).amax(1)
 
     def client_update(self, message: Message, client: Client) -> Update:
         """FedSimCLR's local epochs; or moments; or local centres to start from; or sums of one K-means iteration."""
@@ -357,9 +379,32 @@ def _no_negative_squares(message: Message) -> str | None:
     return "tensor 'outer' holds negative sums of squares" if negative else None
 
 
-def _a_count_each(message: Message) -> str | None:
-    centres, counts = len(message.tensors["centres"]), len(message.tensors["counts"])
-    return None if centres == counts else f"it holds {centres} centres and {counts} counts, expected as many"
+def _local_centres(message: Message, *, unit: bool) -> str | None:
+    """A count for each centre; of samples of unit length no mean is longer."""
+    centres, counts = message.tensors["centres"], message.tensors["counts"]
+    if len(centres) != len(counts):
+        return f"it holds {len(centres)} centres and {len(counts)} counts, expected as many"
+    if unit and bool((centres.norm(dim=1) > 1 + ROUNDING).any()):
+        return "tensor 'centres' holds a centre longer than 1, and the samples are of unit length"
+    return None
+
+
+def _iteration(message: Message, *, score: str, bounds: tuple[Tensor, Tensor] | None) -> str | None:
+    """The parts of an iteration's sums that can be checked against each other, and against the centres."""
+    if score == "value" and (found := _weights_products(message)):
+        return found
+    if bounds is None:
+        return None
+    sums, counts, told = (message.tensors[name].cpu() for name in ("sums", "counts", score))
+    if bool((sums.norm(dim=2) > counts + ROUNDING * (1 + counts)).any()):
+        return "tensor 'sums' holds a sum longer than its count, and the samples are of unit length"
+    least, most = (bound.cpu() for bound in bounds)
+    slack = ROUNDING * (1 + least.abs() + most.abs())
+    wrong = (told < least - slack) | (told > most + slack)
+    if bool(wrong.any()):
+        k = int(wrong.nonzero()[0])
+        return f"tensor {score!r} holds {told[k]:g} for start {k}, expected values from {least[k]:g} to {most[k]:g}"
+    return None
 
 
 def _weights_products(message: Message) -> str | None:

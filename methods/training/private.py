@@ -17,11 +17,10 @@ import torch
 from torch import Tensor
 
 from methods.base import ClientError, Message
+from methods.training.noise import Normal
 
 
-def private_message(
-    message: Message, sent: Mapping[str, Tensor], clip: float, noise: float, generator: torch.Generator
-) -> Message:
+def private_message(message: Message, sent: Mapping[str, Tensor], clip: float, noise: float, normal: Normal) -> Message:
     """The message as it may leave.
 
     Args:
@@ -29,7 +28,7 @@ def private_message(
         sent: what the client was sent.
         clip: largest length (L2) of the difference, above 0.
         noise: standard deviation of the noise as a multiple of `clip`.
-        generator: draws the noise; on the CPU.
+        normal: draws standard normal values: `secret_normal`, of which nobody can repeat a value.
 
     Raises:
         ClientError: the message has other tensors than the client was sent.
@@ -50,7 +49,7 @@ def private_message(
         if name not in differences:
             private[name] = before.to(tensor.dtype)
             continue
-        drawn = torch.randn(tensor.shape, generator=generator, dtype=torch.float64) * (noise * clip)
+        drawn = normal(tensor.shape) * (noise * clip)
         left = before.double() + scale * differences[name] + drawn
         if name.endswith("running_var"):
             left = left.clamp_min(0)  # after the noise: nothing more is told by it

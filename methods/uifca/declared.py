@@ -33,12 +33,13 @@ def learn_form(flows: Tensor, samples: int) -> MessageForm:
         samples: of the client.
     """
     counts = FactForm(0, samples, whole=True, length=len(flows))
+    largest = torch.finfo(torch.float32).max * max(1, samples)
     facts = {
         "counts": counts,
         "points": counts,
         "changed": FactForm(0, samples, whole=True),
         # The loss of a flow that has diverged is no number, and that is nobody's fault.
-        "held_loss": FactForm(length=len(flows), finite=False),
+        "held_loss": FactForm(-largest, largest, length=len(flows), finite=False),
         "held_count": counts,
     }
     tensors = {f"flow/{k}": TensorForm(tuple(flow.shape), flow.dtype, start=flow) for k, flow in enumerate(flows)}

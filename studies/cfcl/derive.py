@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from sklearn.decomposition import PCA
 
 from core.streams import SERVER, Streams
+from data.csv_file import write_csv
 from engine.checkpoint import newest_valid
 from engine.opened_run import OpenedClients, OpenedRun
 from engine.run_folder import RunFolder
@@ -64,7 +65,7 @@ def convergence(study: Study, groups: Sequence[Group], folder: Path) -> list[Stu
     figure.legend(*over_steps.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize="small")
     figure.savefig(folder / "convergence.png", dpi=120)
     for group in of_role(groups, "method"):
-        exchange_table(group.runs[0]).to_csv(folder / "exchange.csv", index=False)
+        write_csv(exchange_table(group.runs[0]), folder / "exchange.csv")
     draw_graph((of_role(groups, "method") or list(groups))[-1].runs[0], folder / "graph.png")
     column_of = {run.name: group.column.key for group in groups for run in group.runs}
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from core.errors import DataError
 from core.streams import Streams, stream_seed
+from data.csv_file import write_csv
 from data.prepared import open_prepared
 from methods.training.local import seeded_build
 from methods.uifca.flow_method import BATCH, dequantise
@@ -69,7 +70,7 @@ def masks(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float]
             }
         )
     table[-1]["correct_train"] = correct(kinds, train, settings, seed)
-    pd.DataFrame(table).to_csv(folder / "epochs.csv", index=False)
+    write_csv(pd.DataFrame(table), folder / "epochs.csv")
     draw_samples(kinds, folder / "samples.png", seed)
     return {name: value for name, value in table[-1].items() if name != "epoch"}
 

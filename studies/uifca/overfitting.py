@@ -14,6 +14,7 @@ from torch import Tensor
 
 from core.streams import Streams, stream_seed
 from data import synthetic
+from data.csv_file import write_csv
 from methods.scores.clustering import purity
 from methods.training.local import seeded_build
 from methods.uifca.quality import majority
@@ -87,7 +88,7 @@ def longer_training(settings: dict[str, Any], seed: int, folder: Path) -> dict[s
             row["kept_loss"] = float(losses[~trained].gather(1, cluster[~trained, None]).mean())
         table.append(row)
     frame = pd.DataFrame(table)
-    frame.to_csv(folder / "epochs.csv", index=False)
+    write_csv(frame, folder / "epochs.csv")
     given = purity(y[counted].numpy(), cluster[counted].numpy())
     draw_round(frame, given, folder / "epochs.png")
     stopped: dict[str, float] = {}

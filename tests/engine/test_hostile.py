@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
+import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,15 +20,16 @@ import torch
 from benchmarks.hostile import HostileWorker, attack, cases, go_on, settings_of, table
 from benchmarks.hostile_updates import SPOILT
 from engine.checkpoint import load_manifest, load_round
-from engine.codec import file_digest, load_message, save_message
+from engine.codec import file_digest, load_message, save_message, write_sealed
 from engine.finished_work import FinishedWork
 from engine.inspection import Change, Inspection, MessageRefused, check_state, too_long
 from engine.manifest import Manifest
 from engine.opened_run import OpenedRun
 from engine.round_paths import RoundPaths
-from engine.rounds import RoundFailed
+from engine.rounds import Engine, RoundFailed
 from engine.run_folder import FAILED, FINISHED, RunError, RunFolder
 from engine.settings import make_settings
+from engine.units import ThreadRunner
 from engine.wire import Trained
 from engine.worker import Worker
 from methods.base import Message, Server, Update
@@ -67,6 +70,12 @@ def nan(update: Update) -> Update:
         ("fedavg", "a metric as text", "worker"),
         ("fedavg", "a metric without a name", "worker"),
         ("fedavg", "a thousand metrics", "worker"),
+        ("fedavg", "a metric of 401 digits", "worker"),
+        ("fedavg", "memory too large", "worker"),
+        ("cfcl", "to peers samples of others", "worker"),
+        ("cfcl", "to peers other transformations", "worker"),
+        ("fedsimclr_kmeans", "the start that costs nothing", "worker"),
+        ("fedcc, shares", "shares above 1", "worker"),
     ],
 )
 def test_a_hostile_client_ends_no_run(home: Path, case: str, update: str, side: Any) -> None:
@@ -98,6 +107,65 @@ def test_both_sides_look_at_metrics(home: Path, small: Make) -> None:
     go_on(run, Telling(2, nan, "server"))
     (told,) = events(run, "client_refused")
     assert "list of metrics of client 2" in told["message"]
+
+
+@pytest.mark.parametrize("summed", [1, 5])
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"metrics": {"loss": 10**400}}, r"list of metrics of client 2.*'loss' is a whole number of more than 40"),
+        ({"metrics": {"loss": 2**63}}, r"list of metrics of client 2.*9223372036854775807"),
+        ({"metrics": 5}, r"list of metrics of client 2.*expected numbers by name"),
+        ({"samples": 10**6}, r"list of counts of client 2.*samples is 1000000"),
+        ({"bytes_up": -1}, r"list of counts of client 2.*bytes_up is -1"),
+        ({"peers": {1: 2.5}}, r"list of counts of client 2.*bytes to client 1 is 2.5"),
+        ({"seconds": float("nan")}, r"list of counts of client 2.*seconds is nan"),
+    ],
+)
+def test_what_no_table_could_hold_is_refused(
+    home: Path, small: Make, summed: int, more: dict[str, Any], said: str
+) -> None:
+    """The run goes on without the client, and what is left can be resumed."""
+    settings = small(**QUICK, rounds=2, workers={"summed": summed})
+    run = new_run(settings)
+
+    class Telling(HostileWorker):
+        def _written_over(self, request: Any, done: Any) -> Any:
+            return replace(done, **more) if request.round == 1 else done
+
+    class Stop(Exception):
+        pass
+
+    def stop(entry: dict[str, Any]) -> None:
+        if entry["event"] == "round_finished":
+            raise Stop
+
+    runner = ThreadRunner(2)
+    with contextlib.suppress(Stop):
+        Engine(run, Telling(2, nan, "server").handle, runner, 1, [stop]).run_to_end()
+    runner.close()
+    (told,) = events(run, "client_refused")
+    assert re.search(said, told["message"])
+    go_on(run, Worker())
+    assert run.status()["state"] == FINISHED
+    assert list(run.table("rounds")["clients"]) == [4, 5]
+
+
+def test_a_round_of_an_older_version_with_such_a_metric_can_be_resumed(home: Path, small: Make) -> None:
+    run = stopped(small(**QUICK, rounds=2), "round_finished", 1)
+    path = RoundPaths(run.path, 1).manifest
+    manifest = load_manifest(run, 1).plain()
+    manifest["clients"][2]["loss"] = 10**400
+    write_sealed(path, manifest)
+    go_on(run, Worker())
+    assert math.isinf(run.table("clients")["loss"][2])
+
+
+def test_a_memory_may_be_as_large_as_the_settings_say(home: Path, small: Make) -> None:
+    quick = {**QUICK, "participation": {"max_memory_mb": 0.001}}
+    assert straight(small(**quick, rounds=1)).status()["state"] == FINISHED, "FedAvg keeps nothing"
+    found = attack(cases()["fedavg"], SPOILT["memory too large"], "worker")
+    assert "it has 16.0 MB, expected at most 8.0 MB (participation.max_memory_mb)" in found.message
 
 
 def test_a_worker_writes_nothing_of_odd_metrics(home: Path, small: Make) -> None:

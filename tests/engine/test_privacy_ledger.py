@@ -57,11 +57,11 @@ def test_the_client_that_took_part_most_counts() -> None:
 def test_looking_ahead_spends_nothing() -> None:
     ledger = Ledger(1.0, 1e-5)
     assert ledger.spent() == Spent(0.0, 0.0)
-    ahead = ledger.after([0, 1], [5, 5])
+    ahead = ledger.after([0, 1], [5, 5]).spent()
     assert ledger.spent() == Spent(0.0, 0.0)
     ledger.add([0, 1], [5, 5])
     assert ledger.spent() == ahead
-    assert ledger.after([0, 1], [5, 5]).sent > ahead.sent
+    assert ledger.after([0, 1], [5, 5]).spent().sent > ahead.sent
 
 
 def test_without_noise_everything_may_be_told() -> None:
@@ -86,4 +86,4 @@ def test_a_round_of_which_nothing_is_known_counts_for_all() -> None:
     known.add([1], [5])
     lost.add_unknown()
     assert lost.spent() == known.spent()
-    assert lost.after([0, 1], [5, 5]).sent == known.after([0, 1], [5, 5]).sent
+    assert lost.after([0, 1], [5, 5]).spent().sent == known.after([0, 1], [5, 5]).spent().sent

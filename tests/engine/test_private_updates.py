@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from core.streams import Streams
 from engine import preflight
 from engine.checkpoint import load_round
 from engine.privacy import Ledger
@@ -19,12 +18,14 @@ from engine.settings import SettingsError, make_settings
 from engine.wire import Trained
 from engine.worker import Worker
 from methods.base import MethodError
+from methods.training.noise import secret_normal
 from methods.training.private import private_message
 from tasks.starting import new_run
 from tests.runs import go_on, numbers, stopped, straight
 
 Make = Callable[..., Any]
 PRIVATE = {"clip": 0.5, "noise": 0.8}
+SEEDED = {**PRIVATE, "noise_source": "seeded"}
 
 
 def test_without_noise_the_mean_of_clipped_differences_is_what_the_server_gets(home: Path, small: Make) -> None:
@@ -39,8 +40,8 @@ def test_without_noise_the_mean_of_clipped_differences_is_what_the_server_gets(h
     assert torch.isinf(torch.tensor(clipped.table("rounds")["epsilon_sent"][0])), "nothing is hidden without noise"
 
 
-def test_noise_comes_from_the_clients_own_stream_whatever_the_workers(home: Path, small: Make) -> None:
-    settings = small(privacy=PRIVATE, rounds=2)
+def test_seeded_noise_comes_from_the_clients_own_stream_whatever_the_workers(home: Path, small: Make) -> None:
+    settings = small(privacy=SEEDED, rounds=2)
     run = straight(settings)
     again = new_run(settings)
     seen: list[Any] = []
@@ -54,7 +55,7 @@ def test_noise_comes_from_the_clients_own_stream_whatever_the_workers(home: Path
     assert numbers(run) == numbers(again)
     _, message, sent = seen[0]
     name = next(name for name, tensor in sent.items() if tensor.is_floating_point())
-    quiet = private_message(message, sent, 1e9, 0.0, Streams(0).torch("privacy"))
+    quiet = private_message(message, sent, 1e9, 0.0, secret_normal)
     assert torch.equal(quiet.tensors[name], message.tensors[name])
     noises = [m.tensors[name] - s[name] for _, m, s in seen[:2]]
     assert not torch.equal(*noises)
@@ -74,7 +75,12 @@ def test_epsilon_is_told_with_every_round_and_survives_a_stop(home: Path, small:
 
     run = stopped(settings, "round_finished", 2)
     go_on(run)
-    assert numbers(run) == numbers(whole)
+    for name in ("epsilon_sent", "epsilon_mean"):
+        assert list(run.table("rounds")[name]) == list(table[name])
+    seeded = small(privacy=SEEDED, participation={"fraction": 0.67}, rounds=3)
+    again = stopped(seeded, "round_finished", 2)
+    go_on(again)
+    assert numbers(again) == numbers(straight(seeded)), "what is for tests has the same bits"
 
 
 def test_a_budget_ends_the_run_before_it_is_spent(home: Path, small: Make) -> None:
@@ -89,8 +95,8 @@ def test_a_budget_ends_the_run_before_it_is_spent(home: Path, small: Make) -> No
     assert "knn" in run.table("rounds")
     (told,) = [e["message"] for e in run.events() if e["event"] == "budget_spent"]
     assert "privacy.epsilon" in told
-    none = straight(small(privacy={**PRIVATE, "epsilon": 0.01}, rounds=5))
-    assert not len(none.table("rounds"))
+    none = straight(small(privacy={**PRIVATE, "epsilon": budget}, rounds=5, seed=1))
+    assert not len(none.table("rounds")), "the run before has spent what the data set has"
 
 
 @pytest.mark.parametrize("aggregation", [{"rule": "median"}, {"clip": 1.0}])
@@ -99,7 +105,7 @@ def test_other_rules_than_the_mean_hide_no_client_behind_the_others(
 ) -> None:
     last = straight(small(rounds=2, privacy=PRIVATE, aggregation=aggregation)).table("rounds").iloc[-1]
     assert last["epsilon_mean"] == last["epsilon_sent"]
-    plain = straight(small(rounds=2, privacy=PRIVATE)).table("rounds").iloc[-1]
+    plain = straight(small(rounds=2, privacy=PRIVATE, seed=1)).table("rounds").iloc[-1]
     assert plain["epsilon_mean"] < plain["epsilon_sent"] == last["epsilon_sent"]
 
 

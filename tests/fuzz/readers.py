@@ -7,6 +7,7 @@ raises an error of the project's that names what `named` says.
 from __future__ import annotations
 
 import base64
+import contextlib
 import gzip
 import hashlib
 import io
@@ -424,6 +425,67 @@ def finished_files(folder: Path) -> Opened:
     return Opened([_json(seed)], _put(paths.done(0), lambda: finished_work(RunFolder(folder), 1, 0)), "never", True)
 
 
+def clients_numbers(folder: Path) -> Opened:
+    """What is taken of a client's metrics and counts can be kept: in the table of clients and in a manifest."""
+    from engine.finished_work import FinishedWork
+    from engine.manifest import ClientRow, odd_counts, odd_metrics
+
+    metrics = {"loss": 1.0, "pulled": 3}
+    seed = FinishedWork(0, 5, 6, 7, 8, metrics, {1: 3}, {"update": "u"}, {"u": "0"}, 0.5).plain()
+
+    def read(data: bytes) -> Any:
+        try:
+            done = FinishedWork.of(json.loads(data))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return None
+        if odd_metrics(done.metrics) or odd_counts(done, 5):
+            return None
+        row = ClientRow.of_work(1, done).plain()
+        json.dumps(row)
+        return pd.DataFrame([row, {**row, "loss": 0.5}]).to_parquet(index=False)
+
+    return Opened([_json(seed)], read, "never", structured=True)
+
+
+def a_message(folder: Path) -> Opened:
+    """What is taken of a message whose facts no method declares can be kept in a file."""
+    from engine.codec import tensor_bytes
+    from methods.declared import fault
+    from methods.message import Message
+
+    seed = _json({"n": 5, "counts": [1, 2.5], "about": {"step": "train", "deep": [[1], {"a": None}]}})
+
+    def read(data: bytes) -> Any:
+        try:
+            facts = json.loads(data)
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(facts, dict) or fault(Message({}, facts), None):
+            return None
+        return tensor_bytes({}, facts)
+
+    return Opened([seed], read, "never", structured=True)
+
+
+def privacy_ledger(folder: Path) -> Opened:
+    from core.seal import sealed
+    from engine.privacy import Ledger
+    from engine.privacy_ledger import SetLedger
+
+    ledger = Ledger(1.0, 1e-5)
+    ledger.add([0, 2], [5, 7])
+    whole = {"data": "digits", "runs": {"a": ledger.plain()}}
+    path = folder / "digits.json"
+    of_set = SetLedger(path, "digits")
+
+    def read_sealed_anew(data: bytes) -> Any:
+        with contextlib.suppress(ValueError, AttributeError, TypeError, RecursionError):
+            data = json.dumps(sealed(json.loads(data))).encode()
+        return _put(path, lambda: of_set.spent(1e-5))(data)
+
+    return Opened([_json(whole)], read_sealed_anew, r"digits\.json", structured=True)
+
+
 def tensors(folder: Path) -> Opened:
     import torch
 
@@ -505,6 +567,9 @@ READERS: dict[str, Callable[[Path], Opened]] = {
     "lineage.json": run_lineage,
     "round's manifest": round_manifest,
     "done-file": finished_files,
+    "a client's numbers": clients_numbers,
+    "a client's facts": a_message,
+    "privacy ledger": privacy_ledger,
     "safetensors": tensors,
     "served JSON": served_json,
     "served image": served_image,

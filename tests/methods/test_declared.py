@@ -237,6 +237,6 @@ def test_what_goes_together_is_looked_at_together(world: Any) -> None:
     assert "negative sums of squares" in (fault(Message({**sent, "outer": -outer}), form) or "")
     server = server.with_model({"kmeans.mean": torch.zeros(width), "kmeans.projection": torch.zeros(width, 2)})
     form = method.declared(server, 0, 5)
-    centres, counts = torch.ones(3, 2, dtype=double), torch.ones(3, dtype=double)
+    centres, counts = torch.full((3, 2), 0.5, dtype=double), torch.ones(3, dtype=double)
     assert fault(Message({"centres": centres, "counts": counts}), form) is None
     assert "3 centres and 2 counts" in (fault(Message({"centres": centres, "counts": counts[:2]}), form) or "")

@@ -94,7 +94,7 @@ CASES: dict[str, dict[str, Any]] = {
     "fedavg, private": {
         "method": {"name": "fedavg"},
         "partition": HELD,
-        "privacy": {"clip": 1.0, "noise": 0.1},
+        "privacy": {"clip": 1.0, "noise": 0.1, "noise_source": "seeded"},
         "rounds": 1,
     },
     "ifca": {"method": {"name": "ifca", "models": 2, "adversaries": 1}, "partition": ATTACKED},

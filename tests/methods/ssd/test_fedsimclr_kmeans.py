@@ -12,6 +12,8 @@ from methods.base import Message, MethodError, Server, Update
 from methods.declared import fault
 from methods.scores.clustering import cluster_scores
 from methods.ssd.fedsimclr_kmeans import CENTRES, FEATURES, MEAN, PRICES, PROJECTION, clustered
+from methods.training.even_k_means import soft_sums
+from methods.training.federated_k_means import cluster_sums
 from tests.methods.conftest import ClientList
 
 PLAIN = {"kmeans_rounds": 12, "components": 3, "whitening": 1.0, "starts": 10, "evenness": 0.0}
@@ -232,3 +234,43 @@ def test_priced_clusters_tell_nothing_of_what_little_a_client_has_in_a_cluster(w
 def test_evenness_among_features_of_any_length_are_refused(world):
     with pytest.raises(MethodError, match=r"set method\.evenness 0, or method\.components above 0"):
         world.method("fedsimclr_kmeans", components=0)
+
+
+@pytest.mark.parametrize("evenness", [0.0, 0.5])
+def test_what_starts_cost_lies_within_bounds_that_the_centres_give(world, evenness):
+    """Any samples of unit length: honest scores are within, whatever centres and prices are, and others not."""
+    method = world.method("fedsimclr_kmeans", rounds=14, least_points=1, **{**PLAIN, "evenness": evenness})
+    generator = torch.Generator().manual_seed(0)
+    start = replace(world.start(method, 3), round=12)
+    score = "value" if evenness else "inertia"
+    for length in (0.0, 0.3, 1.0, 5.0):
+        x = torch.nn.functional.normalize(torch.randn(20, 3, generator=generator, dtype=torch.float64), dim=1)
+        centres = length * torch.nn.functional.normalize(
+            torch.randn(10, 4, 3, generator=generator, dtype=torch.float64), dim=2
+        )
+        prices = torch.randn(10, 4, generator=generator, dtype=torch.float64)
+        server = start.replaced({MEAN: torch.zeros(3), PROJECTION: torch.zeros(3, 3), CENTRES: centres, PRICES: prices})
+        form = method.declared(server, 0, 20)
+        if evenness:
+            sums = soft_sums(x, centres, prices, method.settings.softness)._asdict()
+        else:
+            sums = cluster_sums(x, centres)._asdict()
+        assert fault(Message(sums), form) is None
+        least, most = method.score_bounds(server, 20)
+        for wrong in (least - 0.01, most + 0.01):
+            changed = sums[score].clone()
+            changed[3] = wrong[3]
+            assert f"'{score}' holds" in (fault(Message({**sums, score: changed}), form) or "")
+            assert wrong[3] < 0 <= least[3] or "for start 3" in fault(Message({**sums, score: changed}), form)
+        longer = {**sums, "sums": sums["sums"] + 2 * sums["counts"].sum()}
+        assert "a sum longer than its count" in (fault(Message(longer), form) or "")
+
+
+def test_no_mean_of_samples_of_unit_length_is_longer_than_one(world):
+    method = world.method("fedsimclr_kmeans", rounds=14, least_points=1, **PLAIN)
+    server = replace(world.start(method, 3), round=12)
+    server = server.replaced({MEAN: torch.zeros(3), PROJECTION: torch.zeros(3, 3)})
+    form = method.declared(server, 0, 20)
+    sent = {"centres": torch.eye(3, dtype=torch.float64), "counts": torch.ones(3, dtype=torch.float64)}
+    assert fault(Message(sent), form) is None
+    assert "longer than 1" in (fault(Message({**sent, "centres": 1.01 * sent["centres"]}), form) or "")

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from core.streams import Streams
 from methods.base import ClientError, Message
+from methods.training.noise import seeded_normal
 from methods.training.private import private_message
 
 SENT = {"w": torch.tensor([1.0, 2.0]), "b": torch.tensor([[0.5]]), "count": torch.tensor(7)}
@@ -14,7 +15,9 @@ SENT = {"w": torch.tensor([1.0, 2.0]), "b": torch.tensor([[0.5]]), "count": torc
 
 def made(changes, clip=5.0, noise=0.0, client=0):
     tensors = {name: tensor + changes[name] for name, tensor in SENT.items()}
-    return private_message(Message(tensors, {"n": 3}), SENT, clip, noise, Streams(0, 1, client).torch("privacy"))
+    return private_message(
+        Message(tensors, {"n": 3}), SENT, clip, noise, seeded_normal(Streams(0, 1, client).torch("privacy"))
+    )
 
 
 def difference(message):
@@ -42,10 +45,12 @@ def test_no_difference_is_longer_than_the_clip(values, clip):
 def test_noise_is_gaussian_of_the_clip_and_of_the_clients_own_stream():
     sent = {"w": torch.zeros(40_000)}
     noise = {
-        client: private_message(Message({"w": sent["w"]}), sent, 2.0, 1.5, Streams(0, 1, client).torch("privacy"))
+        client: private_message(
+            Message({"w": sent["w"]}), sent, 2.0, 1.5, seeded_normal(Streams(0, 1, client).torch("privacy"))
+        )
         for client in (0, 1)
     }
-    again = private_message(Message({"w": sent["w"]}), sent, 2.0, 1.5, Streams(0, 1, 0).torch("privacy"))
+    again = private_message(Message({"w": sent["w"]}), sent, 2.0, 1.5, seeded_normal(Streams(0, 1, 0).torch("privacy")))
     assert torch.equal(again.tensors["w"], noise[0].tensors["w"])
     for drawn in (noise[0].tensors["w"], noise[1].tensors["w"]):
         # Standard errors of mean and deviation at 40,000 draws: 0.015 and 0.011.
@@ -56,12 +61,14 @@ def test_noise_is_gaussian_of_the_clip_and_of_the_clients_own_stream():
 
 def test_variances_stay_variances():
     sent = {"n.running_var": torch.full((1000,), 0.01)}
-    found = private_message(Message(dict(sent)), sent, 1.0, 1.0, Streams(0).torch("privacy"))
+    found = private_message(Message(dict(sent)), sent, 1.0, 1.0, seeded_normal(Streams(0).torch("privacy")))
     assert (found.tensors["n.running_var"] >= 0).all()
 
 
 def test_what_is_no_difference_is_refused():
     with pytest.raises(ClientError, match="which had no extra"):
-        private_message(Message({"extra": torch.zeros(2)}), SENT, 1.0, 1.0, Streams(0).torch("privacy"))
+        private_message(Message({"extra": torch.zeros(2)}), SENT, 1.0, 1.0, seeded_normal(Streams(0).torch("privacy")))
     with pytest.raises(ClientError, match="which had no raw"):
-        private_message(Message({}, {}, {"raw": torch.arange(2)}), SENT, 1.0, 1.0, Streams(0).torch("privacy"))
+        private_message(
+            Message({}, {}, {"raw": torch.arange(2)}), SENT, 1.0, 1.0, seeded_normal(Streams(0).torch("privacy"))
+        )

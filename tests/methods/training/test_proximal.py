@@ -20,9 +20,7 @@ def test_the_distance_is_of_parameters_alone():
     with torch.no_grad():
         network[0].weight += 2.0
         network[1].running_mean += 5.0
-    assert squared_distance(dict(network.named_parameters()), extra).item() == pytest.approx(
-        16.0
-    )
+    assert squared_distance(dict(network.named_parameters()), extra).item() == pytest.approx(16.0)
 
 
 def trained(world, name, mu, **local):

@@ -1,0 +1,53 @@
+"""CSV files that people open: no cell of them is taken for a formula.
+
+A spreadsheet computes what begins with =, +, - or @, also where it stands in quotes, so that the name of a file or of a
+client could have it do something. Such text is written with ' before it, which spreadsheets show as text. Numbers stay
+as they are.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+_FORMULA = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
+"""How text begins that a spreadsheet may compute, or that was written so that it does not; the last are wide forms."""
+
+
+def write_csv(table: pd.DataFrame, path: Path) -> None:
+    """Write a table without its index; text that a spreadsheet would compute has ' before it.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    safe = table.rename(columns=as_text)
+    returns = any("\r" in str(column) for column in safe.columns)
+    for place in range(len(safe.columns)):
+        if not pd.api.types.is_numeric_dtype(safe.dtypes.iloc[place]):
+            column = safe.iloc[:, place].map(as_text)
+            returns = returns or bool(column.map(lambda value: isinstance(value, str) and "\r" in value).any())
+            safe.isetitem(place, column)
+    # A carriage return without quotes would begin a row of its own, which could begin with a formula.
+    safe.to_csv(path, index=False, quoting=csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL)
+
+
+def as_text(value: Any) -> Any:
+    """Return text with ' before it where a spreadsheet would compute it; anything else as it is.
+
+    >>> as_text("=1+1.png"), as_text("photo.png"), as_text(-1)
+    ("'=1+1.png", 'photo.png', -1)
+    """
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
+
+
+def from_text(value: str) -> str:
+    """Return what `as_text` was given.
+
+    >>> from_text(as_text("'=1"))
+    "'=1"
+    """
+    return value[1:] if value.startswith("'") and _FORMULA.match(value) else value
