@@ -33,6 +33,9 @@ DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 """Of an OSError: the disk is full, or its place is not to be written."""
 
 Json = Annotated[bool, typer.Option("--json", help="only JSON on standard output")]
+Round = Annotated[
+    int | None, typer.Option(min=1, help="use the state after this round, where it is kept; by default the last")
+]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a setting; repeatable")]
 
 
@@ -184,12 +187,13 @@ def enroll(
     ] = 0.2,
     limit: Annotated[int | None, typer.Option(min=2, help="samples of a prepared set to use")] = None,
     out_file: Annotated[Path | None, typer.Option("--out", help="where the model goes")] = None,
+    round: Round = None,
     as_json: Json = False,
 ) -> None:
     """Find a new client's place in the cluster tree of a CFL run, and write its model."""
     from cli.enroll import enroll_command
 
-    enroll_command(out, name, client, give, validation, limit, out_file, as_json)
+    enroll_command(out, name, client, give, validation, limit, out_file, as_json, round)
 
 
 @app.command(epilog="Example: shoal predict latest new-images/ --out clusters.csv --sheet clusters.png")
@@ -207,12 +211,13 @@ def predict(
         str,
         typer.Option(help="add what the model makes of each sample: columns embedding_0 to embedding_N, or one list"),
     ] = "none",
+    round: Round = None,
     as_json: Json = False,
 ) -> None:
     """Give new images, or rows of a table, the clusters that a run found."""
     from cli.predict import predict_command
 
-    predict_command(out, err, name, source, out_file, sheet, on_odd, embedding, as_json)
+    predict_command(out, err, name, source, out_file, sheet, on_odd, embedding, as_json, round)
 
 
 @app.command(epilog="Example: shoal explain latest --cluster 3 --out sheet.png")

@@ -29,6 +29,7 @@ def predict_command(
     on_odd: str,
     embedding: str,
     as_json: bool,
+    round: int | None = None,
 ) -> None:
     """Predict, write what was asked for, and say what was left out.
 
@@ -40,6 +41,7 @@ def predict_command(
         on_odd: what becomes of images of another size.
         embedding: whether the table holds embeddings, and how.
         as_json: only JSON on standard output.
+        round: the round whose state predicts; None: the last one.
 
     Raises:
         ShoalError: as `review.predict.predict`, or a file that cannot be written.
@@ -50,11 +52,13 @@ def predict_command(
     if sheet is not None and sheet.suffix.lower() != ".png":
         raise DataError(f"--sheet {sheet}: expected a name that ends in .png")
     run = RunFolder.find(name, places.runs())
-    found = predict(run, source, on_odd, embedding)
+    found = predict(run, source, on_odd, embedding, round)
     if table_file is not None:
         write_table(found.table, table_file)
     if sheet is not None:
         predicted_sheet(found, source, sheet)
+    if round is not None:
+        err.print(f"by the state after round {found.round} of {found.rounds}", highlight=False)
     if found.skipped:
         given = len(found.table) + len(found.skipped)
         err.print(f"[yellow]skipped[/] {len(found.skipped)} of {given} images:", highlight=False)
@@ -66,7 +70,7 @@ def predict_command(
     if as_json:
         rows = json.loads(found.table.to_json(orient="records", double_precision=6))
         skipped = [{"file": each.path, "reason": each.reason} for each in found.skipped]
-        print(json.dumps({"run": str(run.path), "samples": rows, "skipped": skipped}))
+        print(json.dumps({"run": str(run.path), "round": found.round, "samples": rows, "skipped": skipped}))
         return
     shares = found.table.groupby("cluster")["confidence"].agg(["size", "mean"])
     summary = Table("cluster", "samples", "mean confidence", title=f"{len(found.table):,} samples")

@@ -83,14 +83,13 @@ def partition(params: Params = Path("params.yaml")) -> None:
 def federate(params: Params = Path("params.yaml")) -> None:
     """Run the federation, or go on with an unfinished one of the same settings; keep its final state."""
     from cli.console import carry_out
-    from engine.checkpoint import newest_valid
-    from engine.codec import StoreError, write_json
-    from engine.run_folder import FINISHED
+    from engine.codec import write_sealed
+    from engine.kept_state import read_state
     from tasks.starting import find_like, new_run
 
     settings = _settings(params)
     unfinished = find_like(settings)
-    if unfinished is not None and unfinished.status()["state"] == FINISHED:
+    if unfinished is not None and unfinished.is_finished():
         unfinished = None
     run = unfinished or new_run(settings, PARTITION)
     if unfinished is None:
@@ -98,11 +97,9 @@ def federate(params: Params = Path("params.yaml")) -> None:
         shutil.copytree(PARTITION, run.path / "partition")
         run.set_lineage(partition={**run.lineage()["partition"], "folder": str(run.path / "partition")})
     result = carry_out(run)
-    checkpoint = newest_valid(run)
-    if checkpoint is None:
-        raise StoreError(f"run {run.name} left no readable checkpoint")
+    checkpoint = read_state(run)
     keep(run, checkpoint.server.round, checkpoint.memory_index.files(), FEDERATION)
-    write_json(FEDERATION / "result.json", {**result.plain(), "run": run.name})
+    write_sealed(FEDERATION / "result.json", {**result.plain(), "run": run.name})
 
 
 @app.command()
@@ -190,13 +187,13 @@ def kept_run() -> Iterator[RunFolder]:
     """
     from data.prepare import prepared_folder
     from engine import places
-    from engine.codec import read_json, write_sealed
+    from engine.codec import read_sealed, write_sealed
     from engine.run_folder import RunError, RunFolder
 
     if not (FEDERATION / "result.json").is_file():
         raise RunError(f"there is no run in {FEDERATION}: run `dvc repro federate`, or `dvc pull`")
     with tempfile.TemporaryDirectory(prefix="shoal-stage-") as scratch:
-        result: dict[str, Any] = read_json(FEDERATION / "result.json")
+        result: dict[str, Any] = read_sealed(FEDERATION / "result.json")
         run = RunFolder(Path(scratch) / Path(result["run"]).name)
         shutil.copytree(FEDERATION, run.path)
         for folder in (run.rounds, run.memory, run.figures):

@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 from data.partition.table import Partition, load_partition
 from data.prepared import Prepared, open_prepared
 from engine.run_folder import RunFolder
-from review.clusters import TABLE, TEST
+from review.clusters import TEST, read_clusters
 
 FOLDER = "clusters"
 """Where a run's sheets lie, below its figures."""
@@ -60,9 +60,9 @@ def draw_cluster_sheets(run: RunFolder) -> list[Path]:
     shutil.rmtree(folder, ignore_errors=True)
     lineage = run.lineage()
     prepared = open_prepared(Path(lineage["data"]["folder"]))
-    if prepared.manifest.kind != "image" or not (run.path / TABLE).exists():
+    table = read_clusters(run)
+    if prepared.manifest.kind != "image" or table is None:
         return []
-    table = pd.read_parquet(run.path / TABLE)
     image_of = images_of(prepared, load_partition(Path(lineage["partition"]["folder"])))
     drawn = []
     largest = table["cluster"].value_counts().index[:SHEETS]

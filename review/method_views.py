@@ -7,8 +7,10 @@ from pathlib import Path
 from pandas import DataFrame
 
 from core.errors import ShoalError
-from engine.checkpoint import MemoryIndex, newest_valid
+from engine.checkpoint import MemoryIndex
 from engine.client_names import client_names
+from engine.codec import StoreError
+from engine.kept_state import read_state_if_any
 from engine.opened_run import OpenedClients, OpenedRun
 from engine.run_folder import RunFolder
 from methods.base import Method, RunHistory
@@ -19,9 +21,10 @@ def method_and_history(run: RunFolder) -> tuple[Method, RunHistory]:
     """A run's method, and the run as its method draws it.
 
     Raises:
-        ShoalError: the run's data or partition are not on this machine, or are others now.
+        ShoalError: the run's data or partition are not on this machine, or are others now. StoreError: its last state
+            is damaged.
     """
-    opened, checkpoint = OpenedRun(run), newest_valid(run)
+    opened, checkpoint = OpenedRun(run), read_state_if_any(run)
     round, memory = (checkpoint.server.round, checkpoint.memory_index) if checkpoint is not None else (0, MemoryIndex())
     history = RunHistory(
         run.table("rounds"),
@@ -54,6 +57,8 @@ def draw_method_views(run: RunFolder) -> list[Path]:
         return []  # nothing to open the run for
     try:
         method, history = method_and_history(run)
+    except StoreError:
+        raise
     except ShoalError:
         return []
     run.figures.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ and of its size. What cannot be used is listed with its reason.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -20,14 +20,13 @@ from core.errors import DataError
 from data.images import SUFFIXES, Picture, Rejected, decode, image_files, listing, own_files
 from data.prepared import DataSpec
 from data.tables import features, read_table
-from engine.checkpoint import newest_valid
-from engine.codec import load_tensors
+from engine.kept_state import read_state
 from engine.run_folder import FINISHED, RunError, RunFolder
 from methods.assignment import nearest_centres
 from methods.base import Context, MethodError, Prediction
 from methods.registry import METHODS
 from review.cluster_sheets import Block, by_certainty, draw_sheet
-from review.clusters import CENTRES, cluster_facts
+from review.clusters import CENTRES, cluster_facts, read_cluster_tensors
 
 OddSize = Literal["as-set", "skip", "resize"]
 Embedding = Literal["none", "columns", "list"]
@@ -49,12 +48,16 @@ class Predicted:
         skipped: images that were not used, and why.
         resized: how many images were brought to the set's size.
         recoloured: how many coloured images were made grey, as the set is.
+        round: the round whose state predicted.
+        rounds: how many rounds the run has.
     """
 
     table: pd.DataFrame
     skipped: list[Rejected]
     resized: int = 0
     recoloured: int = 0
+    round: int = 0
+    rounds: int = 0
 
 
 class Predictor:
@@ -62,12 +65,18 @@ class Predictor:
 
     Args:
         run: the run's folder.
+        round: the round whose state predicts; None: the last one.
+
+    Attributes:
+        round: that round.
+        rounds: how many rounds the run has.
 
     Raises:
-        RunError: the run is not finished, or has no clusters of samples.
+        RunError: the run is not finished, has no clusters of samples, or does not keep that round.
+        StoreError: a file that the answer hangs on is damaged.
     """
 
-    def __init__(self, run: RunFolder) -> None:
+    def __init__(self, run: RunFolder, round: int | None = None) -> None:
         status = run.status()
         if status["state"] != FINISHED:
             raise RunError(
@@ -80,9 +89,15 @@ class Predictor:
             if told:
                 raise RunError(f"run {run.name} cannot give new samples a cluster: {told[-1]}")
             raise RunError(f"run {run.name} has no cluster table yet: `shoal run --resume {run.name}` writes it")
-        checkpoint = newest_valid(run)
-        if checkpoint is None:
-            raise RunError(f"run {run.name} left no readable checkpoint to predict with")
+        centres = read_cluster_tensors(run, CENTRES)
+        self.rounds = int(status["round"])
+        if round not in (None, self.rounds) and centres is not None:
+            raise RunError(
+                f"run {run.name} keeps the centres of its clusters for the last round, {self.rounds}, alone: predict "
+                "without --round"
+            )
+        checkpoint = read_state(run, round)
+        self.round = checkpoint.server.round
         settings, data = run.settings(), facts["data"]
         self.features: list[str] = data["features"]
         self.on_odd: str = data["on_odd"]
@@ -94,10 +109,7 @@ class Predictor:
         context = Context(self.spec, model, local, augment, settings.seed)
         method = METHODS[settings.method.name](settings.dataclass("method"), context)
         self._predict = method.predictor(checkpoint.judged)
-        self._centres = None
-        if (run.path / CENTRES).exists():
-            sha256 = facts.get("files", {}).get(CENTRES)
-            self._centres = load_tensors(run.path / CENTRES, sha256=sha256)[0]["centres"]
+        self._centres = None if centres is None else centres["centres"]
 
     def assign(self, x: np.ndarray, embedding: Embedding = "none") -> dict[str, Any]:
         """Cluster, confidence and, with centres, distance of samples (n, *shape) in the set's stored dtype.
@@ -161,7 +173,9 @@ class Predictor:
         return found
 
 
-def predict(run: RunFolder, source: Path, on_odd: str = "as-set", embedding: str = "none") -> Predicted:
+def predict(
+    run: RunFolder, source: Path, on_odd: str = "as-set", embedding: str = "none", round: int | None = None
+) -> Predicted:
     """Clusters of new samples.
 
     Args:
@@ -170,20 +184,23 @@ def predict(run: RunFolder, source: Path, on_odd: str = "as-set", embedding: str
             set's feature columns (Parquet or CSV).
         on_odd: images of another size than the set's: skip or resize them; as-set: resize where the set was made so.
         embedding: none, columns or list: as of `Embedding`.
+        round: the round whose state predicts; None: the last one.
 
     Raises:
-        RunError: as `Predictor`.
+        RunError, StoreError: as `Predictor`.
         DataError: there is nothing at `source`, no image can be used, or the table's features do not fit.
     """
     if on_odd not in get_args(OddSize):
         raise DataError(f"--on-odd is {on_odd!r}, expected one of {', '.join(get_args(OddSize))}")
     wanted = check_embedding(embedding)
-    predictor = Predictor(run)
+    predictor = Predictor(run, round)
     if not source.exists():
         raise DataError(f"{source} does not exist: give a folder of images, or a table")
     if predictor.spec.kind == "image":
-        return _of_images(predictor, source, predictor.on_odd if on_odd == "as-set" else on_odd, wanted)
-    return _of_table(predictor, source, wanted)
+        found = _of_images(predictor, source, predictor.on_odd if on_odd == "as-set" else on_odd, wanted)
+    else:
+        found = _of_table(predictor, source, wanted)
+    return replace(found, round=predictor.round, rounds=predictor.rounds)
 
 
 def check_embedding(text: str, path: Path | None = None) -> Embedding:

@@ -12,6 +12,7 @@ from engine.at_work import RunAtWork, hold
 from engine.hardware import one_arena
 from engine.pools import Pool, open_pool
 from engine.rounds import Engine, Observer
+from engine.run_events import listening
 from engine.run_folder import RunFolder, RunStopped
 from engine.settings import Settings
 from engine.units import Runner, ThreadRunner
@@ -50,10 +51,11 @@ def drive(
     with run.locked(), workers_of(run, settings, slots) as pool:
         runner = runner_of(pool.most) if runner_of else ThreadRunner(pool.most + 1)
         try:
-            with tracked(run, settings) as tracker:
+            # Observers hear the events of every thread, until MLflow has the whole run.
+            with listening(run.path, observers), tracked(run, settings) as tracker:
                 log = [tracker.observe] if tracker else []
                 # Each round: train the clients on the workers, aggregate, evaluate, log.
-                Engine(run, pool.call, runner, pool.count, [*observers, *log]).run_to_end()
+                Engine(run, pool.call, runner, pool.count, log).run_to_end()
                 show(run, runner, pool)
                 if tracker:
                     record(run, runner, tracker)
