@@ -17,6 +17,7 @@ from cli.console import carry_out, err, out, show_result, show_study
 from cli.groups import Commands
 from cli.leaving import leave
 from cli.log import log
+from cli.memory import is_out_of_memory, out_of_memory
 from cli.work import work
 from core.errors import ShoalError
 from engine.addresses import masked
@@ -356,6 +357,9 @@ def main() -> None:
         sys.exit(1)
     except OSError as error:
         # A folder or disk that cannot be written, met where nobody said it better; anything else is a fault of ours.
+        if not os.environ.get("SHOAL_DEBUG") and is_out_of_memory(error):
+            print("error", out_of_memory(error), file=sys.stderr)
+            sys.exit(1)
         if os.environ.get("SHOAL_DEBUG") or error.errno not in DISK:
             raise
         where = f"{error.filename}: " if error.filename else ""
@@ -367,6 +371,11 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception as error:
+        if os.environ.get("SHOAL_DEBUG") or not is_out_of_memory(error):
+            raise
+        print("error", out_of_memory(error), file=sys.stderr)
+        sys.exit(1)
 
 
 def entry() -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from core.errors import DataError
+from cli.console import cell
+from core.errors import DataError, escaped
 from data.images import listing
 from engine import places
 from engine.run_folder import RunFolder
-from review.predict import check_embedding, check_table, predict, predicted_sheet, write_table
+from review.predict import check_embedding, check_table, predict, predicted_sheet, writable, write_table
 
 SHOWN = 30
 """Without a file to write to, so many rows are shown."""
@@ -62,13 +64,13 @@ def predict_command(
     if found.skipped:
         given = len(found.table) + len(found.skipped)
         err.print(f"[yellow]skipped[/] {len(found.skipped)} of {given} images:", highlight=False)
-        err.print(Text(listing(found.skipped)), soft_wrap=True)
+        err.print(Text(listing([replace(each, path=escaped(each.path)) for each in found.skipped])), soft_wrap=True)
     if found.resized:
         err.print(f"resized to the size of the set's images: {found.resized}", highlight=False)
     if found.recoloured:
         err.print(f"made grey, as the set is: {found.recoloured}", highlight=False)
     if as_json:
-        rows = json.loads(found.table.to_json(orient="records", double_precision=6))
+        rows = json.loads(writable(found.table).to_json(orient="records", double_precision=6))
         skipped = [{"file": each.path, "reason": each.reason} for each in found.skipped]
         print(json.dumps({"run": str(run.path), "round": found.round, "samples": rows, "skipped": skipped}))
         return
@@ -81,7 +83,7 @@ def predict_command(
         plain = [column for column in found.table.columns if not str(column).startswith("embedding")]
         rows = Table(*map(str, plain))
         for each in found.table[plain].head(SHOWN).itertuples(index=False):
-            rows.add_row(*(Text(f"{value:.3f}" if isinstance(value, float) else str(value)) for value in each))
+            rows.add_row(*map(cell, each))
         out.print(rows)
         if len(found.table) > SHOWN:
             out.print(f"and {len(found.table) - SHOWN:,} more; --out FILE writes all of them", highlight=False)

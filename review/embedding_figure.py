@@ -19,6 +19,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from engine.run_folder import RunFolder
 from review.clusters import FEATURES, read_cluster_tensors, read_clusters
 from review.figures import MARKERS, PALETTE
+from review.fonts import make_drawable
 
 FILE = "embedding.png"
 PERPLEXITY = 30.0
@@ -58,6 +59,7 @@ def draw_embedding(run: RunFolder) -> list[Path]:
     for axes, (name, groups) in zip(np.atleast_1d(figure.subplots(1, len(shown))), shown.items(), strict=True):
         draw_groups(axes, points, groups, name)
     path.parent.mkdir(parents=True, exist_ok=True)
+    make_drawable(figure)
     figure.savefig(path, dpi=110)
     return [path]
 

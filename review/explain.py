@@ -21,8 +21,9 @@ from core.errors import DataError
 from data.partition.table import load_partition
 from data.prepared import open_prepared
 from engine.run_folder import RunError, RunFolder
-from review.cluster_sheets import about, font, images_of, shortened, thumbnail
+from review.cluster_sheets import about, images_of, shortened, thumbnail
 from review.clusters import cluster_facts, read_clusters
+from review.fonts import font
 from review.summary import counted
 
 CERTAIN, UNSURE = 8, 4

@@ -15,6 +15,7 @@ from engine.opened_run import OpenedClients, OpenedRun
 from engine.run_folder import RunFolder
 from methods.base import Method, RunHistory
 from methods.registry import METHODS
+from review.fonts import make_drawable
 
 
 def method_and_history(run: RunFolder) -> tuple[Method, RunHistory]:
@@ -65,6 +66,7 @@ def draw_method_views(run: RunFolder) -> list[Path]:
     written = []
     for name, figure in method.figures(history).items():
         written.append(run.figures / f"{name}.png")
+        make_drawable(figure)
         figure.savefig(written[-1], dpi=120)
     for name, table in method.tables(history).items():
         written.append(run.figures / f"{name}.csv")

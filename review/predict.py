@@ -310,6 +310,7 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
         DataError: another suffix (`check_table`), or the file cannot be written.
     """
     check_table(path)
+    table = writable(table)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.name.endswith(".parquet"):
@@ -318,6 +319,13 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
             table.to_csv(path, index=False)
     except OSError as error:
         raise DataError(f"{path} could not be written: {error.strerror or error}") from None
+
+
+def writable(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with file names that UTF-8 can hold: bytes of a name that are no UTF-8 are written as escapes."""
+    if "file" not in table:
+        return table
+    return table.assign(file=[name.encode("utf-8", "backslashreplace").decode() for name in table["file"]])
 
 
 def check_table(path: Path) -> None:
