@@ -125,11 +125,13 @@ def report() -> None:
     from review.embedding_figure import draw_embedding
     from review.figures import draw_figures
     from review.report import write_report
+    from review.views import keep_figures
 
     with kept_run() as run:
         draw_figures(run)
         draw_embedding(run)
         draw_cluster_sheets(run)
+        keep_figures(run)
         shutil.copy(write_report(run, beside=False), RESULTS / "report.html")
 
 

@@ -30,6 +30,7 @@ from review.pages import embedded, write_page
 from review.provenance import chosen_settings, origins, repeat_command, run_files
 from review.result import run_result, shown_metrics
 from review.summary import summary_of
+from review.views import check_figures, keep_report
 
 QUIET = ("started", "round_started", "round_finished", "client_finished", "clients_dropped")
 SHEETS_BYTES = 1_500_000
@@ -58,6 +59,7 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
     Raises:
         StoreError: a file of the run is damaged.
     """
+    check_figures(run)
     result, settings = run_result(run), run.settings()
     names = (settings.method.name, settings.data.name)
 
@@ -68,7 +70,7 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
     clients = part("clients", lambda: last_clients(run)) or []
     sheets, left = part("images of clusters", lambda: embedded_sheets(run)) or ([], 0)
     figures, figures_left = part("figures", lambda: embedded_figures(run)) or ([], [])
-    return write_page(
+    page = write_page(
         run.path / "report.html",
         "report.html.j2",
         name=run.name,
@@ -98,6 +100,9 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
         embedding=part("the figure of features", lambda: embedded_if_there(run.figures / EMBEDDING)),
         events=[event for event in run.whole_events() if event["event"] not in QUIET],
     )
+    if beside:
+        keep_report(run)
+    return page
 
 
 def last_clients(run: RunFolder) -> list[dict[str, Any]]:

@@ -104,9 +104,11 @@ class Run:
 
     @property
     def report(self) -> Path:
-        """The report, one HTML page, made where it is missing."""
+        """The report, one HTML page, made where it is missing or was changed."""
+        from review.views import report_is_whole
+
         path = self.path / "report.html"
-        if not path.exists():
+        if not report_is_whole(self._folder):
             from review.report import write_report
 
             write_report(self._folder)

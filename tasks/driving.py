@@ -73,14 +73,17 @@ def show(run: RunFolder, runner: Runner, pool: Pool) -> None:
     from review.embedding_figure import draw_embedding
     from review.figures import draw_figures
     from review.report import write_report
+    from review.views import drop_damaged_figures, keep_figures
 
     with hold(RunAtWork(run, pool.call)):
         # The last unit of work: where a run has its table already, nothing is done.
         runner.submit(FindClusters(run.path)).result()
+    drop_damaged_figures(run)
     views: list[tuple[str, Callable[[RunFolder], object]]] = [
         ("figures", draw_figures),
         ("the figure of features", draw_embedding),
         ("contact sheets", draw_cluster_sheets),
+        ("the digests of figures", keep_figures),
         ("the report", write_report),
     ]
     for what, make in views:  # the run is done: no view of it that fails makes it fail

@@ -125,11 +125,11 @@ def keep(home: Path, run: RunFolder) -> Path:
 
 
 def command(*words: str) -> None:
-    """Do what the command line does; ends the process."""
-    from cli.main import entry
+    """Do what the command line does."""
+    from cli.main import main
 
     sys.argv = ["shoal", *words]
-    entry()
+    main()
 
 
 def predict(subject: Subject) -> None:

@@ -23,6 +23,10 @@ from tests.runs import go_on, numbers, stopped, straight
 Make = Callable[..., Any]
 
 
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
 @pytest.fixture
 def whole(home: Path, small: Make) -> RunFolder:
     return straight(small(rounds=3))
@@ -61,7 +65,9 @@ def test_what_is_missing_is_named(whole: RunFolder, name: str) -> None:
 
 
 def test_another_state_in_place_of_the_last_one_is_refused(whole: RunFolder) -> None:
-    edit(whole.path / "status.json", lambda about: about.update(weights_sha256="0" * 64, seal=None) or about.pop("seal"))
+    edit(
+        whole.path / "status.json", lambda about: about.update(weights_sha256="0" * 64, seal=None) or about.pop("seal")
+    )
     with pytest.raises(StoreError, match="holds another state than the one that the run ended with"):
         read_state(whole)
 
@@ -106,7 +112,7 @@ def test_a_table_that_changed_after_the_end_is_refused_and_written_again(whole: 
     for name in ("rounds", "clients"):
         path = whole.path / f"{name}.parquet"
         kept = path.read_bytes()
-        for damage in (lambda p: flip(p), lambda p: p.write_bytes(kept[: len(kept) // 2]), lambda p: p.unlink()):
+        for damage in (flip, cut, Path.unlink):
             damage(path)
             with pytest.raises(StoreError, match=rf"run {whole.name}: .*{name}\.parquet .*--resume .* writes it again"):
                 whole.table(name)
