@@ -2,21 +2,57 @@
 
 from __future__ import annotations
 
+import io
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text
+
+from core.errors import escaped
 
 if TYPE_CHECKING:  # pandas takes a while to import, and most commands show no result
     from review.result import RunResult
     from studies.claims import CheckedClaim
     from studies.result import StudyResult
 
+
+class NameSafeConsole(Console):
+    """A console that shows names from outside as they are where they can be printed, and escaped where they cannot.
+
+    Control characters in a file's name could move the cursor or colour the terminal.
+    """
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield the segments of a renderable, without control characters but the end of a line."""
+        for segment in super().render(renderable, options):
+            text = segment.text
+            if segment.control or text == "\n" or text.isprintable():
+                yield segment
+            else:
+                yield Segment("\n".join(map(escaped, text.split("\n"))), segment.style)
+
+
+def escape_outside_the_alphabet() -> None:
+    """Have both outputs escape letters that their encoding lacks: under cron, or in an ISO-8859 or ASCII locale."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+escape_outside_the_alphabet()
 # A pipe has no width; tables should not be folded to 80 columns there.
-out = Console() if sys.stdout.isatty() else Console(width=140)
-err = Console(stderr=True)
+out = NameSafeConsole() if sys.stdout.isatty() else NameSafeConsole(width=140)
+err = NameSafeConsole(stderr=True)
+
+
+def cell(value: object) -> Text:
+    """Return a value as a cell of a table: numbers with three digits, names on one line, nothing read as markup."""
+    return Text(f"{value:.3f}") if isinstance(value, float) else Text(escaped(value))
 
 
 def carry_out(folder: Any) -> RunResult:

@@ -23,11 +23,12 @@ def enroll_command(
     limit: int | None,
     out_file: Path | None,
     as_json: bool,
+    round: int | None = None,
 ) -> None:
     """Find the place, write the model, and show the way there."""
     run_folder = RunFolder.find(name, places.runs())
     data = new_client(run_folder, client, places.store(), places.mirror(), validation=validation, limit=limit)
-    found = find_place(run_folder, data, give, out_file)
+    found = find_place(run_folder, data, give, out_file, round)
     if as_json:
         print(json.dumps(found))
         return
@@ -37,5 +38,7 @@ def enroll_command(
         score = "" if step["accuracy"] is None else f"{step['accuracy']:.3f}"
         table.add_row(str(step["node"]), shown, score)
     out.print(table)
+    if round is not None:
+        out.print(f"by the state after round {found['round']}", highlight=False)
     out.print(f"cluster {found['cluster']} with clients {', '.join(map(str, found['clients']))}", highlight=False)
     out.print(f"model of node {found['given']}: {found['model']}", highlight=False, soft_wrap=True)

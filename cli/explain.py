@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
+from cli.console import cell
 from core.errors import DataError
 from engine import places
 from engine.run_folder import RunFolder
@@ -41,7 +41,7 @@ def explain_command(out: Console, name: str, cluster: int, sheet: Path | None, a
         return
     out.print(clients_table(found))
     for line in found.lines:
-        out.print(Text(line), soft_wrap=True)
+        out.print(cell(line), soft_wrap=True)
     if sheet is not None:
         out.print(f"contact sheet: {sheet}", highlight=False, soft_wrap=True)
         return
@@ -61,8 +61,8 @@ def clients_table(found: Explained) -> Table:
     for row in found.clients.to_dict("records"):
         words = [f"{row['samples']:,}", f"{row['share_of_client']:.1%}", f"{row['share_of_cluster']:.1%}"]
         label = row.get("mostly_label")
-        last = [Text(f"{label} ({row['label_share']:.0%})" if isinstance(label, str) else "")] if labels else []
-        table.add_row(Text(str(row["client"])), *words, f"{row['mean_confidence']:.3f}", *last)
+        last = [cell(f"{label} ({row['label_share']:.0%})" if isinstance(label, str) else "")] if labels else []
+        table.add_row(cell(row["client"]), *words, f"{row['mean_confidence']:.3f}", *last)
     return table
 
 
@@ -75,5 +75,5 @@ def samples_table(found: Explained) -> Table:
     title = "nearest to its centre" if near else "most certain"
     table = Table(*(name.replace("_", " ") for name in columns), title=title, title_justify="left")
     for row in rows[columns].to_dict("records"):
-        table.add_row(*(Text(f"{value:.3f}" if isinstance(value, float) else str(value)) for value in row.values()))
+        table.add_row(*map(cell, row.values()))
     return table

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.console import out
 from core.errors import ShoalError
+
+if TYPE_CHECKING:
+    from engine.run_folder import RunFolder
 
 
 def log(
@@ -20,30 +23,56 @@ def log(
     logs it too.
     """
     from engine import places
-    from engine.run_folder import FINISHED, RunFolder
-    from review.record import LogRun, PromoteModel
-    from review.runs import listed_runs
-    from review.tracking import shown_uri
+    from engine.codec import StoreError
+    from engine.run_folder import FINISHED, RunError, RunFolder
+    from review.runs import UNREADABLE, listed_runs
 
     if bool(names) == every:
         raise ShoalError("which runs? name them, or give --all for every finished one")
-    wanted = names or [run.name for run in reversed(listed_runs(places.runs(), states=(FINISHED,)))]
+    # Those that cannot be read are named too: they may be finished.
+    wanted = names or [run.name for run in reversed(listed_runs(places.runs(), states=(FINISHED, UNREADABLE)))]
     missing = []
     for run in [RunFolder.find(name, places.runs()) for name in wanted]:
-        settings = run.settings()
-        where = shown_uri(settings, places.mlflow_store())
-        if run.status()["state"] != FINISHED:
-            said = "not finished: `shoal run --resume` goes on with it"
-        elif not settings.tracking.mlflow:
-            said = "not logged: its setting tracking.mlflow is false"
-        else:
-            with run.locked():
-                logged = LogRun(run.path).carry_out()
-                version = PromoteModel(run.path).carry_out() if logged else None
-            said = f"logged to {where}{f', version {version} of its model' if version else ''}"
-            if not logged:
-                missing.append(run.name)
-                said = f"not logged: {where} did not answer (events.jsonl of the run says why)"
+        try:
+            said, logged = log_one(run)
+        except (StoreError, RunError) as error:
+            said, logged = f"not logged: {error}", False
+        if not logged:
+            missing.append(run.name)
         out.print(f"{run.name}: {said}", highlight=False, soft_wrap=True, markup=False)
     if missing:
         raise ShoalError(f"MLflow does not have {len(missing)} of them: the same command again logs what is missing")
+
+
+def log_one(run: RunFolder) -> tuple[str, bool]:
+    """Log one run.
+
+    Args:
+        run: the run's folder.
+
+    Returns:
+        What became of it, in words, and False where MLflow lacks something that it should have.
+
+    Raises:
+        StoreError, RunError: a file of the run is damaged.
+    """
+    from engine import places
+    from engine.run_folder import FINISHED
+    from review.mlflow_trouble import last_trouble
+    from review.record import LogRun, PromoteModel
+    from review.tracking import shown_uri
+    from review.whole_run import check_whole
+
+    settings = run.settings()
+    if run.status()["state"] != FINISHED:
+        return "not finished: `shoal run --resume` goes on with it", True
+    if not settings.tracking.mlflow:
+        return "not logged: its setting tracking.mlflow is false", True
+    check_whole(run)
+    with run.locked():
+        logged = LogRun(run.path).carry_out()
+        version = PromoteModel(run.path).carry_out() if logged else None
+    if not logged:
+        return f"not logged: {last_trouble(run)}", False
+    named = f", version {version} of its model" if version else ""
+    return f"logged to {shown_uri(settings, places.mlflow_store())}{named}", True

@@ -17,6 +17,7 @@ from cli.console import carry_out, err, out, show_result, show_study
 from cli.groups import Commands
 from cli.leaving import leave
 from cli.log import log
+from cli.memory import is_out_of_memory, out_of_memory
 from core.errors import ShoalError
 from engine.addresses import masked
 
@@ -32,6 +33,9 @@ DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 """Of an OSError: the disk is full, or its place is not to be written."""
 
 Json = Annotated[bool, typer.Option("--json", help="only JSON on standard output")]
+Round = Annotated[
+    int | None, typer.Option(min=1, help="use the state after this round, where it is kept; by default the last")
+]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a setting; repeatable")]
 
 
@@ -183,12 +187,13 @@ def enroll(
     ] = 0.2,
     limit: Annotated[int | None, typer.Option(min=2, help="samples of a prepared set to use")] = None,
     out_file: Annotated[Path | None, typer.Option("--out", help="where the model goes")] = None,
+    round: Round = None,
     as_json: Json = False,
 ) -> None:
     """Find a new client's place in the cluster tree of a CFL run, and write its model."""
     from cli.enroll import enroll_command
 
-    enroll_command(out, name, client, give, validation, limit, out_file, as_json)
+    enroll_command(out, name, client, give, validation, limit, out_file, as_json, round)
 
 
 @app.command(epilog="Example: shoal predict latest new-images/ --out clusters.csv --sheet clusters.png")
@@ -206,12 +211,13 @@ def predict(
         str,
         typer.Option(help="add what the model makes of each sample: columns embedding_0 to embedding_N, or one list"),
     ] = "none",
+    round: Round = None,
     as_json: Json = False,
 ) -> None:
     """Give new images, or rows of a table, the clusters that a run found."""
     from cli.predict import predict_command
 
-    predict_command(out, err, name, source, out_file, sheet, on_odd, embedding, as_json)
+    predict_command(out, err, name, source, out_file, sheet, on_odd, embedding, as_json, round)
 
 
 @app.command(epilog="Example: shoal explain latest --cluster 3 --out sheet.png")
@@ -347,6 +353,9 @@ def main() -> None:
         sys.exit(1)
     except OSError as error:
         # A folder or disk that cannot be written, met where nobody said it better; anything else is a fault of ours.
+        if not os.environ.get("SHOAL_DEBUG") and is_out_of_memory(error):
+            print("error", out_of_memory(error), file=sys.stderr)
+            sys.exit(1)
         if os.environ.get("SHOAL_DEBUG") or error.errno not in DISK:
             raise
         where = f"{error.filename}: " if error.filename else ""
@@ -358,6 +367,11 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception as error:
+        if os.environ.get("SHOAL_DEBUG") or not is_out_of_memory(error):
+            raise
+        print("error", out_of_memory(error), file=sys.stderr)
+        sys.exit(1)
 
 
 def entry() -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from cli.console import cell
 from cli.intake_table import print_intake
-from core.errors import DataError
+from core.errors import DataError, escaped
 from data.images import listing
 from engine import places
 from engine.run_folder import RunFolder
-from review.predict import check_embedding, check_table, predict, predicted_sheet, write_table
+from review.predict import check_embedding, check_table, predict, predicted_sheet, writable, write_table
 
 SHOWN = 30
 """Without a file to write to, so many rows are shown."""
@@ -30,6 +32,7 @@ def predict_command(
     on_odd: str,
     embedding: str,
     as_json: bool,
+    round: int | None = None,
 ) -> None:
     """Predict, write what was asked for, and say what was left out.
 
@@ -41,6 +44,7 @@ def predict_command(
         on_odd: what becomes of images of another size.
         embedding: whether the table holds embeddings, and how.
         as_json: only JSON on standard output.
+        round: the round whose state predicts; None: the last one.
 
     Raises:
         ShoalError: as `review.predict.predict`, or a file that cannot be written.
@@ -51,21 +55,24 @@ def predict_command(
     if sheet is not None and sheet.suffix.lower() != ".png":
         raise DataError(f"--sheet {sheet}: expected a name that ends in .png")
     run = RunFolder.find(name, places.runs())
-    found = predict(run, source, on_odd, embedding)
+    found = predict(run, source, on_odd, embedding, round)
     if table_file is not None:
         write_table(found.table, table_file)
     if sheet is not None:
         predicted_sheet(found, source, sheet)
+    if round is not None:
+        err.print(f"by the state after round {found.round} of {found.rounds}", highlight=False)
     if found.skipped:
         given = len(found.table) + len(found.skipped)
         err.print(f"[yellow]skipped[/] {len(found.skipped)} of {given} images:", highlight=False)
-        err.print(Text(listing(found.skipped)), soft_wrap=True)
+        err.print(Text(listing([replace(each, path=escaped(each.path)) for each in found.skipped])), soft_wrap=True)
     if found.intake.summary():
         print_intake(err, found.intake)
     if as_json:
-        rows = json.loads(found.table.to_json(orient="records", double_precision=6))
+        rows = json.loads(writable(found.table).to_json(orient="records", double_precision=6))
         skipped = [{"file": each.path, "reason": each.reason} for each in found.skipped]
-        print(json.dumps({"run": str(run.path), "samples": rows, "skipped": skipped, "intake": found.intake.to_json()}))
+        about = {"run": str(run.path), "round": found.round, "samples": rows}
+        print(json.dumps({**about, "skipped": skipped, "intake": found.intake.to_json()}))
         return
     shares = found.table.groupby("cluster")["confidence"].agg(["size", "mean"])
     summary = Table("cluster", "samples", "mean confidence", title=f"{len(found.table):,} samples")
@@ -76,7 +83,7 @@ def predict_command(
         plain = [column for column in found.table.columns if not str(column).startswith("embedding")]
         rows = Table(*map(str, plain))
         for each in found.table[plain].head(SHOWN).itertuples(index=False):
-            rows.add_row(*(Text(f"{value:.3f}" if isinstance(value, float) else str(value)) for value in each))
+            rows.add_row(*map(cell, each))
         out.print(rows)
         if len(found.table) > SHOWN:
             out.print(f"and {len(found.table) - SHOWN:,} more; --out FILE writes all of them", highlight=False)

@@ -14,6 +14,7 @@ from engine import places
 from engine.run_folder import FAILED, FINISHED, INTERRUPTED, RUNNING, STOPPED, RunFolder
 from review.report import write_report
 from review.runs import UNREADABLE, ListedRun, bytes_of, listed_runs, remove_run
+from review.views import report_is_whole
 
 STATES = (RUNNING, FINISHED, INTERRUPTED, STOPPED, FAILED, UNREADABLE)
 
@@ -98,7 +99,7 @@ def open_command(out: Console, name: str, *, show: bool) -> None:
     """Print where a run's report is, made where it is missing, and open it in a browser."""
     run = RunFolder.find(name, places.runs())
     path = run.path / "report.html"
-    if not path.exists():
+    if not report_is_whole(run):
         write_report(run)
     out.print(path.as_uri(), highlight=False, soft_wrap=True)
     if show and not webbrowser.open(path.as_uri()):

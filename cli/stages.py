@@ -97,14 +97,13 @@ def partition(params: Params = Path("params.yaml")) -> None:
 def federate(params: Params = Path("params.yaml")) -> None:
     """Run the federation, or go on with an unfinished one of the same settings; keep its final state."""
     from cli.console import carry_out
-    from engine.checkpoint import newest_valid
-    from engine.codec import StoreError, write_json
-    from engine.run_folder import FINISHED
+    from engine.codec import write_sealed
+    from engine.kept_state import read_state
     from tasks.starting import find_like, new_run
 
     settings = _settings(params)
     unfinished = find_like(settings)
-    if unfinished is not None and unfinished.status()["state"] == FINISHED:
+    if unfinished is not None and unfinished.is_finished():
         unfinished = None
     run = unfinished or new_run(settings, PARTITION)
     if unfinished is None:
@@ -112,11 +111,9 @@ def federate(params: Params = Path("params.yaml")) -> None:
         shutil.copytree(PARTITION, run.path / "partition")
         run.set_lineage(partition={**run.lineage()["partition"], "folder": str(run.path / "partition")})
     result = carry_out(run)
-    checkpoint = newest_valid(run)
-    if checkpoint is None:
-        raise StoreError(f"run {run.name} left no readable checkpoint")
+    checkpoint = read_state(run)
     keep(run, checkpoint.server.round, checkpoint.memory_index.files(), FEDERATION)
-    write_json(FEDERATION / "result.json", {**result.plain(), "run": run.name})
+    write_sealed(FEDERATION / "result.json", {**result.plain(), "run": run.name})
 
 
 @app.command()
@@ -142,11 +139,13 @@ def report() -> None:
     from review.embedding_figure import draw_embedding
     from review.figures import draw_figures
     from review.report import write_report
+    from review.views import keep_figures
 
     with kept_run() as run:
         draw_figures(run)
         draw_embedding(run)
         draw_cluster_sheets(run)
+        keep_figures(run)
         shutil.copy(write_report(run, beside=False), RESULTS / "report.html")
 
 
@@ -204,13 +203,13 @@ def kept_run() -> Iterator[RunFolder]:
     """
     from data.prepare import prepared_folder
     from engine import places
-    from engine.codec import read_json, write_sealed
+    from engine.codec import read_sealed, write_sealed
     from engine.run_folder import RunError, RunFolder
 
     if not (FEDERATION / "result.json").is_file():
         raise RunError(f"there is no run in {FEDERATION}: run `dvc repro federate`, or `dvc pull`")
     with tempfile.TemporaryDirectory(prefix="shoal-stage-") as scratch:
-        result: dict[str, Any] = read_json(FEDERATION / "result.json")
+        result: dict[str, Any] = read_sealed(FEDERATION / "result.json")
         run = RunFolder(Path(scratch) / Path(result["run"]).name)
         shutil.copytree(FEDERATION, run.path)
         for folder in (run.rounds, run.memory, run.figures):

@@ -13,6 +13,15 @@ class PartitionError(ShoalError):
     """A partition cannot be made, or does not fit its data set."""
 
 
+def escaped(text: object) -> str:
+    r"""Return a text in which every character that cannot be printed is written as its escape, on one line.
+
+    >>> print(escaped("a\nb"), escaped("Łódź"))
+    a\nb Łódź
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in str(text))
+
+
 def shown(text: object, most: int = 60) -> str:
     """A name from outside as an error can show it: as it is, or in quotes where it is long, empty or unprintable."""
     name = str(text)

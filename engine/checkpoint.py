@@ -320,12 +320,11 @@ class Pruning:
         self._full = deque(full[-keep:])
         for old in full[:-keep]:
             self._forget(old)
-        indices = [load_index(run, round) for round in self._full]
-        self._whole = deque(r for r in self._linked if "since" not in read_sealed(RoundPaths(run.path, r).links))
-        named = [index.files() for index in indices]
+        named = [self._files_of(round) for round in self._full]
+        self._whole = deque(round for round in self._linked if self._is_whole(round))
         self._dropped = {
-            round: tuple(sorted(before - after))
-            for round, before, after in zip(list(self._full)[1:], named, named[1:], strict=False)
+            round: tuple(sorted(named[place] - set().union(*named[place + 1 :])))
+            for place, round in enumerate(list(self._full)[1:])
         }
         every: set[str] = set().union(*named)
         for path in run.memory.rglob("*.safetensors"):
@@ -346,6 +345,25 @@ class Pruning:
             for path in self._dropped.pop(self._full[0], ()):
                 (self.run.path / path).unlink(missing_ok=True)
         self._forget_links()
+
+    def _files_of(self, round: int) -> set[str]:
+        """The memory files that a kept round names; none where its index is damaged, which an event says.
+
+        The run goes on from its newest round, which is whole: an older one that is damaged must not stop it.
+        """
+        try:
+            return load_index(self.run, round).files()
+        except StoreError as error:
+            message = f"the state of round {round} cannot be gone back to: {error}"
+            self.run.event("checkpoint_unreadable", round=round, message=message)
+            return set()
+
+    def _is_whole(self, round: int) -> bool:
+        """Whether the index of a round stands alone, and does not change that of the round before."""
+        try:
+            return "since" not in read_sealed(RoundPaths(self.run.path, round).links)
+        except StoreError:
+            return False
 
     def _forget(self, round: int) -> None:
         """Remove the server state of a round; its manifest stays."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine.checkpoint import newest_valid
 from engine.hardware import device_here
+from engine.kept_state import read_state
 from engine.round_paths import RoundPaths
 from engine.run_folder import RunError, RunFolder
 from engine.wire import Evaluate, Evaluated, Failed
@@ -14,11 +14,9 @@ def evaluate_state(folder: RunFolder) -> dict[str, float]:
     """Metrics of the newest server state, computed anew: on a GPU, where the run began on one and one is here.
 
     Raises:
-        RunError: there is none, or the evaluation failed.
+        RunError: there is none, or the evaluation failed. StoreError: it is damaged.
     """
-    checkpoint = newest_valid(folder)
-    if checkpoint is None:
-        raise RunError(f"run {folder.name} has no round to evaluate yet")
+    checkpoint = read_state(folder)
     round = checkpoint.server.round
     state = RoundPaths(folder.path, round).server
     device = device_here(folder.lineage()["resolved"]["device"])

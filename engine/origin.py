@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from core.errors import ShoalError
-from engine.checkpoint import newest_valid
 from engine.codec import file_digest, load_tensors, save_server
+from engine.kept_state import read_state_if_any
 from engine.opened_run import OpenedRun
 from engine.run_folder import RunFolder
 from methods.base import Method, Server
@@ -46,11 +46,11 @@ class Origin:
         """The newest state of a run.
 
         Raises:
-            OriginError: no state of it can be read.
+            OriginError: it has no round yet. StoreError: its last state is damaged.
         """
-        found = newest_valid(run)
+        found = read_state_if_any(run)
         if found is None:
-            raise OriginError(f"run {run.name} has no readable state to start from: start anew")
+            raise OriginError(f"run {run.name} has no state to start from: start anew")
         return cls(run.name, found.server, found.manifest.server_sha256)
 
     def plain(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import shutil
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -30,6 +30,7 @@ from engine.opened_run import OpenedRun
 from engine.origin import initial_state
 from engine.private_run import BudgetSpent, PrivateRun
 from engine.round_paths import RoundPaths
+from engine.run_events import Listener, listening
 from engine.run_folder import FAILED, FINISHED, INTERRUPTED, RUNNING, STOPPED, RunError, RunFolder, RunStopped
 from engine.summing import SUMMED_ANEW
 from engine.tables import RunTables
@@ -39,7 +40,7 @@ from engine.wire import Failed
 from engine.worker_processes import WorkerLost
 from methods.base import Server
 
-Observer = Callable[[dict[str, Any]], None]
+Observer = Listener
 
 
 @dataclass
@@ -76,7 +77,8 @@ class Engine:
         Raises:
             RunStopped: an observer ended it. ShoalError: it failed. KeyboardInterrupt. Each can be resumed.
         """
-        with self.run.locked(), hold(RunAtWork(self.run, self.call)) as self.held:
+        heard = listening(self.run.path, self.observers)
+        with self.run.locked(), heard, hold(RunAtWork(self.run, self.call)) as self.held:
             round = 0
             try:
                 server = self.start()
@@ -362,14 +364,12 @@ class Engine:
             said = f"the budget of privacy.epsilon {limit} of data set {data!r} allows no round more"
             self.tell("budget_spent", round=server.round, message=said)
         self.tables.end()
-        self.run.set_status(FINISHED, server.round, "", weights_sha256=server_digest(server), **self.away())
+        self.run.set_status(FINISHED, server.round, **self.run.final_facts(server_digest(server)), **self.away())
         self.tell("finished", round=server.round)
 
     def tell(self, kind: str, **facts: Any) -> None:
-        """Log an event and show it to the observers."""
-        entry = self.run.event(kind, **facts)
-        for observer in self.observers:
-            observer(entry)
+        """Log an event, which the observers hear."""
+        self.run.event(kind, **facts)
 
 
 def record_of(round: int, answers: Answers, metrics: dict[str, float], seconds: RoundSeconds) -> RoundRecord:

@@ -26,16 +26,18 @@ import yaml
 from core.errors import ShoalError
 from engine.addresses import masked
 from engine.codec import (
+    StoreError,
     check_digest,
     disk_error,
+    file_digest,
     private_folder,
-    read_json,
     read_sealed,
     write_atomic,
-    write_json,
     write_sealed,
 )
+from engine.run_events import LEVEL, WARNING, WARNINGS, line_of, read_line, tell_listeners
 from engine.settings import Settings, make_settings
+from engine.table_file import read_table
 from engine.yaml_text import read_yaml_file
 
 SETTINGS, LINEAGE = "settings.yaml", "lineage.json"
@@ -48,6 +50,13 @@ WAITING_SHARE = 2.0
 RUNNING, FINISHED, INTERRUPTED, FAILED = "running", "finished", "interrupted", "failed"
 STOPPED = "stopped"
 """By somebody who watched it, such as a search over settings; it can be resumed like an interrupted one."""
+
+
+TABLES = ("rounds", "clients", "links")
+"""The tables of a run: a row a round, a client's part in a round, and a message between clients."""
+STATUS, EVENTS = "status.json", "events.jsonl"
+FINAL_TABLES, EVENTS_BYTES = "tables_sha256", "events_bytes"
+"""Entries of the status of a finished run: the digest of each table, and the size of the event log."""
 
 
 class RunError(ShoalError):
@@ -153,46 +162,108 @@ class RunFolder:
         write_sealed(self.path / LINEAGE, {**self.lineage(), **entries})
 
     def status(self) -> dict[str, Any]:
-        """State, round and message."""
-        path = self.path / "status.json"
+        """State, round and message.
+
+        Raises:
+            RunError: it was changed or damaged, or it is missing although rounds are done.
+        """
+        path = self.path / STATUS
+        remedy = f"`shoal run --resume {self.name}` writes it again"
         if not path.exists():
+            if any(folder.name.isdecimal() and int(folder.name) for folder in self._round_folders()):
+                raise RunError(f"run {self.name}: {path} is missing; {remedy}")
             return {"state": INTERRUPTED, "round": 0, "message": "never started"}
-        found = read_json(path)
-        if isinstance(found, dict) and isinstance(found.get("state"), str) and type(found.get("round")) is int:
+        try:
+            found = read_sealed(path)
+        except StoreError as error:
+            raise RunError(f"run {self.name}: {error}; {remedy}") from error
+        if isinstance(found.get("state"), str) and type(found.get("round")) is int:
             return found
-        raise RunError(f"{path} is no status of a run: remove it, then go on with `shoal run --resume {self.name}`")
+        raise RunError(f"run {self.name}: {path} is no status of a run; {remedy}")
+
+    def is_finished(self) -> bool:
+        """Whether the run came to its end; one whose status cannot be read did not, and resuming it finds out."""
+        try:
+            return bool(self.status()["state"] == FINISHED)
+        except ShoalError:
+            return False
+
+    def _round_folders(self) -> list[Path]:
+        return list(self.rounds.iterdir()) if self.rounds.is_dir() else []
 
     def set_status(self, state: str, round: int, message: str = "", **more: Any) -> None:
         """Replace the status."""
         about = {"state": state, "round": round, "message": masked(message), "pid": os.getpid(), "updated": now()}
-        write_json(self.path / "status.json", {**about, **more})
+        write_sealed(self.path / STATUS, {**about, **more})
+
+    def add_to_status(self, **more: Any) -> None:
+        """Add entries to the status; when it was updated stays what it was."""
+        write_sealed(self.path / STATUS, {**self.status(), **more})
 
     def event(self, kind: str, **facts: Any) -> dict[str, Any]:
-        """Append a line to the event log."""
+        """Append a line to the event log, and tell those who listen to the run (`engine.run_events.listening`)."""
         shown = {key: masked(fact) if isinstance(fact, str) else fact for key, fact in facts.items()}
-        entry = {"time": now(), "event": kind, **shown}
+        entry = {"time": now(), "event": kind, **({LEVEL: WARNING} if kind in WARNINGS else {}), **shown}
         try:
-            with (self.path / "events.jsonl").open("a") as file:
-                file.write(json.dumps(entry) + "\n")
+            with (self.path / EVENTS).open("a") as file:
+                file.write(line_of(entry))
         except OSError as error:
-            raise disk_error(self.path / "events.jsonl", error) from error
+            raise disk_error(self.path / EVENTS, error) from error
+        tell_listeners(self.path, entry)
         return entry
 
     def events(self) -> list[dict[str, Any]]:
         """The event log; what is no event, such as a last line cut short by a crash, is left out."""
-        path = self.path / "events.jsonl"
+        return [entry for line in self._event_lines() if (entry := read_line(line)) is not None]
+
+    def whole_events(self) -> list[dict[str, Any]]:
+        """The event log, for answers that hang on it.
+
+        Raises:
+            StoreError: a line was changed or damaged, or lines that a finished run had written are missing.
+        """
+        path = self.path / EVENTS
+        status = self.status()
+        size = path.stat().st_size if path.exists() else 0
+        if size < status.get(EVENTS_BYTES, 0):
+            raise StoreError(
+                f"run {self.name}: {path} has lost lines since the run ended ({size:,} bytes, expected at least "
+                f"{status[EVENTS_BYTES]:,}): bring the file back, or go on without them with `shoal run --resume "
+                f"{self.name}`"
+            )
         entries = []
-        for line in path.read_bytes().split(b"\n") if path.exists() else ():
-            with contextlib.suppress(ValueError, RecursionError):
-                entry = json.loads(line)
-                if isinstance(entry, dict) and isinstance(entry.get("event"), str):
-                    entries.append(entry)
+        lines = self._event_lines()
+        for number, line in enumerate(lines, 1):
+            entry = read_line(line)
+            if entry is not None:
+                entries.append(entry)
+            elif number < len(lines):
+                raise StoreError(
+                    f"run {self.name}: line {number} of {path} has been changed or damaged since it was written: "
+                    f"remove that line, then `shoal run --resume {self.name}`"
+                )
         return entries
 
+    def _event_lines(self) -> list[bytes]:
+        """The lines of the event log; the last one is empty, or was cut short."""
+        path = self.path / EVENTS
+        return path.read_bytes().split(b"\n") if path.exists() else []
+
     def table(self, name: str) -> pd.DataFrame:
-        """The table `rounds`, `clients` or `links` (bytes between clients); empty where there is nothing of it yet."""
+        """The table `rounds`, `clients` or `links` (bytes between clients); empty where there is nothing of it yet.
+
+        Raises:
+            StoreError: a table of a finished run is missing or changed, or one cannot be read.
+        """
         path = self.path / f"{name}.parquet"
-        whole = pd.read_parquet(path) if path.exists() else pd.DataFrame()
+        expected = self._final_tables().get(name)
+        whole = pd.DataFrame()
+        if path.exists() or expected is not None:
+            try:
+                whole = read_table(path, expected)
+            except StoreError as error:
+                remedy = f"`shoal run --resume {self.name}` writes it again"
+                raise StoreError(f"run {self.name}: {error}; {remedy}") from error
         rows = self._waiting(name)
         if not rows:
             return whole
@@ -202,6 +273,22 @@ class RunFolder:
         last = whole["round"].max()
         new = [row for row in rows if row["round"] > last]
         return pd.concat([whole, pd.DataFrame(new)], ignore_index=True) if new else whole
+
+    def _final_tables(self) -> dict[str, str]:
+        """The digests of the tables of a finished run, by name; nothing where rows may still come."""
+        status = self.status()
+        return dict(status.get(FINAL_TABLES, {})) if status["state"] == FINISHED else {}
+
+    def final_facts(self, weights_sha256: str) -> dict[str, Any]:
+        """What the status of a run that ends says of its state, tables and events, so that damage is noticed later."""
+        tables = {
+            name: file_digest(self.path / f"{name}.parquet")
+            for name in TABLES
+            if (self.path / f"{name}.parquet").exists()
+        }
+        events = self.path / EVENTS
+        about = {"weights_sha256": weights_sha256, FINAL_TABLES: tables}
+        return {**about, EVENTS_BYTES: events.stat().st_size if events.exists() else 0}
 
     def set_table(self, name: str, rows: list[dict[str, Any]]) -> None:
         """Replace a table, and forget the rows that wait beside it."""

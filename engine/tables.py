@@ -7,9 +7,7 @@ from typing import Any
 
 from engine.by_client import ByClient
 from engine.manifest import Manifest, RoundRecord
-from engine.run_folder import RunFolder
-
-TABLES = ("rounds", "clients", "links")
+from engine.run_folder import TABLES, RunFolder
 
 
 class RunTables:

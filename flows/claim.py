@@ -10,7 +10,7 @@ from typing import IO
 
 from engine import places
 from engine.origin import Origin
-from engine.run_folder import FINISHED, RunError, RunFolder, in_order
+from engine.run_folder import RunError, RunFolder, in_order
 from engine.settings import Settings
 from tasks.preparing import settled
 from tasks.starting import has_settings, new_run
@@ -117,7 +117,7 @@ def _unfinished(settings: Settings, origin: Origin | None, data: str | None) -> 
 def finished(run: RunFolder) -> bool:
     """Whether nothing is left to do: the rounds, and what the pipeline does after them where it worked on the run."""
     last = [e["event"] for e in run.events() if e["event"] in (BEGAN, ENDED)][-1:]
-    return bool(run.status()["state"] == FINISHED and last != [BEGAN])
+    return run.is_finished() and last != [BEGAN]
 
 
 def _claim(run: Path) -> IO[str] | None:

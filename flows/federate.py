@@ -19,12 +19,12 @@ from prefect.utilities.urls import url_for  # noqa: E402
 
 from core.errors import ShoalError  # noqa: E402
 from engine import places  # noqa: E402
-from engine.addresses import masked  # noqa: E402
 from engine.rounds import Observer  # noqa: E402
+from engine.run_events import is_warning, words_of  # noqa: E402
 from engine.run_folder import FINISHED, RunFolder  # noqa: E402
 from flows.artifacts import ProgressArtifact  # noqa: E402
 from flows.names import flow_run_name, run_title  # noqa: E402
-from flows.parts import LOST  # noqa: E402
+from flows.parts import LOST, log_warnings  # noqa: E402
 from review.result import RunResult, run_result  # noqa: E402
 from tasks.driving import drive  # noqa: E402
 from tasks.prefect_runner import PrefectRunner  # noqa: E402
@@ -60,18 +60,24 @@ def federate(run: str, observers: Sequence[Any] = ()) -> RunResult:
     folder = RunFolder.find(run, places.runs())
     log = get_run_logger()
 
-    def warn(message: str) -> None:
-        folder.event(LOST, message=message)
-        log.warning(masked(message))
+    warned: list[dict[str, Any]] = []
+
+    def warn(event: dict[str, Any]) -> None:
+        if is_warning(event):
+            warned.append(event)
+            log.warning(words_of(event))
 
     with folder.locked(), untagged(), task_runs_unlogged(), ProgressArtifact(folder) as progress:
         flow_run = str(runtime.flow_run.id)
         folder.set_lineage(prefect={"flow_run": flow_run, "page": url_for("flow-run", obj_id=flow_run)})
-        return drive(
-            folder,
-            runner_of=lambda slots: PrefectRunner(2 * slots + 2, warn),
-            observers=[progress, *observers],
-        )
+        try:
+            return drive(
+                folder,
+                runner_of=lambda slots: PrefectRunner(2 * slots + 2, lambda said: folder.event(LOST, message=said)),
+                observers=[progress, warn, *observers],
+            )
+        finally:
+            log_warnings(log, warned)
 
 
 def run_with_prefect(folder: RunFolder, observers: Sequence[Observer] = ()) -> RunResult:

@@ -24,6 +24,7 @@ from engine.settings import Settings, make_settings  # noqa: E402
 from flows.claim import alone, claimed, claimed_run, finished  # noqa: E402
 from flows.federate import untagged  # noqa: E402
 from flows.names import night_title  # noqa: E402
+from flows.parts import log_warnings  # noqa: E402
 from flows.pipeline import end_lost_flow_runs, report_on, train_and_judge  # noqa: E402
 from flows.tell import tell_failure  # noqa: E402
 from methods.registry import METHODS  # noqa: E402
@@ -113,6 +114,7 @@ def carried_out(settings: Settings, night: NightSettings) -> Night:
         found = [each for each in compared if each.found]
         tell_drift(settings, found, log)
     with begun(settings, night, champion, taken.digest) as folder:
+        before = len(folder.events())
         for each in found:
             folder.event(DRIFTED, **{**each.plain(), "message": each.told()})
         with tags(settings.method.name, settings.data.name):
@@ -123,6 +125,7 @@ def carried_out(settings: Settings, night: NightSettings) -> Night:
             keep_decision(folder, decision, found)
             decide.with_options(timeout_seconds=seconds)(str(folder.path))
         report_on(folder)
+        log_warnings(log, folder.events()[before:])
     log.info(f"{folder.name}: {decision.why}")
     show(settings, folder, decision, found)
     outcome = PROMOTED if decision.promoted else KEPT

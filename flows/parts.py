@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import httpx
 from prefect.exceptions import ObjectNotFound
 
 from engine.addresses import masked
+from engine.run_events import Event, warning_lines
 from engine.run_folder import RunFolder
 
 Found = TypeVar("Found")
@@ -18,6 +19,18 @@ LOST = "prefect_lost"
 """Event of a run: from here on its work is done without Prefect."""
 AWAY = (httpx.HTTPError, ObjectNotFound)
 """What Prefect raises where its server is gone, too busy to answer, or has forgotten a flow run."""
+
+
+def log_warnings(log: logging.Logger | logging.LoggerAdapter[logging.Logger], events: Sequence[Event]) -> None:
+    """Log the warnings among some events of a run once more, as the closing lines of a flow run.
+
+    Args:
+        log: of the flow run.
+        events: in the order in which they happened.
+    """
+    lines = warning_lines(events)
+    if lines:
+        log.warning("\n".join([f"warnings ({len(lines)}):", *lines]))
 
 
 def part(name: str, flow_run: Callable[[], Found], plain: Callable[[], Found], folder: RunFolder | None) -> Found:

@@ -9,7 +9,7 @@ from tasks.prefect_environment import quiet
 
 quiet()
 
-from prefect import flow, runtime, tags  # noqa: E402 (its environment comes first)
+from prefect import flow, get_run_logger, runtime, tags  # noqa: E402 (its environment comes first)
 from prefect.client.orchestration import get_client  # noqa: E402
 from prefect.states import Crashed  # noqa: E402
 
@@ -21,7 +21,7 @@ from flows.artifacts import result_artifacts  # noqa: E402
 from flows.claim import claimed_run  # noqa: E402
 from flows.federate import federate, untagged  # noqa: E402
 from flows.names import flow_run_name  # noqa: E402
-from flows.parts import part  # noqa: E402
+from flows.parts import log_warnings, part  # noqa: E402
 from review.result import run_result  # noqa: E402
 from tasks import judge, partition  # noqa: E402
 from tasks import prepare as preparation  # noqa: E402
@@ -71,10 +71,12 @@ def pipeline(settings: Settings, resume: bool = True) -> dict[str, Any]:
     part("preparation", lambda: prepare(settings), lambda: None, None)  # a new run prepares what is not there
     with claimed_run(settings, resume=resume) as folder:
         end_lost_flow_runs(folder)
+        before = len(folder.events())
         with tags(settings.method.name, settings.data.name):
             train_and_judge(folder)
             report_on(folder)
         result_artifacts(folder)
+        log_warnings(get_run_logger(), folder.events()[before:])
     return run_result(folder).plain()
 
 

@@ -12,16 +12,21 @@ from engine.run_folder import RunFolder
 Made = TypeVar("Made")
 
 
-def attempted(run: RunFolder, what: str, make: Callable[[], Made]) -> Made | None:
+def attempted(
+    run: RunFolder, what: str, make: Callable[[], Made], but: tuple[type[Exception], ...] | type[Exception] = ()
+) -> Made | None:
     """What `make` gives; where it fails None, and one event of the run says what is missing and why.
 
     Args:
         run: the run's folder.
         what: the part that is made, in words.
         make: makes it.
+        but: errors that are raised all the same.
     """
     try:
         return make()
+    except but:
+        raise
     except Exception as error:  # whatever it is: figures and tables are views, and a run is worth more than they
         message = f"{what} left out: {type(error).__name__}: {brief(error)}"
         with contextlib.suppress(ShoalError):  # on a full disk nothing can be told

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 
-from engine.checkpoint import newest_valid
+from engine.kept_state import read_state
 from engine.opened_run import OpenedRun
 from engine.run_folder import RunError, RunFolder
 
@@ -32,12 +32,10 @@ def certain_images(run: RunFolder, count: int) -> list[CertainImages]:
         count: images a cluster; a smaller cluster gives all it has.
 
     Raises:
-        RunError: no round is finished, or the data are not images.
+        RunError: no round is finished, or the data are not images. StoreError: the state is damaged.
         MethodError: the method's server holds no model.
     """
-    opened, checkpoint = OpenedRun(run), newest_valid(run)
-    if checkpoint is None:
-        raise RunError(f"run {run.name} has no finished round to take clusters from")
+    opened, checkpoint = OpenedRun(run), read_state(run)
     if opened.prepared.manifest.kind != "image":
         raise RunError(f"run {run.name} is on {opened.prepared.manifest.kind}s: only images can be drawn")
     predict = opened.method.predictor(checkpoint.judged)

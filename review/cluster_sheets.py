@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,8 @@ from PIL import Image, ImageDraw, ImageFont
 from data.partition.table import Partition, load_partition
 from data.prepared import Prepared, open_prepared
 from engine.run_folder import RunFolder
-from review.clusters import TABLE, TEST
+from review.clusters import TEST, read_clusters
+from review.fonts import drawable, font
 
 FOLDER = "clusters"
 """Where a run's sheets lie, below its figures."""
@@ -60,9 +60,9 @@ def draw_cluster_sheets(run: RunFolder) -> list[Path]:
     shutil.rmtree(folder, ignore_errors=True)
     lineage = run.lineage()
     prepared = open_prepared(Path(lineage["data"]["folder"]))
-    if prepared.manifest.kind != "image" or not (run.path / TABLE).exists():
+    table = read_clusters(run)
+    if prepared.manifest.kind != "image" or table is None:
         return []
-    table = pd.read_parquet(run.path / TABLE)
     image_of = images_of(prepared, load_partition(Path(lineage["partition"]["folder"])))
     drawn = []
     largest = table["cluster"].value_counts().index[:SHEETS]
@@ -166,14 +166,6 @@ def thumbnail(image: np.ndarray) -> Image.Image:
     return shown
 
 
-@cache
-def font(size: int) -> ImageFont.FreeTypeFont:
-    """The font DejaVu Sans of matplotlib, which has the letters of most alphabets."""
-    import matplotlib
-
-    return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf"), size)
-
-
 def shortened(text: str, face: ImageFont.FreeTypeFont, width: int, *, end: bool = False) -> str:
     """The text where it fits into so many pixels, else without its beginning (of names the end tells them apart).
 
@@ -182,6 +174,7 @@ def shortened(text: str, face: ImageFont.FreeTypeFont, width: int, *, end: bool 
         width: pixels.
         end: leave out the end instead.
     """
+    text = drawable(text)
     if face.getlength(text) <= width:
         return text
     for cut in range(1, len(text)):

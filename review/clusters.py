@@ -11,6 +11,7 @@ written last: without it, or with another state's digest in it, the table is mad
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,11 +26,21 @@ from data.prepared import Prepared, open_prepared
 from data.sample_files import sample_files
 from engine.at_work import Call, current
 from engine.checkpoint import has_server, load_index, rounds_done
-from engine.codec import file_digest, read_sealed, save_tensors, write_atomic, write_sealed
+from engine.codec import (
+    StoreError,
+    check_digest,
+    file_digest,
+    load_tensors,
+    read_sealed,
+    save_tensors,
+    write_atomic,
+    write_sealed,
+)
 from engine.deadlines import Deadline, Limits
 from engine.memory_index import MemoryIndex
 from engine.round_paths import RoundPaths
 from engine.run_folder import FINISHED, RunFolder
+from engine.table_file import read_table
 from engine.wire import Assign, Assigned, Failed
 from engine.worker_processes import WorkerLost
 from methods.base import MethodError
@@ -38,6 +49,8 @@ from methods.scores.quality import size_shares, stability
 
 TABLE, FACTS = "clusters.parquet", "clusters.json"
 CENTRES, FEATURES = "centres.safetensors", "features.safetensors"
+FACTS_SHA256 = "clusters_sha256"
+"""Entry of the status of a finished run: the digest of clusters.json."""
 TEST = "test"
 QUALITY = ("silhouette", "stability", "smallest_cluster", "largest_cluster", "empty_clusters")
 WORDS = ("client_name", "file", "label")
@@ -72,8 +85,8 @@ def keep_clusters(run: RunFolder, call: Call) -> bool:
     status = run.status()
     if status["state"] != FINISHED or not status["round"]:
         return False
-    known = cluster_facts(run)
-    if known and known["weights_sha256"] == status["weights_sha256"] and (run.path / TABLE).exists():
+    if whole_clusters(run, status["weights_sha256"]):
+        remember(run)
         return True
     round = int(status["round"])
     states = [r for r in rounds_done(run) if 0 < r <= round and has_server(run, r)][-2:]
@@ -81,12 +94,33 @@ def keep_clusters(run: RunFolder, call: Call) -> bool:
         # One after the other: workers that share no file system with this machine keep one state at a time.
         answers = {r: assigned(run, r, call, judge=r == round) for r in reversed(states)}
         write_clusters(run, answers[round], {r: answer.cluster for r, answer in answers.items()})
+        remember(run)
     except ShoalError as error:  # the run itself is done, whatever becomes of its table
         message = f"no cluster table: {error}"
         if all(event.get("message") != message for event in run.events()):
             run.event("clusters_skipped", message=message)
         return False
     return True
+
+
+def whole_clusters(run: RunFolder, weights_sha256: str) -> bool:
+    """Return whether all files of a run's clusters are there, as they were written, and of this state."""
+    path = run.path / FACTS
+    if not path.exists():
+        return False
+    try:
+        facts = read_sealed(path)
+        for name, sha256 in facts.get("files", {}).items():
+            check_digest(run.path / name, sha256)
+    except StoreError:
+        return False
+    return bool(facts["weights_sha256"] == weights_sha256) and (run.path / TABLE).exists()
+
+
+def remember(run: RunFolder) -> None:
+    """Keep the digest of clusters.json in the status, so that a file that goes missing is noticed."""
+    if run.status().get(FACTS_SHA256) != (digest := file_digest(run.path / FACTS)):
+        run.add_to_status(**{FACTS_SHA256: digest})
 
 
 def assigned(run: RunFolder, round: int, call: Call, *, judge: bool) -> Assigned:
@@ -235,9 +269,62 @@ def odd_choice(prepared: Prepared) -> str:
 
 
 def cluster_facts(run: RunFolder) -> dict[str, Any] | None:
-    """What clusters.json holds; None where the run has no cluster table."""
+    """What clusters.json holds; None where the run has no cluster table.
+
+    Raises:
+        StoreError: the file is damaged, of another state than the run ended with, or has gone missing.
+    """
     path = run.path / FACTS
-    return read_sealed(path) if path.exists() else None
+    status = run.status()
+    if not path.exists() and FACTS_SHA256 not in status:
+        return None
+    try:
+        facts = read_sealed(path)
+        check_digest(path, status.get(FACTS_SHA256))
+    except StoreError as error:
+        raise damaged_clusters(run, error) from error
+    return facts
+
+
+def damaged_clusters(run: RunFolder, error: StoreError) -> StoreError:
+    """The error to show of a damaged file of a run's clusters."""
+    return StoreError(f"run {run.name}: {error}; `shoal run --resume {run.name}` writes it again")
+
+
+def read_clusters(run: RunFolder, columns: Sequence[str] | None = None) -> pd.DataFrame | None:
+    """The cluster table of a run, a row a sample (`cluster_table`); None where it has none.
+
+    Args:
+        run: the run's folder.
+        columns: only these; None: all.
+
+    Raises:
+        StoreError: it is missing, truncated or changed.
+    """
+    facts = cluster_facts(run)
+    if facts is None:
+        return None
+    try:
+        return read_table(run.path / TABLE, facts.get("files", {}).get(TABLE), columns)
+    except StoreError as error:
+        raise damaged_clusters(run, error) from error
+
+
+def read_cluster_tensors(run: RunFolder, name: str) -> dict[str, torch.Tensor] | None:
+    """The tensors of `CENTRES` or `FEATURES`; None where the run has no such file.
+
+    Raises:
+        StoreError: it is missing, truncated or changed.
+    """
+    facts = cluster_facts(run)
+    sha256 = (facts or {}).get("files", {}).get(name)
+    path = run.path / name
+    if facts is None or (sha256 is None and not path.exists()):
+        return None
+    try:
+        return load_tensors(path, sha256=sha256)[0]
+    except StoreError as error:
+        raise damaged_clusters(run, error) from error
 
 
 def quality(run: RunFolder) -> dict[str, float]:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
 from core.errors import DataError
 from data.partition.table import Partition
 from data.prepared import Prepared
+from review.fonts import drawable, font
 
 _GAP = 2
 _MIN_SIDE, _MAX_SIDE = 32, 128
@@ -75,9 +76,10 @@ def draw_lines(lines: list[Line], path: Path, shape: tuple[int, ...], last: str 
     height, width = -(-height // step), -(-width // step)
     zoom = max(1, min(-(-_MIN_SIDE // min(height, width)), _MAX_SIDE // max(height, width)))
     cell = (height * zoom + _GAP, width * zoom + _GAP)
-    font = ImageFont.load_default(_FONT)
-    names = [line.name if len(line.name) <= _LONGEST else f"{line.name[: _LONGEST - 3]}..." for line in lines]
-    margin = max((int(font.getlength(name)) for name in (*names, last)), default=0) + 8
+    face = font(_FONT)
+    names = [drawable(line.name) for line in lines]
+    names = [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..." for name in names]
+    margin = max((int(face.getlength(name)) for name in (*names, last)), default=0) + 8
     columns = max((len(line.images) for line in lines), default=0)
     below = 2 * _FONT if last else 0
     sheet = np.full((len(lines) * cell[0] + _GAP + below, margin + columns * cell[1] + _GAP, 3), 255, dtype=np.uint8)
@@ -90,9 +92,9 @@ def draw_lines(lines: list[Line], path: Path, shape: tuple[int, ...], last: str 
     drawn = Image.fromarray(sheet)
     pen = ImageDraw.Draw(drawn)
     for r, name in enumerate(names):
-        pen.text((4, _GAP + r * cell[0] + height * zoom // 2), name, fill="black", font=font, anchor="lm")
+        pen.text((4, _GAP + r * cell[0] + height * zoom // 2), name, fill="black", font=face, anchor="lm")
     if last:
-        pen.text((4, len(lines) * cell[0] + below // 2), last, fill="black", font=font, anchor="lm")
+        pen.text((4, len(lines) * cell[0] + below // 2), last, fill="black", font=face, anchor="lm")
     path.parent.mkdir(parents=True, exist_ok=True)
     drawn.save(path, format="PNG")
     return path

@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from engine.codec import load_tensors
 from engine.run_folder import RunFolder
-from review.clusters import FEATURES, TABLE, cluster_facts
+from review.clusters import FEATURES, read_cluster_tensors, read_clusters
 from review.figures import MARKERS, PALETTE
+from review.fonts import make_drawable
 
 FILE = "embedding.png"
 PERPLEXITY = 30.0
@@ -37,19 +37,19 @@ def draw_embedding(run: RunFolder) -> list[Path]:
         The file; none where the run has no features to draw, or too few of them.
     """
     path, source = run.figures / FILE, run.path / FEATURES
-    facts = cluster_facts(run)
-    if facts is None or not source.exists():
+    kept = read_cluster_tensors(run, FEATURES)
+    table = read_clusters(run)
+    if kept is None or table is None:
         path.unlink(missing_ok=True)
         return []
     if path.exists() and path.stat().st_mtime >= source.stat().st_mtime:
         return [path]
-    kept = load_tensors(source, sha256=facts["files"].get(FEATURES))[0]
     features, rows = kept["features"].numpy(), kept["rows"].numpy()
     points = plane(features)
     if points is None:
         return []
     columns = {"cluster": "cluster", "client_name": "client", "label": "label"}
-    table = pd.read_parquet(run.path / TABLE).iloc[rows]
+    table = table.iloc[rows]
     shown = {
         name: table[column].astype("string")
         for column, name in columns.items()
@@ -59,6 +59,7 @@ def draw_embedding(run: RunFolder) -> list[Path]:
     for axes, (name, groups) in zip(np.atleast_1d(figure.subplots(1, len(shown))), shown.items(), strict=True):
         draw_groups(axes, points, groups, name)
     path.parent.mkdir(parents=True, exist_ok=True)
+    make_drawable(figure)
     figure.savefig(path, dpi=110)
     return [path]
 

@@ -11,8 +11,8 @@ from data.partition.schemes import IID
 from data.partition.table import load_partition
 from data.prepared import Prepared
 from data.view import DeviceData, client_samples
-from engine.checkpoint import newest_valid
 from engine.codec import save_tensors
+from engine.kept_state import read_state
 from engine.opened_run import OpenedRun
 from engine.represent import prepare_set
 from engine.run_folder import RunError, RunFolder
@@ -79,7 +79,9 @@ def check_alike(prepared: Prepared, opened: OpenedRun) -> None:
         )
 
 
-def enroll(run: RunFolder, client: Client, give: str = "leaf", out: Path | None = None) -> dict[str, Any]:
+def enroll(
+    run: RunFolder, client: Client, give: str = "leaf", out: Path | None = None, round: int | None = None
+) -> dict[str, Any]:
     """Walk a new client down the tree by what its training would change, and write the model it gets.
 
     Args:
@@ -87,21 +89,23 @@ def enroll(run: RunFolder, client: Client, give: str = "leaf", out: Path | None 
         client: its samples and streams.
         give: `leaf`, `root`, `best` on the client's validation samples, or the number of a node on its path.
         out: the model's file; by default in the run's folder.
+        round: the round whose tree is used; None: the last.
 
     Returns:
         path (node, similarities of the branches, accuracy on the validation samples), cluster, clients (who is in
-        it), given, model (the file: named tensors of the network).
+        it), given, model (the file: named tensors of the network), round.
 
     Raises:
-        RunError: the run is of another method, has no round yet, or `give` names no node of the path.
+        RunError: the run is of another method, has no round yet or no such round, or `give` names no node of the path.
+        StoreError: the state is damaged.
     """
-    opened, checkpoint = OpenedRun(run), newest_valid(run)
+    opened = OpenedRun(run)
     method = opened.method
     if not isinstance(method, CFL):
         raise RunError(f"run {run.name} is of method {method.name!r}; only runs of cfl have a tree to enroll in")
-    if checkpoint is None or not checkpoint.server.round:
+    server = read_state(run, round).server
+    if not server.round:
         raise RunError(f"run {run.name} has no finished round yet")
-    server = checkpoint.server
     state = CFLState.of(server)
     tree = state.tree
     vectors, network = method.vectors(), method.network()
@@ -130,6 +134,7 @@ def enroll(run: RunFolder, client: Client, give: str = "leaf", out: Path | None 
         "clients": list(tree.nodes[cluster].clients),
         "given": given,
         "model": str(file),
+        "round": server.round,
     }
 
 

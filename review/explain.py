@@ -21,8 +21,9 @@ from core.errors import DataError
 from data.partition.table import load_partition
 from data.prepared import open_prepared
 from engine.run_folder import RunError, RunFolder
-from review.cluster_sheets import about, font, images_of, shortened, thumbnail
-from review.clusters import TABLE, cluster_facts
+from review.cluster_sheets import about, images_of, shortened, thumbnail
+from review.clusters import cluster_facts, read_clusters
+from review.fonts import font
 from review.summary import counted
 
 CERTAIN, UNSURE = 8, 4
@@ -136,15 +137,15 @@ def explain(run: RunFolder, cluster: int) -> Explained:
         cluster: the number of one of its clusters.
 
     Raises:
-        RunError: the run has no cluster table, no such cluster, or nothing in it.
+        RunError: the run has no cluster table, no such cluster, or nothing in it. StoreError: the table is damaged.
     """
     facts = cluster_facts(run)
-    if facts is None or not (run.path / TABLE).exists():
+    table = read_clusters(run)
+    if facts is None or table is None:
         raise RunError(
             f"run {run.name} has no cluster table to explain: `shoal run --resume {run.name}` writes it where samples "
             "have clusters"
         )
-    table = pd.read_parquet(run.path / TABLE)
     rows = table[table["cluster"] == cluster]
     if not 0 <= cluster < facts["clusters"]:
         raise RunError(f"run {run.name} has no cluster {cluster}: its clusters are 0 to {facts['clusters'] - 1}")

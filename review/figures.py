@@ -14,6 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from engine.client_names import client_names, named
 from engine.run_folder import RunFolder
 from methods.scores.metrics import DESCRIBED, shown_in
+from review.fonts import make_drawable
 from review.method_views import draw_method_views
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -174,5 +175,6 @@ def save(figure: Figure, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     for axes in figure.axes:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))  # rounds are whole
+    make_drawable(figure)
     figure.savefig(path, dpi=120)
     return path

@@ -8,21 +8,25 @@ from pandas import DataFrame
 
 from core.errors import ShoalError
 from data.csv_file import write_csv
-from engine.checkpoint import MemoryIndex, newest_valid
+from engine.checkpoint import MemoryIndex
 from engine.client_names import client_names
+from engine.codec import StoreError
+from engine.kept_state import read_state_if_any
 from engine.opened_run import OpenedClients, OpenedRun
 from engine.run_folder import RunFolder
 from methods.base import Method, RunHistory
 from methods.registry import METHODS
+from review.fonts import make_drawable
 
 
 def method_and_history(run: RunFolder) -> tuple[Method, RunHistory]:
     """A run's method, and the run as its method draws it.
 
     Raises:
-        ShoalError: the run's data or partition are not on this machine, or are others now.
+        ShoalError: the run's data or partition are not on this machine, or are others now. StoreError: its last state
+            is damaged.
     """
-    opened, checkpoint = OpenedRun(run), newest_valid(run)
+    opened, checkpoint = OpenedRun(run), read_state_if_any(run)
     round, memory = (checkpoint.server.round, checkpoint.memory_index) if checkpoint is not None else (0, MemoryIndex())
     history = RunHistory(
         run.table("rounds"),
@@ -55,12 +59,15 @@ def draw_method_views(run: RunFolder) -> list[Path]:
         return []  # nothing to open the run for
     try:
         method, history = method_and_history(run)
+    except StoreError:
+        raise
     except ShoalError:
         return []
     run.figures.mkdir(parents=True, exist_ok=True)
     written = []
     for name, figure in method.figures(history).items():
         written.append(run.figures / f"{name}.png")
+        make_drawable(figure)
         figure.savefig(written[-1], dpi=120)
     for name, table in method.tables(history).items():
         written.append(run.figures / f"{name}.csv")

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from engine.checkpoint import has_server, load_manifest, rounds_done
+from engine.checkpoint import has_server, load_manifest, load_state, rounds_done
 from engine.codec import StoreError, load_server, save_server
 from engine.round_paths import SERVER, RoundPaths
 from engine.run_folder import RunFolder
@@ -101,6 +101,7 @@ def log_checkpoint(client: Any, found: Any, run: RunFolder, settings: Settings, 
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         told = settings.tracking.clients
+        load_state(run, round)  # a damaged state is refused
         copy_checkpoint(RoundPaths(run.path, round), folder, METHODS[settings.method.name], told)
         model = known or create(client, found, run, settings, f"round-{round:04d}", CHECKPOINT, round)
         complete(client, found, run, settings, model, round, folder)

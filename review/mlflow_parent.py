@@ -19,6 +19,7 @@ from engine.settings import Settings
 from review.embedded_store import ready_store, store_uri
 from review.mlflow_rounds import BATCH
 from review.mlflow_run import NOTE, experiment_of, lookup
+from review.mlflow_trouble import check_installed
 from review.tracking import artifact_folder, shown_uri, tracking_uri
 
 PARENT = "mlflow.parentRunId"
@@ -90,6 +91,7 @@ class ParentRun:
             )
 
     def _begin(self) -> None:
+        check_installed()
         from mlflow import MlflowClient
 
         uri = tracking_uri(self._settings, self._store)

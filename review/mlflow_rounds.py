@@ -102,7 +102,9 @@ def log_rounds(client: Any, run_id: str, tags: Mapping[str, str], run: RunFolder
         try:
             manifest = load_manifest(run, round)
         except StoreError:
-            continue  # the run's tables lack it too, and its events say so
+            if round in lost_rounds(run):
+                continue  # the run's tables lack it too
+            raise
         stamp = int(manifest.finished_at * 1000)
         found = {**round_metrics(manifest), **client_losses(manifest, names)}
         if waiting and len(waiting) + len(found) > BATCH:
@@ -110,6 +112,11 @@ def log_rounds(client: Any, run_id: str, tags: Mapping[str, str], run: RunFolder
             waiting = []
         waiting += [Metric(name, value, stamp, round) for name, value in found.items()]
     send(client, run_id, waiting, last)
+
+
+def lost_rounds(run: RunFolder) -> set[int]:
+    """Return the rounds whose manifests were damaged when the run was resumed, as its events say."""
+    return {int(event["round"]) for event in run.events() if event["event"] == "manifest_unreadable"}
 
 
 def last_round(run: RunFolder) -> int:

@@ -11,6 +11,7 @@ from engine.run_folder import RunFolder
 from engine.settings import Settings, flatten
 from review.attempts import attempted
 from review.mlflow_rounds import metric_name, plain, round_stamp
+from review.mlflow_trouble import check_experiment
 from review.summary import summary_of
 
 NOTE = "mlflow.note.content"
@@ -195,6 +196,7 @@ def experiment_of(client: Any, name: str, artifacts: Path | None) -> str:
                 raise
         experiment = client.get_experiment_by_name(name)
     experiment_id = str(experiment.experiment_id)
+    check_experiment(name, experiment.lifecycle_stage, experiment_id)
     for key, value in experiment_tags(experiment_id).items():
         if key not in experiment.tags:  # what a person wrote there stays
             try:

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from data.partition.summary import label_counts
 from data.partition.table import Partition
 from data.prepared import Prepared
+from review.fonts import make_drawable
 
 _ANNOTATED_CELLS = 300
 _TICKS = 40
@@ -58,6 +59,7 @@ def partition_figure(partition: Partition, prepared: Prepared, path: Path) -> Pa
     # Over the whole figure, and broken into lines that fit it.
     figure.suptitle(textwrap.fill(_title(partition), int(width * 11)), fontsize=10)
     path.parent.mkdir(parents=True, exist_ok=True)
+    make_drawable(figure)
     figure.savefig(path, dpi=150, format="png")
     return path
 

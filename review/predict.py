@@ -7,7 +7,7 @@ and of its size. What cannot be used is listed with its reason.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -25,14 +25,13 @@ from data.own_images import note_left_out
 from data.prepared import DataSpec
 from data.spelling import tidy
 from data.tables import features, read_table
-from engine.checkpoint import newest_valid
-from engine.codec import load_tensors
+from engine.kept_state import read_state
 from engine.run_folder import FINISHED, RunError, RunFolder
 from methods.assignment import nearest_centres
 from methods.base import Context, MethodError, Prediction
 from methods.registry import METHODS
 from review.cluster_sheets import SHOWN_SIDE, Block, by_certainty, draw_sheet, thumbnail
-from review.clusters import CENTRES, cluster_facts
+from review.clusters import CENTRES, cluster_facts, read_cluster_tensors
 from review.new_images import MADE_GREY, fitted, note_changes, one_file, resized_to
 
 OddSize = Literal["as-set", "skip", "resize"]
@@ -56,6 +55,8 @@ class Predicted:
         resized: how many images were brought to the set's size.
         recoloured: how many coloured images were made grey, as the set is.
         intake: what was taken, adapted and left out, as of `shoal data add`.
+        round: the round whose state predicted.
+        rounds: how many rounds the run has.
     """
 
     table: pd.DataFrame
@@ -63,6 +64,8 @@ class Predicted:
     resized: int = 0
     recoloured: int = 0
     intake: Intake = field(default_factory=Intake)
+    round: int = 0
+    rounds: int = 0
 
 
 class Predictor:
@@ -70,12 +73,18 @@ class Predictor:
 
     Args:
         run: the run's folder.
+        round: the round whose state predicts; None: the last one.
+
+    Attributes:
+        round: that round.
+        rounds: how many rounds the run has.
 
     Raises:
-        RunError: the run is not finished, or has no clusters of samples.
+        RunError: the run is not finished, has no clusters of samples, or does not keep that round.
+        StoreError: a file that the answer hangs on is damaged.
     """
 
-    def __init__(self, run: RunFolder) -> None:
+    def __init__(self, run: RunFolder, round: int | None = None) -> None:
         status = run.status()
         if status["state"] != FINISHED:
             raise RunError(
@@ -88,9 +97,15 @@ class Predictor:
             if told:
                 raise RunError(f"run {run.name} cannot give new samples a cluster: {told[-1]}")
             raise RunError(f"run {run.name} has no cluster table yet: `shoal run --resume {run.name}` writes it")
-        checkpoint = newest_valid(run)
-        if checkpoint is None:
-            raise RunError(f"run {run.name} left no readable checkpoint to predict with")
+        centres = read_cluster_tensors(run, CENTRES)
+        self.rounds = int(status["round"])
+        if round not in (None, self.rounds) and centres is not None:
+            raise RunError(
+                f"run {run.name} keeps the centres of its clusters for the last round, {self.rounds}, alone: predict "
+                "without --round"
+            )
+        checkpoint = read_state(run, round)
+        self.round = checkpoint.server.round
         settings, data = run.settings(), facts["data"]
         self.features: list[str] = data["features"]
         self.on_odd: str = data["on_odd"]
@@ -102,10 +117,7 @@ class Predictor:
         context = Context(self.spec, model, local, augment, settings.seed)
         method = METHODS[settings.method.name](settings.dataclass("method"), context)
         self._predict = method.predictor(checkpoint.judged)
-        self._centres = None
-        if (run.path / CENTRES).exists():
-            sha256 = facts.get("files", {}).get(CENTRES)
-            self._centres = load_tensors(run.path / CENTRES, sha256=sha256)[0]["centres"]
+        self._centres = None if centres is None else centres["centres"]
 
     def assign(self, x: np.ndarray, embedding: Embedding = "none") -> dict[str, Any]:
         """Cluster, confidence and, with centres, distance of samples (n, *shape) in the set's stored dtype.
@@ -169,7 +181,9 @@ class Predictor:
         return found
 
 
-def predict(run: RunFolder, source: Path, on_odd: str = "as-set", embedding: str = "none") -> Predicted:
+def predict(
+    run: RunFolder, source: Path, on_odd: str = "as-set", embedding: str = "none", round: int | None = None
+) -> Predicted:
     """Clusters of new samples.
 
     Args:
@@ -178,20 +192,23 @@ def predict(run: RunFolder, source: Path, on_odd: str = "as-set", embedding: str
             set's feature columns (Parquet or CSV).
         on_odd: images of another size than the set's: skip or resize them; as-set: resize where the set was made so.
         embedding: none, columns or list: as of `Embedding`.
+        round: the round whose state predicts; None: the last one.
 
     Raises:
-        RunError: as `Predictor`.
+        RunError, StoreError: as `Predictor`.
         DataError: there is nothing at `source`, no image can be used, or the table's features do not fit.
     """
     if on_odd not in get_args(OddSize):
         raise DataError(f"--on-odd is {on_odd!r}, expected one of {', '.join(get_args(OddSize))}")
     wanted = check_embedding(embedding)
-    predictor = Predictor(run)
+    predictor = Predictor(run, round)
     if not source.exists():
         raise DataError(f"{source} does not exist: give a folder of images, or a table")
     if predictor.spec.kind == "image":
-        return _of_images(predictor, source, predictor.on_odd if on_odd == "as-set" else on_odd, wanted)
-    return _of_table(predictor, source, wanted)
+        found = _of_images(predictor, source, predictor.on_odd if on_odd == "as-set" else on_odd, wanted)
+    else:
+        found = _of_table(predictor, source, wanted)
+    return replace(found, round=predictor.round, rounds=predictor.rounds)
 
 
 def check_embedding(text: str, path: Path | None = None) -> Embedding:
@@ -289,6 +306,7 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
         DataError: another suffix (`check_table`), or the file cannot be written.
     """
     check_table(path)
+    table = writable(table)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.name.endswith(".parquet"):
@@ -297,6 +315,13 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
             write_csv(table, path)
     except OSError as error:
         raise DataError(f"{path} could not be written: {error.strerror or error}") from None
+
+
+def writable(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with file names that UTF-8 can hold: bytes of a name that are no UTF-8 are written as escapes."""
+    if "file" not in table:
+        return table
+    return table.assign(file=[name.encode("utf-8", "backslashreplace").decode() for name in table["file"]])
 
 
 def check_table(path: Path) -> None:

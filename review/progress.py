@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
 from data.prepared import Prepared
 from engine import places
 from engine.represent import PREFIX, prepare_set
 from engine.rounds import Observer
+from engine.run_events import is_warning, warning_lines, words_of
 from methods.scores.metrics import shown_in
 from review.notebook_progress import KernelBar, in_kernel
 
@@ -25,16 +27,6 @@ COLUMNS = (
 )
 SHOWN = {metric.name for metric in shown_in("progress")}
 """Metrics of a round that stand beside its bar."""
-WARNINGS = (
-    "client_failed",
-    "client_left_out",
-    "client_refused",
-    "client_quarantined",
-    "slot_lost",
-    "cohort_reissued",
-    "checkpoint_unreadable",
-    "mlflow_unreachable",
-)
 
 
 def prepare_shown(name: str, *, force: bool = False, options: Mapping[str, int] | None = None) -> Prepared:
@@ -65,7 +57,7 @@ def steps_shown(label: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextlib.contextmanager
 def progress(console: Console, label: str = "") -> Iterator[Observer]:
-    """Bars for rounds and clients while a run goes on.
+    """Bars for rounds and clients while a run goes on; warnings when they happen, and once more at the end.
 
     Yields:
         An observer for the engine.
@@ -74,11 +66,35 @@ def progress(console: Console, label: str = "") -> Iterator[Observer]:
         bar = KernelBar(label or "rounds")
 
         def follow(event: dict[str, Any]) -> None:
-            warning = str(event.get("message", event["event"])) if event["event"] in WARNINGS else None
-            bar.observe(event, metrics_shown(event), warning)
+            bar.observe(event, metrics_shown(event), words_of(event) if is_warning(event) else None)
 
         yield follow
         return
+    warned: list[dict[str, Any]] = []
+    try:
+        with bars_of_a_run(console, label, warned) as observe:
+            yield observe
+    finally:
+        show_warnings(console, warning_lines(warned))
+
+
+def show_warnings(console: Console, lines: Sequence[str]) -> None:
+    """Print the warnings of a run below everything else."""
+    if lines:
+        console.print(f"[yellow]warnings[/] ({len(lines)}):", highlight=False)
+    for line in lines:
+        console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def bars_of_a_run(console: Console, label: str, warned: list[dict[str, Any]]) -> Iterator[Observer]:
+    """Bars for rounds and clients.
+
+    Args:
+        console: where they are drawn.
+        label: what stands before them.
+        warned: gets the events that are warnings.
+    """
     columns = (*COLUMNS, TextColumn("{task.fields[note]}"))
     with Progress(*columns, console=console, transient=not console.is_terminal) as bars:
         rounds = bars.add_task(label or "rounds", total=None, note="")
@@ -96,8 +112,9 @@ def progress(console: Console, label: str = "") -> Iterator[Observer]:
             elif kind == "round_finished":
                 note = " ".join(f"{name} {value:.3f}" for name, value in metrics_shown(event).items())
                 bars.update(rounds, completed=event["round"], note=note)
-            if kind in WARNINGS:
-                console.print(f"[yellow]warning[/] {event.get('message', kind)}", highlight=False)
+            if is_warning(event):
+                warned.append(event)
+                console.print("[yellow]warning[/]", Text(words_of(event)), soft_wrap=True)
 
         yield observe
 

@@ -18,6 +18,7 @@ from engine.settings import Settings
 from review.drift import Drift
 from review.embedded_store import ready_store, store_uri
 from review.judging import Decision, Judged
+from review.mlflow_trouble import check_installed, is_no_answer
 from review.model_registry import CHAMPION, registered_name, set_champion
 from review.tracking import shown_uri, tracking_uri
 
@@ -64,6 +65,7 @@ def _champion(settings: Settings) -> tuple[str, Any]:
 
 
 def _client(settings: Settings) -> Any:
+    check_installed()
     from mlflow import MlflowClient
 
     store = places.mlflow_store()
@@ -74,8 +76,11 @@ def _client(settings: Settings) -> Any:
 
 
 def _unreachable(settings: Settings, error: Exception) -> PromotionError:
+    where = shown_uri(settings, places.mlflow_store())
     said = masked(brief(error), settings.tracking.uri)
-    return PromotionError(f"MLflow at {shown_uri(settings, places.mlflow_store())} did not answer ({said}): start it")
+    if is_no_answer(error):
+        return PromotionError(f"MLflow at {where} did not answer ({said}): start it")
+    return PromotionError(f"MLflow at {where} did not do what was asked ({said})")
 
 
 def keep_decision(run: RunFolder, decision: Decision, drift: Sequence[Drift]) -> None:
@@ -86,7 +91,7 @@ def keep_decision(run: RunFolder, decision: Decision, drift: Sequence[Drift]) ->
 
 def decision_of(run: RunFolder) -> Decision | None:
     """What was decided of a run; None where it was not judged."""
-    found = next((event for event in reversed(run.events()) if event["event"] == DECIDED), None)
+    found = next((event for event in reversed(run.whole_events()) if event["event"] == DECIDED), None)
     if found is None:
         return None
     champion = found["champion"]

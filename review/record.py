@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from engine import places
 from engine.run_folder import RunFolder
+from review.mlflow_trouble import check_installed
 from review.model_registry import register
 from review.tracking import sync, tell_unreachable, tracking_uri
 
@@ -59,6 +60,7 @@ class PromoteModel:
         if run_id is None:
             return None
         try:
+            check_installed()
             from mlflow import MlflowClient
 
             uri = tracking_uri(settings, places.mlflow_store())

@@ -16,17 +16,21 @@ from core.errors import ShoalError
 from data.partition.table import load_partition
 from engine.addresses import masked
 from engine.checkpoint import manifests
+from engine.codec import StoreError
+from engine.round_paths import RoundPaths
 from engine.run_folder import RunFolder
 from methods.scores.metrics import DESCRIBED
 from review.attempts import Made, attempted
 from review.cluster_sheets import FOLDER
-from review.clusters import TABLE, cluster_facts
+from review.clusters import cluster_facts, read_clusters
 from review.cross_tables import clusters_by_clients, confusion, labels_by_clients
 from review.embedding_figure import FILE as EMBEDDING
+from review.mlflow_rounds import lost_rounds
 from review.pages import embedded, write_page
 from review.provenance import chosen_settings, origins, repeat_command, run_files
 from review.result import run_result, shown_metrics
 from review.summary import summary_of
+from review.views import check_figures, keep_report
 
 QUIET = ("started", "round_started", "round_finished", "client_finished", "clients_dropped")
 SHEETS_BYTES = 1_500_000
@@ -44,24 +48,29 @@ CLIENTS = 200
 def write_report(run: RunFolder, *, beside: bool = True) -> Path:
     """Write report.html from the run folder; figures are embedded.
 
-    A part that the run does not have, or that cannot be made of it, is left out: of the latter an event tells.
+    A part that the run does not have, or that cannot be made of it, is left out: of the latter an event tells. Of files
+    that were damaged no report is made.
 
     Args:
         run: the run's folder.
         beside: whether the page will be read where it is written: it then links to the run's other files, and says
             how to repeat the run from them. Else it is a copy that a DVC stage keeps.
+
+    Raises:
+        StoreError: a file of the run is damaged.
     """
+    check_figures(run)
     result, settings = run_result(run), run.settings()
     names = (settings.method.name, settings.data.name)
 
     def part(what: str, make: Callable[[], Made]) -> Made | None:
-        return attempted(run, what, make)
+        return attempted(run, what, make, but=StoreError)
 
     table = part("clusters", lambda: cluster_table(run))
     clients = part("clients", lambda: last_clients(run)) or []
     sheets, left = part("images of clusters", lambda: embedded_sheets(run)) or ([], 0)
     figures, figures_left = part("figures", lambda: embedded_figures(run)) or ([], [])
-    return write_page(
+    page = write_page(
         run.path / "report.html",
         "report.html.j2",
         name=run.name,
@@ -89,8 +98,11 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
         figures=figures,
         figures_left=figures_left,
         embedding=part("the figure of features", lambda: embedded_if_there(run.figures / EMBEDDING)),
-        events=[event for event in run.events() if event["event"] not in QUIET],
+        events=[event for event in run.whole_events() if event["event"] not in QUIET],
     )
+    if beside:
+        keep_report(run)
+    return page
 
 
 def last_clients(run: RunFolder) -> list[dict[str, Any]]:
@@ -119,7 +131,14 @@ def missed_rounds(run: RunFolder) -> list[dict[str, Any]]:
     if not len(rounds) or not rounds["left_out"].sum():
         return []
     missed: dict[int, list[int]] = {}
-    for manifest in manifests(run, int(rounds["round"].max())):
+    known = lost_rounds(run)
+
+    def refuse(round: int, why: str) -> None:
+        # A copy that a DVC stage keeps has the last manifest alone.
+        if round not in known and RoundPaths(run.path, round).checkpoint.exists():
+            raise StoreError(f"run {run.name}: {why}; `shoal run --resume {run.name}` goes on without round {round}")
+
+    for manifest in manifests(run, int(rounds["round"].max()), refuse):
         for client in manifest.record.left_out if manifest.record else ():
             missed.setdefault(client, []).append(manifest.round)
     names = client_names(run)
@@ -135,7 +154,7 @@ def missed_rounds(run: RunFolder) -> list[dict[str, Any]]:
 
 def cluster_table(run: RunFolder) -> pd.DataFrame | None:
     """The run's cluster table, where it has one."""
-    return pd.read_parquet(run.path / TABLE) if (run.path / TABLE).exists() else None
+    return read_clusters(run)
 
 
 def cluster_rows(run: RunFolder) -> list[dict[str, Any]]:

@@ -17,13 +17,15 @@ import pandas as pd
 import torch
 from mlflow.pyfunc import PythonModel
 
+from core.seal import BrokenSeal, sealed, unsealed
 from data.prepared import DataSpec, open_prepared
-from engine.checkpoint import Checkpoint, newest_valid
-from engine.codec import load_server, save_server
+from engine.checkpoint import Checkpoint
+from engine.codec import StoreError, load_server, save_server, server_digest
+from engine.kept_state import read_state_if_any
 from engine.opened_run import OpenedRun
 from engine.run_folder import RunFolder
 from engine.settings import make_settings
-from methods.base import Context, MethodError, Prediction
+from methods.base import Context, MethodError, Prediction, Server
 from methods.registry import METHODS
 from review.served_input import samples, takes
 
@@ -54,7 +56,7 @@ class FederatedModel(PythonModel):
 
     def load_context(self, context: Any) -> None:
         """Read settings, data manifest and server state from the logged files."""
-        about = json.loads(Path(context.artifacts["model"]).read_text())
+        about = read_about(Path(context.artifacts["model"]))
         settings = make_settings(about["settings"])
         self.spec = DataSpec(**{**about["spec"], "shape": tuple(about["spec"]["shape"])})
         method = METHODS[settings.method.name](
@@ -67,7 +69,7 @@ class FederatedModel(PythonModel):
                 settings.seed,
             ),
         )
-        self.predictor = method.predictor(load_server(Path(context.artifacts["server"])))
+        self.predictor = method.predictor(read_server(Path(context.artifacts["server"]), about))
 
     # Without annotations: MLflow would read them as a schema, and the signature says it better.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
@@ -89,13 +91,45 @@ class FederatedModel(PythonModel):
         return pd.DataFrame(columns)
 
 
+def read_about(path: Path) -> dict[str, Any]:
+    """Read what a served model is: settings, data, and the digest of its state.
+
+    Raises:
+        StoreError: the file was changed or damaged since the model was logged.
+    """
+    try:
+        return unsealed(json.loads(path.read_text()))
+    except (BrokenSeal, ValueError) as error:
+        raise StoreError(f"{path} cannot be trusted: {error}; log the model again, or serve another version") from None
+
+
+def read_server(path: Path, about: dict[str, Any]) -> Server:
+    """Read the state of a served model.
+
+    Args:
+        path: its file.
+        about: from `read_about`; models of version 0.1.0 have no digest in it.
+
+    Raises:
+        StoreError: the file was changed or damaged since the model was logged.
+    """
+    remedy = "log the model again, or serve another version"
+    try:
+        server = load_server(path)
+    except (StoreError, KeyError, TypeError) as error:
+        raise StoreError(f"{path} is no whole model ({error}): {remedy}") from error
+    if about.get("server_sha256") not in (None, server_digest(server)):
+        raise StoreError(f"{path} has been changed or damaged since the model was logged: {remedy}")
+    return server
+
+
 def servable(run: RunFolder) -> Checkpoint | None:
     """The newest state of a run; None where there is none, or the method's server holds no model, which an event says.
 
     Args:
         run: the run's folder.
     """
-    checkpoint = newest_valid(run)
+    checkpoint = read_state_if_any(run)
     if checkpoint is None:
         return None
     try:
@@ -123,8 +157,12 @@ def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logg
     from mlflow.pyfunc import save_model
 
     spec = open_prepared(Path(run.lineage()["data"]["folder"])).spec
-    about = {"settings": run.settings().plain(), "spec": asdict(spec)}
-    (scratch / "model.json").write_text(json.dumps(about))
+    about = {
+        "settings": run.settings().plain(),
+        "spec": asdict(spec),
+        "server_sha256": server_digest(checkpoint.judged),
+    }
+    (scratch / "model.json").write_text(json.dumps(sealed(json.loads(json.dumps(about)))))
     # As it was judged: what is served is what the metrics are of.
     save_server(scratch / "server.safetensors", checkpoint.judged, sync=False)
     with warnings.catch_warnings():

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import pandas as pd
-
 from engine.run_folder import FINISHED, RunFolder
 from methods.registry import METHODS
 from methods.scores.metrics import DESCRIBED
-from review.clusters import TABLE, cluster_facts
+from review.clusters import cluster_facts, read_clusters
 from review.result import RunResult, run_result
 from review.run_data import run_data
 
@@ -95,8 +93,9 @@ def found(run: RunFolder, result: RunResult, numbers: tuple[Number, ...]) -> str
 def clusters_found(run: RunFolder, result: RunResult) -> tuple[Number, ...]:
     """How many clusters have samples, and how many samples; else what the method counted; nothing where it has none."""
     facts = cluster_facts(run)
-    if facts is not None and (run.path / TABLE).exists():
-        sizes = pd.read_parquet(run.path / TABLE, columns=["cluster"])["cluster"].value_counts()
+    table = read_clusters(run, ["cluster"])
+    if facts is not None and table is not None:
+        sizes = table["cluster"].value_counts()
         empty = facts["clusters"] - len(sizes)
         least, most = int(sizes.min()), int(sizes.max())
         about = f"of {least:,} to {most:,} samples" if least < most else f"of {counted(most, 'sample')} each"

@@ -16,7 +16,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from core.errors import ShoalError
 from engine import places
 from engine.addresses import masked, resolved
 from engine.run_folder import RunFolder
@@ -26,6 +25,7 @@ from review.mlflow_files import log_files
 from review.mlflow_models import log_models
 from review.mlflow_rounds import log_quality, log_rounds
 from review.mlflow_run import describe, mlflow_run
+from review.mlflow_trouble import check_installed, tell_trouble
 
 # A server out of reach must be noticed in seconds; MLflow's own defaults wait for minutes.
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
@@ -151,17 +151,8 @@ class Tracker:
 
 
 def tell_unreachable(run: RunFolder, error: Exception) -> None:
-    """Say in the events of a run that MLflow did not answer, and what to do."""
-    settings = run.settings()
-    uri = shown_uri(settings, places.mlflow_store())
-    first = str(error).splitlines()[0] if str(error) else type(error).__name__
-    first = masked(first, settings.tracking.uri)
-    with contextlib.suppress(ShoalError):
-        run.event(
-            "mlflow_unreachable",
-            message=f"MLflow at {uri} did not answer ({first[:200]}); the run goes on, and "
-            f"`shoal run --resume {run.name}` brings MLflow up to date",
-        )
+    """Say in the events of a run why MLflow does not have it, and what to do."""
+    tell_trouble(run, error, shown_uri(run.settings(), places.mlflow_store()))
 
 
 def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHED", *, look: bool | None = None) -> str:
@@ -180,6 +171,7 @@ def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHE
     Raises:
         Exception: whatever MLflow raises when it is out of reach.
     """
+    check_installed()
     from mlflow import MlflowClient
     from mlflow.entities import RunTag
 

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from review.figures import PALETTE
+from review.fonts import make_drawable
 from search.definition import SearchDefinition, Varied
 from search.importance import Importance
 from search.result import SearchResult, TrialRow
@@ -60,6 +61,7 @@ def draw_search(
 
 def save(figure: Figure, path: Path) -> Path:
     """Write a figure as PNG."""
+    make_drawable(figure)
     figure.savefig(path, dpi=120)
     return path
 

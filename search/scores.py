@@ -13,7 +13,9 @@ from data.partition.table import load_partition
 from data.prepared import open_prepared
 from engine.at_work import Call
 from engine.checkpoint import manifests, newest_valid
-from engine.run_folder import RunFolder
+from engine.codec import StoreError
+from engine.kept_state import read_state
+from engine.run_folder import FINISHED, RunFolder
 from methods.scores.neighbours import nearest_samples, neighbour_information, reference_features
 from review.clusters import assigned
 from search.definition import NEIGHBOURS, OF_CLUSTERS, SearchError
@@ -60,14 +62,24 @@ class Scorer:
 
         Returns:
             None where one is not known and cannot be computed any more, since the state of its round is gone.
+
+        Raises:
+            StoreError: a state, number or event of a finished run is damaged.
         """
-        checkpoint = newest_valid(run)
+        finished = run.status()["state"] == FINISHED
+        # A run that is to be resumed goes on from its newest whole round, and is scored up to there.
+        checkpoint = read_state(run) if finished else newest_valid(run)
         if checkpoint is None:
             return {}
         last = checkpoint.server.round
         known = scored(run, self.name)
         found = {}
-        for manifest in manifests(run, last):
+
+        def refuse(round: int, why: str) -> None:
+            if finished:
+                raise StoreError(f"run {run.name}: {why}; remove the run with `shoal runs --remove {run.name}`")
+
+        for manifest in manifests(run, last, refuse):
             if manifest.record is None or not manifest.record.metrics:
                 continue
             if self.name in OF_CLUSTERS and manifest.round not in known and manifest.round != last:
@@ -120,5 +132,5 @@ class Scorer:
 
 def scored(run: RunFolder, name: str) -> dict[int, float | None]:
     """The scores of this name that a run's events hold, by round; None where it is not defined after a round."""
-    events = (event for event in run.events() if event["event"] == SCORED and event.get("score") == name)
+    events = (event for event in run.whole_events() if event["event"] == SCORED and event.get("score") == name)
     return {event["round"]: event["value"] for event in events}

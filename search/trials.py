@@ -116,7 +116,7 @@ def carry_out(shop: Workshop, proposal: Proposal) -> Outcome:
 
 def run_of(shop: Workshop, settings: Settings) -> tuple[RunFolder, dict[int, float]]:
     """A run of these settings of which every score can be known, and its scores so far: one that is there, or new."""
-    there = sorted(runs_like(settings), key=lambda run: run.status()["state"] != FINISHED)
+    there = sorted(runs_like(settings), key=lambda run: not run.is_finished())
     for run in there:
         curve = shop.scorer.so_far(run)
         if curve is not None:

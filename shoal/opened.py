@@ -87,15 +87,14 @@ class Run:
         Raises:
             ShoalError: the run has none: it is not finished, or its method gives samples no cluster.
         """
-        import pandas as pd
+        from review.clusters import read_clusters
 
-        from review.clusters import TABLE
-
-        if not (self.path / TABLE).exists():
+        table = read_clusters(self._folder)
+        if table is None:
             raise RunError(
                 f"run {self.name} has no cluster table: it is not finished, or its method gives samples no cluster"
             )
-        return pd.read_parquet(self.path / TABLE)
+        return table
 
     @property
     def figures(self) -> dict[str, Path]:
@@ -105,16 +104,23 @@ class Run:
 
     @property
     def report(self) -> Path:
-        """The report, one HTML page, made where it is missing."""
+        """The report, one HTML page, made where it is missing or was changed."""
+        from review.views import report_is_whole
+
         path = self.path / "report.html"
-        if not path.exists():
+        if not report_is_whole(self._folder):
             from review.report import write_report
 
             write_report(self._folder)
         return path
 
     def predict(
-        self, source: str | Path | np.ndarray, *, on_odd: str = "as-set", embedding: str = "none"
+        self,
+        source: str | Path | np.ndarray,
+        *,
+        on_odd: str = "as-set",
+        embedding: str = "none",
+        round: int | None = None,
     ) -> pd.DataFrame:
         """The clusters of new samples: a row each, with cluster, confidence and, with centres, distance.
 
@@ -124,9 +130,11 @@ class Run:
                 (n, features).
             on_odd: images of another size than the set's: skip, resize, or as-set: resize where the set was made so.
             embedding: none; columns: also embedding_0, embedding_1 and so on; list: one column of arrays.
+            round: the round whose state predicts; None: the last one.
 
         Returns:
-            The table; `.attrs["skipped"]` names the files that were not used, with reasons.
+            The table; `.attrs["skipped"]` names the files that were not used, with reasons, and `.attrs["round"]` is
+            the round whose state predicted.
 
         Raises:
             ShoalError: the run is not finished or has no clusters of samples, or nothing can be used.
@@ -136,8 +144,12 @@ class Run:
         from review.predict import Predictor, check_embedding, predict
 
         if isinstance(source, np.ndarray):
-            return Predictor(self._folder).of_array(source, check_embedding(embedding))
-        found = predict(self._folder, Path(source), on_odd, embedding)
+            predictor = Predictor(self._folder, round)
+            table = predictor.of_array(source, check_embedding(embedding))
+            table.attrs["round"] = predictor.round
+            return table
+        found = predict(self._folder, Path(source), on_odd, embedding, round)
+        found.table.attrs["round"] = found.round
         found.table.attrs["skipped"] = [{"file": each.path, "reason": each.reason} for each in found.skipped]
         return found.table
 

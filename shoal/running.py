@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from engine import places
 from engine.rounds import Observer
+from engine.run_events import is_warning, warning_lines
 from engine.run_folder import RunFolder
 from engine.worker_processes import warm
 from shoal.bars import bars
@@ -85,11 +87,20 @@ def _folder(path: str | Path | None) -> Path | None:
 def _to_its_end(folder: RunFolder, progress: bool, observers: Sequence[Observer]) -> Run:
     from flows.carry_out import carry_out
 
+    warned: list[dict[str, Any]] = []
+
+    def collect(event: dict[str, Any]) -> None:
+        if is_warning(event):
+            warned.append(event)
+
     with contextlib.ExitStack() as shown:
-        watching = [shown.enter_context(bars())] if progress else []
+        watching = [shown.enter_context(bars())] if progress else [collect]
         try:
             carry_out(folder, [*watching, *observers])
         except KeyboardInterrupt:
             print(f"interrupted; go on with shoal.resume({folder.name!r})")
             raise
+        finally:
+            for line in warning_lines(warned):  # with bars they are shown below them
+                warnings.warn(line, RuntimeWarning, stacklevel=3)
     return Run(folder)

@@ -24,9 +24,9 @@ from data.prepare import is_built_in, resolve, store_folder
 from data.prepared import Prepared, read_manifest
 from data.view import DeviceData, client_samples
 from engine import places
-from engine.checkpoint import newest_valid
 from engine.codec import StoreError, read_sealed, write_sealed
 from engine.hardware import device_here
+from engine.kept_state import read_state_if_any
 from engine.one_thread import one_thread
 from engine.opened_run import OpenedRun
 from engine.run_folder import RunError, RunFolder
@@ -170,7 +170,7 @@ def encoder_features(run: RunFolder, table: Partition, seed: int) -> Held:
         RunError: the run left no readable state.
     """
     opened = OpenedRun(run, device_here(run.lineage()["resolved"]["device"]))
-    checkpoint = newest_valid(run)
+    checkpoint = read_state_if_any(run)
     if checkpoint is None or not isinstance(opened.method, FedSimCLR):
         raise RunError(f"run {run.name} left no encoder to choose the number of clusters with: remove it, then again")
     return drawn(opened.data, table, seed, opened.method.embedder(checkpoint.judged))

@@ -11,6 +11,7 @@ from engine.at_work import RunAtWork, hold
 from engine.hardware import one_arena
 from engine.pools import Pool, open_pool
 from engine.rounds import Engine, Observer
+from engine.run_events import listening
 from engine.run_folder import RunFolder, RunStopped
 from engine.settings import Settings
 from engine.units import Runner, ThreadRunner
@@ -49,10 +50,11 @@ def drive(
     with run.locked(), workers_of(run, settings, slots) as pool:
         runner = runner_of(pool.most) if runner_of else ThreadRunner(pool.most + 1)
         try:
-            with tracked(run, settings) as tracker:
+            # Observers hear the events of every thread, until MLflow has the whole run.
+            with listening(run.path, observers), tracked(run, settings) as tracker:
                 log = [tracker.observe] if tracker else []
                 # Each round: train the clients on the workers, aggregate, evaluate, log.
-                Engine(run, pool.call, runner, pool.count, [*observers, *log]).run_to_end()
+                Engine(run, pool.call, runner, pool.count, log).run_to_end()
                 show(run, runner, pool)
                 if tracker:
                     record(run, runner, tracker)
@@ -70,14 +72,17 @@ def show(run: RunFolder, runner: Runner, pool: Pool) -> None:
     from review.embedding_figure import draw_embedding
     from review.figures import draw_figures
     from review.report import write_report
+    from review.views import drop_damaged_figures, keep_figures
 
     with hold(RunAtWork(run, pool.call)):
         # The last unit of work: where a run has its table already, nothing is done.
         runner.submit(FindClusters(run.path)).result()
+    drop_damaged_figures(run)
     views: list[tuple[str, Callable[[RunFolder], object]]] = [
         ("figures", draw_figures),
         ("the figure of features", draw_embedding),
         ("contact sheets", draw_cluster_sheets),
+        ("the digests of figures", keep_figures),
         ("the report", write_report),
     ]
     for what, make in views:  # the run is done: no view of it that fails makes it fail

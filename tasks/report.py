@@ -22,7 +22,10 @@ def report(run: str) -> str:
     """
     from review.figures import draw_figures  # here: who only imports flows would wait for matplotlib
     from review.report import write_report
+    from review.views import check_figures, keep_figures
 
     folder = RunFolder(Path(run))
+    check_figures(folder)
     draw_figures(folder)
+    keep_figures(folder)
     return str(write_report(folder))

@@ -22,7 +22,7 @@ from engine.one_thread import one_thread
 from engine.opened_run import OpenedRun
 from engine.origin import Origin, initial_state, origin_sha256
 from engine.preflight import check_validation
-from engine.run_folder import FINISHED, RunFolder, in_order
+from engine.run_folder import RunFolder, in_order
 from engine.settings import Settings
 from review.progress import progress
 from tasks.choosing import choose_clusters
@@ -94,7 +94,7 @@ def finished_run(settings: Settings, partition: Path) -> RunFolder:
     run = find_like(settings)
     if run is None or run.lineage()["partition"]["digest"] != digest:
         run = new_run(settings, partition)
-    if run.status()["state"] != FINISHED:
+    if not run.is_finished():
         from tasks.driving import drive  # here: a run whose number is known is planned without MLflow
 
         with progress(Console(stderr=True), "encoder, rounds") as observe:
@@ -139,7 +139,7 @@ def find_like(settings: Settings) -> RunFolder | None:
     """The newest run with these settings: a finished one first, else one that can be resumed."""
     found: RunFolder | None = None
     for run in runs_like(settings):
-        if run.status()["state"] == FINISHED:
+        if run.is_finished():
             return run
         found = found or run
     return found

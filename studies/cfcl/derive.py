@@ -13,7 +13,7 @@ from sklearn.decomposition import PCA
 
 from core.streams import SERVER, Streams
 from data.csv_file import write_csv
-from engine.checkpoint import newest_valid
+from engine.kept_state import read_state_if_any
 from engine.opened_run import OpenedClients, OpenedRun
 from engine.run_folder import RunFolder
 from methods.cfcl.memory import NOBODY, at_hand
@@ -163,7 +163,7 @@ def redundancy(study: Study, groups: Sequence[Group], folder: Path) -> list[Stud
 
 def draw_labels(run: RunFolder, path: Path) -> Path:
     """How many samples of each label every device trains on after the last pull."""
-    checkpoint = newest_valid(run)
+    checkpoint = read_state_if_any(run)
     assert checkpoint is not None
     opened = OpenedRun(run)
     classes = opened.prepared.spec.classes or 0
@@ -185,7 +185,7 @@ def embeddings(study: Study, groups: Sequence[Group], folder: Path) -> list[Stud
     shown = {group.row.caption: group.runs[0] for group in groups}
     figure = Figure(figsize=(5 * len(shown), 4.6), layout="constrained")
     for axes, (caption, run) in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown.items(), strict=True):
-        opened, checkpoint = OpenedRun(run), newest_valid(run)
+        opened, checkpoint = OpenedRun(run), read_state_if_any(run)
         assert checkpoint is not None
         data = opened.data
         order = torch.randperm(len(data.test_x), generator=Streams(0, 0, SERVER).torch("shown"))[:SHOWN]
@@ -200,7 +200,7 @@ def embeddings(study: Study, groups: Sequence[Group], folder: Path) -> list[Stud
 
 def draw_graph(run: RunFolder, path: Path) -> Path:
     """The devices on a circle, links as wide as the samples that went over them."""
-    checkpoint = newest_valid(run)
+    checkpoint = read_state_if_any(run)
     assert checkpoint is not None
     facts = checkpoint.server.facts
     count = facts["clients"]

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from data.augment import normalise
 from data.view import DeviceData
-from engine.checkpoint import newest_valid
+from engine.kept_state import read_state_if_any
 from engine.opened_run import OpenedClients, OpenedRun
 from engine.represent import prepare_set
 from engine.run_folder import RunFolder
@@ -128,7 +128,7 @@ def projections(study: Study, groups: Sequence[Group], folder: Path) -> list[Stu
 def judge_projections(path: Path) -> dict[str, float]:
     """The metrics of `projections` of one run of SSD; of other methods none."""
     run = RunFolder(path)
-    opened, checkpoint = OpenedRun(run), newest_valid(run)
+    opened, checkpoint = OpenedRun(run), read_state_if_any(run)
     method = opened.method
     if checkpoint is None or not isinstance(method, SSD):
         return {}
@@ -191,7 +191,7 @@ def transfer(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyR
     wanted = Transfer(**study.options)
 
     def probe(run: RunFolder) -> float | None:
-        opened, checkpoint = OpenedRun(run), newest_valid(run)
+        opened, checkpoint = OpenedRun(run), read_state_if_any(run)
         if checkpoint is None or not isinstance(opened.method, SelfSupervised):
             return None
         other = DeviceData(prepare_set(wanted.to, opened.prepared.folder.parent.parent))

@@ -1,5 +1,6 @@
 """`python -m tests.chaos --count 300`: tries over every registered method, and their table in results/chaos.
 
+With --damage: damaged files of finished runs, for every reader (`tests.chaos.damage`).
 With --clusters: tries on clusters of Dask whose parts die (`tests.chaos.on_clusters`).
 """
 
@@ -17,6 +18,9 @@ from pathlib import Path
 
 import torch
 
+from tests.chaos.damage import REFUSED, SAME, Ground, table, tries
+from tests.chaos.damage import write as write_damage
+from tests.chaos.damage_readers import READERS
 from tests.chaos.events import EVENTS
 from tests.chaos.on_clusters import on_clusters
 from tests.chaos.tally import Outcome, markdown, write
@@ -50,10 +54,25 @@ def attempt(chaos: Chaos, number: int, event: str, method: str) -> Outcome:
     return outcome
 
 
+def damage(count: int, seed: int, out: Path, readers: list[str], minutes: float) -> None:
+    """Tries with damaged files of finished runs and own sets; exit code 1 where an answer was wrong or unclear."""
+    with tempfile.TemporaryDirectory(prefix="shoal-damage-") as folder:
+        os.environ["SHOAL_HOME"] = str(Path(folder).resolve() / "home")
+        for name in ("SHOAL_DATA_MIRROR", "MLFLOW_TRACKING_URI", "PREFECT_API_URL"):
+            os.environ.pop(name, None)
+        found = tries(Ground(Path(folder).resolve()), count, seed, readers, minutes)
+    write_damage(found, out)
+    print(table(found))
+    if any(each.outcome not in (SAME, REFUSED) for each in found):
+        raise SystemExit(1)
+
+
 def main() -> None:
     """Carry out what the command line asks for; exit code 1 where anything was wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--clusters", action="store_true", help="on clusters whose parts die")
+    parser.add_argument("--damage", action="store_true", help="damaged files of finished runs, for every reader")
+    parser.add_argument("--readers", nargs="*", default=list(READERS), help="with --damage: only these")
     parser.add_argument("--count", type=int, help="tries; by default 300, on clusters 20")
     parser.add_argument("--seed", type=int, default=0, help="of events, methods and moments")
     parser.add_argument("--out", type=Path, default=Path("results/chaos"), help="folder of the table")
@@ -63,6 +82,9 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     out, began = given.out.resolve(), time.monotonic()
+    if given.damage:
+        damage(given.count or 300, given.seed, out, given.readers, given.minutes)
+        return
     if given.clusters:
         on_clusters(given.count or 20, given.seed, out, given.events, given.minutes)
         return

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from engine import places, run_folder
-from engine.codec import PRIVATE, write_atomic
+from engine.codec import PRIVATE, write_atomic, write_sealed
 from engine.run_folder import FINISHED, RunError, RunFolder, in_order
 from engine.worker import Worker
 from flows.claim import claimed_run
@@ -67,7 +67,10 @@ def test_who_holds_a_run_goes_on_holding_it(home: Path, small: Make) -> None:
 def test_a_status_that_is_none_is_named(home: Path, small: Make) -> None:
     run = new_run(small())
     (run.path / "status.json").write_text('["running"]')
-    with pytest.raises(RunError, match=r"status\.json is no status of a run: remove it"):
+    with pytest.raises(RunError, match=r"status\.json cannot be trusted: it holds a list .* `shoal run --resume"):
+        run.status()
+    write_sealed(run.path / "status.json", {"state": "running", "round": "3"})
+    with pytest.raises(RunError, match=r"status\.json is no status of a run; `shoal run --resume"):
         run.status()
     (run.path / "events.jsonl").write_bytes(b'\xff\n[1]\n{"event": "started"}\n{"event": "fail')
     assert run.events() == [{"event": "started"}]

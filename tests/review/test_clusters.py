@@ -18,6 +18,7 @@ from rich.console import Console
 from core.errors import DataError
 from data.own import add_folder, add_table
 from engine import places
+from engine.codec import StoreError
 from engine.run_folder import RunError, RunFolder
 from engine.wire import Answer, Request
 from engine.worker import Worker
@@ -412,5 +413,5 @@ def test_predict_says_what_is_wrong(own: Path, small: Make, planted: RunFolder, 
     with pytest.raises(DataError, match=r"(?s)none of the 1 images .*bad.png: unreadable"):
         predict(planted, tmp_path / "empty")
     (planted.path / FACTS).unlink()
-    with pytest.raises(RunError, match="--resume"):
+    with pytest.raises(StoreError, match=r"clusters\.json is missing; .*--resume"):
         predict(planted, own)
