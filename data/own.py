@@ -6,7 +6,6 @@ sample is kept as the column `client` (numbers into the manifest's `extra["clien
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import get_args
@@ -29,18 +28,17 @@ from data.images import (
     resized,
     stack,
 )
-from data.own_store import Batch, known_files, store_batch
+from data.own_store import Batch, alone, check_spelling, known_files, store_batch
 from data.prepare import is_built_in, own_pointer, own_sets, prepare, store_folder
 from data.prepared import Prepared
 from data.tables import client_numbers, features, read_table
-
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
 
 class NothingNew(DataError):
     """A set has all that is to be appended to it."""
 
 
+@alone
 def add_folder(
     folder: Path,
     name: str,
@@ -230,6 +228,7 @@ def _new_pictures(pictures: list[Picture], size: tuple[int, int], onto: Prepared
     return new
 
 
+@alone
 def add_table(
     path: Path,
     name: str,
@@ -315,9 +314,8 @@ def _in_order(x: np.ndarray, columns: list[str], onto: Prepared, path: Path) -> 
 
 
 def check_name(name: str, store: Path, force: bool, append: bool) -> Prepared | None:
-    """The set to append to; None for a new one."""
-    if not _NAME.fullmatch(name):
-        raise DataError(f"{name!r} cannot name a data set: use small letters, digits, - and _")
+    """The set to append to, each byte of which is that of its manifest; None for a new one."""
+    check_spelling(name)
     if is_built_in(name):
         raise DataError(f"{name!r} is the name of a built-in data set: choose another name")
     there = store_folder(store, name).exists() or own_pointer(store, name).exists()
@@ -327,7 +325,7 @@ def check_name(name: str, store: Path, force: bool, append: bool) -> Prepared | 
         if not there:
             have = ", ".join(m.name for m in own_sets(store)) or "none"
             raise DataError(f"there is no data set {name!r} to append to; your own: {have}. Add it without --append")
-        return prepare(name, store)
+        return prepare(name, store, force=True)  # else damage would get a digest of its own
     if there and not force:
         raise DataError(
             f"there is a data set {name!r} already: choose another name, add what is new with --append, or replace it "

@@ -16,9 +16,12 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from core.durable import new_version
 from core.errors import DataError
 from data.prepared import Manifest, Prepared, open_prepared, read_manifest, write_prepared
-from data.sets import SETS, DataSet, Request
+from data.remedy import OWN
+from data.sets import SETS, DataSet, Loaded, Request
+from data.writing import writing
 
 _OPTION = re.compile(r"([a-z]+)(-?[0-9]{1,18})")
 
@@ -36,12 +39,12 @@ def prepared_folder(store: Path, name: str) -> Path:
 
 def own_folder(store: Path, name: str) -> Path:
     """Where a set of the user's own is put; DVC's pointer to it is the file NAME.dvc beside it."""
-    return store / "own" / name
+    return store / OWN / name
 
 
 def own_pointer(store: Path, name: str) -> Path:
     """The small file, kept in git, by which DVC knows a set of the user's own."""
-    return store / "own" / f"{name}.dvc"
+    return store / OWN / f"{name}.dvc"
 
 
 def own_sets(store: Path) -> list[Manifest]:
@@ -52,7 +55,7 @@ def own_sets(store: Path) -> list[Manifest]:
 def prepared_sets(store: Path) -> list[Manifest]:
     """The manifests of all sets in a store, by name; folders that are none are passed over."""
     found: dict[str, Manifest] = {}
-    for place in ("prepared", "own"):  # a copy of an own set that `dvc repro` made gives way to the set
+    for place in ("prepared", OWN):  # a copy of an own set that `dvc repro` made gives way to the set
         for path in sorted((store / place).glob("[!.]*/manifest.json")):
             try:
                 found[path.parent.name] = read_manifest(path.parent)
@@ -76,15 +79,8 @@ def stage_own(store: Path, name: str) -> Path:
     source, target = prepare(name, store).folder, prepared_folder(store, name)
     if source == target:
         return target
-    scratch = target.with_name(f".{name}.{os.getpid()}.tmp")
-    shutil.rmtree(scratch, ignore_errors=True)
-    try:
-        shutil.copytree(source, scratch, copy_function=_link)
-        if target.exists():
-            shutil.rmtree(target)
-        scratch.rename(target)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    with writing(target), new_version(target) as scratch:
+        shutil.copytree(source, scratch, copy_function=_link, dirs_exist_ok=True)
     return target
 
 
@@ -166,13 +162,22 @@ def prepare(
     folder = prepared_folder(store, full_name)
     if not force and (folder / "manifest.json").exists():
         return open_prepared(folder)
-    loaded = data_set.load(Request(mirror, store / "raw", checksums or {}, complete))
+    with writing(folder):
+        if not force and (folder / "manifest.json").exists():  # another process has prepared it meanwhile
+            return open_prepared(folder)
+        loaded = data_set.load(Request(mirror, store / "raw", checksums or {}, complete))
+        write_prepared(folder, _manifest(full_name, data_set, complete, loaded), loaded.arrays)
+    return open_prepared(folder)
+
+
+def _manifest(name: str, data_set: DataSet, options: dict[str, int], loaded: Loaded) -> Manifest:
+    """The manifest of a built-in set."""
     train_x, train_y, test_x = (loaded.arrays.get(part) for part in ("train_x", "train_y", "test_x"))
     if train_x is None:
-        raise DataError(f"data set {full_name!r} has no training part")
+        raise DataError(f"data set {name!r} has no training part")
     classes = len(loaded.class_names) or (None if train_y is None else int(train_y.max()) + 1)
-    manifest = Manifest(
-        name=full_name,
+    return Manifest(
+        name=name,
         kind=data_set.kind,
         shape=tuple(train_x.shape[1:]),
         classes=classes,
@@ -182,10 +187,8 @@ def prepare(
         licence=data_set.licence,
         class_names=loaded.class_names,
         subset=loaded.subset,
-        extra={**loaded.extra, **({"options": complete} if complete else {})},
+        extra={**loaded.extra, **({"options": options} if options else {})},
     )
-    write_prepared(folder, manifest, loaded.arrays)
-    return open_prepared(folder)
 
 
 def _built_in(name: str) -> tuple[DataSet, dict[str, int]] | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data.own import add_folder, add_table
+from data.own import NothingNew, add_folder, add_table
+from data.prepare import own_folder
 from data.prepared import Prepared
 from engine import places
 from tasks.tracked import TrackingError, track
@@ -45,9 +47,14 @@ def add_own(path: Path, name: str, **options: Any) -> Added:
     """
     other = OF_TABLES if path.is_dir() else OF_IMAGES
     own = {key: value for key, value in options.items() if key not in other}
-    prepared = (
-        add_folder(path, name, places.store(), **own) if path.is_dir() else add_table(path, name, places.store(), **own)
-    )
+    add = add_folder if path.is_dir() else add_table
+    try:
+        prepared = add(path, name, places.store(), **own)
+    except NothingNew:
+        # A kill may have come before DVC had what the set has.
+        with contextlib.suppress(TrackingError):
+            track(own_folder(places.store(), name))
+        raise
     try:
         return Added(prepared, track(prepared.folder), "")
     except TrackingError as error:
