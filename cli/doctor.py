@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
+from pathlib import Path
 
 import requests
 import torch
@@ -19,6 +20,7 @@ from rich.table import Table
 
 from core.errors import ShoalError
 from data.prepare import prepared_sets
+from data.repair import damaged_sets
 from engine import places
 from engine.addresses import masked
 from engine.hardware import describe
@@ -103,14 +105,24 @@ def machine() -> Iterator[Check]:
 
 def stores() -> Iterator[Check]:
     """Data, mirror, git and DVC."""
-    sets = ", ".join(m.name for m in prepared_sets(places.store())) or "none yet"
-    yield Check("data sets", True, f"prepared: {sets}")
+    yield from _data_sets(places.store())
     yield _try("data mirror", lambda: str(places.mirror() or "not set: data sets are downloaded"))
     git = git_state(places.home())
     state = f"{git['commit'][:12]}{', changed' if git['dirty'] else ''}" if git["commit"] else "not a git repository"
     yield Check("git", git["commit"] is not None, state, "git init, for lineage to name a commit", optional=True)
     dvc = (places.home() / ".dvc").is_dir()
     yield Check("dvc", dvc, "repository found" if dvc else "no .dvc here", "dvc init", optional=True)
+
+
+def _data_sets(store: Path) -> Iterator[Check]:
+    """The sets of the store, each byte of which is read; what a kill cut short is brought back first."""
+    from cli.data_tables import repaired_sets
+
+    repaired = repaired_sets(store)
+    sets = ", ".join(m.name for m in prepared_sets(store)) or "none yet"
+    yield Check("data sets", True, "; ".join([f"prepared: {sets}", *repaired]))
+    for name, wrong in damaged_sets(store, verify=True):
+        yield Check(f"data set {name}", False, wrong, "see the message")
 
 
 def _try(name: str, look: Callable[[], str]) -> Check:

@@ -16,19 +16,23 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from core.durable import new_version
+from core.durable import leftovers, new_version, restore
 from core.errors import DataError
 from data.prepared import Manifest, Prepared, open_prepared, read_manifest, write_prepared
-from data.remedy import OWN
+from data.remedy import OWN, remedy
 from data.sets import SETS, DataSet, Loaded, Request
 from data.writing import writing
 
+PLACES = ("prepared", OWN)
+"""The folders of the store that hold sets; a copy of an own set that `dvc repro` made gives way to the set."""
 _OPTION = re.compile(r"([a-z]+)(-?[0-9]{1,18})")
 
 
 def store_folder(store: Path, name: str) -> Path:
     """Where the prepared set `name` lies in a store; sets added by Shoal 0.1.0 lie among those that were prepared."""
     own = own_folder(store, name)
+    if _plain(name):
+        restore(own)
     return own if _plain(name) and (own / "manifest.json").exists() else prepared_folder(store, name)
 
 
@@ -55,7 +59,7 @@ def own_sets(store: Path) -> list[Manifest]:
 def prepared_sets(store: Path) -> list[Manifest]:
     """The manifests of all sets in a store, by name; folders that are none are passed over."""
     found: dict[str, Manifest] = {}
-    for place in ("prepared", OWN):  # a copy of an own set that `dvc repro` made gives way to the set
+    for place in PLACES:
         for path in sorted((store / place).glob("[!.]*/manifest.json")):
             try:
                 found[path.parent.name] = read_manifest(path.parent)
@@ -149,11 +153,8 @@ def prepare(
         if not _plain(name):
             raise _unknown(name, [m.name for m in own_sets(store)])
         if not (store_folder(store, name) / "manifest.json").exists():
-            if own_pointer(store, name).exists():
-                raise DataError(
-                    f"{name!r} is a set of your own that DVC keeps, and its files are not here: run "
-                    f"`dvc pull {own_pointer(store, name)}`"
-                )
+            if lost := lost_set(name, store):
+                raise DataError(lost)
             raise _unknown(name, [m.name for m in own_sets(store)])
         if options:
             raise DataError(f"{name!r} is a set of your own: it has no options")
@@ -168,6 +169,23 @@ def prepare(
         loaded = data_set.load(Request(mirror, store / "raw", checksums or {}, complete))
         write_prepared(folder, _manifest(full_name, data_set, complete, loaded), loaded.arrays)
     return open_prepared(folder)
+
+
+def lost_set(name: str, store: Path) -> str | None:
+    """What became of a set of the user's own whose files are not there, and what to do; None where there is no trace.
+
+    Args:
+        name: what it is called.
+        store: the store.
+    """
+    folder, pointer = own_folder(store, name), own_pointer(store, name)
+    if folder.is_dir() and any(folder.iterdir()):
+        return f"no prepared data set in {folder}: {remedy(folder)}"
+    if leftovers(folder):
+        return f"the replacement of your set {name!r} was cut short: `shoal data list` brings back what is left"
+    if pointer.exists():
+        return f"{name!r} is a set of your own that DVC keeps, and its files are not here: run `dvc pull {pointer}`"
+    return None
 
 
 def _manifest(name: str, data_set: DataSet, options: dict[str, int], loaded: Loaded) -> Manifest:

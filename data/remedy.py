@@ -35,4 +35,4 @@ def remedy(folder: Path, extra: Mapping[str, Any] = NOTHING) -> str:
     # DVC believes a file whose size and time are as it remembers them; of a folder that is gone it looks at all.
     damaged = shlex.quote(str(pointer.with_suffix("")))
     kept = shlex.quote(str(pointer))
-    return f"run `rm -r {damaged}`, then `dvc pull {kept}` (`dvc checkout {kept}` without a remote); or {again}"
+    return f"run `rm -r {damaged}`, then `dvc pull {kept}`; or {again}"

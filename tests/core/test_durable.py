@@ -145,9 +145,14 @@ def test_what_is_new_is_on_the_disk_before_it_takes_the_place_and_the_old_one_go
 def test_a_new_version_that_fails_leaves_the_old_one_and_nothing_beside(tmp_path: Path, system: str) -> None:
     folder = tmp_path / "set"
     replace(folder, OLD)
-    with pytest.raises(ValueError, match="half"), new_version(folder) as scratch:
-        fill(scratch, {"a": "half"})
-        raise ValueError("half way")
+
+    def fail() -> None:
+        with new_version(folder) as scratch:
+            fill(scratch, {"a": "half"})
+            raise ValueError("half way")
+
+    with pytest.raises(ValueError, match="half way"):
+        fail()
     assert content_of(folder) == OLD
     assert os.listdir(tmp_path) == ["set"]
 
