@@ -26,6 +26,7 @@ from engine.addresses import masked
 from engine.hardware import describe
 from engine.lineage import git_state
 from review.embedded_store import FILE, broken, newest_revision, store_uri
+from review.moved_store import follow_move
 from review.tracking import artifact_folder
 from tasks.prefect_environment import server_answers
 
@@ -141,6 +142,7 @@ def _embedded_store() -> Check:
         mend = "`shoal run --resume RUN` puts a new one in its place and logs RUN again; runs' folders have everything"
         return Check("mlflow store", False, f"{path}: {wrong}", mend)
     try:
+        moved = follow_move(path.parent, FILE)
         with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as store:
             (count,) = store.execute("select count(*) from runs").fetchone()
             (revision,) = store.execute("select version_num from alembic_version").fetchone()
@@ -149,7 +151,7 @@ def _embedded_store() -> Check:
     if newest_revision() not in (None, revision):
         mend = f"mlflow db upgrade {store_uri(path.parent)}"
         return Check("mlflow store", False, f"{path}: {count} runs, made by another version of MLflow", mend)
-    return Check("mlflow store", True, f"{path}: {count} runs")
+    return Check("mlflow store", True, "; ".join([f"{path}: {count} runs", *moved]))
 
 
 def _mlflow_server(uri: str) -> Check:
