@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
@@ -50,6 +51,9 @@ def follow_move(store: Path, file: str) -> list[str]:
             opened.execute("rollback")
             raise
         opened.execute("commit")
+    # MLflow remembers where each run's files were when this process last asked.
+    remembered = getattr(sys.modules.get("mlflow.tracking._tracking_service.utils"), "_artifact_repos_cache", {})
+    remembered.clear()
     return [sentence for sentence in said if sentence]
 
 
