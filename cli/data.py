@@ -156,9 +156,9 @@ def show(
     """
     from cli.data_tables import print_manifest, print_partition, say
     from data.partition.table import load_partition
-    from data.prepare import is_built_in, prepared_sets, resolve, store_folder
-    from data.prepared import open_prepared
+    from data.prepare import is_built_in, lost_set, prepared_sets, resolve, store_folder
     from engine import places
+    from engine.verified import open_verified
     from review.contact_sheet import contact_sheet
 
     store = places.store()
@@ -166,19 +166,21 @@ def show(
     folder = next((f for f in (Path(what), store / "partitions" / what) if (f / "partition.json").exists()), None)
     if folder is not None:
         partition = load_partition(folder)
-        prepared = open_prepared(store_folder(store, partition.data))
+        prepared = open_verified(store_folder(store, partition.data))
         if prepared.manifest.digest != partition.data_digest:
             raise PartitionError(f"{folder} divides another version of {partition.data!r}: make the partition again")
         print_partition(partition, prepared)
     else:
         full_name = resolve(what)[2] if is_built_in(what) else what
         if not (store_folder(store, full_name) / "manifest.json").exists():
+            if lost := lost_set(what, store):
+                raise DataError(lost)
             have = ", ".join(m.name for m in prepared_sets(store)) or "none"
             raise DataError(
                 f"{what!r} is neither a prepared data set nor the folder of a partition; prepared: {have}"
                 + (f". Run `shoal data prepare {full_name}`" if is_built_in(what) else "")
             )
-        prepared = open_prepared(store_folder(store, full_name))
+        prepared = open_verified(store_folder(store, full_name))
         print_manifest(prepared)
     if images is not None:
         say(f"images: {contact_sheet(prepared, images, partition=partition)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,13 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
+from core.errors import brief
 from data.own_store import LISTS
 from data.partition.summary import summary
 from data.partition.table import Partition
 from data.prepare import is_built_in, own_sets, prepared_sets, resolve
 from data.prepared import Prepared
+from data.repair import damaged_sets, repair_sets
 from data.sample_files import DIGEST, sample_files
 from data.sets import SETS
 from engine import places
@@ -33,6 +36,7 @@ def say(text: str) -> None:
 def print_sets() -> None:
     """The built-in sets and the user's own."""
     store = places.store()
+    repaired = repaired_sets(store)
     prepared = {m.name: m for m in prepared_sets(store)}
     table = Table("name", "kind", "train", "test", "classes", "prepared", "what it is", title="Data sets")
     for data_set in SETS.values():
@@ -49,6 +53,16 @@ def print_sets() -> None:
     console = _console()
     console.print(table)
     console.print(f"store: {store}", soft_wrap=True, highlight=False)
+    for sentence in (*repaired, *(f"damaged: {name}: {wrong}" for name, wrong in damaged_sets(store))):
+        say(sentence)
+
+
+def repaired_sets(store: Path) -> list[str]:
+    """What `data.repair` did, as sentences; that it could not where the store cannot be written."""
+    try:
+        return repair_sets(store)
+    except OSError as error:
+        return [f"a replacement that was cut short is not put right: {store} cannot be written ({brief(error)})"]
 
 
 def _row(name: str, kind: str, manifest: Any, description: str) -> list[str]:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
+from pathlib import Path
 
 import requests
 import torch
@@ -19,11 +20,13 @@ from rich.table import Table
 
 from core.errors import ShoalError
 from data.prepare import prepared_sets
+from data.repair import damaged_sets
 from engine import places
 from engine.addresses import masked
 from engine.hardware import describe
 from engine.lineage import git_state
 from review.embedded_store import FILE, broken, newest_revision, store_uri
+from review.moved_store import follow_move
 from review.tracking import artifact_folder
 from tasks.prefect_environment import server_answers
 
@@ -103,14 +106,24 @@ def machine() -> Iterator[Check]:
 
 def stores() -> Iterator[Check]:
     """Data, mirror, git and DVC."""
-    sets = ", ".join(m.name for m in prepared_sets(places.store())) or "none yet"
-    yield Check("data sets", True, f"prepared: {sets}")
+    yield from _data_sets(places.store())
     yield _try("data mirror", lambda: str(places.mirror() or "not set: data sets are downloaded"))
     git = git_state(places.home())
     state = f"{git['commit'][:12]}{', changed' if git['dirty'] else ''}" if git["commit"] else "not a git repository"
     yield Check("git", git["commit"] is not None, state, "git init, for lineage to name a commit", optional=True)
     dvc = (places.home() / ".dvc").is_dir()
     yield Check("dvc", dvc, "repository found" if dvc else "no .dvc here", "dvc init", optional=True)
+
+
+def _data_sets(store: Path) -> Iterator[Check]:
+    """The sets of the store, each byte of which is read; what a kill cut short is brought back first."""
+    from cli.data_tables import repaired_sets
+
+    repaired = repaired_sets(store)
+    sets = ", ".join(m.name for m in prepared_sets(store)) or "none yet"
+    yield Check("data sets", True, "; ".join([f"prepared: {sets}", *repaired]))
+    for name, wrong in damaged_sets(store, verify=True):
+        yield Check(f"data set {name}", False, wrong, "see the message")
 
 
 def _try(name: str, look: Callable[[], str]) -> Check:
@@ -129,6 +142,7 @@ def _embedded_store() -> Check:
         mend = "`shoal run --resume RUN` puts a new one in its place and logs RUN again; runs' folders have everything"
         return Check("mlflow store", False, f"{path}: {wrong}", mend)
     try:
+        moved = follow_move(path.parent, FILE)
         with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as store:
             (count,) = store.execute("select count(*) from runs").fetchone()
             (revision,) = store.execute("select version_num from alembic_version").fetchone()
@@ -137,7 +151,7 @@ def _embedded_store() -> Check:
     if newest_revision() not in (None, revision):
         mend = f"mlflow db upgrade {store_uri(path.parent)}"
         return Check("mlflow store", False, f"{path}: {count} runs, made by another version of MLflow", mend)
-    return Check("mlflow store", True, f"{path}: {count} runs")
+    return Check("mlflow store", True, "; ".join([f"{path}: {count} runs", *moved]))
 
 
 def _mlflow_server(uri: str) -> Check:

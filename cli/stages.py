@@ -7,7 +7,6 @@ copy of it and on the data beside it, so that they run in any clone after `dvc p
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -99,6 +98,7 @@ def federate(params: Params = Path("params.yaml")) -> None:
     from cli.console import carry_out
     from engine.codec import write_sealed
     from engine.kept_state import read_state
+    from engine.relocation import stored_path
     from tasks.starting import find_like, new_run
 
     settings = _settings(params)
@@ -109,7 +109,7 @@ def federate(params: Params = Path("params.yaml")) -> None:
     if unfinished is None:
         # The next `dvc repro` may put another partition in that place, and the run shall stay readable.
         shutil.copytree(PARTITION, run.path / "partition")
-        run.set_lineage(partition={**run.lineage()["partition"], "folder": str(run.path / "partition")})
+        run.set_lineage(partition={**run.lineage()["partition"], "folder": stored_path(run.path / "partition")})
     result = carry_out(run)
     checkpoint = read_state(run)
     keep(run, checkpoint.server.round, checkpoint.memory_index.files(), FEDERATION)
@@ -119,13 +119,14 @@ def federate(params: Params = Path("params.yaml")) -> None:
 @app.command()
 def evaluate() -> None:
     """Judge the final state again; write metrics.json and the curves."""
+    from engine.codec import write_json
     from engine.evaluate import evaluate_state
     from methods.scores.metrics import shown_in
     from review.clusters import quality
 
     with kept_run() as run:
         found = {**evaluate_state(run), **quality(run)}
-        (RESULTS / "metrics.json").write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+        write_json(RESULTS / "metrics.json", found)
         rounds = run.table("rounds")
     # A score that the method or a set without labels does not have is an empty column: plots ask for columns by name.
     curves = [metric.name for metric in shown_in("curves")]
@@ -176,22 +177,22 @@ def keep(run: RunFolder, round: int, memories: set[str], folder: Path) -> None:
         memories: files of clients that the checkpoint names, relative to the run.
         folder: an older copy there is replaced.
     """
+    from core.durable import new_version
     from engine.codec import write_sealed
     from engine.round_paths import RoundPaths
 
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    for path in run.path.iterdir():
-        if path.is_file() and path.name not in ("lock", "report.html"):
-            shutil.copy(path, folder)
-    shutil.copytree(RoundPaths(run.path, round).checkpoint, folder / "rounds" / f"{round:04d}")
-    for name in memories:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(run.path / name, folder / name)
-    lineage = run.lineage()
-    lineage["data"]["folder"] = f"data/store/prepared/{lineage['data']['name']}"
-    lineage["partition"]["folder"] = PARTITION.as_posix()
-    write_sealed(folder / "lineage.json", lineage)
+    with new_version(folder) as scratch:
+        for path in run.path.iterdir():
+            if path.is_file() and path.name not in ("lock", "report.html"):
+                shutil.copy(path, scratch)
+        shutil.copytree(RoundPaths(run.path, round).checkpoint, scratch / "rounds" / f"{round:04d}")
+        for name in memories:
+            (scratch / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(run.path / name, scratch / name)
+        lineage = run.lineage()
+        lineage["data"]["folder"] = f"data/store/prepared/{lineage['data']['name']}"
+        lineage["partition"]["folder"] = PARTITION.as_posix()
+        write_sealed(scratch / "lineage.json", lineage)
 
 
 @contextlib.contextmanager

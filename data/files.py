@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from core.durable import write_file
 from core.errors import DataError, brief
 from data.readers import LARGEST_UNPACKED
 from data.sources import Layout, RawFile, verify
@@ -142,9 +143,7 @@ def download_ag_news(root: Path) -> None:
                 if len(content) > LARGEST_UNPACKED:
                     raise DataError(f"{url} sends more than {LARGEST_UNPACKED:,} bytes: it is not the published file")
         verify(content, file.digest, url)
-        scratch = folder / f".{name}.tmp"
-        scratch.write_bytes(content)
-        scratch.rename(folder / name)
+        write_file(folder / name, bytes(content))
 
 
 def names_of_lines(content: bytes | None, name: str = "a list of names") -> tuple[str, ...]:

@@ -6,7 +6,6 @@ sample is kept as the column `client` (numbers into the manifest's `extra["clien
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -38,14 +37,13 @@ from data.own_images import (
     wanted_size,
 )
 from data.own_rows import read_rows
-from data.own_store import Batch, known_files, store_batch
+from data.own_store import Batch, alone, check_spelling, known_files, store_batch
 from data.prepare import is_built_in, own_pointer, own_sets, prepare, store_folder
 from data.prepared import Prepared
 from data.spelling import choose_spellings, note_spellings
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
-
+@alone
 def add_folder(
     folder: Path,
     name: str,
@@ -216,6 +214,7 @@ def _client(picture: Picture) -> str:
     return picture.path.split("/")[0]
 
 
+@alone
 def add_table(
     path: Path,
     name: str,
@@ -268,9 +267,8 @@ def add_table(
 
 
 def check_name(name: str, store: Path, force: bool, append: bool) -> Prepared | None:
-    """The set to append to; None for a new one."""
-    if not _NAME.fullmatch(name):
-        raise DataError(f"{name!r} cannot name a data set: use small letters, digits, - and _")
+    """The set to append to, each byte of which is that of its manifest; None for a new one."""
+    check_spelling(name)
     if is_built_in(name):
         raise DataError(f"{name!r} is the name of a built-in data set: choose another name")
     there = store_folder(store, name).exists() or own_pointer(store, name).exists()
@@ -280,7 +278,7 @@ def check_name(name: str, store: Path, force: bool, append: bool) -> Prepared | 
         if not there:
             have = ", ".join(m.name for m in own_sets(store)) or "none"
             raise DataError(f"there is no data set {name!r} to append to; your own: {have}. Add it without --append")
-        return prepare(name, store)
+        return prepare(name, store, force=True)  # else damage would get a digest of its own
     if there and not force:
         raise DataError(
             f"there is a data set {name!r} already: choose another name, add what is new with --append, or replace it "

@@ -6,12 +6,13 @@ stays comparable.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 import pandas as pd
@@ -24,7 +25,10 @@ from data.intake import Intake, record
 from data.prepare import own_folder
 from data.prepared import Kind, Manifest, Prepared, open_prepared, write_prepared
 from data.sample_files import DIGEST, FILES, files_table, sample_files
+from data.writing import writing
 
+Rest = ParamSpec("Rest")
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 VERSIONS = "versions"
 LISTS = ("skipped", "resized", "adapted")
 """What the manifest's `extra` says of single files, as pairs of path and reason; appending lengthens these."""
@@ -49,6 +53,34 @@ class Batch:
     extra: dict[str, Any] = field(default_factory=dict)
     intake: Intake = field(default_factory=Intake)
     """What was adapted and left out; its names are written beside the set."""
+
+
+def alone(
+    add: Callable[Concatenate[Path, str, Path, Rest], Prepared],
+) -> Callable[Concatenate[Path, str, Path, Rest], Prepared]:
+    """Let one process at a time do what adds to the set of a name, from reading the set to writing its new version.
+
+    Args:
+        add: takes what is added, the name and the store first.
+    """
+
+    @functools.wraps(add)
+    def waiting(source: Path, name: str, store: Path, *rest: Rest.args, **options: Rest.kwargs) -> Prepared:
+        check_spelling(name)
+        with writing(own_folder(store, name)):
+            return add(source, name, store, *rest, **options)
+
+    return waiting
+
+
+def check_spelling(name: str) -> None:
+    """Refuse what cannot name a set of the user's own.
+
+    Raises:
+        DataError: says what can.
+    """
+    if not _NAME.fullmatch(name):
+        raise DataError(f"{name!r} cannot name a data set: use small letters, digits, - and _")
 
 
 def store_batch(

@@ -16,16 +16,23 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from core.durable import leftovers, new_version, restore
 from core.errors import DataError
 from data.prepared import Manifest, Prepared, open_prepared, read_manifest, write_prepared
-from data.sets import SETS, DataSet, Request
+from data.remedy import OWN, remedy
+from data.sets import SETS, DataSet, Loaded, Request
+from data.writing import writing
 
+PLACES = ("prepared", OWN)
+"""The folders of the store that hold sets; a copy of an own set that `dvc repro` made gives way to the set."""
 _OPTION = re.compile(r"([a-z]+)(-?[0-9]{1,18})")
 
 
 def store_folder(store: Path, name: str) -> Path:
     """Where the prepared set `name` lies in a store."""
     own = own_folder(store, name)
+    if _plain(name):
+        restore(own)
     return own if _plain(name) and (own / "manifest.json").exists() else prepared_folder(store, name)
 
 
@@ -36,12 +43,12 @@ def prepared_folder(store: Path, name: str) -> Path:
 
 def own_folder(store: Path, name: str) -> Path:
     """Where a set of the user's own is put; DVC's pointer to it is the file NAME.dvc beside it."""
-    return store / "own" / name
+    return store / OWN / name
 
 
 def own_pointer(store: Path, name: str) -> Path:
     """The small file, kept in git, by which DVC knows a set of the user's own."""
-    return store / "own" / f"{name}.dvc"
+    return store / OWN / f"{name}.dvc"
 
 
 def own_sets(store: Path) -> list[Manifest]:
@@ -52,7 +59,7 @@ def own_sets(store: Path) -> list[Manifest]:
 def prepared_sets(store: Path) -> list[Manifest]:
     """The manifests of all sets in a store, by name; folders that are none are passed over."""
     found: dict[str, Manifest] = {}
-    for place in ("prepared", "own"):  # a copy of an own set that `dvc repro` made gives way to the set
+    for place in PLACES:
         for path in sorted((store / place).glob("[!.]*/manifest.json")):
             try:
                 found[path.parent.name] = read_manifest(path.parent)
@@ -75,15 +82,8 @@ def stage_own(store: Path, name: str) -> Path:
     source, target = prepare(name, store).folder, prepared_folder(store, name)
     if source == target:
         return target
-    scratch = target.with_name(f".{name}.{os.getpid()}.tmp")
-    shutil.rmtree(scratch, ignore_errors=True)
-    try:
-        shutil.copytree(source, scratch, copy_function=_link)
-        if target.exists():
-            shutil.rmtree(target)
-        scratch.rename(target)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    with writing(target), new_version(target) as scratch:
+        shutil.copytree(source, scratch, copy_function=_link, dirs_exist_ok=True)
     return target
 
 
@@ -152,11 +152,8 @@ def prepare(
         if not _plain(name):
             raise _unknown(name, [m.name for m in own_sets(store)])
         if not (store_folder(store, name) / "manifest.json").exists():
-            if own_pointer(store, name).exists():
-                raise DataError(
-                    f"{name!r} is a set of your own that DVC keeps, and its files are not here: run "
-                    f"`dvc pull {own_pointer(store, name)}`"
-                )
+            if lost := lost_set(name, store):
+                raise DataError(lost)
             raise _unknown(name, [m.name for m in own_sets(store)])
         if options:
             raise DataError(f"{name!r} is a set of your own: it has no options")
@@ -165,13 +162,39 @@ def prepare(
     folder = prepared_folder(store, full_name)
     if not force and (folder / "manifest.json").exists():
         return open_prepared(folder)
-    loaded = data_set.load(Request(mirror, store / "raw", checksums or {}, complete))
+    with writing(folder):
+        if not force and (folder / "manifest.json").exists():  # another process has prepared it meanwhile
+            return open_prepared(folder)
+        loaded = data_set.load(Request(mirror, store / "raw", checksums or {}, complete))
+        write_prepared(folder, _manifest(full_name, data_set, complete, loaded), loaded.arrays)
+    return open_prepared(folder)
+
+
+def lost_set(name: str, store: Path) -> str | None:
+    """What became of a set of the user's own whose files are not there, and what to do; None where there is no trace.
+
+    Args:
+        name: what it is called.
+        store: the store.
+    """
+    folder, pointer = own_folder(store, name), own_pointer(store, name)
+    if folder.is_dir() and any(folder.iterdir()):
+        return f"no prepared data set in {folder}: {remedy(folder)}"
+    if leftovers(folder):
+        return f"the replacement of your set {name!r} was cut short: `shoal data list` brings back what is left"
+    if pointer.exists():
+        return f"{name!r} is a set of your own that DVC keeps, and its files are not here: run `dvc pull {pointer}`"
+    return None
+
+
+def _manifest(name: str, data_set: DataSet, options: dict[str, int], loaded: Loaded) -> Manifest:
+    """The manifest of a built-in set."""
     train_x, train_y, test_x = (loaded.arrays.get(part) for part in ("train_x", "train_y", "test_x"))
     if train_x is None:
-        raise DataError(f"data set {full_name!r} has no training part")
+        raise DataError(f"data set {name!r} has no training part")
     classes = len(loaded.class_names) or (None if train_y is None else int(train_y.max()) + 1)
-    manifest = Manifest(
-        name=full_name,
+    return Manifest(
+        name=name,
         kind=data_set.kind,
         shape=tuple(train_x.shape[1:]),
         classes=classes,
@@ -181,10 +204,8 @@ def prepare(
         licence=data_set.licence,
         class_names=loaded.class_names,
         subset=loaded.subset,
-        extra={**loaded.extra, **({"options": complete} if complete else {})},
+        extra={**loaded.extra, **({"options": options} if options else {})},
     )
-    write_prepared(folder, manifest, loaded.arrays)
-    return open_prepared(folder)
 
 
 def _built_in(name: str) -> tuple[DataSet, dict[str, int]] | None:

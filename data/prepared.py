@@ -14,8 +14,6 @@ import contextlib
 import errno
 import hashlib
 import json
-import os
-import shutil
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -24,13 +22,17 @@ from typing import Any, Literal
 
 import numpy as np
 
+from core.durable import new_version, restore
 from core.errors import DataError, brief
 from core.seal import sealed, unsealed
+from data.remedy import is_own, remedy
 
 Kind = Literal["image", "vector", "text"]
 DTYPES: dict[str, str] = {"image": "uint8", "vector": "float32", "text": "int32"}
 ARRAYS = ("train_x", "train_y", "test_x", "test_y")
 FULL = (errno.ENOSPC, errno.EDQUOT)
+REPLACED_MEANWHILE = 20
+"""How often a set is opened again that another process replaced while it was being opened."""
 PARSED_AGAIN = 9
 """How often a file is read again whose header could not be parsed for another thread."""
 
@@ -115,7 +117,7 @@ class Prepared:
                 f"data set {self.manifest.name!r} has no column {name!r}; it has "
                 f"{', '.join(have) if have else 'no columns: only sets with natural clients have one'}"
             )
-        return np.array(_array(path, self.manifest.name))
+        return np.array(_array(path, self.manifest))
 
 
 def array_digest(arrays: Mapping[str, np.ndarray | None]) -> str:
@@ -156,26 +158,20 @@ def write_prepared(
     others = {name: hashlib.sha256(raw).hexdigest() for name, raw in (files or {}).items()}
     digest = array_digest({**ordered, **(columns or {})})
     complete = Manifest(**{**asdict(manifest), "digest": digest, "files": others})
-    scratch = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
-    shutil.rmtree(scratch, ignore_errors=True)
     try:
-        scratch.mkdir(parents=True)
-        for name, array in ordered.items():
-            if array is not None:
-                np.save(scratch / f"{name}.npy", array, allow_pickle=False)
-        for name, column in (columns or {}).items():
-            np.save(scratch / f"column_{name}.npy", column, allow_pickle=False)
-        for name, raw in (files or {}).items():
-            (scratch / name).write_bytes(raw)
-        (scratch / "manifest.json").write_text(json.dumps(sealed(asdict(complete)), indent=1, sort_keys=True) + "\n")
-        if folder.exists():
-            shutil.rmtree(folder)
-        scratch.rename(folder)
+        with new_version(folder) as scratch:
+            for name, array in ordered.items():
+                if array is not None:
+                    np.save(scratch / f"{name}.npy", array, allow_pickle=False)
+            for name, column in (columns or {}).items():
+                np.save(scratch / f"column_{name}.npy", column, allow_pickle=False)
+            for name, raw in (files or {}).items():
+                (scratch / name).write_bytes(raw)
+            text = json.dumps(sealed(asdict(complete)), indent=1, sort_keys=True)
+            (scratch / "manifest.json").write_text(f"{text}\n")
     except OSError as error:
         room = " (free some space, or set SHOAL_HOME)" if error.errno in FULL else ""
         raise DataError(f"the data set could not be written to {folder}: {brief(error)}{room}") from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     return complete
 
 
@@ -225,15 +221,17 @@ def read_manifest(folder: Path) -> Manifest:
         DataError: there is none, or it cannot be read.
     """
     path = folder / "manifest.json"
+    restore(folder)
     try:
         raw = unsealed(json.loads(path.read_text()))
         manifest = Manifest(**{**raw, "shape": tuple(raw["shape"]), "class_names": tuple(raw["class_names"])})
     except FileNotFoundError:
-        raise DataError(f"no prepared data set in {folder}: run `shoal data prepare {folder.name}`") from None
+        advice = remedy(folder) if is_own(folder) else f"run `shoal data prepare {folder.name}`"
+        raise DataError(f"no prepared data set in {folder}: {advice}") from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DataError(f"{path} is not a data manifest ({brief(error)}): prepare the set again") from error
+        raise DataError(f"{path} is not a data manifest ({brief(error)}): {remedy(folder)}") from error
     if wrong := _wrong(manifest):
-        raise DataError(f"{path} is not a data manifest ({wrong}): prepare the set again")
+        raise DataError(f"{path} is not a data manifest ({wrong}): {remedy(folder)}")
     return manifest
 
 
@@ -267,7 +265,7 @@ def _mapped(path: Path) -> np.ndarray:
     return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
-def _array(path: Path, name: str) -> np.ndarray:
+def _array(path: Path, manifest: Manifest) -> np.ndarray:
     """A memory-mapped array.
 
     Raises:
@@ -280,8 +278,8 @@ def _array(path: Path, name: str) -> np.ndarray:
             if isinstance(array, np.ndarray) and array.dtype.kind in "buif":
                 return array
     except Exception as error:  # a header is read as Python: broken ones raise nearly anything
-        raise DataError(f"{path} cannot be read ({brief(error)}): run `shoal data prepare {name} --force`") from error
-    raise DataError(f"{path} is no array of numbers: run `shoal data prepare {name} --force`")
+        raise DataError(f"{path} cannot be read ({brief(error)}): {remedy(path.parent, manifest.extra)}") from error
+    raise DataError(f"{path} is no array of numbers: {remedy(path.parent, manifest.extra)}")
 
 
 def open_prepared(folder: Path, *, verify: bool = False) -> Prepared:
@@ -294,36 +292,73 @@ def open_prepared(folder: Path, *, verify: bool = False) -> Prepared:
     Raises:
         DataError: missing, truncated or (with `verify`) changed files.
     """
+    opened = _opened(folder)
+    if verify:
+        check_bytes(opened)
+    return opened
+
+
+def _opened(folder: Path) -> Prepared:
+    """One version of the set, where another process replaces it while it is being opened."""
+    for _ in range(REPLACED_MEANWHILE):
+        version = _inode(folder)
+        try:
+            opened = _open(folder)
+        except DataError:
+            if _inode(folder) == version:
+                raise
+            continue
+        if _inode(folder) == version:
+            return opened
+    return _open(folder)
+
+
+def _inode(folder: Path) -> int:
+    """The number of a folder in its file system: another one once the set has been replaced; 0 where there is none."""
+    try:
+        return folder.stat().st_ino
+    except OSError:
+        return 0
+
+
+def _open(folder: Path) -> Prepared:
+    """Manifest and arrays as they are at this moment, none of their values read."""
     manifest = read_manifest(folder)
     arrays: dict[str, np.ndarray | None] = {}
     for name in ARRAYS:
         path = folder / f"{name}.npy"
-        if not path.exists():
-            arrays[name] = None
-            continue
-        arrays[name] = _array(path, manifest.name)
+        arrays[name] = _array(path, manifest) if path.exists() else None
     train_x = arrays["train_x"]
     if train_x is None:
-        raise DataError(f"{folder} has no train_x.npy: run `shoal data prepare {manifest.name} --force`")
+        raise DataError(f"{folder} has no train_x.npy: {remedy(folder, manifest.extra)}")
     try:
         check_shapes(manifest, arrays)
     except DataError as error:
-        raise DataError(f"{folder}: {error}: run `shoal data prepare {manifest.name} --force`") from None
-    if verify:
-        columns = {
-            p.stem.removeprefix("column_"): _array(p, manifest.name) for p in sorted(folder.glob("column_*.npy"))
-        }
-        found = array_digest({**arrays, **columns})
-        if found != manifest.digest:
-            raise DataError(
-                f"the arrays in {folder} are not those of its manifest (sha256 {found[:12]}, expected "
-                f"{manifest.digest[:12]}): run `shoal data prepare {manifest.name} --force`"
-            )
-        for name, expected in manifest.files.items():
-            path = folder / name
-            if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != expected:
-                raise DataError(
-                    f"{path} is missing or is not the file that its manifest describes: add or prepare the set "
-                    f"{manifest.name} again"
-                )
+        raise DataError(f"{folder}: {error}: {remedy(folder, manifest.extra)}") from None
+    for name in manifest.files:
+        if not (folder / name).is_file():
+            raise DataError(f"{folder} has no {name}: {remedy(folder, manifest.extra)}")
     return Prepared(folder, manifest, train_x, arrays["train_y"], arrays["test_x"], arrays["test_y"])
+
+
+def check_bytes(prepared: Prepared) -> None:
+    """Read every byte of a set and compare with its manifest.
+
+    Raises:
+        DataError: names what differs, and how to get the set back.
+    """
+    folder, manifest = prepared.folder, prepared.manifest
+    arrays = {name: getattr(prepared, name) for name in ARRAYS}
+    columns = {p.stem.removeprefix("column_"): _array(p, manifest) for p in sorted(folder.glob("column_*.npy"))}
+    found = array_digest({**arrays, **columns})
+    if found != manifest.digest:
+        raise DataError(
+            f"the arrays in {folder} are not those of its manifest (sha256 {found[:12]}, expected "
+            f"{manifest.digest[:12]}): {remedy(folder, manifest.extra)}"
+        )
+    for name, expected in manifest.files.items():
+        path = folder / name
+        if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != expected:
+            raise DataError(
+                f"{path} is missing or is not the file that its manifest describes: {remedy(folder, manifest.extra)}"
+            )

@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from core.durable import put_in_place, sync_folder
 from core.errors import brief, shown
 from engine.codec import (
     PRIVATE,
@@ -37,7 +38,6 @@ from engine.codec import (
     read_sealed,
     save_server,
     server_digest,
-    sync_folder,
     write_sealed,
 )
 from engine.manifest import Manifest, RoundRecord
@@ -104,10 +104,7 @@ def close_round(run: RunFolder, server: Server, memory_index: MemoryIndex, recor
         # Older files were synced with their own round.
         sync_files(sorted({(run.path / path).parent for path in memory_index.new}))
         sync_folder(paths.scratch)
-        if paths.checkpoint.exists():
-            shutil.rmtree(paths.checkpoint)
-        paths.scratch.rename(paths.checkpoint)
-        sync_folder(run.rounds)
+        put_in_place(paths.scratch, paths.checkpoint)
     except OSError as error:
         raise disk_error(paths.scratch, error) from error
     return manifest

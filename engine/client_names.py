@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 
 from engine.run_folder import RunFolder
 from methods.registry import METHODS
@@ -24,7 +23,7 @@ def client_names(run: RunFolder, numbered: str = "{}") -> list[str]:
     """
     lineage = run.lineage()
     try:
-        about = json.loads((Path(lineage["partition"]["folder"]) / "partition.json").read_text())
+        about = json.loads((run.folder_of("partition") / "partition.json").read_text())
     except (OSError, ValueError):
         about = {}
     if METHODS[run.settings().method.name].pooled:

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import hashlib
 import json
-import os
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from core.durable import write_file
 from core.errors import ShoalError, brief
 from core.seal import BrokenSeal, sealed, unsealed
 from methods.base import Message, Server, Tensors
@@ -45,17 +45,9 @@ def write_atomic(path: Path, content: bytes, *, sync: bool = True, mode: int = 0
     Raises:
         StoreError: the disk is full, or the place cannot be written.
     """
-    # Two threads of a process may write the same file: two copies of a cohort, on two threads of a Dask worker.
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
-        with open(scratch, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
-            file.write(content)
-            if sync:
-                file.flush()
-                os.fsync(file.fileno())
-        scratch.replace(path)
+        write_file(path, content, sync=sync, sync_name=False, mode=mode)
     except OSError as error:
-        scratch.unlink(missing_ok=True)
         raise disk_error(path, error) from error
 
 
@@ -80,15 +72,6 @@ def disk_error(path: Path, error: OSError) -> StoreError:
             "with `shoal run --resume RUN`"
         )
     return StoreError(f"{path} could not be written: {error.strerror or error}")
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def write_json(path: Path, value: Any, *, sync: bool = True, mode: int = 0o666) -> None:

@@ -15,6 +15,7 @@ from data.partition.table import Partition
 from data.prepared import Prepared
 from engine.codec import file_digest
 from engine.hardware import describe
+from engine.relocation import stored_path
 from engine.settings import Settings
 
 PACKAGES = ("shoal", "torch", "torchvision", "numpy", "pandas", "scikit-learn", "prefect", "mlflow", "dvc")
@@ -124,14 +125,14 @@ def lineage(
         "git": git_state(Path(__file__).parent),
         "data": {
             "name": manifest.name,
-            "folder": str(prepared.folder.resolve()),
+            "folder": stored_path(prepared.folder),
             "digest": manifest.digest,
             "dvc": dvc_hash(prepared.folder),
             "source": manifest.source,
             "subset": manifest.subset,
         },
         "partition": {
-            "folder": str(partition_folder.resolve()),
+            "folder": stored_path(partition_folder),
             "digest": partition.digest,
             "dvc": dvc_hash(partition_folder),
         },

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -40,14 +39,14 @@ class OpenedRun:
         self.settings: Settings = run.settings()
         self.lineage: dict[str, Any] = run.lineage()
         self.device = torch.device(device)
-        self.prepared: Prepared = open_verified(Path(self.lineage["data"]["folder"]))
+        self.prepared: Prepared = open_verified(run.folder_of("data"))
         if self.prepared.manifest.digest != self.lineage["data"]["digest"]:
             raise RunError(
                 f"the prepared data in {self.prepared.folder} is not what run {run.name} was started on (digest "
                 f"{self.prepared.manifest.digest[:12]}, expected {self.lineage['data']['digest'][:12]}): prepare "
                 "that version again, or start a new run"
             )
-        whole = load_partition(Path(self.lineage["partition"]["folder"]))
+        whole = load_partition(run.folder_of("partition"))
         if whole.digest != self.lineage["partition"]["digest"]:
             raise RunError(f"the partition of run {run.name} has changed since it started: start a new run")
         kind = METHODS[self.settings.method.name]

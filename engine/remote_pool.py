@@ -195,7 +195,7 @@ class RemoteFilesPool:
             if not copies.files:
                 lineage = run.lineage()
                 for what in ("data", "partition"):
-                    self._remote.put_folder(Path(lineage[what]["folder"]), f"{what}/{lineage[what]['digest']}")
+                    self._remote.put_folder(run.folder_of(what), f"{what}/{lineage[what]['digest']}")
                 copies.data, copies.partition = lineage["data"]["digest"], lineage["partition"]["digest"]
                 files = {name: file_digest(run.path / name) for name in (SETTINGS, LINEAGE)}
                 for name, digest in files.items():

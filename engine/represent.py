@@ -23,6 +23,7 @@ from core.errors import DataError
 from core.streams import Streams, stream_seed
 from data.prepare import is_built_in, prepare, prepared_folder, store_folder
 from data.prepared import Manifest, Prepared, open_prepared, write_prepared
+from data.writing import writing
 from engine.one_thread import one_thread
 from methods.training.local import seeded_build
 from models.rotnet import RotNet
@@ -63,15 +64,28 @@ def prepare_set(
     folder = prepared_folder(store, full_name)
     if not force and (folder / "manifest.json").exists():
         return open_prepared(folder)
-    source = prepare(source_name, store, mirror=mirror, options=rest)
+    with writing(folder):
+        if force or not (folder / "manifest.json").exists():  # else another process has made it meanwhile
+            source = prepare(source_name, store, mirror=mirror, options=rest)
+            upright = source
+            if TURNED.search(source.spec.name):
+                upright = prepare(TURNED.sub("", source.spec.name), store, mirror=mirror)
+            _write_representations(folder, source, upright, own, watch)
+    return open_prepared(folder)
+
+
+def _write_representations(
+    folder: Path, source: Prepared, upright: Prepared, own: dict[str, int], watch: Watch | None
+) -> None:
+    """Train a RotNet on `upright`, and write what it sees in the images of `source`."""
+    name = folder.name
     if source.spec.kind != "image":
-        raise DataError(f"{name!r}: a RotNet turns images, and {source_name!r} is {source.spec.kind} data")
+        raise DataError(f"{name!r}: a RotNet turns images, and {source.spec.name!r} is {source.spec.kind} data")
     if source.spec.shape[1] != source.spec.shape[2]:
         height, width = source.spec.shape[1:]
-        raise DataError(f"{name!r}: a RotNet needs square images, and those of {source_name!r} are {height} x {width}")
-    upright = source
-    if TURNED.search(source.spec.name):
-        upright = prepare(TURNED.sub("", source.spec.name), store, mirror=mirror)
+        raise DataError(
+            f"{name!r}: a RotNet needs square images, and those of {source.spec.name!r} are {height} x {width}"
+        )
     with one_thread():  # the same bits on machines with other core counts
         network, accuracy = train_rotnet(upright, own["images"], own["epochs"], watch)
         embed = [None if x is None else embeddings(network, np.asarray(x)) for x in (source.train_x, source.test_x)]
@@ -79,7 +93,7 @@ def prepare_set(
     mean, deviation = embed[0].mean(0), embed[0].std(0).clip(1e-6)
     train_x, test_x = (None if x is None else ((x - mean) / deviation).astype(np.float32) for x in embed)
     manifest = Manifest(
-        name=full_name,
+        name=name,
         kind="vector",
         shape=(RotNet.features,),
         classes=source.manifest.classes,
@@ -92,9 +106,8 @@ def prepare_set(
         extra={"options": own, "rotation_accuracy": round(accuracy, 4)},
     )
     arrays = {"train_x": train_x, "train_y": source.train_y, "test_x": test_x, "test_y": source.test_y}
-    columns = {name: source.column(name) for name in source.columns()}
+    columns = {column: source.column(column) for column in source.columns()}
     write_prepared(folder, manifest, arrays, columns)
-    return open_prepared(folder)
 
 
 def has_clients(name: str, store: Path) -> bool:

@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import time
+import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,6 +36,7 @@ from engine.codec import (
     write_atomic,
     write_sealed,
 )
+from engine.relocation import located
 from engine.run_events import LEVEL, WARNING, WARNINGS, line_of, read_line, tell_listeners
 from engine.settings import Settings, make_settings
 from engine.table_file import read_table
@@ -107,7 +109,8 @@ class RunFolder:
         private_folder(run.memory)
         text = yaml.safe_dump(settings.plain(), sort_keys=False).encode()
         write_atomic(run.path / SETTINGS, text)
-        write_sealed(run.path / LINEAGE, {**lineage, "settings_file_sha256": hashlib.sha256(text).hexdigest()})
+        about = {"id": uuid.uuid4().hex, "settings_file_sha256": hashlib.sha256(text).hexdigest()}
+        write_sealed(run.path / LINEAGE, {**lineage, **about})
         add_to_order(runs, run.name)
         return run
 
@@ -156,6 +159,10 @@ class RunFolder:
     def lineage(self) -> dict[str, Any]:
         """Where the run's data, code and settings come from."""
         return read_sealed(self.path / LINEAGE)
+
+    def folder_of(self, what: str) -> Path:
+        """Where the data set (`data`) or the partition (`partition`) of the run lies, also in a home that was moved."""
+        return located(self.lineage()[what], self.path)
 
     def set_lineage(self, **entries: Any) -> None:
         """Add to the lineage (the MLflow run id is only known later)."""

@@ -58,12 +58,11 @@ def draw_cluster_sheets(run: RunFolder) -> list[Path]:
     """
     folder = run.figures / FOLDER
     shutil.rmtree(folder, ignore_errors=True)
-    lineage = run.lineage()
-    prepared = open_prepared(Path(lineage["data"]["folder"]))
+    prepared = open_prepared(run.folder_of("data"))
     table = read_clusters(run)
     if prepared.manifest.kind != "image" or table is None:
         return []
-    image_of = images_of(prepared, load_partition(Path(lineage["partition"]["folder"])))
+    image_of = images_of(prepared, load_partition(run.folder_of("partition")))
     drawn = []
     largest = table["cluster"].value_counts().index[:SHEETS]
     for cluster in sorted(largest):

@@ -152,9 +152,9 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
         found: the answer for the last round, with `silhouette`.
         assignments: clusters int (n,) under the states that are kept, by round.
     """
-    lineage, status = run.lineage(), run.status()
-    prepared = open_prepared(Path(lineage["data"]["folder"]))
-    partition = load_partition(Path(lineage["partition"]["folder"]))
+    status = run.status()
+    prepared = open_prepared(run.folder_of("data"))
+    partition = load_partition(run.folder_of("partition"))
     table = cluster_table(run, prepared, partition, found)
     kept = {
         CENTRES: {"centres": found.centres},

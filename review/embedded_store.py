@@ -18,9 +18,12 @@ from functools import lru_cache
 from pathlib import Path
 
 from core.errors import ShoalError, brief
+from review.moved_store import follow_move
 
 FILE = "mlflow.db"
 LOCK = ".creating"
+EMBEDDED = f"sqlite:///mlflow/{FILE}"
+"""How a run's record names the embedded store: relative to the home."""
 WHOLE = ("alembic_version", "experiments", "runs", "metrics", "latest_metrics", "params", "tags", "registered_models")
 """Some tables of MLflow's, from its first to later versions."""
 
@@ -78,11 +81,13 @@ def newest_revision() -> str | None:
 def ready_store(store: Path) -> str | None:
     """Make the embedded store where it is not there yet; move a broken one away and make a new one.
 
+    In a store that was moved with its home the addresses of files follow (`review.moved_store`).
+
     Args:
         store: its folder.
 
     Returns:
-        A sentence on what was moved where; None where nothing was.
+        A sentence on what was changed in it; None where nothing was.
 
     Raises:
         TrackingStoreError: the folder cannot be written.
@@ -93,7 +98,30 @@ def ready_store(store: Path) -> str | None:
             moved = _put_aside(store, wrong)
         if not (store / FILE).exists():
             _make(store)
-    return moved
+        try:
+            said = follow_move(store, FILE)
+        except sqlite3.Error as error:
+            raise TrackingStoreError(
+                f"the MLflow store {store / FILE} cannot be brought up to date: {error}"
+            ) from error
+    return moved or "; ".join(said) or None
+
+
+def kept_uri(shown: str, store: Path) -> str:
+    """The address of a tracking store as a run's record keeps it: that of the embedded one says nothing of its place.
+
+    Args:
+        shown: the address, without secrets.
+        store: the folder of the embedded store.
+    """
+    return EMBEDDED if shown == store_uri(store) else shown
+
+
+def is_kept_uri(kept: str | None, shown: str, store: Path) -> bool:
+    """Whether a record names the tracking store of an address, also one of before the home was moved."""
+    if kept is None or shown != store_uri(store):
+        return kept == shown
+    return kept == EMBEDDED or (kept.startswith("sqlite:///") and kept.endswith(f"/{store.name}/{FILE}"))
 
 
 @contextlib.contextmanager
@@ -122,7 +150,10 @@ def _put_aside(store: Path, wrong: str) -> str:
         for uri, engine in list(getattr(opened, "_engine_map", {}).items()):
             if uri == store_uri(store):
                 engine.dispose()
-    return f"the MLflow store {store / FILE} was broken ({wrong}): it is now {aside}, and a new one was made"
+    return (
+        f"the MLflow store {store / FILE} was broken ({wrong}): it is now {aside}, and a new one was made; "
+        "`shoal run --resume RUN` logs an earlier run again"
+    )
 
 
 def _make(store: Path) -> None:

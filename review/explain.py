@@ -104,9 +104,8 @@ class Explained:
         """
         if self.kind != "image":
             raise DataError(f"the samples of run {self.run.name} are {self.kind}s: only images can be drawn")
-        lineage = self.run.lineage()
-        prepared = open_prepared(Path(lineage["data"]["folder"]))
-        image_of = images_of(prepared, load_partition(Path(lineage["partition"]["folder"])))
+        prepared = open_prepared(self.run.folder_of("data"))
+        image_of = images_of(prepared, load_partition(self.run.folder_of("partition")))
         rows = []
         for row in self.clients.head(CLIENTS).to_dict("records"):
             own = self.shown[self.shown["client_name"] == row["client"]]

@@ -8,6 +8,7 @@ import os
 from engine import places
 from engine.addresses import without_user
 from engine.run_folder import RunFolder
+from review.embedded_store import is_kept_uri
 from review.tracking import shown_uri, tracking_uri
 
 
@@ -23,7 +24,7 @@ def mlflow_page(folder: RunFolder) -> str | None:
     if not about.get("mlflow_uri") or not run_id:
         return None
     store = tracking_uri(settings, places.mlflow_store())
-    if about["mlflow_uri"] != shown_uri(settings, places.mlflow_store()):
+    if not is_kept_uri(about["mlflow_uri"], shown_uri(settings, places.mlflow_store()), places.mlflow_store()):
         return None  # it is logged elsewhere now
     if store.startswith("http"):
         page: str | None = without_user(store)

@@ -16,7 +16,7 @@ from core.errors import brief
 from engine.addresses import masked
 from engine.run_folder import RunFolder
 from engine.settings import Settings
-from review.embedded_store import ready_store, store_uri
+from review.embedded_store import is_kept_uri, ready_store, store_uri
 from review.mlflow_rounds import BATCH
 from review.mlflow_run import NOTE, experiment_of, lookup
 from review.mlflow_trouble import check_installed
@@ -111,7 +111,7 @@ class ParentRun:
 
     def _adopt(self, run: RunFolder) -> None:
         about = run.lineage()
-        there = about.get("mlflow_run") if about.get("mlflow_uri") == self._shown else None
+        there = about.get("mlflow_run") if is_kept_uri(about.get("mlflow_uri"), self._shown, self._store) else None
         child = lookup(self._client, there) if there else None
         if child is None:
             run.set_lineage(mlflow_parent=self._id)

@@ -7,13 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engine import places
+from engine.relocation import stored_path
 from engine.run_folder import RunFolder
 from engine.settings import Settings, flatten
 from review.attempts import attempted
+from review.embedded_store import is_kept_uri, kept_uri
 from review.mlflow_rounds import metric_name, plain, round_stamp
 from review.mlflow_trouble import check_experiment
+from review.moved_store import RUN_FOLDER
 from review.summary import summary_of
 
+RUN_ID = "shoal.run_id"
+"""Tag of a run: the number in its lineage, the same wherever its folder lies."""
 NOTE = "mlflow.note.content"
 """Tag of a run or an experiment: its description, in Markdown."""
 KIND = {"mlflow.experimentKind": "custom_model_development"}
@@ -93,11 +99,11 @@ def mlflow_run(client: Any, run: RunFolder, settings: Settings, shown: str, arti
         An mlflow.entities.Run.
     """
     lineage = run.lineage()
-    known = lineage.get("mlflow_run") if lineage.get("mlflow_uri") == shown else None
+    known = lineage.get("mlflow_run") if is_kept_uri(lineage.get("mlflow_uri"), shown, places.mlflow_store()) else None
     found = lookup(client, known) if known else None
     if found is None:
         found = begin(client, run, settings, artifacts)
-        run.set_lineage(mlflow_run=found.info.run_id, mlflow_uri=shown)
+        run.set_lineage(mlflow_run=found.info.run_id, mlflow_uri=kept_uri(shown, places.mlflow_store()))
     return found
 
 
@@ -142,7 +148,8 @@ def begin(client: Any, run: RunFolder, settings: Settings, artifacts: Path | Non
 def begun(client: Any, experiment_id: str, run: RunFolder) -> str | None:
     """The MLflow run of a run folder whose lineage does not name it: a kill came in between, or another store did."""
     named = client.search_runs([experiment_id], f"tags.`shoal.run` = '{run.name}'")
-    here = [each for each in named if each.data.tags.get("shoal.run_folder") == str(run.path)]
+    own = {run.lineage().get("id", "unknown"), stored_path(run.path), str(run.path)}
+    here = [each for each in named if each.data.tags.get(RUN_ID, each.data.tags.get(RUN_FOLDER)) in own]
     return str(here[0].info.run_id) if here else None
 
 
@@ -163,7 +170,8 @@ def tags(run: RunFolder) -> dict[str, str]:
     git = lineage.get("git") or {}
     found = {
         "shoal.run": run.name,
-        "shoal.run_folder": str(run.path),
+        RUN_ID: lineage.get("id"),
+        RUN_FOLDER: stored_path(run.path),
         "shoal.settings_sha256": lineage.get("settings_sha256"),
         "shoal.data_sha256": lineage["data"]["digest"],
         "shoal.data_dvc": lineage["data"].get("dvc"),

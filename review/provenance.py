@@ -94,7 +94,7 @@ def origins(run: RunFolder) -> list[Origin]:
         rows.append(Origin("commit", f"{commit}{' with changes' if code.get('dirty') else ''}", code.get("page") or ""))
     for what in ("data", "partition"):
         about = lineage.get(what) or {}
-        folder = Path(about.get("folder", ""))
+        folder = run.folder_of(what) if about.get("folder") else Path()
         link = folder.as_uri() if folder.is_absolute() and folder.is_dir() else ""
         digest = ", ".join(
             f"{kind} {about[key]}" for kind, key in (("sha256", "digest"), ("DVC", "dvc")) if about.get(key)

@@ -120,7 +120,7 @@ def last_clients(run: RunFolder) -> list[dict[str, Any]]:
 def client_names(run: RunFolder) -> Sequence[str]:
     """What the clients are called, by id; nothing where they have no names."""
     try:
-        return load_partition(Path(run.lineage()["partition"]["folder"])).client_names
+        return load_partition(run.folder_of("partition")).client_names
     except ShoalError:  # the folder was moved here without its data: numbers say enough
         return ()
 

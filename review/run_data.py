@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from core.errors import ShoalError
 from data.partition.table import Partition, load_partition
 from data.prepared import Prepared, open_prepared
@@ -18,8 +16,8 @@ def run_data(run: RunFolder) -> tuple[Prepared, Partition] | None:
     """
     lineage = run.lineage()
     try:
-        prepared = open_prepared(Path(lineage["data"]["folder"]))
-        partition = load_partition(Path(lineage["partition"]["folder"]))
+        prepared = open_prepared(run.folder_of("data"))
+        partition = load_partition(run.folder_of("partition"))
     except (ShoalError, OSError):
         return None
     same = prepared.manifest.digest == lineage["data"]["digest"] and partition.digest == lineage["partition"]["digest"]

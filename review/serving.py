@@ -156,7 +156,7 @@ def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logg
     from mlflow.models import Model
     from mlflow.pyfunc import save_model
 
-    spec = open_prepared(Path(run.lineage()["data"]["folder"])).spec
+    spec = open_prepared(run.folder_of("data")).spec
     about = {
         "settings": run.settings().plain(),
         "spec": asdict(spec),

@@ -177,8 +177,8 @@ def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHE
 
     uri, shown = tracking_uri(settings, store), shown_uri(settings, store)
     look = status != "RUNNING" if look is None else look
-    if look and uri == store_uri(store) and (moved := ready_store(store)):
-        run.event("mlflow_store_replaced", message=f"{moved}; `shoal run --resume RUN` logs an earlier run again")
+    if look and uri == store_uri(store) and (changed := ready_store(store)):
+        run.event("mlflow_store_changed", message=changed)
     client = MlflowClient(tracking_uri=uri)
     found = mlflow_run(client, run, settings, shown, artifact_folder(uri, store))
     run_id, tags = str(found.info.run_id), found.data.tags

@@ -107,9 +107,8 @@ class Scorer:
         Samples are numbered as clusters are: training samples that some client holds, in the order of the set, then
         all test samples. They are compared as the set has them, without what a partition planted.
         """
-        lineage = run.lineage()
-        folder = Path(lineage["data"]["folder"])
-        partition = load_partition(Path(lineage["partition"]["folder"]))
+        folder = run.folder_of("data")
+        partition = load_partition(run.folder_of("partition"))
         samples = np.sort(partition.sample)
         key = folder, samples.tobytes()
         if key not in self._neighbours:

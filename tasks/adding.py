@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from data.intake import Intake
 from data.own import add_folder, add_table
+from data.own_images import NothingNew
+from data.prepare import own_folder
 from data.prepared import Prepared
 from engine import places
 from tasks.tracked import TrackingError, track
@@ -50,7 +53,13 @@ def add_own(path: Path, name: str, **options: Any) -> Added:
     own = {key: value for key, value in options.items() if key not in other}
     intake = Intake()
     add = add_folder if path.is_dir() else add_table
-    prepared = add(path, name, places.store(), intake=intake, **own)
+    try:
+        prepared = add(path, name, places.store(), intake=intake, **own)
+    except NothingNew:
+        # A kill may have come before DVC had what the set has.
+        with contextlib.suppress(TrackingError):
+            track(own_folder(places.store(), name))
+        raise
     try:
         return Added(prepared, track(prepared.folder), "", intake)
     except TrackingError as error:

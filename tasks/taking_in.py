@@ -16,9 +16,10 @@ from data.images import Rejected, listing
 from data.intake import Intake
 from data.own import check_name, read_folder, refuse_or_skip
 from data.own_images import NothingNew, note_left_out
-from data.own_store import Batch, store_batch
-from data.prepare import own_pointer, prepare, store_folder
+from data.own_store import Batch, check_spelling, store_batch
+from data.prepare import own_folder, own_pointer, store_folder
 from data.prepared import Prepared
+from data.writing import writing
 from engine import places
 from engine.preflight import check_method
 from engine.settings import Settings
@@ -69,9 +70,15 @@ def take_in(settings: Settings, night: NightSettings) -> TakenIn:
     folder = places.home() / Path(night.watch).expanduser()
     bring(folder)
     store, name = places.store(), settings.data.name
-    there = (store_folder(store, name) / "manifest.json").exists() or own_pointer(store, name).exists()
-    check_name(name, store, force=False, append=there)
-    onto = prepare(name, store) if there else None
+    check_spelling(name)
+    with writing(own_folder(store, name)):
+        there = (store_folder(store, name) / "manifest.json").exists() or own_pointer(store, name).exists()
+        return _take_in(settings, night, folder, check_name(name, store, force=False, append=there))
+
+
+def _take_in(settings: Settings, night: NightSettings, folder: Path, onto: Prepared | None) -> TakenIn:
+    """Append what is new in the watched folder to the set; None: there is no set yet."""
+    store, name = places.store(), settings.data.name
     if onto is not None:
         check_method(settings, store)
     found = arrivals(folder, onto)

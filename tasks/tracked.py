@@ -38,7 +38,8 @@ def track(path: Path) -> Path | None:
     root = dvc_root(path.parent)
     if root is None or os.environ.get(STAGE_VARIABLE):
         return None
-    command = [sys.executable, "-m", "dvc", "add", "--quiet", str(path.resolve())]
+    # Without --no-relink DVC removes each file and links it from its cache: a kill in between leaves a set without it.
+    command = [sys.executable, "-m", "dvc", "add", "--quiet", "--no-relink", str(path.resolve())]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True)
     if done.returncode:
         said = " ".join((done.stderr or done.stdout).split()).removeprefix("ERROR: ")

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 from dataclasses import asdict
 from pathlib import Path
 
+from core.durable import new_version
 from core.errors import PartitionError, brief, shown
 from core.names import name_fault
 from data.csv_file import write_csv
@@ -46,16 +45,9 @@ def partition_folder(
 
 def write_partition(partition: Partition, prepared: Prepared, folder: Path) -> None:
     """Write the table, its manifest and summary.csv to `folder`, which appears whole or not at all."""
-    scratch = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
-    shutil.rmtree(scratch, ignore_errors=True)
-    try:
+    with new_version(folder) as scratch:
         save_partition(partition, scratch)
         write_csv(summary(partition, prepared), scratch / "summary.csv")
-        if folder.exists():
-            shutil.rmtree(folder)
-        scratch.rename(folder)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def ensure_partition(

@@ -297,7 +297,7 @@ def test_other_software_is_told_of_and_does_not_stop_a_run(home: Path, small: Ma
 def test_prepared_data_are_compared_before_they_are_used(home: Path, small: Make, name: str) -> None:
     """And again when a file has another time or size; not when nothing has changed."""
     run = straight(small(rounds=1))
-    folder = Path(run.lineage()["data"]["folder"])
+    folder = run.folder_of("data")
     flip(folder / name)
     with pytest.raises(DataError, match="are not those of its manifest"):
         new_run(small(rounds=1, seed=1))
@@ -305,7 +305,7 @@ def test_prepared_data_are_compared_before_they_are_used(home: Path, small: Make
 
 def test_data_are_read_whole_once(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     run = straight(small(rounds=1))
-    folder = Path(run.lineage()["data"]["folder"])
+    folder = run.folder_of("data")
     asked: list[bool] = []
     real = verified.open_prepared
 
@@ -326,7 +326,7 @@ def test_data_are_read_whole_once(home: Path, small: Make, monkeypatch: pytest.M
 
 def test_a_manifest_of_data_says_what_it_said(home: Path, small: Make) -> None:
     run = straight(small(rounds=1))
-    folder = Path(run.lineage()["data"]["folder"])
+    folder = run.folder_of("data")
     edit(folder / "manifest.json", lambda about: about["class_names"].reverse() or about.update(licence="mine"))
     with pytest.raises(DataError, match=r"manifest.json .* changed or damaged"):
         read_manifest(folder)
@@ -334,7 +334,7 @@ def test_a_manifest_of_data_says_what_it_said(home: Path, small: Make) -> None:
 
 def test_names_of_clients_are_part_of_what_a_partition_seals(home: Path, small: Make) -> None:
     run = straight(small(rounds=1))
-    folder = Path(run.lineage()["partition"]["folder"])
+    folder = run.folder_of("partition")
     edit(folder / "partition.json", lambda about: about.update(client_names=["a", "b", "c"]))
     with pytest.raises(ShoalError, match="changed or damaged"):
         new_run(small(rounds=1), folder)

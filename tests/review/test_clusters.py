@@ -79,7 +79,7 @@ def test_every_file_is_in_the_cluster_of_its_planted_kind(own: Path, planted: Ru
     names = sorted(("north", "süd", "lab 3"))
     assert [names[k] for k in table["client"]] == table["client_name"].tolist()
     assert set(table["part"]) == {"train", "test"}
-    folder = Path(planted.lineage()["data"]["folder"])
+    folder = planted.folder_of("data")
     arrays = {part: np.load(folder / f"{part}_x.npy") for part in ("train", "test")}
     for row in table.itertuples():
         assert np.array_equal(arrays[row.part][row.sample][0], np.asarray(Image.open(own / row.file)))

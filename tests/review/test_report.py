@@ -118,7 +118,7 @@ def test_clusters_stand_beside_labels_and_clients(digits_run: RunFolder) -> None
     assert sum(sum(row) for _, row in crossed.rows) == 300
     dealt = labels_by_clients(digits_run)
     assert dealt is not None
-    partition = load_partition(Path(digits_run.lineage()["partition"]["folder"]))
+    partition = load_partition(digits_run.folder_of("partition"))
     assert [sum(column) for column in zip(*(row for _, row in dealt.rows), strict=True)] == list(
         np.bincount(partition.client)
     )

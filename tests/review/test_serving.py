@@ -62,7 +62,7 @@ def store() -> str:
 
 
 def stored_images(run: RunFolder, count: int) -> np.ndarray:
-    return np.array(open_prepared(Path(run.lineage()["data"]["folder"])).train_x[:count])
+    return np.array(open_prepared(run.folder_of("data")).train_x[:count])
 
 
 def png(image: np.ndarray) -> str:

@@ -124,7 +124,7 @@ def test_what_a_run_leaves_is_in_the_database_and_the_object_store(at_team: Team
     assert not (run.path.parents[1] / "mlflow").exists(), "no store of this machine's"
 
     # The registered model comes back from there, and says what the one in the run's folder says.
-    images = np.array(open_prepared(Path(run.lineage()["data"]["folder"])).test_x[:40])
+    images = np.array(open_prepared(run.folder_of("data")).test_x[:40])
     served = mlflow.pyfunc.load_model("models:/shoal-fedpnp-digits@champion").predict(images)
     here = predicted(run, images)
     assert served["cluster"].tolist() == here.cluster.tolist()
@@ -311,7 +311,7 @@ def secret_words() -> list[str]:
 def test_a_database_and_a_bucket_come_back_from_their_copies(at_team: Team, tmp_path: Path) -> None:
     run = new_run(settings_at(at_team, rounds=1, seed=5))
     drive(run)
-    images = np.array(open_prepared(Path(run.lineage()["data"]["folder"])).test_x[:20])
+    images = np.array(open_prepared(run.folder_of("data")).test_x[:20])
     (version,) = mlflow.MlflowClient().search_model_versions(f"run_id = '{run.lineage()['mlflow_run']}'")
 
     (tmp_path / "mlflow.dump").write_bytes(postgres_tool(at_team, "pg_dump", "--format=custom", "mlflow"))

@@ -105,7 +105,7 @@ def test_the_queries_of_the_page_find_what_they_say(served: list[RunFolder], cap
 
     assert len(known["models"]) == 2
     assert known["models"][0].source_run_id == known["best"].info.run_id
-    images = np.array(open_prepared(Path(first.lineage()["data"]["folder"])).train_x[:2])
+    images = np.array(open_prepared(first.folder_of("data")).train_x[:2])
     assert len(known["served"].predict(images)) == 2
 
     assert (known["champion"].version, known["challenger"].version) == ("1", "2")

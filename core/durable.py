@@ -1,0 +1,257 @@
+"""Files and folders that are replaced whole: a kill or a power cut at any moment leaves the old one or the new one.
+
+What is new is written beside its place, under a hidden name, and waited for until it is on the disk; then it takes the
+place in one step, and what was there before is removed last.
+
+    .photos.4711.140.tmp    being written, or (after the exchange) the version before, not yet removed
+    .photos.old             the version before, where the file system cannot exchange two names in one step
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import functools
+import os
+import re
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+AT_FDCWD = -100
+RENAME_EXCHANGE = 2
+"""Flag of Linux's renameat2: two names change places in one step."""
+NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM)
+"""What renameat2 answers where the kernel or the file system has no exchange."""
+NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
+"""What fsync of a folder answers on file systems that have none."""
+OCCUPIED = (errno.ENOTEMPTY, errno.EEXIST)
+REPLACE_ATTEMPTS = 100
+"""So often another process may put something in the same place between two steps of ours."""
+
+
+def write_file(path: Path, content: bytes, *, sync: bool = True, sync_name: bool = True, mode: int = 0o666) -> None:
+    """Replace a file; a reader sees the old bytes or the new ones.
+
+    Args:
+        path: the final place; its folder must exist.
+        content: the bytes.
+        sync: also wait until the bytes are on the disk.
+        sync_name: and until the name is; without it a power cut may bring the old file back, whole.
+        mode: who may read and write it, as far as the umask allows.
+
+    Raises:
+        OSError: the disk is full, or the place cannot be written. The old file is as it was.
+    """
+    # Two threads of a process may write the same file: two copies of a cohort, on two threads of a Dask worker.
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    try:
+        with open(scratch, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            file.write(content)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(scratch, path)
+    except OSError:
+        scratch.unlink(missing_ok=True)
+        raise
+    if sync and sync_name:
+        sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def new_version(folder: Path) -> Iterator[Path]:
+    """Replace a folder by what the block writes.
+
+    Args:
+        folder: the final place; whatever is there stays until the new version is complete.
+
+    Yields:
+        An empty folder to write to. Where the block raises, it is removed and `folder` is as it was.
+
+    Raises:
+        OSError: the disk is full, or the place cannot be written.
+    """
+    scratch = folder.with_name(f".{folder.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    shutil.rmtree(scratch, ignore_errors=True)
+    try:
+        scratch.mkdir(parents=True)
+        yield scratch
+        sync_tree(scratch)
+        put_in_place(scratch, folder)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def put_in_place(scratch: Path, folder: Path) -> None:
+    """Give a complete folder its final name; what had the name is removed when the new one is safe there.
+
+    Args:
+        scratch: the new version, in the same folder as the old one, its bytes on the disk.
+        folder: the final place.
+
+    Raises:
+        OSError: the place cannot be written.
+    """
+    for _ in range(REPLACE_ATTEMPTS):
+        if exchange(scratch, folder):
+            sync_folder(folder.parent)
+            shutil.rmtree(scratch, ignore_errors=True)  # now the version before
+            return
+        try:
+            if folder.exists():
+                _step_aside(folder)
+            os.rename(scratch, folder)
+        except OSError as error:
+            if error.errno in OCCUPIED:  # another process put one there just now
+                continue
+            raise
+        sync_folder(folder.parent)
+        shutil.rmtree(before(folder), ignore_errors=True)
+        return
+    raise OSError(errno.EBUSY, "other processes replace it all the time", str(folder))
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Let two folders change places in one step; False where one of them is missing or the system cannot do so."""
+    renameat2 = _renameat2()
+    if renameat2 is None:
+        return False
+    if renameat2(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in NO_EXCHANGE or code == errno.ENOENT:
+        return False
+    raise OSError(code, os.strerror(code), str(other))
+
+
+@functools.cache
+def _renameat2() -> Callable[..., int] | None:
+    """The C library's function; None where it has none."""
+    function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if function is not None:
+        function.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
+    return function
+
+
+def before(folder: Path) -> Path:
+    """Where the version before waits while two names cannot be exchanged in one step."""
+    return folder.with_name(f".{folder.name}.old")
+
+
+def _step_aside(folder: Path) -> None:
+    old = before(folder)
+    if old.exists():  # of a replacement that was complete
+        shutil.rmtree(old)
+    os.rename(folder, old)
+
+
+def restore(folder: Path) -> bool:
+    """Bring back the version before, where a kill came when the name was free; whether there was one."""
+    if folder.exists() or not before(folder).is_dir():
+        return False
+    try:
+        os.rename(before(folder), folder)
+    except OSError:  # the process that replaces it, or another reader, was faster
+        return folder.exists()
+    sync_folder(folder.parent)
+    return True
+
+
+def leftovers(folder: Path) -> list[Path]:
+    """What replacements of a folder left beside it when they were killed: those of processes that are gone.
+
+    Only a process that holds the lock of the folder may use or remove them.
+    """
+    pattern = re.compile(rf"\.{re.escape(folder.name)}\.(?P<pid>\d+)(\.\d+)?\.tmp")
+    found = [before(folder)] if before(folder).is_dir() else []
+    for path in sorted(folder.parent.iterdir()) if folder.parent.is_dir() else ():
+        match = pattern.fullmatch(path.name)
+        if match and path.is_dir() and not _alive(int(match["pid"])):
+            found.append(path)
+    return found
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+def sync_tree(folder: Path) -> None:
+    """Wait until all files of a folder, and their names, are on the disk."""
+    for place, _, files in os.walk(folder, topdown=False):
+        for name in files:
+            _sync(Path(place, name))
+        sync_folder(Path(place))
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk, where its file system can say so."""
+    try:
+        _sync(folder)
+    except OSError as error:
+        if error.errno not in NO_FOLDER_SYNC:
+            raise
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def locked(lock: Path, what: str, say: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Hold a lock that one process has at a time; wait for it where another process has it, and say so.
+
+    Args:
+        lock: the file that stands for it; it holds the number of the process that had it last, and stays.
+        what: what is locked, for the sentence, such as "data set 'photos'".
+        say: takes the sentence; by default it is a line on standard error.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("a+") as file:
+        if not _taken(file.fileno()):
+            file.seek(0)
+            owner = file.read(20).strip() or "unknown"
+            (say or _on_standard_error)(f"{what} is being written by another process (pid {owner}): waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        file.truncate()
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+@contextlib.contextmanager
+def lock_if_free(lock: Path) -> Iterator[bool]:
+    """Hold a lock where nobody else does; yields whether it is ours."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("a+") as file:
+        yield _taken(file.fileno())
+
+
+def _taken(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _on_standard_error(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)

@@ -1,0 +1,100 @@
+"""Sets of the store that a killed replacement lost or damaged: found, and put right from what was left beside them.
+
+The first versions of Shoal removed the old version of a set before they renamed the new one. A kill in between left the
+new one whole, under a hidden name (`.photos.4711.tmp`), and no set, or half of one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from core.durable import before, leftovers, lock_if_free, put_in_place, restore, sync_tree
+from core.errors import DataError
+from data.prepare import PLACES
+from data.prepared import Prepared, open_prepared
+from data.remedy import remedy
+from data.writing import lock_of
+
+
+def repair_sets(store: Path) -> list[str]:
+    """Bring back sets whose replacement was cut short, and remove what is left beside whole ones.
+
+    A set that a process is writing at this moment is left alone.
+
+    Returns:
+        A sentence for each set that was brought back, or that has something beside it which is no set.
+
+    Raises:
+        OSError: the store cannot be written.
+    """
+    said = []
+    for folder in _interrupted(store):
+        with lock_if_free(lock_of(folder)) as free:
+            sentence = _repair(folder) if free else ""
+        if sentence:
+            said.append(sentence)
+    return said
+
+
+def damaged_sets(store: Path, *, verify: bool = False) -> Iterator[tuple[str, str]]:
+    """The name of each set of a store that is damaged, and a sentence that says what to do.
+
+    Args:
+        store: the store.
+        verify: read every byte; else only manifests and the shapes of arrays.
+    """
+    for place in PLACES:
+        for folder in sorted((store / place).glob("[!.]*/")):
+            try:
+                open_prepared(folder, verify=verify)
+            except DataError as error:
+                yield folder.name, str(error)
+
+
+def _interrupted(store: Path) -> list[Path]:
+    """The folders of sets beside which a replacement that was cut short left something."""
+    found = set()
+    for place in PLACES:
+        for path in (store / place).glob(".*/"):
+            end = ".old" if path.name.endswith(".old") else ".tmp"
+            name = path.name.removeprefix(".").removesuffix(end).split(".")[0]
+            folder = path.with_name(name) if name else path
+            if path in leftovers(folder):
+                found.add(folder)
+    return sorted(found)
+
+
+def _repair(folder: Path) -> str:
+    """Put one set right; empty where there was nothing to bring back."""
+    restored = restore(folder)
+    left = leftovers(folder)
+    if _whole(folder) is not None:
+        for path in left:
+            shutil.rmtree(path, ignore_errors=True)
+        return f"data set {folder.name!r} is back: its replacement was cut short" if restored else ""
+    whole = [path for path in left if _whole(path, folder.name) is not None]
+    if not whole:
+        names = ", ".join(str(path) for path in left)
+        return f"data set {folder.name!r} was never written whole, and {names} is no set: {remedy(folder)}"
+    newest = max(whole, key=lambda path: (path != before(folder), (path / "manifest.json").stat().st_mtime))
+    sync_tree(newest)
+    put_in_place(newest, folder)
+    for path in left:
+        shutil.rmtree(path, ignore_errors=True)
+    m = open_prepared(folder).manifest
+    return (
+        f"data set {folder.name!r} is back: a kill had cut short its replacement. It has {m.train + m.test:,} samples "
+        f"({m.source})"
+    )
+
+
+def _whole(folder: Path, name: str | None = None) -> Prepared | None:
+    """The set in a folder where every byte of it is as its manifest says, and it is the one of this name."""
+    with contextlib.suppress(DataError):
+        prepared = open_prepared(folder, verify=True)
+        if prepared.manifest.name == (name or folder.name):
+            return prepared
+    return None
