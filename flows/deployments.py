@@ -7,6 +7,7 @@ parameters and the like of a deployment that the server knows are the server's.
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,10 @@ from requests.adapters import HTTPAdapter
 from urllib3.util.retry import Retry
 
 from core.errors import ShoalError
+from engine.login import CLIENT_AUTH
 from engine.yaml_text import read_yaml_file
 
 POOL = "shoal"
-CLIENT_AUTH = "PREFECT_API_AUTH_STRING"
-"""`user:password` for Prefect's server, where it asks for one."""
 PATIENCE = 30.0
 """Seconds for one question to Prefect's server."""
 BUSY = Retry(
@@ -118,6 +118,28 @@ def login() -> tuple[str, str] | None:
     return (user, password) if user else None
 
 
+def csrf_headers(session: requests.Session, url: str) -> dict[str, str]:
+    """Return the headers by which Prefect's server tells a change from one that another page's form would make.
+
+    Args:
+        session: with the login.
+        url: below `/api/`.
+
+    Returns:
+        Nothing where the server does not ask for them.
+
+    Raises:
+        RequestException: no answer.
+    """
+    root, _, _ = url.partition("/api/")
+    client = str(uuid.uuid4())
+    answer = session.get(f"{root}/api/csrf-token", params={"client": client}, timeout=PATIENCE)
+    if answer.status_code == requests.codes.unprocessable_entity:
+        return {}
+    answer.raise_for_status()
+    return {"Prefect-Csrf-Token": answer.json()["token"], "Prefect-Csrf-Client": client}
+
+
 def ask(method: str, url: str, *, json: Any = None, missing: bool = False) -> requests.Response:
     """The answer of Prefect's server, asked again for a minute where it is busy.
 
@@ -132,7 +154,9 @@ def ask(method: str, url: str, *, json: Any = None, missing: bool = False) -> re
         with requests.Session() as session:
             for scheme in ("http://", "https://"):
                 session.mount(scheme, HTTPAdapter(max_retries=BUSY))
-            answer = session.request(method, url, json=json, timeout=PATIENCE, auth=login())
+            session.auth = login()
+            headers = {} if method == "GET" else csrf_headers(session, url)
+            answer = session.request(method, url, json=json, timeout=PATIENCE, headers=headers)
         if not (missing and answer.status_code == requests.codes.not_found):
             answer.raise_for_status()
     except requests.RequestException as error:
