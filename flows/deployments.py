@@ -36,6 +36,10 @@ BUSY = Retry(
 gives no answer in its time is not asked again."""
 
 
+MOVED = {"flows/tell.py:tell": ("file", "command")}
+"""Parameters by entrypoint that the flow has no more; a server that knows the deployment from before still has them."""
+
+
 class DeploymentError(ShoalError):
     """prefect.yaml is missing or cannot be used, or the server does not take what stands in it."""
 
@@ -97,13 +101,15 @@ def keep_what_users_set(project: dict[str, Any], known: list[dict[str, Any]]) ->
         if there is None:
             entries.append(entry)
             continue
+        moved = MOVED.get(entry["entrypoint"], ())
+        parameters = {name: value for name, value in there["parameters"].items() if name not in moved}
         if _schedules(entry.get("schedules") or []) != _schedules(there["schedules"]) or (
-            (entry.get("parameters") or {}) != there["parameters"]
+            (entry.get("parameters") or {}) != parameters
         ):
             differing.append(entry["name"])
         # Without schedules of its own in the file, `prefect deploy` leaves those of the server alone.
         kept = {key: value for key, value in entry.items() if key != "schedules"}
-        kept |= {"parameters": there["parameters"], "paused": there["paused"]}
+        kept |= {"parameters": parameters, "paused": there["paused"]}
         kept["work_pool"] = {**entry["work_pool"], "job_variables": there["job_variables"]}
         limit = there.get("global_concurrency_limit")
         if limit:
@@ -134,7 +140,7 @@ def csrf_headers(session: requests.Session, url: str) -> dict[str, str]:
     root, _, _ = url.partition("/api/")
     client = str(uuid.uuid4())
     answer = session.get(f"{root}/api/csrf-token", params={"client": client}, timeout=PATIENCE)
-    if answer.status_code == requests.codes.unprocessable_entity:
+    if answer.status_code in (requests.codes.unprocessable_entity, requests.codes.not_found):
         return {}
     answer.raise_for_status()
     return {"Prefect-Csrf-Token": answer.json()["token"], "Prefect-Csrf-Client": client}
