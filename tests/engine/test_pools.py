@@ -124,8 +124,6 @@ def test_a_cluster_gives_the_same_bits_and_a_killed_worker_loses_nothing(home: A
         assert isinstance(pool, {"dask": DaskPool, "ray": RayPool}[runner])
         assert pool.count == 2
         assert listening() == {"127.0.0.1"}  # whoever reaches a worker runs code here
-        if runner == "dask":
-            nobody_else_can_use(pool)
         there = straight(settings, pool.call, slots=2)
         assert numbers(there) == numbers(whole)
         killed: list[int] = []
@@ -615,8 +613,9 @@ def test_workers_can_be_started_before_torch_is_imported() -> None:
 
 def test_a_cluster_listens_elsewhere_only_when_told(home: Any, small: Make) -> None:
     settings = small(workers={"runner": "dask", "slots": 1, "listen": "0.0.0.0"})
-    with open_pool(settings.workers, "cpu"):
+    with open_pool(settings.workers, "cpu") as pool:
         assert "0.0.0.0" in listening()
+        nobody_else_can_use(pool)
     with pytest.raises(SettingsError, match=r"workers\.listen"):
         small(workers={"listen": "every where"})
 
