@@ -29,6 +29,9 @@ SILENCE = 45.0
 TALKERS = ("distributed", "distributed.client", "tornado.application")
 """Loggers that write tracebacks where a scheduler is gone, of which the run's own error tells in a sentence."""
 
+NO_PAGES: dict[str, Any] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
+"""Without a dashboard Dask still listens for browsers, and tells whoever asks what it works on."""
+
 
 class SchedulerWatch:
     """What the client of a cluster hears of its scheduler by itself, and since when it hears nothing, or of no worker.
@@ -230,7 +233,7 @@ def dask_pool(workers: WorkersSection, device: str) -> Iterator[DaskPool]:
         else:
             count = resolve_slots(workers.slots, device, workers.per_gpu)
             # A worker that is killed costs its own cohort: the engine knows which clients of it were finished.
-            stack.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": 0}))
+            stack.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": 0, **NO_PAGES}))
             # For as long as the cluster lives: a worker that is lost is started again.
             stack.enter_context(without_main("Dask Worker process"))
             cluster = stack.enter_context(
@@ -239,6 +242,9 @@ def dask_pool(workers: WorkersSection, device: str) -> Iterator[DaskPool]:
                     threads_per_worker=1,
                     processes=True,
                     host=workers.listen,
+                    # Whoever talks to a scheduler or a worker runs any code there: that is for holders of this
+                    # certificate alone, which never leaves these processes, and not for all users of the machine.
+                    security=True,
                     dashboard_address=None,
                     resources=dict(workers.resources) or None,
                     silence_logs=50,

@@ -44,6 +44,16 @@ def prefect_home() -> Path:
     return home() / ".prefect"
 
 
+def login() -> Path:
+    """The file with the login of the pages that `shoal serve` starts."""
+    return prefect_home() / "login"
+
+
+def tell_file() -> Path:
+    """The file that says where the flow `tell` writes, and which program it runs."""
+    return home() / "tell.yaml"
+
+
 def mirror() -> Path | None:
     """The folder of raw data sets that SHOAL_DATA_MIRROR names; None where it is not set.
 

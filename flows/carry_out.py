@@ -23,9 +23,10 @@ def carry_out(run: RunFolder, observers: Sequence[Observer] = ()) -> RunResult:
 
     wanted = run.settings().tracking.prefect
     if wanted != "off":
-        from tasks.prefect_environment import server_answers
+        from tasks.prefect_environment import guard_temporary_server, server_answers
 
         if wanted == "on" or server_answers():
+            guard_temporary_server()
             from flows.federate import run_with_prefect  # here: Prefect takes seconds to import
 
             return run_with_prefect(run, observers=observers)

@@ -7,6 +7,7 @@ parameters and the like of a deployment that the server knows are the server's.
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,10 @@ from requests.adapters import HTTPAdapter
 from urllib3.util.retry import Retry
 
 from core.errors import ShoalError
+from engine.login import CLIENT_AUTH
 from engine.yaml_text import read_yaml_file
 
 POOL = "shoal"
-CLIENT_AUTH = "PREFECT_API_AUTH_STRING"
-"""`user:password` for Prefect's server, where it asks for one."""
 PATIENCE = 30.0
 """Seconds for one question to Prefect's server."""
 BUSY = Retry(
@@ -34,6 +34,10 @@ BUSY = Retry(
 )
 """Prefect's server answers 503 while another of its parts writes to its database; in a minute that has passed. One that
 gives no answer in its time is not asked again."""
+
+
+MOVED = {"flows/tell.py:tell": ("file", "command")}
+"""Parameters by entrypoint that the flow has no more; a server that knows the deployment from before still has them."""
 
 
 class DeploymentError(ShoalError):
@@ -97,13 +101,15 @@ def keep_what_users_set(project: dict[str, Any], known: list[dict[str, Any]]) ->
         if there is None:
             entries.append(entry)
             continue
+        moved = MOVED.get(entry["entrypoint"], ())
+        parameters = {name: value for name, value in there["parameters"].items() if name not in moved}
         if _schedules(entry.get("schedules") or []) != _schedules(there["schedules"]) or (
-            (entry.get("parameters") or {}) != there["parameters"]
+            (entry.get("parameters") or {}) != parameters
         ):
             differing.append(entry["name"])
         # Without schedules of its own in the file, `prefect deploy` leaves those of the server alone.
         kept = {key: value for key, value in entry.items() if key != "schedules"}
-        kept |= {"parameters": there["parameters"], "paused": there["paused"]}
+        kept |= {"parameters": parameters, "paused": there["paused"]}
         kept["work_pool"] = {**entry["work_pool"], "job_variables": there["job_variables"]}
         limit = there.get("global_concurrency_limit")
         if limit:
@@ -116,6 +122,28 @@ def login() -> tuple[str, str] | None:
     """User and password for Prefect's server; None where it asks for none."""
     user, _, password = os.environ.get(CLIENT_AUTH, "").partition(":")
     return (user, password) if user else None
+
+
+def csrf_headers(session: requests.Session, url: str) -> dict[str, str]:
+    """Return the headers by which Prefect's server tells a change from one that another page's form would make.
+
+    Args:
+        session: with the login.
+        url: below `/api/`.
+
+    Returns:
+        Nothing where the server does not ask for them.
+
+    Raises:
+        RequestException: no answer.
+    """
+    root, _, _ = url.partition("/api/")
+    client = str(uuid.uuid4())
+    answer = session.get(f"{root}/api/csrf-token", params={"client": client}, timeout=PATIENCE)
+    if answer.status_code in (requests.codes.unprocessable_entity, requests.codes.not_found):
+        return {}
+    answer.raise_for_status()
+    return {"Prefect-Csrf-Token": answer.json()["token"], "Prefect-Csrf-Client": client}
 
 
 def ask(method: str, url: str, *, json: Any = None, missing: bool = False) -> requests.Response:
@@ -132,7 +160,9 @@ def ask(method: str, url: str, *, json: Any = None, missing: bool = False) -> re
         with requests.Session() as session:
             for scheme in ("http://", "https://"):
                 session.mount(scheme, HTTPAdapter(max_retries=BUSY))
-            answer = session.request(method, url, json=json, timeout=PATIENCE, auth=login())
+            session.auth = login()
+            headers = {} if method == "GET" else csrf_headers(session, url)
+            answer = session.request(method, url, json=json, timeout=PATIENCE, headers=headers)
         if not (missing and answer.status_code == requests.codes.not_found):
             answer.raise_for_status()
     except requests.RequestException as error:

@@ -6,22 +6,27 @@ import contextlib
 import getpass
 import ipaddress
 import os
-import signal
+import shlex
 import socket
-import subprocess
-import sys
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import Any
+from urllib.parse import quote
 
 import requests
 from rich.console import Console
 
-from core.errors import ShoalError
 from data.sources import MIRROR_VARIABLE
 from engine import places
 from engine.addresses import masked, without_user
-from flows.deployments import CLIENT_AUTH, POOL, make_pool, read_project, register
+from engine.codec import private_folder, write_atomic
+from engine.login import CLIENT_AUTH, SERVER_AUTH, own_login
+from flows.deployments import POOL, make_pool, read_project, register
+from flows.pages.guard import AUTH_VARIABLE, HOSTS_VARIABLE, LOGIN_PATH, further_hosts
+from flows.processes import Processes, ServeError, module, program, run, start, wait_for
+from flows.profile import keep_login
 from review.embedded_store import ready_store, store_uri
 from tasks.prefect_environment import quiet
 
@@ -30,14 +35,68 @@ ANY = "0.0.0.0"
 RETRIES = "PREFECT_CLIENT_MAX_RETRIES"
 JOB_RETRIES = "3"
 """Of a job's question to the server, which takes 2, 4 and 8 seconds where it is lost; now and then it is only busy."""
-SERVER_AUTH = "PREFECT_SERVER_API_AUTH_STRING"
-"""`user:password` that Prefect's server asks for."""
 EXPERIMENT = "shoal"
 """The MLflow experiment that `tracking.experiment` names by default."""
+LINKS = "links.txt"
+"""The file, beside the logs, with the links that log a browser in; only the user can read it."""
 
 
-class ServeError(ShoalError):
-    """A part of the service could not be started, or ended."""
+@dataclass(frozen=True)
+class Service:
+    """Where the parts listen, and what they ask for.
+
+    Args:
+        host: address to listen on.
+        port: of Prefect's server.
+        mlflow_port: of the MLflow page; None where another server has the runs.
+        tracking: MLFLOW_TRACKING_URI, or nothing.
+        login: `user:password` of both pages.
+    """
+
+    host: str
+    port: int
+    mlflow_port: int | None
+    tracking: str
+    login: str
+
+    @property
+    def near(self) -> str:
+        """The address from this machine: on all of its addresses a server answers on 127.0.0.1 too."""
+        return HOST if self.host == ANY else self.host
+
+    @property
+    def prefect(self) -> str:
+        """Address of Prefect's page."""
+        return f"http://{self.near}:{self.port}"
+
+    @property
+    def api(self) -> str:
+        """Address of Prefect's API."""
+        return f"{self.prefect}/api"
+
+    @property
+    def mlflow(self) -> str:
+        """Address of the MLflow page."""
+        if self.mlflow_port is None:
+            return without_user(self.tracking).rstrip("/")
+        return f"http://{self.near}:{self.mlflow_port}"
+
+    def names(self, port: int) -> list[str]:
+        """Return what a page is asked for as, with its port, beside addresses in numbers."""
+        named = {"localhost", self.near}
+        if not is_loopback(self.host):
+            named |= {socket.gethostname(), socket.getfqdn()}
+        return [f"{name}:{port}" for name in sorted(named)]
+
+    def links(self, runs_page: str) -> dict[str, str]:
+        """Return the link of each page that logs a browser in."""
+        login = quote(self.login, safe=":")
+        # What follows # reaches no server, and no log.
+        found = {"Prefect": f"{self.prefect}{LOGIN_PATH}#{login}"}
+        if self.mlflow_port is not None:
+            scheme, _, place = self.mlflow.partition("://")
+            found["MLflow"] = f"{scheme}://{login}@{place}{LOGIN_PATH}{runs_page}"
+        return found
 
 
 def serve(
@@ -60,100 +119,188 @@ def serve(
     Raises:
         ServeError: a port is taken, or a part did not start, or ended; names its log file.
         DeploymentError: the working directory has no prefect.yaml that can be used.
+        PrivateFileError: others can read or write the file with the login. LoginError: it cannot be used.
     """
     out = console or Console()
     project = read_project(Path.cwd())
+    retries = os.environ.get(RETRIES)
+    service = planned(host, port, mlflow_port)
+    # Before anything is started, for a folder that does not exist is said here.
+    jobs = job_variables(service, places.mirror(), retries)
+    keep_login(places.prefect_home(), service.login)
+    set_environment(service, retries)
+    logs = places.runs() / ".serve"
+    places.runs().mkdir(parents=True, exist_ok=True)
+    private_folder(logs)
+    own_page = service.mlflow_port is not None
+    if own_page and not service.tracking:
+        ready_store(places.mlflow_store())
+
+    def tell(line: str) -> None:
+        out.print(line, highlight=False, soft_wrap=True)
+
+    tell(f"starting Prefect's server{' and MLflow' if own_page else ''} for {places.home()} (logs: {logs})")
+    with Processes() as parts:
+        start_servers(service, parts, logs)
+        register_deployments(service, parts, logs, project, jobs, tell, reset=reset)
+        if own_page:
+            wait_for(f"{service.mlflow}/health", parts["MLflow"], logs / "mlflow.log")
+            tell(f"MLflow is up: {service.mlflow}")
+        experiment = experiment_id(service)
+        # Last: with the MLflow store made and the experiment there, first runs have nothing to collide on.
+        worker = program("prefect", "worker", "start", "--pool", POOL)
+        parts.add("worker", start(logs / "worker.log", *worker, env={**jobs, RETRIES: retries}))
+        tell(f"the worker is started: it runs deployments in {Path.cwd()} and writes to {places.home()}")
+        for line in where_to_look(service, experiment, logs / LINKS, terminal=out.is_terminal):
+            tell(line)
+        for line in what_is_open(host, port, service.mlflow_port):
+            tell(line)
+        tell("Ctrl-C ends all of it")
+        while True:
+            parts.check(logs)
+            time.sleep(1)
+
+
+def planned(host: str, port: int, mlflow_port: int) -> Service:
+    """Return where the parts are to listen, after looking whether they can.
+
+    Raises:
+        ServeError: a port is taken. PrivateFileError, LoginError: the login cannot be used.
+    """
     tracking = os.environ.get("MLFLOW_TRACKING_URI", "")
     own_page = not tracking.startswith("http")
     check_port(port, "--port", host)
     if own_page:
         check_port(mlflow_port, "--mlflow-port", host)
-    # Before anything is started, for a folder that does not exist is said here.
-    mirror = places.mirror()
-    wanted = os.environ.get(RETRIES)
-    quiet()
-    # From this machine: on all of its addresses a server answers on 127.0.0.1 too.
-    near = HOST if host == ANY else host
-    api = f"http://{near}:{port}/api"
-    page = f"http://{near}:{mlflow_port}" if own_page else without_user(tracking).rstrip("/")
-    if auth := os.environ.get(SERVER_AUTH):
-        os.environ.setdefault(CLIENT_AUTH, auth)  # of the worker, the deployments and their jobs
-    jobs = {
+    return Service(host, port, mlflow_port if own_page else None, tracking, own_login())
+
+
+def job_variables(service: Service, mirror: Path | None, retries: str | None) -> dict[str, str | None]:
+    """Return the variables of every job of the work pool.
+
+    Args:
+        service: that the jobs use.
+        mirror: of raw data sets.
+        retries: of a question to Prefect, where the user has set it.
+    """
+    return {
         places.HOME_VARIABLE: str(places.home()),
         MIRROR_VARIABLE: str(mirror) if mirror else None,
-        "MLFLOW_TRACKING_URI": tracking or None,
-        places.PAGE_VARIABLE: page,
-        RETRIES: wanted or JOB_RETRIES,
+        "MLFLOW_TRACKING_URI": service.tracking or None,
+        places.PAGE_VARIABLE: service.mlflow,
+        RETRIES: retries or JOB_RETRIES,
     }
+
+
+def set_environment(service: Service, retries: str | None) -> None:
+    """Set what Prefect's clients that are started from here find: the worker, `prefect deploy`, and the jobs."""
+    quiet()
     # A run can do without Prefect, and gives it up soon (`quiet`); what is done here cannot, and waits.
-    if wanted is None:
+    if retries is None:
         os.environ.pop(RETRIES, None)
-    logs = places.runs() / ".serve"
-    logs.mkdir(parents=True, exist_ok=True)
-    if own_page and not tracking:
-        ready_store(places.mlflow_store())
-    os.environ["PREFECT_API_URL"] = api
+    os.environ["PREFECT_API_URL"] = service.api
+    os.environ[CLIENT_AUTH] = service.login
     # A run asked for on the page begins within seconds: the worker would ask every 10 s only.
     os.environ.setdefault("PREFECT_WORKER_QUERY_SECONDS", "2")
 
-    def tell(line: str) -> None:
-        out.print(line, highlight=False, soft_wrap=True)
+
+def register_deployments(
+    service: Service,
+    parts: Processes,
+    logs: Path,
+    project: dict[str, Any],
+    jobs: dict[str, str | None],
+    tell: Callable[[str], None],
+    *,
+    reset: bool,
+) -> None:
+    """Wait for Prefect's server, and have it take the pool and the deployments; `tell` says how far it is."""
 
     def prefect(*words: str) -> None:
         run(logs / "deploy.log", "prefect", *words)
 
-    children: dict[str, subprocess.Popen[bytes]] = {}
-    tell(f"starting Prefect's server{' and MLflow' if own_page else ''} for {places.home()} (logs: {logs})")
-    try:
-        children["Prefect server"] = start(
-            logs / "prefect.log", "prefect", "server", "start", "--host", host, "--port", str(port)
+    wait_for(f"{service.api}/health", parts["Prefect server"], logs / "prefect.log")
+    tell(f"Prefect's server is up: {service.prefect}")
+    # Prefect keeps a pool's variables and shows them; a password reaches jobs from the worker's environment alone.
+    secret = masked(service.tracking) != service.tracking
+    make_pool(service.api, {**jobs, "MLFLOW_TRACKING_URI": None} if secret else jobs, prefect)
+    kept = register(service.api, project, logs, prefect, reset=reset)
+    names = ", ".join(entry["name"] for entry in project["deployments"])
+    tell(f"deployments are registered: {names}")
+    for name in kept:
+        tell(
+            f"{name}: schedules or parameters differ from prefect.yaml and are kept as they are on Prefect's "
+            "page; `shoal serve --reset-schedules` takes those of prefect.yaml"
         )
-        if own_page:
-            # Jobs of the GenAI side are not Shoal's; two workers answer one user, and start faster than four.
-            os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
-            # As a variable: what stands on a command line everybody on this machine can read.
-            children["MLflow"] = start(
-                logs / "mlflow.log",
-                *("mlflow", "server", "--host", host, "--port", str(mlflow_port), "--workers", "2"),
-                env={"MLFLOW_BACKEND_STORE_URI": tracking or store_uri(places.mlflow_store())},
-            )
-        wait_for(f"{api}/health", children["Prefect server"], logs / "prefect.log")
-        tell(f"Prefect's server is up: http://{near}:{port}")
-        # Prefect keeps a pool's variables and shows them; a password reaches jobs from the worker's environment alone.
-        secret = masked(tracking) != tracking
-        make_pool(api, {**jobs, "MLFLOW_TRACKING_URI": None} if secret else jobs, prefect)
-        kept = register(api, project, logs, prefect, reset=reset)
-        names = ", ".join(entry["name"] for entry in project["deployments"])
-        tell(f"deployments are registered: {names}")
-        for name in kept:
-            tell(
-                f"{name}: schedules or parameters differ from prefect.yaml and are kept as they are on Prefect's "
-                "page; `shoal serve --reset-schedules` takes those of prefect.yaml"
-            )
-        if own_page:
-            wait_for(f"{page}/health", children["MLflow"], logs / "mlflow.log")
-            tell(f"MLflow is up: {page}")
-        experiment = experiment_id(page if own_page else tracking.rstrip("/"))
-        runs_page = f"{page}/#/experiments/{experiment}/runs?workflowType=machine_learning"
-        # Last: with the MLflow store made and the experiment there, first runs have nothing to collide on.
-        children["worker"] = start(
-            logs / "worker.log", "prefect", "worker", "start", "--pool", POOL, env={**jobs, RETRIES: wanted}
-        )
-        tell(f"the worker is started: it runs deployments in {Path.cwd()} and writes to {places.home()}")
-        tell(f"Prefect: http://{near}:{port}/deployments")
-        tell(f"MLflow:  {runs_page}")
-        tell(f"in another shell: export PREFECT_API_URL={api}")
-        for line in what_is_open(host, port, mlflow_port if own_page else None):
-            tell(line)
-        tell("Ctrl-C ends all of it")
-        while True:
-            for name, child in children.items():
-                if child.poll() is not None:
-                    raise ServeError(f"{name} ended with exit code {child.returncode}: see the logs in {logs}")
-            time.sleep(1)
-    finally:
-        for child in reversed(children.values()):
-            stop(child)
+
+
+def start_servers(service: Service, parts: Processes, logs: Path) -> None:
+    """Start Prefect's server and, where it is ours, MLflow's page, both behind the guard (`flows.pages`)."""
+    address = ("--host", service.host, "--port", str(service.port))
+    server = module("flows.pages.prefect_page", *address)
+    parts.add("Prefect server", start(logs / "prefect.log", *server, env=prefect_variables(service, os.environ)))
+    if service.mlflow_port is not None:
+        # Two workers answer one user, and start faster than four.
+        address = ("--host", service.host, "--port", str(service.mlflow_port))
+        server = module("flows.pages.mlflow_page", "server", *address, "--workers", "2")
+        parts.add("MLflow", start(logs / "mlflow.log", *server, env=mlflow_variables(service, os.environ)))
+
+
+def prefect_variables(service: Service, given: Mapping[str, str]) -> dict[str, str | None]:
+    """Return what Prefect's server is told as variables: everybody on this machine can read a command line.
+
+    Args:
+        service: where it listens.
+        given: the environment; what the user set there stays, but for the origins, which the guard knows better.
+    """
+    names = service.names(service.port)
+    return {
+        SERVER_AUTH: service.login,
+        HOSTS_VARIABLE: ",".join([*names, *further_hosts()]),
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": ",".join(f"http://{name}" for name in names),
+        "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": given.get("PREFECT_SERVER_CSRF_PROTECTION_ENABLED", "true"),
+    }
+
+
+def mlflow_variables(service: Service, given: Mapping[str, str]) -> dict[str, str | None]:
+    """Return what MLflow's page is told as variables, likewise."""
+    names = service.names(service.mlflow_port or 0)
+    near = is_loopback(service.host)
+    return {
+        AUTH_VARIABLE: service.login,
+        HOSTS_VARIABLE: ",".join([*names, *further_hosts()]),
+        "MLFLOW_BACKEND_STORE_URI": service.tracking or store_uri(places.mlflow_store()),
+        # Jobs of the GenAI side are not Shoal's.
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": given.get("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false"),
+        # MLflow knows no "any address in numbers": where others are let in, the guard alone looks at names.
+        "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join(names) if near and not further_hosts() else "*",
+        "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS": ",".join(f"http://{name}" for name in names),
+        "MLFLOW_SERVER_X_FRAME_OPTIONS": "SAMEORIGIN",
+    }
+
+
+def where_to_look(service: Service, experiment: str, links: Path, *, terminal: bool) -> list[str]:
+    """Say where the pages are, how a browser is logged in there, and what other shells need.
+
+    The links with the password are shown on a terminal alone: what else takes them may be read by others.
+
+    Args:
+        service: that is up.
+        experiment: id of the MLflow experiment of the runs.
+        links: the file that takes the links.
+        terminal: whether the lines go to one.
+    """
+    runs_page = f"/#/experiments/{experiment}/runs?workflowType=machine_learning"
+    by_page = service.links(runs_page.removeprefix("/"))
+    write_atomic(links, "".join(f"{name}: {link}\n" for name, link in by_page.items()).encode(), mode=0o600)
+    lines = [f"Prefect: {service.prefect}/deployments", f"MLflow:  {service.mlflow}{runs_page}"]
+    if terminal:
+        lines.append(f"both ask for a password; these links log a browser in (they are in {links} too):")
+        lines += [f"  {link}" for link in by_page.values()]
+    else:
+        lines.append(f"both ask for a password; links that log a browser in, for you alone: {links}")
+    home = shlex.quote(str(places.prefect_home()))
+    return [*lines, f"in another shell: export PREFECT_API_URL={service.api} PREFECT_HOME={home}"]
 
 
 def what_is_open(host: str, port: int, mlflow_port: int | None) -> list[str]:
@@ -164,21 +311,27 @@ def what_is_open(host: str, port: int, mlflow_port: int | None) -> list[str]:
         port: of Prefect's server.
         mlflow_port: of the MLflow page; None where it is not served here.
     """
-    with contextlib.suppress(ValueError):
-        if ipaddress.ip_address(host).is_loopback:
-            return []
-    guarded = bool(os.environ.get(SERVER_AUTH))
-    who = "whoever has the password" if guarded else "WITHOUT A PASSWORD: whoever reaches it"
-    lines = [f"open on {host}, port {port} (Prefect): {who} runs any code here as {getpass.getuser()}"]
-    if not guarded:
-        lines.append(f"  set {SERVER_AUTH}=user:password to ask for one")
+    if is_loopback(host):
+        return []
+    lines = [
+        f"open on {host}, port {port} (Prefect): whoever has the password runs any code here as {getpass.getuser()}"
+    ]
     if mlflow_port is not None:
         lines.append(
-            f"open on {host}, port {mlflow_port} (MLflow): WITHOUT A PASSWORD: whoever reaches it reads, changes and "
-            "deletes runs and models"
+            f"open on {host}, port {mlflow_port} (MLflow): whoever has the password reads, changes and deletes runs "
+            "and models"
         )
-    lines.append('  nothing is encrypted: see "On other addresses" in docs/operations.md for a proxy in front')
+    lines.append(
+        '  nothing is encrypted, the password neither: see "On other addresses" in docs/operations.md for a proxy'
+    )
     return lines
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
 
 
 def check_port(port: int, option: str, host: str = HOST) -> None:
@@ -199,89 +352,36 @@ def check_port(port: int, option: str, host: str = HOST) -> None:
             ) from error
 
 
-def experiment_id(page: str) -> str:
+def experiment_id(service: Service) -> str:
     """The id of the experiment that runs are logged to; it is made where the store is new.
 
     Raises:
         ServeError: MLflow did not answer.
     """
+    own_page = service.mlflow_port is not None
+    page = service.mlflow if own_page else service.tracking.rstrip("/")
     url = f"{page}/api/2.0/mlflow/experiments"
+    login = tracking_login(service)
     try:
-        found = requests.get(f"{url}/get-by-name", params={"experiment_name": EXPERIMENT}, timeout=30)
+        found = requests.get(f"{url}/get-by-name", params={"experiment_name": EXPERIMENT}, timeout=30, auth=login)
         if found.ok:
             return str(found.json()["experiment"]["experiment_id"])
         about = {"name": EXPERIMENT}
-        if urlsplit(page).scheme == "http" and not os.environ.get("MLFLOW_TRACKING_URI", "").startswith("http"):
+        if own_page:
             # As review.tracking makes it: artifacts lie beside the store.
             about["artifact_location"] = (places.mlflow_store() / "artifacts" / EXPERIMENT).as_uri()
-        made = requests.post(f"{url}/create", json=about, timeout=30)
+        made = requests.post(f"{url}/create", json=about, timeout=30, auth=login)
         made.raise_for_status()
         return str(made.json()["experiment_id"])
     except (requests.RequestException, KeyError) as error:
         raise ServeError(f"MLflow at {masked(page)} does not tell its experiments ({masked(str(error))})") from None
 
 
-def program(*words: str) -> list[str]:
-    """A command of the environment this process runs in."""
-    return [str(Path(sys.executable).with_name(words[0])), *words[1:]]
-
-
-def start(log: Path, *words: str, env: dict[str, str | None] | None = None) -> subprocess.Popen[bytes]:
-    """Start a part in a process group of its own, so that Ctrl-C reaches it only through us.
-
-    Args:
-        log: takes what it prints.
-        words: the command.
-        env: environment variables to set, or to take away where None.
-    """
-    merged = {**os.environ, **(env or {})}
-    with log.open("wb") as file:
-        return subprocess.Popen(
-            program(*words),
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env={name: value for name, value in merged.items() if value is not None},
-        )
-
-
-def run(log: Path, *words: str) -> None:
-    """Run a command to its end.
-
-    Raises:
-        ServeError: it failed; shows the end of what it said.
-    """
-    done = subprocess.run(program(*words), capture_output=True, text=True, timeout=180, stdin=subprocess.DEVNULL)
-    with log.open("a") as file:
-        file.write(done.stdout + done.stderr)
-    if done.returncode:
-        raise ServeError(f"`{' '.join(words)}` failed: {(done.stdout + done.stderr).strip()[-800:]}")
-
-
-def wait_for(url: str, child: subprocess.Popen[bytes], log: Path, seconds: float = 120) -> None:
-    """Wait until an address answers.
-
-    Raises:
-        ServeError: the process ended, or nothing answered in time.
-    """
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if child.poll() is not None:
-            raise ServeError(f"{' '.join(map(str, child.args))} ended at once: see {log}")  # type: ignore[arg-type]
-        try:
-            if requests.get(url, timeout=2).ok:
-                return
-        except requests.RequestException:
-            time.sleep(0.3)
-    raise ServeError(f"{url} did not answer within {seconds:.0f} s: see {log}")
-
-
-def stop(child: subprocess.Popen[bytes]) -> None:
-    """End a part and whatever it started."""
-    if child.poll() is None:
-        try:
-            os.killpg(child.pid, signal.SIGTERM)
-            child.wait(15)
-        except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait(5)
+def tracking_login(service: Service) -> tuple[str, str] | None:
+    """User and password of MLflow: the page's own, or what MLflow itself reads for another server."""
+    if service.mlflow_port is not None:
+        user, _, password = service.login.partition(":")
+        return user, password
+    user = os.environ.get("MLFLOW_TRACKING_USERNAME", "")
+    password = os.environ.get("MLFLOW_TRACKING_PASSWORD", "")
+    return (user, password) if user and password else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import logging
@@ -17,6 +18,7 @@ from unittest import mock
 
 import psutil
 import pytest
+import requests
 
 from engine import cluster_work, dask_pool
 from engine.cluster_work import ClusterLost, work
@@ -64,14 +66,46 @@ def kill_in_the_middle(pool: Any) -> list[int]:
     return [pid for pid in stopped if pid in busy]
 
 
-def listening() -> set[str]:
-    """The addresses that this process and its children listen on."""
+def sockets() -> list[Any]:
+    """The addresses and ports that this process and its children listen on."""
     me = psutil.Process()
-    found = set()
+    found = []
     for process in (me, *me.children(recursive=True)):
         with contextlib.suppress(psutil.Error):
-            found |= {c.laddr.ip for c in process.net_connections("inet") if c.status == psutil.CONN_LISTEN}
-    return {address.removeprefix("::ffff:") for address in found}
+            found += [c.laddr for c in process.net_connections("inet") if c.status == psutil.CONN_LISTEN]
+    return found
+
+
+def listening() -> set[str]:
+    """The addresses that this process and its children listen on."""
+    return {place.ip.removeprefix("::ffff:") for place in sockets()}
+
+
+def ports() -> set[int]:
+    """The ports that this process and its children listen on."""
+    return {place.port for place in sockets()}
+
+
+def nobody_else_can_use(pool: Any) -> None:
+    """Another user of this machine, without the certificate: no client, and no page of the scheduler or a worker."""
+    import distributed
+
+    address = str(pool._client.scheduler.address)
+    assert address.startswith("tls://")
+
+    async def connect() -> None:
+        plain = address.replace("tls://", "tcp://")
+        await distributed.Client(plain, timeout=2, set_as_default=False, asynchronous=True)
+
+    with pytest.raises(OSError, match=r"."):
+        asyncio.run(connect())
+    answered = []
+    for path in ("info/main/workers.html", "json/identity.json", "metrics", "status"):
+        for port in ports():
+            with contextlib.suppress(requests.RequestException):
+                answered.append((path, requests.get(f"http://127.0.0.1:{port}/{path}", timeout=2).status_code))
+    assert answered
+    assert {status for _, status in answered} == {404}
 
 
 def test_a_cluster_gives_the_same_bits_and_a_killed_worker_loses_nothing(home: Any, small: Make) -> None:
@@ -350,7 +384,8 @@ def test_workers_can_be_started_before_torch_is_imported() -> None:
 
 def test_a_cluster_listens_elsewhere_only_when_told(home: Any, small: Make) -> None:
     settings = small(workers={"runner": "dask", "slots": 1, "listen": "0.0.0.0"})
-    with open_pool(settings.workers, "cpu"):
+    with open_pool(settings.workers, "cpu") as pool:
         assert "0.0.0.0" in listening()
+        nobody_else_can_use(pool)
     with pytest.raises(SettingsError, match=r"workers\.listen"):
         small(workers={"listen": "every where"})

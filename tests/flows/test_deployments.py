@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flows import deployments
-from flows.deployments import BUSY, DeploymentError, ask, make_pool
+from flows.deployments import BUSY, DeploymentError, ask, keep_what_users_set, make_pool
 
 TEMPLATE = {"base_job_template": {"variables": {"properties": {"env": {"default": {"KEPT": "1", "OLD": "2"}}}}}}
 
@@ -33,6 +33,9 @@ class Answer(BaseHTTPRequestHandler):
     server: PrefectServer
 
     def do_GET(self) -> None:
+        if "csrf-token" in self.path:  # as Prefect's server answers where it asks for none
+            self.send_error(422)
+            return
         length = int(self.headers.get("Content-Length", 0))
         self.server.asked.append((self.command, json.loads(self.rfile.read(length)) if length else None))
         self.send_response(self.server.statuses.pop(0) if self.server.statuses else 200)
@@ -92,6 +95,16 @@ def test_a_server_that_will_not_is_one_sentence(
 def test_a_server_that_is_gone_is_one_sentence(impatient: None) -> None:
     with pytest.raises(DeploymentError, match="could not be asked to take the deployments"):
         ask("GET", "http://127.0.0.1:9/api")
+
+
+def test_parameters_that_a_flow_has_no_more_are_not_kept() -> None:
+    entry = {"name": "tell", "entrypoint": "flows/tell.py:tell", "parameters": {"what": "told"}, "work_pool": {}}
+    before = {"what": "told", "file": "runs/told.log", "command": ["mail"]}
+    server = {"schedules": [], "paused": False, "job_variables": {}}
+    known = {"name": "tell", "entrypoint": "flows/tell.py:tell", "parameters": before, **server}
+    kept, differing = keep_what_users_set({"deployments": [entry]}, [known])
+    assert kept["deployments"][0]["parameters"] == {"what": "told"}
+    assert differing == []
 
 
 def test_a_pool_that_is_not_there_is_made(prefect_server: PrefectServer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
@@ -12,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from flows.tell import TellError, tell
+from engine.private_file import PrivateFileError
+from flows.tell import TellError, read_tell, tell
 from tests.flows.test_prefect import ROOT, Server, register, run_flow
 
 Line = dict[str, Any]
@@ -123,14 +125,52 @@ def test_a_failed_night_is_told_by_itself_and_by_an_automation(server: Server, h
     assert not list((home / "runs").glob("*/settings.yaml"))
 
 
-def test_telling_writes_a_line_and_runs_a_command(home: Path) -> None:
+def test_telling_writes_a_line_and_runs_the_command_of_the_users_file(home: Path) -> None:
     copied = home / "copied.txt"
     command = [sys.executable, "-c", f"import os; open({str(copied)!r}, 'w').write(os.environ['SHOAL_TOLD'])"]
-    line = tell.fn("it broke:\n  here", "a night failed", "deep/told.log", command)
+    wanted = home / "tell.yaml"
+    wanted.write_text(json.dumps({"file": "deep/told.log", "command": command}))
+    wanted.chmod(0o644)
+    line = tell.fn("it broke:\n  here", "a night failed")
     assert line.endswith("a night failed: it broke: here")
     assert (home / "deep" / "told.log").read_text() == f"{line}\n"
     assert copied.read_text() == line
-    assert tell.fn("it broke: here", "a night failed", "deep/told.log") is not None
+    wanted.write_text("file: deep/told.log\n")
+    assert tell.fn("it broke: here", "a night failed") is not None
     assert (home / "deep" / "told.log").read_text() == f"{line}\n"  # it is there already
+    wanted.write_text(json.dumps({"command": [sys.executable, "-c", "raise SystemExit(3)"]}))
     with pytest.raises(TellError, match="nobody could be told"):
-        tell.fn("x", command=[sys.executable, "-c", "raise SystemExit(3)"])
+        tell.fn("x")
+
+
+def test_a_command_that_somebody_else_may_have_written_is_not_run(home: Path) -> None:
+    copied, wanted = home / "copied.txt", home / "tell.yaml"
+    wanted.write_text(json.dumps({"command": ["touch", str(copied)]}))
+    wanted.chmod(0o664)
+    with pytest.raises(PrivateFileError, match=r"can be written by others.*chmod go-w"):
+        tell.fn("x")
+    wanted.rename(home / "theirs.yaml")
+    wanted.symlink_to(home / "theirs.yaml")
+    with pytest.raises(PrivateFileError, match="is a link"):
+        tell.fn("x")
+    assert not copied.exists()
+    assert set(inspect.signature(tell.fn).parameters) == {"message", "what"}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("run: [x]", "must hold nothing but"),
+        ("[a]", "must hold nothing but"),
+        ("command: mail me", "expected a list of a program"),
+        ("command: [kill, 1]", "expected a list of a program"),
+        ("file: 3", "expected the path of a file"),
+        ("file: [", "tell.yaml"),
+    ],
+)
+def test_a_file_that_says_something_else_is_named(home: Path, text: str, why: str) -> None:
+    path = home / "tell.yaml"
+    path.write_text(text)
+    path.chmod(0o600)
+    with pytest.raises(TellError, match=why):
+        read_tell(path)

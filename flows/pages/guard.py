@@ -1,0 +1,188 @@
+"""A guard in front of a server's pages: nobody but its own page, and whoever has the password, gets an answer.
+
+A browser sends requests of any page that its user visits, and any program of this machine can connect to a loopback
+port. The guard refuses a foreign name of the server (DNS rebinding), what another page sends (cross-site requests,
+WebSockets included), and, where it has a login, whoever does not give it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import ipaddress
+import os
+import re
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+from urllib.parse import urlsplit
+
+HOSTS_VARIABLE = "SHOAL_PAGE_HOSTS"
+"""Further names by which the pages are asked for, as in `shoal.example.org,other.example.org:8443`."""
+AUTH_VARIABLE = "SHOAL_PAGE_AUTH"
+"""`user:password` that the guard asks for."""
+LOGIN_PATH = "/shoal-login"
+OWN_SITES = ("same-origin", "none")
+"""Of the header Sec-Fetch-Site: the page itself, or the user."""
+REALM = "Shoal"
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Guard:
+    """An ASGI application that passes on what it admits.
+
+    Args:
+        app: the server's application.
+        hosts: names, with their ports where these are not 80 or 443, beside `localhost` and addresses in numbers.
+            A page can take another name for a server, but not these.
+        links: paths that links of other pages may open.
+        login_page: HTML at `LOGIN_PATH`, where the link that logs a browser in leads.
+        login: `user:password` to ask for; None where the application asks itself.
+        open_paths: paths that everybody may read.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        hosts: Iterable[str],
+        links: str,
+        login_page: str,
+        login: str | None = None,
+        open_paths: Iterable[str] = (),
+    ) -> None:
+        self._app = app
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._links = re.compile(links)
+        self._login = login
+        self._open_paths = frozenset(open_paths)
+        self._login_page = login_page
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or have the application answer it."""
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope)
+        if why := self._not_own(scope, headers):
+            await refuse(scope, send, 403, why)
+        elif not self._logged_in(scope, headers):
+            asks = (b"www-authenticate", f'Basic realm="{REALM}", charset="UTF-8"'.encode())
+            await refuse(scope, send, 401, "Give the user and the password that `shoal serve` shows.", asks)
+        elif scope["type"] == "http" and scope["path"] == LOGIN_PATH:
+            await answer(send, 200, self._login_page, [(b"content-type", b"text/html; charset=utf-8")])
+        else:
+            await self._app(scope, receive, without_frames(send))
+
+    def _not_own(self, scope: Scope, headers: Headers) -> str | None:
+        """Say why a request does not come from the server's own page or from its user; None where it does."""
+        host = headers.only("host")
+        if host is None or not self._is_own_host(host):
+            return f"This server is not asked for under this name. Names of yours go into {HOSTS_VARIABLE}."
+        origin = headers.only("origin")
+        if origin is None and headers.has("origin"):
+            return "Two origins."
+        if origin is not None and not self._is_own_origin(origin, host):
+            return "Another page may not use this server."
+        site = headers.only("sec-fetch-site")
+        if site is not None and site not in OWN_SITES and not self._is_link(scope, headers):
+            return "Another page may not use this server."
+        return None
+
+    def _is_own_host(self, host: str) -> bool:
+        host = host.lower()
+        if host in self._hosts:
+            return True
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+            return name == "localhost" or bool(ipaddress.ip_address(name))
+        except ValueError:
+            return False
+
+    def _is_own_origin(self, origin: str, host: str) -> bool:
+        scheme, _, place = origin.lower().partition("://")
+        return scheme in ("http", "https") and (place == host.lower() or place in self._hosts)
+
+    def _is_link(self, scope: Scope, headers: Headers) -> bool:
+        """Whether the user followed a link to a page, which the page with the link cannot read."""
+        return (
+            scope["type"] == "http"
+            and scope["method"] == "GET"
+            and headers.only("sec-fetch-mode") == "navigate"
+            and headers.only("sec-fetch-dest") == "document"
+            and self._links.fullmatch(scope["path"]) is not None
+        )
+
+    def _logged_in(self, scope: Scope, headers: Headers) -> bool:
+        if self._login is None:
+            return True
+        if scope["type"] == "http" and scope["method"] in ("GET", "HEAD") and scope["path"] in self._open_paths:
+            return True
+        kind, _, given = (headers.only("authorization") or "").partition(" ")
+        try:
+            decoded = base64.b64decode(given.strip(), validate=True)
+        except binascii.Error:
+            return False
+        return kind.lower() == "basic" and hmac.compare_digest(decoded, self._login.encode())
+
+
+class Headers:
+    """The headers of a request."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._listed = [(name.lower(), value.decode("latin-1").strip()) for name, value in scope["headers"]]
+
+    def has(self, name: str) -> bool:
+        """Whether a header is given."""
+        return any(known == name.encode() for known, _ in self._listed)
+
+    def only(self, name: str) -> str | None:
+        """The value of a header that is given once; None where it is missing, or given several times."""
+        values = [value for known, value in self._listed if known == name.encode()]
+        return values[0] if len(values) == 1 else None
+
+
+async def refuse(scope: Scope, send: Send, status: int, why: str, *headers: tuple[bytes, bytes]) -> None:
+    """Answer that a request, or a WebSocket, is not admitted."""
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    await answer(send, status, why + "\n", [(b"content-type", b"text/plain; charset=utf-8"), *headers])
+
+
+async def answer(send: Send, status: int, text: str, headers: list[tuple[bytes, bytes]]) -> None:
+    """Send a whole answer."""
+    body = text.encode()
+    sent = [
+        *headers,
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+        (b"x-content-type-options", b"nosniff"),
+        (b"x-frame-options", b"DENY"),
+        (b"referrer-policy", b"no-referrer"),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": sent})
+    await send({"type": "http.response.body", "body": body})
+
+
+def without_frames(send: Send) -> Send:
+    """A `send` that has no page of another origin show the answer in a frame, where clicks could be stolen."""
+
+    async def sender(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            headers = list(message.get("headers", []))
+            if not any(name.lower() == b"x-frame-options" for name, _ in headers):
+                headers.append((b"x-frame-options", b"SAMEORIGIN"))
+            message = {**message, "headers": headers}
+        await send(message)
+
+    return sender
+
+
+def further_hosts() -> list[str]:
+    """Return the names of SHOAL_PAGE_HOSTS."""
+    return [name.strip() for name in os.environ.get(HOSTS_VARIABLE, "").split(",") if name.strip()]

@@ -1,0 +1,153 @@
+"""The processes that `shoal serve` starts: each leads a group, which ends as a whole however `shoal serve` ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import requests
+
+from core.errors import ShoalError
+from engine.private_file import owner_only
+from flows import watch
+
+PART_SECONDS = 15.0
+"""What a part has to end by itself."""
+GROUP_SECONDS = 3.0
+"""What processes that a part left behind have then."""
+
+
+class ServeError(ShoalError):
+    """A part of the service could not be started, or ended."""
+
+
+class Processes:
+    """Processes by name, ended at the end of the block, or by the watcher (`flows.watch`) where this one is killed."""
+
+    def __init__(self) -> None:
+        self._started: dict[str, subprocess.Popen[bytes]] = {}
+        self._watcher: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Processes:
+        # Isolated and without site-packages: it needs nothing, and must be there within milliseconds.
+        self._watcher = subprocess.Popen(
+            [sys.executable, "-I", "-S", watch.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            text=True,
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for child in reversed(self._started.values()):
+            stop(child)
+        if self._watcher is not None:
+            self._tell_watcher(watch.DONE)
+            self._watcher.wait()
+
+    def add(self, name: str, child: subprocess.Popen[bytes]) -> None:
+        """Keep a process that leads a group."""
+        self._started[name] = child
+        self._tell_watcher(str(child.pid))
+
+    def __getitem__(self, name: str) -> subprocess.Popen[bytes]:
+        return self._started[name]
+
+    def check(self, logs: Path) -> None:
+        """Raise where a process ended.
+
+        Raises:
+            ServeError: it did.
+        """
+        for name, child in self._started.items():
+            if child.poll() is not None:
+                raise ServeError(f"{name} ended with exit code {child.returncode}: see the logs in {logs}")
+
+    def _tell_watcher(self, line: str) -> None:
+        if self._watcher is None or self._watcher.stdin is None:
+            return
+        with contextlib.suppress(BrokenPipeError):  # somebody ended it
+            print(line, file=self._watcher.stdin, flush=True)
+
+
+def program(*words: str) -> list[str]:
+    """A command of the environment this process runs in."""
+    return [str(Path(sys.executable).with_name(words[0])), *words[1:]]
+
+
+def module(name: str, *words: str) -> list[str]:
+    """A module of Shoal's as a command; the folder it is started in has no say in what is imported."""
+    return [sys.executable, "-P", "-m", name, *words]
+
+
+def start(log: Path, *words: str, env: dict[str, str | None] | None = None) -> subprocess.Popen[bytes]:
+    """Start a part in a process group of its own, so that Ctrl-C reaches it only through us.
+
+    Args:
+        log: takes what it prints; only the user can read it.
+        words: the command.
+        env: environment variables to set, or to take away where None.
+    """
+    merged = {**os.environ, **(env or {})}
+    with open(log, "wb", opener=owner_only) as file:
+        return subprocess.Popen(
+            words,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={name: value for name, value in merged.items() if value is not None},
+        )
+
+
+def run(log: Path, *words: str) -> None:
+    """Run a command to its end.
+
+    Raises:
+        ServeError: it failed; shows the end of what it said.
+    """
+    done = subprocess.run(program(*words), capture_output=True, text=True, timeout=180, stdin=subprocess.DEVNULL)
+    with open(log, "a", opener=owner_only) as file:
+        file.write(done.stdout + done.stderr)
+    if done.returncode:
+        raise ServeError(f"`{' '.join(words)}` failed: {(done.stdout + done.stderr).strip()[-800:]}")
+
+
+def wait_for(url: str, child: subprocess.Popen[bytes], log: Path, seconds: float = 120) -> None:
+    """Wait until an address answers.
+
+    Raises:
+        ServeError: the process ended, or nothing answered in time.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if child.poll() is not None:
+            raise ServeError(f"{' '.join(map(str, child.args))} ended at once: see {log}")  # type: ignore[arg-type]
+        try:
+            if requests.get(url, timeout=2).ok:
+                return
+        except requests.RequestException:
+            time.sleep(0.3)
+    raise ServeError(f"{url} did not answer within {seconds:.0f} s: see {log}")
+
+
+def stop(child: subprocess.Popen[bytes]) -> None:
+    """End a part and whatever it started, also where the part itself has ended already."""
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, how)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(PART_SECONDS)
+        deadline = time.monotonic() + GROUP_SECONDS
+        while watch.is_there(child.pid):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+        else:
+            return

@@ -1,0 +1,59 @@
+"""Prefect's profile of a home: whoever uses its PREFECT_HOME is logged in at the server of `shoal serve`."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import toml
+
+from core.errors import ShoalError
+from engine.codec import private_folder, write_atomic
+from engine.login import CLIENT_AUTH
+
+FILE = "profiles.toml"
+DEFAULT: dict[str, Any] = {
+    "active": "ephemeral",
+    "profiles": {"ephemeral": {"PREFECT_SERVER_EPHEMERAL_ENABLED": "true"}},
+}
+"""What Prefect has where there is no file."""
+
+
+class ProfileError(ShoalError):
+    """Prefect's profiles cannot be read."""
+
+
+def keep_login(folder: Path, login: str) -> None:
+    """Write a login into the active profile of a folder of Prefect's; what else stands there is kept.
+
+    Args:
+        folder: Prefect's, made where it is missing; from then on only its user can look into it.
+        login: `user:password`.
+
+    Raises:
+        ProfileError: the file is no TOML of Prefect's. StoreError: it cannot be written.
+    """
+    private_folder(folder)
+    path = folder / FILE
+    profiles = _profiles(path)
+    active = profiles["profiles"].setdefault(profiles["active"], {})
+    if active.get(CLIENT_AUTH) == login and not path.is_symlink() and not path.stat().st_mode & 0o077:
+        return
+    active[CLIENT_AUTH] = login
+    write_atomic(path, toml.dumps(profiles).encode(), mode=0o600)
+
+
+def _profiles(path: Path) -> dict[str, Any]:
+    try:
+        found = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        found = {}
+    except (OSError, ValueError) as error:
+        raise ProfileError(f"{path} cannot be read ({error}): mend it, or remove it") from error
+    profiles = {**DEFAULT, **found}
+    if not isinstance(profiles["profiles"], dict) or not isinstance(profiles["active"], str):
+        raise ProfileError(f"{path} holds no profiles of Prefect's: mend it, or remove it")
+    if not all(isinstance(each, dict) for each in profiles["profiles"].values()):
+        raise ProfileError(f"{path} holds no profiles of Prefect's: mend it, or remove it")
+    return profiles
