@@ -11,7 +11,7 @@ from torch import Tensor
 from core.streams import Streams
 from data.augment import Recipe, augment
 from data.view import Samples
-from methods.training.local import as_input
+from methods.training.local import as_input, unit_images
 from methods.training.model_stack import Batch
 
 Negatives = Literal["batch", "held", "pulled"]
@@ -49,23 +49,33 @@ def batch_positions(
     return iter(torch.stack(drawn).to(samples.index.device))
 
 
-def batch_inputs(
-    samples: Samples, recipe: Recipe, generator: torch.Generator, raw_anchor: bool
-) -> Callable[[Tensor], Batch]:
-    """A function from what `batch_positions` drew to first views, then second views, (2m, ...), and negatives (m, ...).
+def selected(samples: Samples) -> Callable[[Tensor], Batch]:
+    """A function from what `batch_positions` drew, (m, 1 or 2), to the samples, and their negatives if it drew some.
 
     Args:
         samples: the device's own, then those it has pulled.
+    """
+
+    def select(drawn: Tensor) -> Batch:
+        return tuple(samples.raw(column) for column in drawn.unbind(1))
+
+    return select
+
+
+def batch_inputs(recipe: Recipe, generator: torch.Generator, raw_anchor: bool) -> Callable[[Batch], Batch]:
+    """A function from `selected` samples to first views, then second views, (2m, ...), and negatives (m, ...).
+
+    Args:
         recipe: of the views.
         generator: of the views, where the samples are.
         raw_anchor: the first view of a sample is the sample itself.
     """
 
-    def inputs(drawn: Tensor) -> Batch:
-        x = samples.x(drawn[:, 0])
+    def inputs(batch: Batch) -> Batch:
+        x = unit_images(batch[0])
         first = x if raw_anchor else augment(x, recipe, generator)
         both = as_input(torch.cat((first, augment(x, recipe, generator))))
-        return (both,) if drawn.shape[1] == 1 else (both, as_input(samples.x(drawn[:, 1])))
+        return (both, *(as_input(unit_images(negatives)) for negatives in batch[1:]))
 
     return inputs
 

@@ -38,7 +38,7 @@ from methods.base import (
     Tensors,
     Update,
 )
-from methods.cfcl.batches import Negatives, batch_inputs, batch_positions
+from methods.cfcl.batches import Negatives, batch_inputs, batch_positions, selected
 from methods.cfcl.consent import consented
 from methods.cfcl.declared import DeclaredExchange
 from methods.cfcl.embeddings import Embed, Embedded, embed_by_each_model, embed_by_one_model
@@ -51,10 +51,10 @@ from methods.cfcl.state import CFCLState, Instruction, Plan
 from methods.scores.evaluation import embed_with, evaluate_features, features_only, quick_probe
 from methods.scores.recalibration import recalibrate
 from methods.training.local import as_input, seeded, view_recipe
+from methods.training.local_steps import LocalSteps, TakenSteps
 from methods.training.model_stack import Batch, LocalModel, StepResult
 from methods.training.optimiser_state import OPTIMISER
 from methods.training.robust import aggregated_vectors
-from methods.training.steps import LocalSteps, TakenSteps
 from methods.training.vectors import Vectors
 from models.encoders import build_encoder
 
@@ -190,7 +190,7 @@ class CFCL(DeclaredExchange):
         few = self.settings.negatives == "pulled" and len(pulled) < 2
         negatives: Negatives = "batch" if few else self.settings.negatives
         generator = client.streams.torch("views", samples.index.device)
-        inputs = batch_inputs(samples, self.recipe(), generator, self.loss.raw_anchor)
+        inputs = batch_inputs(self.recipe(), generator, self.loss.raw_anchor)
 
         def finish(taken: TakenSteps) -> Update:
             kept = {name: t for name, t in memory.items() if not name.startswith(OPTIMISER)} | taken.optimiser
@@ -202,6 +202,7 @@ class CFCL(DeclaredExchange):
             client,
             network.train(),
             rows,
+            selected(samples),
             inputs,
             finish,
             optimiser=memory,

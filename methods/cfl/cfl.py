@@ -52,8 +52,8 @@ from methods.cfl.supervised import Score, Supervised, gradient, judge
 from methods.cfl.tree import Node, Tree, branch_similarities, nearest_child
 from methods.declared import FactForm, MessageForm, TensorForm, exactly
 from methods.training.local import batches
+from methods.training.local_steps import LocalSteps, TakenSteps
 from methods.training.robust import aggregated_vectors
-from methods.training.steps import LocalSteps, TakenSteps
 from methods.training.vectors import Vectors
 
 if TYPE_CHECKING:

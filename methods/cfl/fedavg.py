@@ -13,8 +13,8 @@ from data.augment import normalise
 from methods.base import Client, Clients, Evaluation, Federation, Message, MethodError, Prediction, Server, Update
 from methods.cfl.adversary import ATTACKS, Attack, attack_of, corrupt
 from methods.cfl.supervised import Classifier, Supervised, judge
+from methods.training.local_steps import LocalSteps, TakenSteps
 from methods.training.server_optimiser import next_average
-from methods.training.steps import LocalSteps, TakenSteps
 from methods.training.vectors import Vectors
 
 

@@ -14,8 +14,8 @@ from methods.cfl.adversary import ATTACKS, Attack, attack_of, corrupt
 from methods.cfl.supervised import Score, Supervised, judge
 from methods.declared import FactForm, MessageForm, TensorForm, exactly
 from methods.scores.clustering import ari
+from methods.training.local_steps import LocalSteps, TakenSteps
 from methods.training.robust import mean_by
-from methods.training.steps import LocalSteps, TakenSteps
 from methods.training.vectors import Vectors
 
 

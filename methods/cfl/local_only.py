@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from methods.base import Client, Clients, Evaluation, Federation, Message, Server, Update
 from methods.cfl.supervised import Supervised, judge
 from methods.declared import MessageForm, TensorForm
-from methods.training.steps import LocalSteps, TakenSteps
+from methods.training.local_steps import LocalSteps, TakenSteps
 from methods.training.vectors import Vectors
 
 

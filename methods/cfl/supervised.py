@@ -30,9 +30,10 @@ from methods.base import (
     Tensors,
     Update,
 )
-from methods.training.local import batches, seeded
+from methods.training.local import as_input, batches, seeded, unit_images
+from methods.training.local_steps import LocalSteps, TakenSteps
 from methods.training.model_stack import Batch, LocalModel, StepResult
-from methods.training.steps import GradientMethod, LocalSteps, TakenSteps
+from methods.training.steps import GradientMethod
 from models.encoders import build_encoder
 from models.lstm import WordLSTM, lengths_of_batches
 
@@ -145,13 +146,19 @@ class Supervised(GradientMethod):
         # Told before the first step, and taken step by step: to ask for them in each would wait for the device.
         lengths = iter(lengths_of_batches(client.train.raw(), positions_of_steps) if text else ())
 
-        def inputs(positions: Tensor) -> tuple[Tensor, ...]:
+        def select(positions: Tensor) -> Batch:
             batch = client.train.take(positions)
             if text:
-                return (batch.raw(), next(lengths))
-            return (_images(batch), self.context.clusters - 1 - batch.y() if reverse else batch.y())
+                return (batch.raw(),)
+            return (batch.raw(), self.context.clusters - 1 - batch.y() if reverse else batch.y())
 
-        return LocalSteps(client, network.train(), positions_of_steps, inputs, finish)
+        def inputs(batch: Batch) -> Batch:
+            if text:
+                return (*batch, next(lengths))
+            raw, y = batch
+            return (as_input(unit_images(raw)), y)
+
+        return LocalSteps(client, network.train(), positions_of_steps, select, inputs, finish)
 
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
         """Mean cross-entropy over the images, or the tokens, of a batch."""

@@ -17,9 +17,9 @@ from methods.losses.contrastive import cluster_contrastive
 from methods.scores.evaluation import evaluate_predictor
 from methods.scores.recalibration import recalibrate
 from methods.training.local import load, seeded, weights
+from methods.training.local_steps import TakenSteps
 from methods.training.model_stack import StepResult
 from methods.training.server_optimiser import next_average, trained_counts
-from methods.training.steps import TakenSteps
 from methods.training.two_views import TwoViewMethod
 from models.encoders import build_encoder
 from models.heads import ClusterNet

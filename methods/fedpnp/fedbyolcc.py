@@ -16,8 +16,8 @@ from methods.fedpnp.cluster_method import ClusterMethod
 from methods.losses.byol import byol_loss, make_target, spread, update_target
 from methods.losses.contrastive import cluster_contrastive
 from methods.training.local import compiled, load, seeded, weights
+from methods.training.local_steps import LocalSteps, TakenSteps
 from methods.training.model_stack import Batch, LocalModel, StepResult
-from methods.training.steps import LocalSteps, TakenSteps
 from models.encoders import build_encoder
 from models.heads import ByolClusterNet
 

@@ -13,8 +13,8 @@ from methods.base import Client, Message, Tensors, Update
 from methods.fedpnp.cluster_method import ClusterMethod
 from methods.fedpnp.shares import ABOUT, Over
 from methods.losses.contrastive import contrastive
+from methods.training.local_steps import LocalSteps, TakenSteps
 from methods.training.model_stack import Batch, LocalModel, StepResult
-from methods.training.steps import LocalSteps, TakenSteps
 
 
 @dataclass(frozen=True)

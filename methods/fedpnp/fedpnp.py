@@ -26,8 +26,8 @@ from methods.losses.contrastive import contrastive
 from methods.scores.pool_quality import pool_quality, pool_shares
 from methods.training.batch_statistics import Party, settle
 from methods.training.local import views, weights
+from methods.training.local_steps import LocalSteps, TakenSteps
 from methods.training.model_stack import Batch, LocalModel, StepResult
-from methods.training.steps import LocalSteps, TakenSteps
 from models.heads import ClusterNet
 
 PAST = "past"
@@ -106,11 +106,15 @@ class FedPNP(ClusterMethod):
         if client.train.data.train_y is None:
             return steps
 
-        def inputs(positions: Tensor) -> Batch:
+        def select(positions: Tensor) -> Batch:
             # Labels judge the pool, and do nothing else.
-            return *steps.inputs(positions), client.train.y(positions)
+            return *steps.select(positions), client.train.y(positions)
 
-        return replace(steps, inputs=inputs)
+        def inputs(batch: Batch) -> Batch:
+            *rows, classes = batch
+            return *steps.inputs(tuple(rows)), classes
+
+        return replace(steps, select=select, inputs=inputs)
 
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
         """L = L_instance + alpha L_cluster (eq. 8)."""

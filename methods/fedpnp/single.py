@@ -22,8 +22,8 @@ from methods.declared import MessageForm, forms_like
 from methods.losses.contrastive import contrastive
 from methods.scores.evaluation import evaluate_features
 from methods.training.local import load, seeded, weights
+from methods.training.local_steps import LocalSteps, TakenSteps
 from methods.training.model_stack import Batch, LocalModel, StepResult
-from methods.training.steps import LocalSteps, TakenSteps
 from methods.training.two_views import TwoViewMethod
 from models.encoders import build_encoder
 from models.heads import ProjectionNet

@@ -13,8 +13,8 @@ from methods.base import Client, Message, Tensors, Update
 from methods.losses.byol import byol_loss, make_target, spread, update_target
 from methods.ssd.self_supervised import SelfSupervised, SelfSupervisedSettings
 from methods.training.local import compiled, load, weights
+from methods.training.local_steps import LocalSteps, TakenSteps
 from methods.training.model_stack import Batch, LocalModel, StepResult
-from methods.training.steps import LocalSteps, TakenSteps
 from models.encoders import build_encoder
 from models.heads import ByolNet
 

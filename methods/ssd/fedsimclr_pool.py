@@ -23,8 +23,8 @@ from methods.losses.contrastive import contrastive
 from methods.scores.pool_quality import pool_quality, pool_shares
 from methods.ssd.fedsimclr_kmeans import FedSimCLRKMeans, FedSimCLRKMeansSettings
 from methods.ssd.neighbours import far_apart, find_neighbours
+from methods.training.local_steps import LocalSteps, TakenSteps
 from methods.training.model_stack import Batch, LocalModel, StepResult
-from methods.training.steps import LocalSteps, TakenSteps
 
 COMPONENTS = 16
 """At most so many principal components say who is a neighbour: a client has few samples to find more by."""
@@ -69,15 +69,18 @@ class FedSimCLRPool(FedSimCLRKMeans):
             min(self.settings.components or COMPONENTS, COMPONENTS),
         )
 
-        def inputs(positions: Tensor) -> Batch:
+        def select(positions: Tensor) -> Batch:
             # Labels judge the pool, and do nothing else.
             classes = (client.train.y(positions),) if labelled else ()
-            return *steps.inputs(positions), direction[positions], reach[positions], *classes
+            return *steps.select(positions), direction[positions], reach[positions], *classes
+
+        def inputs(batch: Batch) -> Batch:
+            return *steps.inputs(batch[:1]), *batch[1:]
 
         def finish(taken: TakenSteps) -> Update:
             return steps.finish(replace(taken, metrics=pool_quality(taken.metrics)))
 
-        return replace(steps, inputs=inputs, finish=finish, alike=(steps.alike, "pool"))
+        return replace(steps, select=select, inputs=inputs, finish=finish, alike=(steps.alike, "pool"))
 
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
         """NT-Xent of the projections; once there is a pool, an anchor's neighbours are none of its negatives."""

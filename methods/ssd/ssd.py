@@ -33,8 +33,8 @@ from methods.ssd.losses import (
     subspace_dimensions,
 )
 from methods.ssd.self_supervised import SelfSupervised, SelfSupervisedSettings
+from methods.training.local_steps import LocalSteps, TakenSteps
 from methods.training.model_stack import Batch, LocalModel, StepResult
-from methods.training.steps import LocalSteps, TakenSteps
 from models.heads import ProjectionNet
 
 
@@ -158,7 +158,7 @@ class SSD(SelfSupervised):
         """
         steps = super().local_steps(message, client)  # the same draws once more, on a network of their own
         with self.context.autocast():
-            out = steps.network(*steps.inputs(next(iter(steps.batches))))
+            out = steps.network(*steps.batch(next(iter(steps.batches))))
         z_a, z_b = self.seen(out.z, steps.extra).chunk(2)
         plain = align_loss(z_a, z_b) + self.settings.beta * (uniform_loss(z_a) + uniform_loss(z_b)) / 2
         dsr = self.settings.gamma * self.regularisation(z_a, z_b, steps.extra)

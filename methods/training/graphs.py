@@ -1,8 +1,8 @@
-"""A client's local step as a CUDA graph: launched whole, where it is otherwise hundreds of launches by the host.
+"""Work on a GPU as a CUDA graph: launched whole, where it is otherwise hundreds of launches by the host.
 
-What is captured is the same for every batch: kernels, the addresses of their tensors, numbers of the host. So a step
-takes its positions from one buffer, draws from generators that the graph knows, and looks at no value. On other devices
-nothing can be captured; there the same steps are called as they are.
+What is captured is the same every time: kernels, the addresses of their tensors, numbers of the host. So it reads what
+changes from tensors that stay where they are, draws from generators that the graph knows, and looks at no value. On
+other devices nothing can be captured; there the same work is called as it is.
 
 Source: docs.pytorch.org/docs/stable/notes/cuda.html, "CUDA Graphs".
 """
@@ -10,74 +10,25 @@ Source: docs.pytorch.org/docs/stable/notes/cuda.html, "CUDA Graphs".
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
-from torch import Tensor
 
-from methods.base import MethodError, Tensors
+from methods.base import MethodError
 
-WARM_UP = 3
-"""Steps that are taken plainly before one is captured: the optimiser makes its state in them, libraries choose."""
-
-Work = Callable[[], Tensors]
-Step = Callable[[Tensor], Tensors]
+Work = Callable[[], None]
 
 
-class RepeatedStep:
-    """A step that is captured once it was taken a few times, and replayed from then on; to the same bits.
-
-    Batches of another shape than the first, such as a smaller last one, are taken plainly.
-
-    Args:
-        step: from positions to numbers; changes weights, gradients, optimiser and generators in place.
-        generators: all that it draws from.
-        device: where it computes.
-    """
-
-    def __init__(self, step: Step, generators: Sequence[torch.Generator], device: torch.device) -> None:
-        self._step, self._generators, self._device = step, generators, device
-        self._positions: Tensor | None = None
-        self._replay: Work | None = None
-        self._taken = 0
-        self._side = torch.cuda.Stream(device) if device.type == "cuda" else None
-
-    def __call__(self, positions: Tensor) -> Tensors:
-        """The numbers of the step at these positions; the next call may overwrite them.
-
-        Raises:
-            MethodError: torch cannot capture the step.
-        """
-        if self._positions is None:
-            self._positions = positions.clone()
-        if positions.shape != self._positions.shape:
-            return self._step(positions)
-        buffer = self._positions.copy_(positions)
-        self._taken += 1
-        if self._taken <= WARM_UP:
-            return self._beside(lambda: self._step(buffer))
-        if self._replay is None:
-            self._replay = capture(lambda: self._step(buffer), self._generators, self._device)
-        return self._replay()
-
-    def _beside(self, work: Work) -> Tensors:
-        """Do work on a stream of its own: what autograd made on the ordinary stream cannot be captured."""
-        if self._side is None:
-            return work()
-        ordinary = torch.cuda.current_stream(self._device)
-        self._side.wait_stream(ordinary)
-        with torch.cuda.stream(self._side):
-            found = work()
-        ordinary.wait_stream(self._side)
-        return found
-
-
-def capture(work: Work, generators: Sequence[torch.Generator], device: torch.device) -> Work:
+def capture(
+    work: Work, generators: Sequence[torch.Generator], device: torch.device, pool: Callable[[], Any] = lambda: None
+) -> Work:
     """Work that does the same again; on CUDA as one graph. It is not done by capturing it.
 
     Args:
-        work: without arguments, on tensors that stay where they are.
+        work: without arguments, on tensors that stay where they are; done a few times before.
         generators: all that it draws from.
         device: where it computes.
+        pool: gives the memory that this graph shares with others, of which one is replayed at a time.
 
     Raises:
         MethodError: torch cannot capture it.
@@ -89,15 +40,33 @@ def capture(work: Work, generators: Sequence[torch.Generator], device: torch.dev
         graph.register_generator_state(generator)
     try:
         # Other threads of this process may use the GPU meanwhile.
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            found = work()
+        with torch.cuda.graph(graph, pool=pool(), capture_error_mode="thread_local"):
+            work()
     except RuntimeError as error:
         raise MethodError(
             f"workers.graphs: a local step cannot be captured as a CUDA graph ({error}); set workers.graphs=off"
         ) from error
+    return graph.replay
 
-    def replay() -> Tensors:
-        graph.replay()
-        return found
 
-    return replay
+class SideStream:
+    """Does work on a stream of its own: what autograd made on the ordinary stream cannot be captured.
+
+    Args:
+        device: where the work is done; any other than CUDA has no streams.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    def do(self, work: Work) -> None:
+        """Do the work after all that was asked before, and before all that is asked next."""
+        if self._stream is None:
+            work()
+            return
+        ordinary = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(ordinary)
+        with torch.cuda.stream(self._stream):
+            work()
+        ordinary.wait_stream(self._stream)

@@ -120,7 +120,6 @@ def run_steps(
     optimiser: torch.optim.Optimizer,
     step: Callable[[Tensor], tuple[Tensor, Mapping[str, Tensor]]],
     after: Callable[[], None] | None = None,
-    repeated: Callable[[Callable[[Tensor], Tensors]], Callable[[Tensor], Tensors]] | None = None,
 ) -> dict[str, float]:
     """Minimise `step(positions) -> (loss, other numbers)` over the batches; return the means of all numbers.
 
@@ -130,17 +129,15 @@ def run_steps(
         optimiser: over the parameters to train.
         step: the loss of one batch.
         after: called after each optimiser step (a momentum target follows its network here).
-        repeated: what a whole step, from positions to numbers, is made into before it is taken
-            (`methods.training.graphs.RepeatedStep`).
 
     Raises:
         ClientError: the loss is not finite.
     """
-    sums: dict[str, Tensor] = {}
+    names: tuple[str, ...] = ()
+    sums = torch.empty(0)
     count = 0
     trained = [parameter for group in optimiser.param_groups for parameter in group["params"]]
-
-    def whole(positions: Tensor) -> Tensors:
+    for positions in steps:
         loss, numbers = step(positions)
         for parameter in trained:  # what `optimiser.zero_grad` does, at a tenth of its price
             parameter.grad = None
@@ -148,15 +145,12 @@ def run_steps(
         optimiser.step()
         if after is not None:
             after()
-        return {name: value.detach() for name, value in {"loss": loss, **numbers}.items()}
-
-    take = whole if repeated is None else repeated(whole)
-    for positions in steps:
-        for name, value in take(positions).items():
-            # The first is copied: a step that is repeated may write its numbers where they were.
-            sums[name] = sums[name] + value.float() if name in sums else value.float().clone()
+        values = {"loss": loss, **numbers}
+        found = torch.stack([value.detach().float() for value in values.values()])
+        sums = sums.add_(found) if count else found
+        names = tuple(values)
         count += 1
-    return finite_means(client, sums, count)
+    return finite_means(client, dict(zip(names, sums.unbind(), strict=True)), count)
 
 
 def finite_means(client: Client, sums: Mapping[str, Tensor], count: int) -> dict[str, float]:
@@ -165,7 +159,8 @@ def finite_means(client: Client, sums: Mapping[str, Tensor], count: int) -> dict
     Raises:
         ClientError: one is not finite.
     """
-    means = {name: float(total) / count for name, total in sums.items()}
+    totals = torch.stack(list(sums.values())).tolist() if sums else []
+    means = {name: total / count for name, total in zip(sums, totals, strict=True)}
     if not all(map(math.isfinite, means.values())):
         raise ClientError(
             f"client {client.id}: the loss is not finite in round {client.streams.round} ({means}); lower local.lr "
@@ -181,7 +176,17 @@ def view_recipe(context: Context, auto: Recipe | None = None) -> Recipe:
 
 def views(samples: Samples, positions: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
     """Views a, then views b, of a batch: normalised, channels-last, (2n, channels, height, width)."""
-    return as_input(two_views(samples.x(positions), recipe, generator))
+    return views_of(samples.x(positions), recipe, generator)
+
+
+def views_of(x: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
+    """As `views`, of images (n, channels, height, width) in [0, 1]."""
+    return as_input(two_views(x, recipe, generator))
+
+
+def unit_images(raw: Tensor) -> Tensor:
+    """Images uint8 as float32 in [0, 1], as `Samples.x` gives them."""
+    return raw.float().div_(255)
 
 
 def as_input(x: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, cast
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from methods.base import Tensors
+from methods.training.stacked_norm import stacked_norms
 
 Batch = tuple[Tensor, ...]
 """What the loss of one step is of, beside the networks: tensors (n, ...)."""
@@ -104,7 +106,10 @@ class ModelStack:
             state |= {f"model.{name}": tensor for name, tensor in others.items()}
             return cast("StepResult", functional_call(self._stand_in, state, (loss, parameters, batch, extra)))
 
-        return vmap(one)(self.parameters, self.others, batch, extra)
+        # CPUs have torch's own rule for BatchNorm, and the bits that it gives.
+        there = next(iter(self.parameters.values())).device.type != "cpu"
+        with stacked_norms(self._models[0]) if there else nullcontext():
+            return vmap(one)(self.parameters, self.others, batch, extra)
 
     @torch.no_grad()
     def shrink(

@@ -94,3 +94,33 @@ def steps_before(tensors: Mapping[str, Tensor], prefix: str = OPTIMISER) -> Hash
         for name, tensor in tensors.items()
         if name.startswith(prefix)
     )
+
+
+def reset_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor], prefix: str = OPTIMISER) -> None:
+    """Have an optimiser go on from the state in `tensors`, or as a fresh one; its own tensors stay where they are.
+
+    An optimiser that has taken no step yet has none, and makes them.
+
+    Args:
+        optimiser: of which all state may be zeros before its first step, as of Adam and of SGD.
+        tensors: a state, as `optimiser_tensors` gives it; without any the optimiser begins.
+        prefix: of the states' names; other tensors are ignored.
+    """
+    given = any(name.startswith(prefix) for name in tensors)
+    if not optimiser.state:
+        if given:
+            restore_optimiser(optimiser, tensors, prefix)
+        return
+    parameters = [p for group in optimiser.param_groups for p in group["params"]]
+    own = {
+        f"{prefix}{number}.{key}": value
+        for number, parameter in enumerate(parameters)
+        for key, value in optimiser.state.get(parameter, {}).items()
+        if isinstance(value, Tensor)
+    }
+    with torch.no_grad():
+        if not given:
+            torch._foreach_zero_(list(own.values()))
+            return
+        for name, value in own.items():
+            value.copy_(tensors[name])

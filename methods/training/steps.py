@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import Any, cast
 
 import torch
@@ -21,8 +21,9 @@ from torch import Tensor, nn
 
 from methods.base import Client, ClientError, Message, Method, Tensors, Update
 from methods.training.batch_statistics import has_batch_norm
-from methods.training.graphs import RepeatedStep
+from methods.training.kept_steps import StepKeeper, StepRules
 from methods.training.local import build_optimiser, finite_means, run_steps
+from methods.training.local_steps import LocalSteps, TakenSteps
 from methods.training.model_stack import Batch, LocalModel, ModelStack, StepResult
 from methods.training.optimiser_state import (
     optimiser_tensors,
@@ -32,51 +33,6 @@ from methods.training.optimiser_state import (
     steps_before,
 )
 from methods.training.proximal import anchors, squared_distance
-
-
-@dataclass(frozen=True)
-class TakenSteps:
-    """What became of a client's steps.
-
-    Attributes:
-        metrics: means over the steps of the loss and of the other numbers.
-        optimiser: the optimiser's state as tensors, where it is kept; otherwise empty.
-    """
-
-    metrics: dict[str, float]
-    optimiser: Tensors
-
-
-@dataclass(frozen=True)
-class LocalSteps:
-    """What a client's gradient steps need.
-
-    Attributes:
-        client: whose they are.
-        network: with the weights to start from, in training mode; trained in place.
-        batches: positions into the client's samples, a step each.
-        inputs: of a step's positions, the tensors that the loss takes; draws from the client's streams here.
-        finish: the update, once the network is trained.
-        companions: networks by name that the loss asks and that no gradient trains: a past model, a momentum target.
-            Each is in the mode (training or evaluation) in which it is to be asked.
-        extra: tensors that every step of this client uses.
-        generators: all that `inputs` draws from on the device.
-        optimiser: where an optimiser goes on over rounds, its state as `TakenSteps.optimiser` gave it (other tensors
-            are ignored; empty before the first round). None: each round begins with a fresh one.
-        alike: in one computation, only clients with equal values are taken together: what else decides which tensors
-            `inputs` gives.
-    """
-
-    client: Client
-    network: nn.Module
-    batches: Iterable[Tensor]
-    inputs: Callable[[Tensor], Batch]
-    finish: Callable[[TakenSteps], Update]
-    companions: Mapping[str, nn.Module] = field(default_factory=dict)
-    extra: Tensors = field(default_factory=dict)
-    optimiser: Mapping[str, Tensor] | None = None
-    alike: Hashable = None
-    generators: tuple[torch.Generator, ...] = ()
 
 
 class GradientMethod(Method):
@@ -145,11 +101,21 @@ class GradientMethod(Method):
     def optimiser(self, parameters: Iterable[nn.Parameter], round: int) -> torch.optim.Optimizer:
         """A fresh optimiser for round `round` (1-based): as the settings under `local` say."""
         c = self.context
-        return build_optimiser(parameters, c.local, round, c.device, capturable=c.graphs != "off")
+        return build_optimiser(parameters, c.local, round, c.device, capturable=self.captures)
 
     def client_update(self, message: Message, client: Client) -> Update:
         """The steps of one client."""
         return self.take(self.local_steps(message, client))
+
+    @property
+    def captures(self) -> bool:
+        """Whether steps are captured in this run: where it is asked for, and they can be."""
+        return self.context.graphs != "off" and self.capturable
+
+    @cached_property
+    def keeper(self) -> StepKeeper:
+        """The captured steps of this run's clients, as far as they were taken here."""
+        return StepKeeper()
 
     def take(self, steps: LocalSteps) -> Update:
         """Take a client's steps one by one.
@@ -158,6 +124,8 @@ class GradientMethod(Method):
             ClientError: see `methods.training.local.run_steps`.
         """
         steps = self.held(steps)
+        if self.captures:
+            return self._take_captured(steps)
         model = LocalModel(steps.network, steps.companions)
         # Parameters are updated in place: one look-up serves all steps.
         parameters: Tensors = dict(steps.network.named_parameters())
@@ -169,20 +137,32 @@ class GradientMethod(Method):
             restore_optimiser(optimiser, steps.optimiser)
 
         def step(positions: Tensor) -> StepResult:
-            return self.held_loss(model, parameters, steps.inputs(positions), steps.extra)
+            return self.held_loss(model, parameters, steps.batch(positions), steps.extra)
 
-        repeated = None
-        if self.context.graphs != "off":
-            repeated = partial(RepeatedStep, generators=steps.generators, device=self.context.device)
         metrics = run_steps(
             steps.client,
             steps.batches,
             optimiser,
             step,
             after=lambda: self.after_step(parameters, companions),
-            repeated=repeated,
         )
         return steps.finish(TakenSteps(metrics, {} if steps.optimiser is None else optimiser_tensors(optimiser)))
+
+    def _take_captured(self, steps: LocalSteps) -> Update:
+        """As `take`, by a step that was captured for this or for an earlier client."""
+        round = steps.client.streams.round
+        rules = StepRules(
+            self.held_loss,
+            self.after_step,
+            lambda parameters: self.optimiser(parameters, round),
+            self.context.device,
+            must=self.context.graphs == "on",
+            pool=self.keeper.pool,
+        )
+        kept = self.keeper.kept(steps, rules)
+        sums, count = kept.take(steps)
+        metrics = finite_means(steps.client, sums, count)
+        return steps.finish(TakenSteps(metrics, {} if steps.optimiser is None else optimiser_tensors(kept.optimiser)))
 
     def cohort_update(self, cohort: Sequence[tuple[Message, Client]]) -> list[Update | Exception]:
         """The steps of several clients; those whose steps are of one kind are taken together."""
@@ -241,7 +221,7 @@ class GradientMethod(Method):
             active = sum(number < len(mine) for mine in batches)
             if active < stack.size:  # who has no batch left is done
                 shrink(active)
-            inputs = [each.inputs(mine[number]) for each, mine in zip(steps[:active], batches[:active], strict=True)]
+            inputs = [each.batch(mine[number]) for each, mine in zip(steps[:active], batches[:active], strict=True)]
             stacked = tuple(torch.stack(parts) for parts in zip(*inputs, strict=True))
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "There is a performance drop")  # some losses go row by row inside

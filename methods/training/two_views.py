@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from data.augment import Recipe
 from methods.base import Client, Message, Tensors, Update
-from methods.training.local import batches, load, view_recipe, views, weights
+from methods.training.local import batches, load, unit_images, view_recipe, views_of, weights
+from methods.training.local_steps import LocalSteps, TakenSteps
 from methods.training.model_stack import Batch
-from methods.training.steps import GradientMethod, LocalSteps, TakenSteps
+from methods.training.steps import GradientMethod
 
 
 class TwoViewMethod(GradientMethod):
@@ -65,13 +66,17 @@ class TwoViewMethod(GradientMethod):
         recipe = self.recipe()
         generator = client.streams.torch("views", self.context.device)
 
-        def inputs(positions: Tensor) -> Batch:
-            return (views(client.train, positions, recipe, generator),)
+        def select(positions: Tensor) -> Batch:
+            return (client.train.raw(positions),)
+
+        def inputs(batch: Batch) -> Batch:
+            return (views_of(unit_images(batch[0]), recipe, generator),)
 
         return LocalSteps(
             client,
             network.train(),
             batches(client, self.context.local, keep_last=keep_last),
+            select,
             inputs,
             finish,
             companions or {},

@@ -201,11 +201,19 @@ class _Module(_DummyBackendModule):
 class _Hook(_DummyPrivateUse1Hook):
     users = 0
     """Contexts that are open in this process."""
+    batch_norm: Any
     before: tuple[Any, bool]
     """What stood in torch before the first of them."""
 
     def is_available(self) -> bool:
         return _Hook.users > 0
+
+
+def _batch_norm(x: Tensor, *args: Any) -> Tensor:
+    """torch's own, which asks CUDA's images how they lie; under `vmap` nobody can say."""
+    if x.device.type == NAME and x.dim() == 4 and torch._C._functorch.is_batchedtensor(x):
+        raise RuntimeError("NYI: querying is_contiguous inside of vmap for memory_format other than contiguous_format")
+    return _Hook.batch_norm(x, *args)
 
 
 @functools.cache
@@ -225,7 +233,9 @@ def _known_to_torch() -> Iterator[None]:
     with _lock:
         if not _Hook.users:
             _Hook.before = torch.Generator, torch.__future__.get_overwrite_module_params_on_conversion()
+            _Hook.batch_norm = torch.batch_norm
             torch.Generator = PretendGenerator  # type: ignore[misc]
+            torch.batch_norm = _batch_norm
             # A parameter of the CPU cannot become one of the device in place.
             torch.__future__.set_overwrite_module_params_on_conversion(True)
         _Hook.users += 1
@@ -236,6 +246,7 @@ def _known_to_torch() -> Iterator[None]:
             _Hook.users -= 1
             if not _Hook.users:
                 torch.Generator, overwrite = _Hook.before  # type: ignore[misc]
+                torch.batch_norm = _Hook.batch_norm
                 torch.__future__.set_overwrite_module_params_on_conversion(overwrite)
 
 

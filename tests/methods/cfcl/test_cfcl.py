@@ -11,7 +11,7 @@ from core.streams import Streams
 from data.augment import normalise
 from data.partition.table import Transformation
 from methods.base import Federation, Message, MethodError, Update
-from methods.cfcl.batches import batch_inputs, batch_positions, held_negatives, pulled_negatives
+from methods.cfcl.batches import batch_inputs, batch_positions, held_negatives, pulled_negatives, selected
 from methods.cfcl.consent import consented
 from methods.cfcl.losses import Triplet
 from methods.cfcl.memory import at_hand, label_counts, only, package, read_inbox
@@ -327,9 +327,9 @@ def test_any_other_sample_that_is_held_is_as_likely_a_negative():
 def test_held_negatives_are_of_own_and_of_pulled_samples(world):
     samples = at_hand(world.samples(torch.arange(6)), torch.tensor([[90, 0], [91, 0]]))
     net = Net(world)
-    inputs = batch_inputs(samples, net.method.recipe(), Streams(0, 1, 0).torch("views"), True)
+    select, inputs = selected(samples), batch_inputs(net.method.recipe(), Streams(0, 1, 0).torch("views"), True)
     rows = batch_positions(samples, 2, 4, 40, Streams(0, 1, 0), "held")
-    seen = {position for drawn in rows for position in _found(inputs(drawn)[1], samples)}
+    seen = {position for drawn in rows for position in _found(inputs(select(drawn))[1], samples)}
     assert seen == set(range(8))
 
 

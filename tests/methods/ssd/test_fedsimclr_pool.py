@@ -91,7 +91,7 @@ def test_neighbours_are_of_sixteen_components_whatever_is_clustered(world, compo
     )
     client = world.client(0, 7, every=3)
     steps = method.local_steps(method.broadcast(world.start(method), 0), client)
-    _, direction, _, _ = steps.inputs(next(iter(steps.batches)))
+    _, direction, _, _ = steps.batch(next(iter(steps.batches)))
     assert direction.shape[1] == 16
     assert direction.any()
 
@@ -101,7 +101,7 @@ def test_the_loss_leaves_neighbours_out(world, method):
     client = world.client(0, 7, every=3)
     steps = method.local_steps(method.broadcast(server, 0), client)
     positions = next(iter(steps.batches))
-    x, direction, reach, classes = steps.inputs(positions)
+    x, direction, reach, classes = steps.batch(positions)
     found = find_neighbours(method.own_features(method.broadcast(server, 0), client), 0.2, 3)
     torch.testing.assert_close(direction, found.direction[positions])
     torch.testing.assert_close(reach, found.reach[positions])

@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from methods.base import Tensors
 from methods.training.graphs import Work
 from tests.pretend_gpu.rules import ANSWERED_ON_THE_HOST, CHECKED_ON_THE_HOST, SHAPE_BY_VALUE
 
@@ -71,23 +70,24 @@ class Recorder:
     def __init__(self) -> None:
         self.captured = self.repeated = 0
 
-    def capture(self, work: Work, generators: Sequence[torch.Generator], device: torch.device) -> Work:
+    def capture(
+        self, work: Work, generators: Sequence[torch.Generator], device: torch.device, pool: Any = None
+    ) -> Work:
         """As of `graphs.capture`: capturing changes nothing."""
         recording = Recording(generators)
         kept: list[tuple[Tensor, Tensor]] = []
         states = [(generator, generator.get_state()) for generator in generators]
         with _Undone(kept), recording:
-            found = work()
+            work()
         for tensor, before in reversed(kept):
             tensor.copy_(before)
         for generator, state in states:
             generator.set_state(state)
         self.captured += 1
 
-        def repeat() -> Tensors:
+        def repeat() -> None:
             self.repeated += 1
             recording.repeat()
-            return found
 
         return repeat
 
