@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from core.durable import sync_folder
 from core.errors import brief
 from core.seal import SEAL
 from data.prepare import is_built_in, resolve
@@ -33,7 +34,6 @@ from engine.codec import (
     private_folder,
     read_json,
     read_sealed,
-    sync_folder,
     write_sealed,
 )
 from engine.privacy import Ledger, Spent, epsilon
