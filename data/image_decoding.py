@@ -28,6 +28,13 @@ _WHITE_IS_ZERO = 0
 _PHOTOMETRIC, _ORIENTATION, _SUBFILE, _DNG_VERSION = 262, 274, 254, 50706
 _LEVEL_STEP = {"L;2": 85, "L;4": 17, "1": 255}
 """By Pillow's raw mode of a PNG: how far its grey levels lie apart as bytes."""
+_CONVERSIONS = {
+    "P": "palette colours converted to RGB",
+    "PA": "palette colours converted to RGB",
+    "CMYK": "CMYK converted to RGB, without its colour profile",
+}
+_OPAQUE_RGB = ("RGBA", "RGBa", "RGBX")
+"""Modes that are RGB and no more where nothing is transparent."""
 
 Changes = tuple[tuple[str, str], ...]
 """Conversions of one image: the kind, which is alike for all images, and a detail."""
@@ -240,12 +247,8 @@ def _pixels(image: Image.Image, raw_mode: str, negative: bool, changes: list[tup
         return np.asarray(image)
     if grey:
         return np.asarray(image.convert("L"))
-    if image.mode == "P":
-        changes.append(("palette colours converted to RGB", ""))
-    elif image.mode == "CMYK":
-        changes.append(("CMYK converted to RGB, without its colour profile", ""))
-    elif image.mode not in ("RGBA", "RGBa", "RGBX", "PA"):
-        changes.append((f"{image.mode} converted to RGB", ""))
+    if image.mode not in _OPAQUE_RGB:
+        changes.append((_CONVERSIONS.get(image.mode, f"{image.mode} converted to RGB"), ""))
     return np.asarray(image.convert("RGB"))
 
 

@@ -185,6 +185,11 @@ def _image(mode: str, kind: str, **more: Any) -> bytes:
     return file.getvalue()
 
 
+def _clear() -> list[bytes]:
+    """PNGs of which one colour is transparent."""
+    return [_image("L", "PNG", transparency=7), _image("RGB", "PNG", transparency=(1, 2, 3)), _image("I;16", "PNG")]
+
+
 def _images(suffix: str, seeds: list[bytes]) -> Callable[[Path], Opened]:
     def opened(folder: Path) -> Opened:
         from data.images import read_images
@@ -497,10 +502,11 @@ READERS: dict[str, Callable[[Path], Opened]] = {
     "CSV": csv_table,
     "CSV.gz": packed_csv_table,
     "Parquet": parquet_table,
-    "PNG": _images("png", [_image(mode, "PNG") for mode in ("L", "RGB", "RGBA", "P", "1", "I;16", "LA")]),
+    "PNG": _images("png", [_image(mode, "PNG") for mode in ("L", "RGB", "RGBA", "P", "1", "I;16", "LA")] + _clear()),
     "JPEG": _images("jpg", [_image("RGB", "JPEG"), _image("L", "JPEG"), _image("RGB", "JPEG", progressive=True)]),
     "GIF": _images("gif", [_gif(), _image("P", "GIF")]),
     "TIFF": _images("tiff", [_image("F", "TIFF"), _image("RGB", "TIFF", compression="tiff_lzw"), _image("L", "TIFF")]),
+    "AVIF": _images("avif", [_image("RGB", "AVIF"), _image("RGBA", "AVIF")]),
     "BMP": _images("bmp", [_image("RGB", "BMP"), _image("L", "BMP")]),
     "WebP": _images("webp", [_image("RGB", "WEBP"), _image("RGBA", "WEBP", lossless=True)]),
     "PPM": _images("ppm", [_image("RGB", "PPM"), _image("L", "PPM")]),
