@@ -51,7 +51,7 @@ def prepare(params: Params = Path("params.yaml")) -> None:
     from review.progress import prepare_shown
 
     data = _settings(params).data
-    _check_name(params, data.name)
+    check_name(params, data.name)
     if not is_built_in(data.name) and not data.name.startswith(PREFIX):
         print(stage_own(places.store(), data.name))
         return
@@ -64,8 +64,12 @@ def prepare(params: Params = Path("params.yaml")) -> None:
     print(prepared.folder)
 
 
-def _check_name(params: Path, name: str) -> None:
-    """Refuse a name that DVC reads as another one: dvc.yaml names the folder of a set after it."""
+def check_name(params: Path, name: str) -> None:
+    """Refuse a name that DVC reads as another one: dvc.yaml names the folder of a set after it.
+
+    Raises:
+        DataError: says to write it in quotes.
+    """
     from dvc.utils.serialize import parse_yaml
 
     from core.errors import DataError

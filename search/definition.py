@@ -213,7 +213,12 @@ def _typed_range(path: str, given: Any, settings: dict[str, Any]) -> Any:
     where = f"vary.{path}"
     if not isinstance(given, dict):
         return by_type(given, Varied, where, SearchError)
-    choices = by_type(given.get("choices"), tuple[setting_type(path, settings), ...], f"{where}.choices", SearchError)
+    choices = given.get("choices")
+    if isinstance(choices, list):
+        hint = setting_type(path, settings)
+        choices = [by_type(each, hint, f"{where}.choices", SearchError) for each in choices]
+    else:
+        choices = by_type(choices, Any, f"{where}.choices", SearchError)
     others = {key: value for key, value in given.items() if key != "choices"}
     typed = by_type(others, Varied, where, SearchError)
     return {**typed, "choices": choices} if "choices" in given else typed

@@ -1,3 +1,4 @@
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -156,3 +157,18 @@ def test_the_data_commands_cost_nothing_until_they_are_used():
 @pytest.mark.parametrize("command", ["list", "prepare", "partition", "show", "add"])
 def test_help_ends_in_an_example(command):
     assert f"Example: shoal data {command}" in shoal(command, "--help")
+
+
+def test_a_table_ends_with_what_was_left_out(home, monkeypatch):
+    monkeypatch.chdir(home)
+    draw = np.random.default_rng(0)
+    numbers = {name: draw.normal(size=40) for name in ("height", "weight")}
+    pd.DataFrame({"client": ["a", "b "] * 20, **numbers, "id": range(40), "label": 1}).to_csv("t.csv", index=False)
+    said = shoal("add", "t.csv", "--name", "t")
+    for words in ("columns seen", "left out: column named like a label", "column named like an identifier", "'b '"):
+        assert words in said
+    assert "all names: " in said
+    names = json.loads((places.store() / "own" / "t.intake.json").read_text())["additions"][0]
+    assert names["left_out"]["column named like a label"] == {"label": ""}
+    options = ("--features", "height,label", "--features", "weight")
+    assert "3: height, weight, label" in shoal("add", "t.csv", "--name", "t", "--force", *options)

@@ -15,11 +15,13 @@ import pytest
 import yaml
 from PIL import Image
 
+from cli.stages import check_name
+from core.errors import DataError
 from data.prepared import open_prepared
 from data.sample_files import sample_files
 from engine.opened_run import OpenedRun
 from engine.run_folder import RunFolder
-from engine.settings import Settings
+from engine.settings import Settings, load_settings
 from tests.conftest import SMALL
 
 ROOT = Path(__file__).parent.parent.parent
@@ -218,3 +220,15 @@ def test_every_dependency_of_a_stage_is_there() -> None:
         for dependency in stage["deps"]:
             if not dependency.startswith(("results/", "data/store/")):
                 assert (ROOT / dependency).exists(), (name, dependency)
+
+
+def test_a_name_that_dvc_reads_otherwise_is_refused(tmp_path: Path) -> None:
+    params = tmp_path / "params.yaml"
+    for text, name in (("'007'", "007"), ("no", "no"), ("2024", "2024"), ("true", "true")):
+        params.write_text(f"data: {{name: {text}}}\n")
+        assert load_settings(params).data.name == name
+        check_name(params, name)
+    for text, read in (("007", "7"), ("1e3", "1000.0")):
+        params.write_text(f"data: {{name: {text}}}\n")
+        with pytest.raises(DataError, match=rf"DVC reads data\.name as {read} and not as {text}: write it in quotes"):
+            check_name(params, load_settings(params).data.name)

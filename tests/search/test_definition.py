@@ -12,7 +12,8 @@ from core.errors import ShoalError
 from data.prepare import store_folder
 from data.prepared import Manifest, write_prepared
 from engine import places
-from search.definition import check_search, load_search, make_search
+from engine.yaml_text import read_yaml_file
+from search.definition import SearchError, check_search, load_search, make_search, typed_search
 
 BASE: dict[str, Any] = {
     "name": "toy",
@@ -89,3 +90,17 @@ def test_how_many_trials_and_where_they_run_is_not_what_a_search_is(home: Path) 
     assert make_search({**BASE, "settings": elsewhere}).identity() == one
     for changes in ({"seed": 1}, {"score": "acc"}, {"direction": "minimize"}, {"settings": {"rounds": 3}}):
         assert make_search({**BASE, **changes}).identity() != one
+
+
+def test_values_are_read_by_the_type_of_their_setting(home: Path) -> None:
+    path = home / "search.yaml"
+    path.write_text(
+        "name: 2024\nsettings: {method: uifca, data: {name: gaussian}, workers: {graphs: off}}\n"
+        "vary:\n  method.stop: {choices: [none, validation]}\n  local.lr: {low: 0.001, high: 0.1, log: yes}\n"
+        "score: silhouette\npruner: none\n"
+    )
+    raw = typed_search(read_yaml_file(path, "search file", SearchError, keep_text=True))
+    assert raw["settings"]["workers"] == {"graphs": "off"}
+    assert raw["vary"]["method.stop"] == {"choices": ["none", "validation"]}
+    definition = make_search(raw)
+    assert (definition.name, definition.pruner, definition.vary["local.lr"].log) == ("2024", "none", True)
