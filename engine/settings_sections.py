@@ -8,9 +8,9 @@ from typing import Any, Literal, Union, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, create_model, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from core.names import name_fault
 from core.setting import BOUNDS
 from engine.addresses import SCHEMA, check_address
+from engine.path_names import check_path_part
 
 
 class Section(BaseModel):
@@ -63,14 +63,6 @@ def _not_negative(value: int | str | None) -> int | str | None:
     if isinstance(value, int) and value < 0:
         raise PydanticCustomError("greater_than_equal", "Input should be greater than or equal to 0")
     return value
-
-
-def check_path_part(name: str) -> str:
-    """Refuse a name that is to be a part of a path, and cannot."""
-    fault = name_fault(name)
-    if fault:
-        raise PydanticCustomError("name", "{fault}", {"fault": f"it {fault}"})
-    return name
 
 
 class ChooseSection(Section):
