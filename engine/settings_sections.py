@@ -179,9 +179,7 @@ class PrivacySection(Section):
         "difference, as a multiple of privacy.clip",
     )
     noise_source: Literal["secret", "seeded"] = Field(
-        "secret",
-        description="where the noise comes from: secret: the operating system's generator; seeded: the run's public "
-        "seed, for tests that compare bits: such noise protects nothing",
+        "secret", description="secret: noise of the operating system's generator; seeded, for tests: it hides nothing"
     )
     delta: float = Field(1e-5, gt=0, lt=1, description="delta at which epsilon is accounted")
     epsilon: float | None = Field(
