@@ -55,7 +55,7 @@ BASE: dict[str, Any] = {
     "local": {"epochs": 1, "batch": 16},
     "augment": {"recipe": "digits"},
     "rounds": 2,
-    "participation": {"retries": 0, "refusals": 0, "max_memory_mb": 8.0},
+    "participation": {"retries": 0, "refusals": 0, "max_memory_mb": 32.0},
     "workers": {"device": "cpu", "precision": "fp32", "slots": 1},
     "tracking": {"mlflow": False, "prefect": "off"},
 }

@@ -13,7 +13,7 @@ from methods.base import Message, Update
 
 Spoil = Callable[[Update], Update]
 """An update made wrong; the same object where there is nothing of its kind to make wrong."""
-LARGE = 16_000_000
+LARGE = 64_000_000
 """Bytes of a memory that is more than the runs here allow (`benchmarks.hostile.BASE`)."""
 NUMBERS = ("n", "counts", "count", "points", "changed", "choice", "gamma", "loss", "held_count")
 """Facts of the methods that are numbers."""

@@ -8,9 +8,9 @@ from typing import Any, Literal, Union, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, create_model, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from core.names import name_fault
 from core.setting import BOUNDS
 from engine.addresses import SCHEMA, check_address
+from engine.path_names import check_path_part
 
 
 class Section(BaseModel):
@@ -80,14 +80,6 @@ def _not_negative(value: int | str | None) -> int | str | None:
 def on_or_off(value: Any) -> Any:
     """The word for a switch that came as true or false, as from the YAML of other programs or from Python."""
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
-
-
-def check_path_part(name: str) -> str:
-    """Refuse a name that is to be a part of a path, and cannot."""
-    fault = name_fault(name)
-    if fault:
-        raise PydanticCustomError("name", "{fault}", {"fault": f"it {fault}"})
-    return name
 
 
 class ChooseSection(Section):
@@ -204,9 +196,7 @@ class PrivacySection(Section):
         "difference, as a multiple of privacy.clip",
     )
     noise_source: Literal["secret", "seeded"] = Field(
-        "secret",
-        description="where the noise comes from: secret: the operating system's generator; seeded: the run's public "
-        "seed, for tests that compare bits: such noise protects nothing",
+        "secret", description="secret: noise of the operating system's generator; seeded, for tests: it hides nothing"
     )
     delta: float = Field(1e-5, gt=0, lt=1, description="delta at which epsilon is accounted")
     epsilon: float | None = Field(

@@ -214,13 +214,8 @@ def _names_fault(
     what: str, given: Mapping[Any, Any], declared: Mapping[str, Any] | None, form: MessageForm | None
 ) -> str | None:
     """Names that should be there and are not, or are there and should not be."""
-    if len(given) > MOST_FACTS:
-        return f"it holds {len(given):,} {what}s, expected at most {MOST_FACTS:,}"
-    for name in given:
-        if not isinstance(name, str):
-            return f"{what} {short(name)} has no name"
-        if len(name) > MAX_CHARACTERS:
-            return f"the name of a {what} has {len(name):,} characters, expected at most {MAX_CHARACTERS:,}"
+    if found := _any_names_fault(what, given):
+        return found
     if form is None or declared is None:
         return None
     for name in declared:
@@ -230,6 +225,18 @@ def _names_fault(
         if name not in declared and not (form.others and what == "tensor"):
             expected = ", ".join(map(repr, list(declared)[:4])) or "none"
             return f"it holds a {what} {str(name)[:80]!r} that its method does not declare, expected {expected}"
+    return None
+
+
+def _any_names_fault(what: str, given: Mapping[Any, Any]) -> str | None:
+    """Names that nothing may have, or too many."""
+    if len(given) > MOST_FACTS:
+        return f"it holds {len(given):,} {what}s, expected at most {MOST_FACTS:,}"
+    for name in given:
+        if not isinstance(name, str):
+            return f"{what} {short(name)} has no name"
+        if len(name) > MAX_CHARACTERS:
+            return f"the name of a {what} has {len(name):,} characters, expected at most {MAX_CHARACTERS:,}"
     return None
 
 

@@ -16,7 +16,6 @@ size too, but over one client's samples at a time.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -46,6 +45,7 @@ from methods.base import (
 )
 from methods.declared import MessageForm, TensorForm, exactly, forms_like
 from methods.scores.evaluation import evaluate_predictor
+from methods.ssd.declared_sums import iteration, local_centres, no_negative_squares, score_bounds
 from methods.ssd.fedsimclr import FedSimCLR, FedSimCLRSettings
 from methods.training.even_k_means import cost, lifted_centres, lifted_samples, moved_prices, soft_sums
 from methods.training.federated_k_means import (
@@ -72,8 +72,6 @@ ROWS = 512
 """Samples in one forward pass."""
 Step = Literal["train", "measure", "start", "move"]
 """What a round does: learn features, measure them, start K-means, or take one iteration of it."""
-ROUNDING = 1e-6
-"""What sums of weights may be off by, as a share."""
 STILL = 1e-9
 """K-means is done when no centre of the best start has moved by more than this."""
 
@@ -200,7 +198,7 @@ class FedSimCLRKMeans(FedSimCLR):
             width = int(self.network().encoder.features)  # type: ignore[arg-type]
             squares = TensorForm((width, width), double)
             forms = {"samples": count(()), "total": TensorForm((width,), double), "outer": squares}
-            return MessageForm(forms, rule=_no_negative_squares)
+            return MessageForm(forms, rule=no_negative_squares)
         clusters = self.context.clusters
         if step == "start":
             width = int(self.network().encoder.features)  # type: ignore[arg-type]
@@ -208,33 +206,21 @@ class FedSimCLRKMeans(FedSimCLR):
             sizes = range(clusters + 1)
             forms = {"centres": TensorForm((sizes, width), double), "counts": count((sizes,))}
             unit = PROJECTION in server.model
-            return MessageForm(forms, rule=partial(_local_centres, unit=unit))
+            return MessageForm(forms, rule=partial(local_centres, unit=unit))
         starts, _, width = server.model[CENTRES].shape
         forms = {"sums": TensorForm((starts, clusters, width), double), "counts": count((starts, clusters))}
         score = "value" if self.even else "inertia"
-        forms[score] = TensorForm((starts,), double, least=-math.inf if self.even else 0, measured=False)
+        forms[score] = TensorForm((starts,), double, least=-torch.inf if self.even else 0, measured=False)
         if self.even:
             forms["products"] = count((starts, clusters, clusters))
-        return MessageForm(forms, rule=partial(_iteration, score=score, bounds=self.score_bounds(server, samples)))
+        return MessageForm(forms, rule=partial(iteration, score=score, bounds=self.score_bounds(server, samples)))
 
     def score_bounds(self, server: Server, samples: int) -> tuple[Tensor, Tensor] | None:
-        """What the samples of a client can cost at least and at most under each start, (s,) each, float64.
-
-        None where nothing bounds it: of features that are not of unit length.
-
-        Args:
-            server: with the centres, and the prices where clusters have some.
-            samples: of the client.
-        """
+        """What a client's samples can cost under each start, see `score_bounds`; None: nothing bounds it."""
         if PROJECTION not in server.model:
-            return None
-        length = server.model[CENTRES].double().norm(dim=2)  # (s, c); a sample lies in the unit ball
-        near, far = (length - 1).clamp_min(0).square(), (length + 1).square()
-        if not self.even:
-            return samples * near.amin(1), samples * far.amin(1)
-        prices = server.model[PRICES].double()
-        entropy = self.settings.softness * math.log(length.shape[1])
-        return samples * (-(prices - near).amax(1) - entropy), samples * -(prices - far).amax(1)
+            return None  # features are as long as they are
+        prices = server.model[PRICES] if self.even else None
+        return score_bounds(server.model[CENTRES], prices, self.settings.softness, samples)
 
     def client_update(self, message: Message, client: Client) -> Update:
         """FedSimCLR's local epochs; or moments; or local centres to start from; or sums of one K-means iteration."""
@@ -372,53 +358,6 @@ class FedSimCLRKMeans(FedSimCLR):
             return super().evaluate(server, clients, evaluation)
         found = evaluate_predictor(self.predictor(server), replace(evaluation, final=False))
         return (super().evaluate(server, clients, evaluation) | found) if evaluation.final else found
-
-
-def _no_negative_squares(message: Message) -> str | None:
-    negative = bool((message.tensors["outer"].diagonal() < 0).any())
-    return "tensor 'outer' holds negative sums of squares" if negative else None
-
-
-def _local_centres(message: Message, *, unit: bool) -> str | None:
-    """A count for each centre; of samples of unit length no mean is longer."""
-    centres, counts = message.tensors["centres"], message.tensors["counts"]
-    if len(centres) != len(counts):
-        return f"it holds {len(centres)} centres and {len(counts)} counts, expected as many"
-    if unit and bool((centres.norm(dim=1) > 1 + ROUNDING).any()):
-        return "tensor 'centres' holds a centre longer than 1, and the samples are of unit length"
-    return None
-
-
-def _iteration(message: Message, *, score: str, bounds: tuple[Tensor, Tensor] | None) -> str | None:
-    """The parts of an iteration's sums that can be checked against each other, and against the centres."""
-    if score == "value" and (found := _weights_products(message)):
-        return found
-    if bounds is None:
-        return None
-    sums, counts, told = (message.tensors[name].cpu() for name in ("sums", "counts", score))
-    if bool((sums.norm(dim=2) > counts + ROUNDING * (1 + counts)).any()):
-        return "tensor 'sums' holds a sum longer than its count, and the samples are of unit length"
-    least, most = (bound.cpu() for bound in bounds)
-    slack = ROUNDING * (1 + least.abs() + most.abs())
-    wrong = (told < least - slack) | (told > most + slack)
-    if bool(wrong.any()):
-        k = int(wrong.nonzero()[0])
-        return f"tensor {score!r} holds {told[k]:g} for start {k}, expected values from {least[k]:g} to {most[k]:g}"
-    return None
-
-
-def _weights_products(message: Message) -> str | None:
-    """Weights are 0 or more and sum to 1, so that a row of their products sums to the cluster's weight at most.
-
-    With such products the server's Newton step has a solution, whoever sent them.
-    """
-    products, counts = message.tensors["products"], message.tensors["counts"]
-    slack = ROUNDING * (1 + counts)
-    if bool((products.sum(2) > counts + slack).any()) or bool(
-        ((products - products.mT).abs() > slack[..., None]).any()
-    ):
-        return "tensor 'products' does not hold products of the weights that 'counts' sums"
-    return None
 
 
 def network_of(tensors: Tensors) -> Tensors:

@@ -165,7 +165,7 @@ def test_a_memory_may_be_as_large_as_the_settings_say(home: Path, small: Make) -
     quick = {**QUICK, "participation": {"max_memory_mb": 0.001}}
     assert straight(small(**quick, rounds=1)).status()["state"] == FINISHED, "FedAvg keeps nothing"
     found = attack(cases()["fedavg"], SPOILT["memory too large"], "worker")
-    assert "it has 16.0 MB, expected at most 8.0 MB (participation.max_memory_mb)" in found.message
+    assert "it has 64.0 MB, expected at most 32.0 MB (participation.max_memory_mb)" in found.message
 
 
 def test_a_worker_writes_nothing_of_odd_metrics(home: Path, small: Make) -> None:

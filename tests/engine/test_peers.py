@@ -42,7 +42,7 @@ class Ring(Method):
         held = float(client.memory["held"]) if client.memory else float(client.id)
         arrived = sum(float(m.tensors["value"]) for _, m in client.inbox)
         peer = (client.id + 1) % message.facts["clients"]
-        gift = Message({"value": torch.tensor(held)}, samples={"gift": torch.arange(3)})
+        gift = Message({"value": torch.tensor(held)}, samples={"gift": client.train.index[:3].cpu()})
         memory = {"held": torch.tensor(held + arrived)}
         return Update(Message({"arrived": torch.tensor([arrived])}), {peer: gift}, memory)
 
