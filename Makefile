@@ -30,9 +30,11 @@ test-slow: setup
 fuzz: setup
 	$(BIN)/python -m tests.fuzz.run --count $(or $(COUNT),100000)
 
-# Runs that are killed, stopped and starved, over every method: their table goes to results/chaos.
+# Runs that are killed, stopped and starved, over every method, and damaged files of finished runs for every reader:
+# their tables go to results/chaos.
 chaos: setup
 	$(BIN)/python -m tests.chaos --count $(or $(COUNT),300)
+	$(BIN)/python -m tests.chaos --damage --count $(or $(COUNT),300)
 
 # Runs on Dask clusters whose parts are killed and stopped: their table goes to results/chaos.
 chaos-clusters: setup

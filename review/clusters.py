@@ -39,11 +39,12 @@ from engine.codec import (
 from engine.deadlines import Deadline, Limits
 from engine.memory_index import MemoryIndex
 from engine.round_paths import RoundPaths
+from engine.run_events import LEVEL, WARNING
 from engine.run_folder import FINISHED, RunFolder
 from engine.table_file import read_table
 from engine.wire import Assign, Assigned, Failed
 from engine.worker_processes import WorkerLost
-from methods.base import MethodError
+from methods.base import Method, MethodError
 from methods.registry import METHODS
 from methods.scores.quality import size_shares, stability
 
@@ -98,9 +99,15 @@ def keep_clusters(run: RunFolder, call: Call) -> bool:
     except ShoalError as error:  # the run itself is done, whatever becomes of its table
         message = f"no cluster table: {error}"
         if all(event.get("message") != message for event in run.events()):
-            run.event("clusters_skipped", message=message)
+            expected = expects_clusters(METHODS[run.settings().method.name])
+            run.event("clusters_skipped", message=message, **({LEVEL: WARNING} if expected else {}))
         return False
     return True
+
+
+def expects_clusters(kind: type[Method]) -> bool:
+    """Return whether samples have clusters under a method, in every judgement or at the end."""
+    return bool(kind.finds_clusters) or kind.assignment is not Method.assignment
 
 
 def whole_clusters(run: RunFolder, weights_sha256: str) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from pathlib import Path
 
 import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ft2font import FT2Font
 from matplotlib.text import Text
-from matplotlib.ticker import FixedFormatter
 from PIL import ImageFont
 
 from core.errors import escaped
@@ -45,15 +45,30 @@ def drawable(text: str) -> str:
 def make_drawable(figure: Figure) -> None:
     """Replace what cannot be drawn in all texts of a figure; line ends stay.
 
-    A text with a dollar sign and no command of TeX is a name, and no formula.
+    A text with a dollar sign is a name, and no formula, unless matplotlib itself wrote it at the ticks of an axis.
     """
     for text in figure.findobj(Text):
         words = text.get_text()
-        text.set_text("\n".join(map(drawable, words.split("\n"))))
-        if "$" in words and "\\" not in words:
+        text.set_text(lines_drawable(words))
+        if "$" in words and "mathdefault" not in words:
             text.set_parse_math(False)
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):
             formatter = axis.get_major_formatter()
-            if isinstance(formatter, FixedFormatter):
-                formatter.seq = ["\n".join(map(drawable, str(name).split("\n"))) for name in formatter.seq]
+            # Names at ticks are made anew whenever the figure is drawn.
+            formatter.format_ticks = partial(drawable_ticks, formatter.format_ticks)
+
+
+def drawable_ticks(format_ticks: Callable[[Sequence[float]], list[str]], values: Sequence[float]) -> list[str]:
+    """Return the labels of ticks as they can be drawn.
+
+    Args:
+        format_ticks: gives the labels as they are.
+        values: of the ticks.
+    """
+    return [lines_drawable(label) for label in format_ticks(values)]
+
+
+def lines_drawable(text: str) -> str:
+    """As `drawable`, but line ends stay."""
+    return "\n".join(map(drawable, text.split("\n")))

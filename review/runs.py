@@ -13,8 +13,8 @@ from typing import Any
 from core.errors import ShoalError
 from engine.codec import disk_error
 from engine.run_folder import INTERRUPTED, RUNNING, RunError, RunFolder, in_order
-from methods.base import Method
 from methods.registry import METHODS
+from review.clusters import expects_clusters
 from review.result import run_result, shown_metrics
 
 REMOVED = ".removed"
@@ -92,8 +92,7 @@ def listed(run: RunFolder) -> ListedRun:
     except (ShoalError, OSError, ValueError, KeyError) as error:
         return ListedRun(run.name, bytes=size, why=str(error))
     kind = METHODS[settings.method.name]
-    clusters = kind.finds_clusters or kind.assignment is not Method.assignment  # in every judgement, or in the end
-    score = main_score(shown_metrics(result), of_features=not clusters)
+    score = main_score(shown_metrics(result), of_features=not expects_clusters(kind))
     about = (settings.method.name, settings.data.name, state, result.rounds)
     numbers = result.metrics
     epsilon = (numbers["epsilon_sent"], numbers.get("epsilon_set_sent")) if "epsilon_sent" in numbers else None

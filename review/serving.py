@@ -17,6 +17,7 @@ import pandas as pd
 import torch
 from mlflow.pyfunc import PythonModel
 
+from core.errors import brief
 from core.seal import BrokenSeal, sealed, unsealed
 from data.prepared import DataSpec, open_prepared
 from engine.checkpoint import Checkpoint
@@ -97,10 +98,14 @@ def read_about(path: Path) -> dict[str, Any]:
     Raises:
         StoreError: the file was changed or damaged since the model was logged.
     """
+    remedy = "log the model again, or serve another version"
     try:
-        return unsealed(json.loads(path.read_text()))
-    except (BrokenSeal, ValueError) as error:
-        raise StoreError(f"{path} cannot be trusted: {error}; log the model again, or serve another version") from None
+        about = unsealed(json.loads(path.read_text()))
+    except (BrokenSeal, ValueError, OSError) as error:
+        raise StoreError(f"{path} cannot be trusted: {brief(error)}; {remedy}") from None
+    if not {"settings", "spec"} <= about.keys():
+        raise StoreError(f"{path} does not describe a model: {remedy}")
+    return about
 
 
 def read_server(path: Path, about: dict[str, Any]) -> Server:

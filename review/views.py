@@ -35,10 +35,10 @@ def check_figures(run: RunFolder) -> None:
     if not (run.path / VIEWS).exists():
         return
     try:
-        expected = read_sealed(run.path / VIEWS)["figures"]
+        expected = read_sealed(run.path / VIEWS).get("figures", {})
         for name, sha256 in expected.items():
             check_digest(run.path / name, sha256)
-    except (StoreError, KeyError, AttributeError) as error:
+    except (StoreError, AttributeError) as error:
         raise StoreError(f"run {run.name}: {error}; `shoal run --resume {run.name}` draws the figures again") from error
 
 

@@ -221,7 +221,10 @@ def stage(name: str) -> Callable[[Subject], None]:
 
     def read(subject: Subject) -> None:
         from cli import stages
+        from data.prepare import stage_own
+        from engine import places
 
+        stage_own(places.store(), SET)
         with contextlib.redirect_stdout(io.StringIO()):
             getattr(stages, name)()
         for path in ("metrics.json", "curves.csv") if name == "evaluate" else ("report.html",):

@@ -1,0 +1,83 @@
+"""What every command shares: names that cannot be shown are escaped, warnings are said twice, lack of memory once."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from rich.table import Table
+from rich.text import Text
+
+from cli.console import NameSafeConsole, cell
+from cli.memory import is_out_of_memory, out_of_memory
+from core.errors import escaped
+from review.progress import progress
+
+
+def printed(thing: Any, encoding: str = "utf-8") -> str:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding, errors="backslashreplace", newline="")
+    NameSafeConsole(file=file, width=100).print(thing)
+    file.flush()
+    return raw.getvalue().decode(encoding)
+
+
+def test_control_characters_of_names_are_escaped() -> None:
+    assert printed(Text("a\x1b[2Jb\x85c")) == "a\\x1b[2Jb\\x85c\n"
+    table = Table("file")
+    table.add_row(cell("one\ntwo\udcff"))
+    assert "one\\ntwo\\udcff" in printed(table)
+    assert escaped("Łódź 上海") == "Łódź 上海"
+    assert cell(0.12345).plain == "0.123"
+
+
+@pytest.mark.parametrize(("encoding", "shown"), [("ascii", "\\u0141\\xf3d\\u017a"), ("cp1252", "\\u0141ód\\u017a")])
+def test_letters_outside_the_terminals_alphabet_are_escaped(encoding: str, shown: str) -> None:
+    assert printed(cell("Łódź"), encoding) == f"{shown}\n"
+    code = "from cli.console import out; out.print('Łódź'); print('Łódź')"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        env={"PYTHONIOENCODING": encoding, "PYTHONPATH": ":".join(sys.path)},
+    )
+    assert done.stdout.decode(encoding).splitlines() == [shown, shown], done.stderr
+
+
+def test_warnings_are_printed_when_they_happen_and_once_more_at_the_end() -> None:
+    file = io.StringIO()
+    console = NameSafeConsole(file=file, width=100)
+    with progress(console) as observe:
+        observe({"event": "round_finished", "round": 1, "metrics": {}})
+        observe({"event": "mlflow_incomplete", "message": "MLflow [lost] it"})
+        observe({"event": "client_failed", "message": "client 3 failed"})
+        observe({"event": "client_failed", "message": "client 3 failed"})
+        during = file.getvalue()
+    assert "warning MLflow [lost] it" in during
+    assert file.getvalue().removeprefix(during).split("warnings (2):\n")[1].splitlines() == [
+        "  MLflow [lost] it",
+        "  client 3 failed",
+    ]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("Unable to allocate 8 GiB"),
+        OSError(12, "Cannot allocate memory"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory"),
+        ImportError("libtorch.so: failed to map segment from shared object"),
+        RuntimeError("can't start new thread"),
+    ],
+)
+def test_lack_of_memory_is_told_in_a_sentence(error: Exception) -> None:
+    assert is_out_of_memory(error)
+    assert out_of_memory(error).startswith("out of memory: ")
+    assert "data.limit" in out_of_memory(error)
+
+
+def test_other_errors_are_no_lack_of_memory() -> None:
+    for error in (ValueError("can't allocate memory"), RuntimeError("shapes differ"), OSError(2, "no such file")):
+        assert not is_out_of_memory(error)
