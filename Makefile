@@ -30,7 +30,8 @@ test-slow: setup
 fuzz: setup
 	$(BIN)/python -m tests.fuzz.run --count $(or $(COUNT),100000)
 
-# Runs that are killed, stopped and starved, over every method: their table goes to results/chaos.
+# Runs that are killed, stopped and starved, over every method, and sets of the user's own that are killed while they are
+# replaced (a third as many): their table goes to results/chaos.
 chaos: setup
 	$(BIN)/python -m tests.chaos --count $(or $(COUNT),300)
 
