@@ -57,6 +57,8 @@ def tries(folder: Path, given: argparse.Namespace) -> Iterator[Outcome]:
     count = 300 if given.count is None else given.count
     sets = planned_sets(count // 3 if given.sets is None else given.sets, given.seed)
     yield from own_sets(folder / "own-sets", [event for event in sets if event in (given.events or sets)], given.seed)
+    if not count:
+        return
     with chaos_in(folder, given.seed) as chaos:
         for number, (event, method) in enumerate(planned(count, given.seed, given.methods), 1):
             if event in (given.events or EVENTS):
