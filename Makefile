@@ -30,8 +30,8 @@ test-slow: setup
 fuzz: setup
 	$(BIN)/python -m tests.fuzz.run --count $(or $(COUNT),100000)
 
-# Runs that are killed, stopped and starved, over every method, and damaged files of finished runs for every reader:
-# their tables go to results/chaos.
+# Runs that are killed, stopped and starved, over every method; sets of the user's own that are killed while they are
+# replaced (a third as many); and damaged files of finished runs for every reader. The tables go to results/chaos.
 chaos: setup
 	$(BIN)/python -m tests.chaos --count $(or $(COUNT),300)
 	$(BIN)/python -m tests.chaos --damage --count $(or $(COUNT),300)

@@ -14,15 +14,18 @@ import shutil
 import tempfile
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
-from tests.chaos.damage import REFUSED, SAME, Ground, table, tries
+from tests.chaos.damage import REFUSED, SAME, Ground, table
+from tests.chaos.damage import tries as damage_tries
 from tests.chaos.damage import write as write_damage
 from tests.chaos.damage_readers import READERS
 from tests.chaos.events import EVENTS
 from tests.chaos.on_clusters import on_clusters
+from tests.chaos.own_sets import own_sets, planned_sets
 from tests.chaos.tally import Outcome, markdown, write
 from tests.chaos.trial import Chaos, Trial, chaos_in, methods
 
@@ -60,11 +63,24 @@ def damage(count: int, seed: int, out: Path, readers: list[str], minutes: float)
         os.environ["SHOAL_HOME"] = str(Path(folder).resolve() / "home")
         for name in ("SHOAL_DATA_MIRROR", "MLFLOW_TRACKING_URI", "PREFECT_API_URL"):
             os.environ.pop(name, None)
-        found = tries(Ground(Path(folder).resolve()), count, seed, readers, minutes)
+        found = damage_tries(Ground(Path(folder).resolve()), count, seed, readers, minutes)
     write_damage(found, out)
     print(table(found))
     if any(each.outcome not in (SAME, REFUSED) for each in found):
         raise SystemExit(1)
+
+
+def tries(folder: Path, given: argparse.Namespace) -> Iterator[Outcome]:
+    """All tries, one after the other: first those on sets of the user's own, then those on runs."""
+    count = 300 if given.count is None else given.count
+    sets = planned_sets(count // 3 if given.sets is None else given.sets, given.seed)
+    yield from own_sets(folder / "own-sets", [event for event in sets if event in (given.events or sets)], given.seed)
+    if not count:
+        return
+    with chaos_in(folder, given.seed) as chaos:
+        for number, (event, method) in enumerate(planned(count, given.seed, given.methods), 1):
+            if event in (given.events or EVENTS):
+                yield attempt(chaos, number, event, method)
 
 
 def main() -> None:
@@ -73,7 +89,8 @@ def main() -> None:
     parser.add_argument("--clusters", action="store_true", help="on clusters whose parts die")
     parser.add_argument("--damage", action="store_true", help="damaged files of finished runs, for every reader")
     parser.add_argument("--readers", nargs="*", default=list(READERS), help="with --damage: only these")
-    parser.add_argument("--count", type=int, help="tries; by default 300, on clusters 20")
+    parser.add_argument("--count", type=int, help="tries on runs; by default 300, on clusters 20")
+    parser.add_argument("--sets", type=int, help="tries on sets of the user's own; by default a third of --count")
     parser.add_argument("--seed", type=int, default=0, help="of events, methods and moments")
     parser.add_argument("--out", type=Path, default=Path("results/chaos"), help="folder of the table")
     parser.add_argument("--methods", nargs="*", default=methods(), help="only these")
@@ -92,16 +109,15 @@ def main() -> None:
         os.environ["SHOAL_HOME"] = folder
         for name in ("SHOAL_DATA_MIRROR", "MLFLOW_TRACKING_URI", "PREFECT_API_URL"):
             os.environ.pop(name, None)
-        outcomes: list[Outcome] = []
-        with chaos_in(Path(folder), given.seed) as chaos:
-            for number, (event, method) in enumerate(planned(given.count or 300, given.seed, given.methods), 1):
-                if (given.events and event not in given.events) or time.monotonic() - began > given.minutes * 60:
-                    continue
-                outcome = attempt(chaos, number, event, method)
-                outcomes.append(outcome)
-                word = "same bits" if outcome.same else f"WRONG ({outcome.note})"
-                print(f"{number:4} {time.monotonic() - began:6.0f} s  {method:18} {event}: {word}", flush=True)
-                write(outcomes, out, given.seed, time.monotonic() - began)
+        outcomes = []
+        for outcome in tries(Path(folder), given):
+            outcomes.append(outcome)
+            word = "right" if outcome.same else f"WRONG ({outcome.note})"
+            line = f"{len(outcomes):4} {time.monotonic() - began:6.0f} s  {outcome.method:18} {outcome.event}: {word}"
+            print(line, flush=True)
+            write(outcomes, out, given.seed, time.monotonic() - began)
+            if time.monotonic() - began > given.minutes * 60:
+                break
     print(markdown(outcomes))
     if any(not outcome.same or outcome.traceback for outcome in outcomes):
         raise SystemExit(1)

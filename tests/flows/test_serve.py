@@ -201,7 +201,7 @@ def test_deployments_run_in_place_and_go_on_after_a_kill(served: Served) -> None
         tags = {key: value for run_id, key, value in rows if run_id == by_run[run.name]}
         lineage = json.loads((run / "lineage.json").read_text())
         assert states[by_run[run.name]] == "FINISHED"
-        assert tags["shoal.run_folder"] == str(run)
+        assert tags["shoal.run_folder"] == f"runs/{run.name}"
         assert tags["shoal.data_sha256"] == lineage["data"]["digest"]
         assert tags["shoal.data_dvc"] == lineage["data"]["dvc"]
         assert tags["shoal.partition_sha256"] == lineage["partition"]["digest"]
