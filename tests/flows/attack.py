@@ -34,6 +34,15 @@ def listening(pid: int) -> set[tuple[str, int]]:
     return found
 
 
+def answers(port: int) -> bool:
+    """Whether a port says anything to a browser."""
+    try:
+        requests.get(f"http://127.0.0.1:{port}/", timeout=10)
+    except requests.RequestException:
+        return False
+    return True
+
+
 def means(served: Served, port: int, tokens: dict[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Ways to ask, each as options of `requests`."""
     user = {"auth": served.login}
