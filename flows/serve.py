@@ -25,8 +25,8 @@ from engine.codec import private_folder, write_atomic
 from engine.login import CLIENT_AUTH, SERVER_AUTH, own_login
 from flows.deployments import POOL, make_pool, read_project, register
 from flows.pages.guard import AUTH_VARIABLE, HOSTS_VARIABLE, LOGIN_PATH, further_hosts
+from flows.prefect_profile import keep_login
 from flows.processes import Processes, ServeError, module, program, run, start, wait_for
-from flows.profile import keep_login
 from review.embedded_store import ready_store, store_uri
 from tasks.prefect_environment import quiet
 

@@ -20,7 +20,6 @@ import requests
 
 from tests.sources import ROOT
 
-BIN = Path(sys.executable).parent
 HOST = "127.0.0.1"
 PATIENCE = 240
 ADMINISTRATOR = "administrator-word"
@@ -31,6 +30,7 @@ SECRETS = {
     "AWS_ACCESS_KEY_ID": "object-store-key",
     "AWS_SECRET_ACCESS_KEY": "object-store-word",
     "PREFECT_AUTH": "team:prefect-page-word",
+    "MLFLOW_AUTH": "shoal:tracking-address-word",
 }
 """What a team would have in deploy/.env."""
 
@@ -165,11 +165,13 @@ class Team:
             subprocess.run(bucket, env={**plain_environment(), **self._store}, check=True, capture_output=True)
         self.mlflow_server = self.start_mlflow(wait=False)
         stack.callback(lambda: self.mlflow_server.kill())
-        words = [BIN / "prefect", "server", "start", "--host", HOST, "--port", str(self._prefect_port)]
+        words = [sys.executable, "-m", "flows.pages.prefect_page", "--host", HOST, "--port", str(self._prefect_port)]
         env = {
             "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"postgresql+asyncpg://prefect@{HOST}:{self.database}/prefect",
             "PGPASSWORD": SECRETS["PREFECT_DATABASE_PASSWORD"],
             "PREFECT_SERVER_API_AUTH_STRING": SECRETS["PREFECT_AUTH"],
+            "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
+            "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": "http://localhost",
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
             "PREFECT_HOME": str(folder / "prefect-home"),
         }
@@ -179,11 +181,15 @@ class Team:
 
     def start_mlflow(self, *, wait: bool = True) -> Program:
         """MLflow's server, as deploy/compose.yaml and the systemd unit start it."""
-        words = [BIN / "mlflow", "server", "--host", HOST, "--port", str(self._mlflow_port), "--workers", "2"]
+        words = [sys.executable, "-m", "flows.pages.mlflow_page", "server", "--host", HOST]
+        words += ["--port", str(self._mlflow_port), "--workers", "2"]
         env = {
             **self._store,
             "MLFLOW_BACKEND_STORE_URI": f"postgresql://mlflow@{HOST}:{self.database}/mlflow",
             "PGPASSWORD": SECRETS["MLFLOW_DATABASE_PASSWORD"],
+            "SHOAL_PAGE_AUTH": SECRETS["MLFLOW_AUTH"],
+            "MLFLOW_SERVER_ALLOWED_HOSTS": "*",
+            "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS": "http://localhost",
             "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         }
         words += ["--serve-artifacts"]
@@ -218,6 +224,11 @@ class Team:
         bucket = self._bucket()
         for key, data in objects.items():
             bucket.put_object(Key=key, Body=data)
+
+    def mlflow_login(self) -> dict[str, str]:
+        """The variables with which MLflow's clients log in."""
+        user, _, word = SECRETS["MLFLOW_AUTH"].partition(":")
+        return {"MLFLOW_TRACKING_USERNAME": user, "MLFLOW_TRACKING_PASSWORD": word}
 
     def prefect_login(self) -> tuple[str, str]:
         """User and password of Prefect's server."""

@@ -92,6 +92,39 @@ def test_only_the_two_pages_are_open_and_only_to_this_machine(compose: dict[str,
     }
 
 
+def test_both_pages_are_behind_the_guard_with_a_password(compose: dict[str, Any]) -> None:
+    mlflow, prefect = compose["services"]["mlflow"], compose["services"]["prefect"]
+    assert mlflow["command"][:4] == ["python", "-m", "flows.pages.mlflow_page", "server"]
+    assert prefect["command"][:3] == ["python", "-m", "flows.pages.prefect_page"]
+    assert mlflow["environment"]["SHOAL_PAGE_AUTH"].startswith("${MLFLOW_AUTH:?")
+    assert prefect["environment"]["PREFECT_SERVER_API_AUTH_STRING"].startswith("${PREFECT_AUTH:?")
+    assert prefect["environment"]["PREFECT_SERVER_CSRF_PROTECTION_ENABLED"] == "true"
+    for service in (mlflow, prefect):
+        given = service["environment"]
+        (origins,) = (value for name, value in given.items() if name.endswith("_CORS_ALLOWED_ORIGINS"))
+        assert "*" not in origins
+    units = {unit.name: unit.read_text() for unit in UNITS}
+    assert "python -m flows.pages.mlflow_page server --host 127.0.0.1" in units["shoal-mlflow.service"]
+    assert "python -m flows.pages.prefect_page --host 127.0.0.1" in units["shoal-prefect.service"]
+
+
+def test_the_image_has_all_that_the_guard_needs(tmp_path: Path) -> None:
+    """What deploy/Dockerfile copies, without the rest of Shoal."""
+    (tmp_path / "flows").mkdir()
+    for source, target in re.findall(r"^COPY (flows\S*) /srv/shoal/(\S+)$", (DEPLOY / "Dockerfile").read_text(), re.M):
+        (shutil.copytree if (ROOT / source).is_dir() else shutil.copy)(ROOT / source, tmp_path / target)
+    code = (
+        "import sys; sys.path[:] = [sys.argv[1], *(p for p in sys.path if p != sys.argv[2])];"
+        "sys.meta_path = [f for f in sys.meta_path if 'editable' not in repr(f)];"
+        "import flows.pages.mlflow_page, flows.pages.prefect_page;"
+        "assert flows.pages.__file__.startswith(sys.argv[1]);"
+        "print({'engine', 'core', 'requests'} & set(sys.modules))"
+    )
+    words = [sys.executable, "-c", code, str(tmp_path), str(ROOT)]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout.strip() == "set()", done.stderr
+
+
 def test_services_are_watched_started_again_and_keep_what_they_have(compose: dict[str, Any]) -> None:
     services = compose["services"]
     for name, service in services.items():
@@ -147,12 +180,12 @@ def test_units_run_as_their_own_user_and_start_again(unit: Path) -> None:
     assert not SECRET.search(given["ExecStart"])
     # The commands, and each of their options, are the installed programs' own.
     program = Path(sys.executable).with_name(Path(command[0]).name)
-    words = [word for word in command[1:] if not word.startswith("-")][: 1 if program.name == "mlflow" else 2]
-    told = subprocess.run(
-        [program, *words, "--help"], capture_output=True, text=True, env={**os.environ, "COLUMNS": "300"}
-    )
-    assert told.returncode == 0
-    for word in command:
+    first_option = next(place for place, word in enumerate(command) if word.startswith("--"))
+    words = command[1:first_option]
+    env = {**os.environ, "COLUMNS": "300", "SHOAL_PAGE_AUTH": "me:word"}
+    told = subprocess.run([program, *words, "--help"], capture_output=True, text=True, env=env, cwd=ROOT)
+    assert told.returncode == 0, told.stderr
+    for word in command[first_option:]:
         if word.startswith("--"):
             assert word in told.stdout, word
 

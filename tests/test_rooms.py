@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,7 +55,8 @@ def module(path: Path) -> str:
 
 def test_no_flow_takes_the_place_of_a_room() -> None:
     """Prefect looks for modules in the folder of a deployment's script first: there `search` would be search.py."""
-    assert not {path.stem for path in files("flows")} & BELOW.keys()
+    flows = {path.relative_to("flows").parts[0].removesuffix(".py") for path in files("flows")}
+    assert not flows & (BELOW.keys() | sys.stdlib_module_names)
 
 
 @pytest.mark.parametrize("room", BELOW)

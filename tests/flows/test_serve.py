@@ -9,143 +9,22 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import prefect as prefect_package
+import psutil
 import pytest
 import requests
-import yaml
 from rich.console import Console
 
 from flows import serve as serving
-from flows.serve import JOB_RETRIES, RETRIES, SERVER_AUTH, what_is_open
+from flows.deployments import csrf_headers
+from flows.serve import CLIENT_AUTH, JOB_RETRIES, RETRIES, SERVER_AUTH, what_is_open
+from tests.flows import attack
+from tests.flows.served import BIN, OURS, PATIENCE, ROOT, TINY, Served, clone, eventually
 from tests.flows.test_prefect import free_port
-
-ROOT = Path(__file__).parent.parent.parent
-BIN = Path(sys.executable).parent
-OURS = ("SHOAL_", "PREFECT_", "MLFLOW_", "VIRTUAL_ENV")
-PATIENCE = 420
-"""Seconds for what takes ten on an idle machine: Prefect's SQLite server at times stands still for a minute or two."""
-TINY: dict[str, Any] = {
-    "method": {"name": "fedpnp"},
-    "data": {"name": "digits", "limit": 240},
-    "partition": {"kind": "iid", "clients": 3},
-    "model": {"encoder": "tiny-conv"},
-    "local": {"epochs": 1, "batch": 32},
-    "workers": {"device": "cpu", "precision": "fp32", "slots": 1},
-    "tracking": {"model": False, "system": False},
-}
-
-
-def eventually(look: Callable[[], Any], what: str, every: float = 0.5) -> Any:
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        found = look()
-        if found:
-            return found
-        time.sleep(every)
-    raise AssertionError(f"{what}: not within {PATIENCE} s")
-
-
-def clone(folder: Path) -> Path:
-    """What a clone of this working tree would be, as one commit."""
-    git = ("git", "-C", str(ROOT), "ls-files", "-co", "--exclude-standard", "-z")
-    for name in subprocess.run(git, capture_output=True, text=True, check=True).stdout.split("\0"):
-        if name and (ROOT / name).is_file() and not (ROOT / name).is_symlink():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, folder / name)
-    return folder
-
-
-def commit(folder: Path) -> str:
-    who = ("-c", "user.name=test", "-c", "user.email=test@localhost")
-    for words in (("init", "-q"), ("add", "-A"), (*who, "commit", "-qm", "all")):
-        subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True)
-    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, check=True, capture_output=True, text=True)
-    return done.stdout.strip()
-
-
-class Served:
-    """`shoal serve` in a clone."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = clone(folder / "clone")
-        path = self.folder / "prefect.yaml"
-        project = yaml.safe_load(path.read_text())
-        (on_demand,) = (each for each in project["deployments"] if each["name"] == "on-demand")
-        every_minute = {"name": "every-minute", "parameters": {"settings": {**TINY, "rounds": 15}}}
-        project["deployments"].append({**on_demand, **every_minute, "schedules": [{"cron": "* * * * *"}]})
-        path.write_text(yaml.safe_dump(project))
-        self.commit = commit(self.folder)
-        self.port, self.mlflow_port = free_port(), free_port()
-        self.api, self.page = f"http://127.0.0.1:{self.port}/api", f"http://127.0.0.1:{self.mlflow_port}"
-        self.env = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
-        self.env |= {"HOME": str(folder), "PATH": "/usr/local/bin:/usr/bin:/bin", "DO_NOT_TRACK": "1"}
-        ports = ("--port", str(self.port), "--mlflow-port", str(self.mlflow_port))
-        self.process = subprocess.Popen(
-            [BIN / "shoal", "serve", *ports],
-            cwd=self.folder, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
-        self.lines: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        self.lines.extend(iter(self.process.stdout.readline, ""))
-
-    def started(self) -> bool:
-        assert self.process.poll() is None, "".join(self.lines)
-        return any("Ctrl-C" in line for line in self.lines)
-
-    def stop(self) -> None:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGINT)
-            self.process.wait(PATIENCE)
-
-    def prefect(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Prefect's command line in another shell."""
-        env = {**self.env, "PREFECT_API_URL": self.api, "COLUMNS": "300"}
-        return subprocess.run(
-            [BIN / "prefect", *words], cwd=self.folder.parent, env=env, capture_output=True, text=True, timeout=PATIENCE
-        )
-
-    def find(self, what: str, **body: Any) -> list[dict[str, Any]]:
-        return self.ask("POST", f"{what}/filter", body).json()
-
-    def ask(self, how: str, path: str, body: dict[str, Any]) -> requests.Response:
-        """A question to the API, again where the server says that its database is busy."""
-
-        def answer() -> requests.Response | None:
-            found = requests.request(how, f"{self.api}/{path}", json=body, timeout=PATIENCE)
-            return None if found.status_code == 503 else found
-
-        found = eventually(answer, f"{how} {path}")
-        found.raise_for_status()
-        return found
-
-    def deployment(self, name: str) -> dict[str, Any]:
-        return self.find("deployments", deployments={"name": {"any_": [name]}})[0]
-
-    def pause(self, name: str) -> None:
-        """As Prefect's page does it."""
-        about = self.deployment(name)
-        for schedule in about["schedules"]:
-            self.ask("PATCH", f"deployments/{about['id']}/schedules/{schedule['id']}", {"active": False})
-
-    def under_way(self) -> list[str]:
-        """Names of the pipeline's flow runs that are begun and not ended."""
-        found = self.find("flow_runs", flows={"name": {"any_": ["pipeline"]}})
-        return [each["name"] for each in found if each["state_type"] in ("PENDING", "RUNNING")]
-
-    def runs(self, rounds: int) -> list[Path]:
-        """Folders of runs with so many rounds."""
-        found = sorted(self.folder.glob("runs/*/settings.yaml"))
-        return [path.parent for path in found if yaml.safe_load(path.read_text())["rounds"] == rounds]
 
 
 def events(run: Path) -> list[str]:
@@ -275,10 +154,61 @@ def test_serve_tells_what_comes_up_and_where(served: Served) -> None:
     )
     assert [text.index(part) for part in parts] == sorted(text.index(part) for part in parts)
     assert f"{served.page}/#/experiments/1/runs?workflowType=machine_learning" in text
-    asked = requests.get(f"{served.page}/api/2.0/mlflow/experiments/get", params={"experiment_id": "1"}, timeout=60)
+    url = f"{served.page}/api/2.0/mlflow/experiments/get"
+    asked = requests.get(url, params={"experiment_id": "1"}, timeout=60, auth=served.login)
     experiment = asked.json()["experiment"]
     assert experiment["name"] == "shoal"
     assert experiment["artifact_location"] == (served.folder / "mlflow" / "artifacts" / "shoal").as_uri()
+    # The password goes to a terminal, or into a file that only the user can read, and nowhere else.
+    user, password = served.login
+    assert password not in text
+    links = served.folder / "runs" / ".serve" / "links.txt"
+    assert links.stat().st_mode & 0o777 == 0o600
+    assert f"{links}" in text
+    assert links.read_text().splitlines() == [
+        f"Prefect: http://127.0.0.1:{served.port}/shoal-login#{user}:{password}",
+        f"MLflow: http://{user}:{password}@127.0.0.1:{served.mlflow_port}/shoal-login"
+        "#/experiments/1/runs?workflowType=machine_learning",
+    ]
+    for path in links.parent.iterdir():
+        assert path == links or password not in path.read_text(), path
+    for process in psutil.process_iter(["cmdline"]):
+        assert password not in " ".join(process.info["cmdline"] or []), process
+
+
+def test_a_browser_is_logged_in_by_the_links(served: Served) -> None:
+    """What the links open; that a browser is logged in by them was seen in one."""
+    session = requests.Session()
+    prefect = session.get(f"http://127.0.0.1:{served.port}/shoal-login", timeout=60).text
+    assert 'localStorage.setItem("prefect-password", btoa(login))' in prefect
+    (bundle,) = {
+        each.read_text() for each in Path(prefect_package.__file__).parent.glob("server/ui/assets/usePrefectApi-*.js")
+    }
+    assert "prefect-password" in bundle, "Prefect's page keeps the password somewhere else"
+    user, password = served.login
+    mlflow = session.get(f"http://{user}:{password}@127.0.0.1:{served.mlflow_port}/shoal-login", timeout=60)
+    assert 'location.replace(location.origin + "/" + location.hash)' in mlflow.text
+    about = session.get(f"http://127.0.0.1:{served.port}/ui-settings", timeout=60).json()
+    assert about["auth"] == "BASIC"
+    assert about["csrf_enabled"] is True
+    assert about["api_url"] == "/api"
+
+
+def test_no_other_page_and_no_other_user_controls_a_server(served: Served, tmp_path: Path) -> None:
+    open_ports = attack.listening(served.process.pid)
+    assert {host for host, _ in open_ports} == {"127.0.0.1"}
+    pages = {served.port, served.mlflow_port}
+    assert pages <= {port for _, port in open_ports}
+    # Prefect's worker talks to its jobs, which know a secret, over a port of its own; a browser it does not answer.
+    assert not [port for _, port in open_ports if port not in pages and attack.answers(port)]
+    before = attack.state(served)
+    assert attack.on_prefect(served) == []
+    assert attack.on_mlflow(served) == []
+    assert attack.by_websocket(served) == []
+    assert attack.state(served) == before
+    # Even with the password nobody names a program, or a file, for the flow to use.
+    attack.start_a_program(served, tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_serve_says_first_what_is_missing(served: Served, tmp_path: Path) -> None:
@@ -295,22 +225,16 @@ def test_serve_says_first_what_is_missing(served: Served, tmp_path: Path) -> Non
     assert f"port {served.port}" in serve(served.folder)
 
 
-def test_what_is_open_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(SERVER_AUTH, raising=False)
-    for near in ("127.0.0.1", "127.0.0.9", "::1"):
+def test_what_is_open_is_said() -> None:
+    for near in ("127.0.0.1", "127.0.0.9", "::1", "localhost"):
         assert what_is_open(near, 4200, 5000) == []
     said = "\n".join(what_is_open("0.0.0.0", 4200, 5000))
-    assert "open on 0.0.0.0, port 4200 (Prefect): WITHOUT A PASSWORD: whoever reaches it runs any code here" in said
-    assert f"set {SERVER_AUTH}=user:password" in said
-    assert "port 5000 (MLflow): WITHOUT A PASSWORD" in said
+    assert "open on 0.0.0.0, port 4200 (Prefect): whoever has the password runs any code here" in said
+    assert "port 5000 (MLflow): whoever has the password reads, changes and deletes runs" in said
     page = (ROOT / "docs" / "operations.md").read_text()
     assert "**On other addresses.**" in page
     assert "On other addresses" in said
-    monkeypatch.setenv(SERVER_AUTH, "me:word")
-    said = "\n".join(what_is_open("host.example.org", 4200, None))
-    assert "whoever has the password runs any code here" in said
-    assert "MLflow" not in said
-    assert "word" not in said.replace("password", "")
+    assert "MLflow" not in "\n".join(what_is_open("host.example.org", 4200, None))
 
 
 @pytest.mark.slow
@@ -331,7 +255,12 @@ def test_served_with_a_password_on_all_addresses(tmp_path: Path) -> None:
 
         def answer(url: str) -> Any:
             """None where it has none: its database is busy for a minute now and then."""
-            said = requests.post(url, json={}, timeout=60, auth=("me", "Tr0ub4dor"))
+            with requests.Session() as session:
+                session.auth = ("me", "Tr0ub4dor")
+                try:
+                    said = session.post(url, json={}, timeout=60, headers=csrf_headers(session, url))
+                except requests.HTTPError:
+                    return None
             return said.json() if said.status_code != 503 else None
 
         eventually(started, "shoal serve")
@@ -339,8 +268,9 @@ def test_served_with_a_password_on_all_addresses(tmp_path: Path) -> None:
         assert f"open on 0.0.0.0, port {port} (Prefect): whoever has the password" in said
         assert "Tr0ub4dor" not in said
         url = f"http://127.0.0.1:{port}/api/deployments/filter"
-        assert requests.post(url, json={}, timeout=60).status_code == 401
-        assert requests.post(url, json={}, timeout=60, auth=("me", "wrong")).status_code == 401
+        assert requests.post(url, json={}, timeout=60).status_code == 403
+        assert requests.post(url, json={}, timeout=60, auth=("me", "wrong")).status_code == 403  # no token of its own
+        assert requests.get(f"http://127.0.0.1:{port}/api/flows/1", timeout=60, auth=("me", "wrong")).status_code == 401
         found = eventually(lambda: answer(url), "the deployments")
         assert {each["name"] for each in found} == {"nightly", "on-demand", "search", "tell"}
         pool = f"http://127.0.0.1:{port}/api/work_pools/shoal/workers/filter"
@@ -369,7 +299,14 @@ def test_a_password_stays_out_of_the_pool_and_of_command_lines(tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SHOAL_HOME", str(tmp_path))
     monkeypatch.delenv("SHOAL_DATA_MIRROR", raising=False)
-    for name in ("PREFECT_API_URL", "PREFECT_WORKER_QUERY_SECONDS", "PREFECT_CLIENT_MAX_RETRIES", "PREFECT_HOME"):
+    names = (
+        "PREFECT_API_URL",
+        "PREFECT_WORKER_QUERY_SECONDS",
+        "PREFECT_CLIENT_MAX_RETRIES",
+        "PREFECT_HOME",
+        CLIENT_AUTH,
+    )
+    for name in names:
         monkeypatch.setenv(name, os.environ.get(name, "2"))  # what serving sets is taken back
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / ".prefect"))
     monkeypatch.setenv(RETRIES, "2")
@@ -377,7 +314,7 @@ def test_a_password_stays_out_of_the_pool_and_of_command_lines(tmp_path: Path, m
     monkeypatch.setattr(serving, "wait_for", lambda *_: None)
     monkeypatch.setattr(serving, "make_pool", lambda api, variables, prefect: pools.append(variables))
     monkeypatch.setattr(serving, "register", lambda *_, **__: [])
-    monkeypatch.setattr(serving, "experiment_id", lambda page: "1")
+    monkeypatch.setattr(serving, "experiment_id", lambda service: "1")
     for address in ("https://me:Tr0ub4dor@host", "postgresql://me:Tr0ub4dor@host/db"):
         monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
         with (tmp_path / "told").open("w") as told, pytest.raises(Ended):

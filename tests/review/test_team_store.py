@@ -21,12 +21,13 @@ from engine.merge import merge
 from engine.opened_run import OpenedRun
 from engine.run_folder import FINISHED, RunFolder
 from engine.settings import make_settings
+from flows.deployments import csrf_headers
 from review.mlflow_run import experiment_of, title
 from tasks.driving import drive
 from tasks.starting import new_run
 from tests.conftest import SMALL
+from tests.flows.served import clone, commit
 from tests.flows.test_prefect import free_port
-from tests.flows.test_serve import clone, commit
 from tests.review.test_tracking_server import all_files
 from tests.runs import numbers
 from tests.team import (
@@ -57,6 +58,8 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
 def at_team(servers: Team, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Team]:
     """A home whose runs may log to the team."""
     monkeypatch.setenv("TEAM_WORD", WORD)
+    for name, value in servers.mlflow_login().items():
+        monkeypatch.setenv(name, value)
     before = mlflow.get_tracking_uri()
     mlflow.set_tracking_uri(servers.mlflow)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)  # MLflow sets it too
@@ -168,7 +171,8 @@ def test_a_server_that_is_killed_in_the_middle_costs_nothing(at_team: Team) -> N
 
 
 def shoal(home: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    given = {**plain_environment(), "SHOAL_HOME": str(home), "TEAM_WORD": WORD, **env}
+    login = {"MLFLOW_TRACKING_USERNAME": USER, "MLFLOW_TRACKING_PASSWORD": WORD}
+    given = {**plain_environment(), "SHOAL_HOME": str(home), "TEAM_WORD": WORD, **login, **env}
     return subprocess.run([BIN / "shoal", *words], cwd=home, env=given, capture_output=True, text=True, timeout=240)
 
 
@@ -268,12 +272,11 @@ def test_a_worker_of_another_process_runs_a_deployment(at_team: Team, tmp_path: 
 
         def over() -> Any:
             assert worker.process.poll() is None, worker.log.read_text()[-3000:]
-            asked = requests.post(
-                f"{at_team.prefect}/flow_runs/filter",
-                json={"flows": {"name": {"any_": ["pipeline"]}}},
-                auth=at_team.prefect_login(),
-                timeout=30,
-            ).json()
+            with requests.Session() as session:
+                session.auth = at_team.prefect_login()
+                url = f"{at_team.prefect}/flow_runs/filter"
+                body = {"flows": {"name": {"any_": ["pipeline"]}}}
+                asked = session.post(url, json=body, headers=csrf_headers(session, url), timeout=30).json()
             return [each for each in asked if each["state_type"] in ("COMPLETED", "FAILED", "CRASHED")]
 
         (ended,) = eventually(over, "the pipeline")

@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import toml
+import toml  # type: ignore[import-untyped]  # comes with Prefect
 
 from core.errors import ShoalError
 from engine.codec import private_folder, write_atomic
