@@ -8,6 +8,7 @@ a counter on the device says which is next, so that the host launches a graph a 
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -212,9 +213,14 @@ class KeptSteps:
 
 
 class StepKeeper:
-    """The kinds of step that a method's clients take, each kept for the clients to come."""
+    """The kinds of step that a method's clients take, each kept for the clients to come.
+
+    Attributes:
+        turn: held while a client's steps are taken and what they made is read: threads share what is kept.
+    """
 
     def __init__(self) -> None:
+        self.turn = threading.Lock()
         self._kinds: OrderedDict[Hashable, KeptSteps] = OrderedDict()
         self._pool: Any = None
 
