@@ -17,7 +17,7 @@ class Ledger:
 
     Attributes:
         operations: how many were carried out, views and allocations included.
-        launches: kernels that a GPU would launch for them, by the line of the project that asked: one for each operation
+        launches: kernels that a GPU would launch for them, by the line of the project that asked: one an operation
             that computes or copies, with one for all tensors of a list.
         precisions: how many of them gave tensors of a dtype.
         waits: of the host for the device, by kind and by the line of the project that asked.
