@@ -176,12 +176,7 @@ def view_recipe(context: Context, auto: Recipe | None = None) -> Recipe:
 
 def views(samples: Samples, positions: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
     """Views a, then views b, of a batch: normalised, channels-last, (2n, channels, height, width)."""
-    return views_of(samples.x(positions), recipe, generator)
-
-
-def views_of(x: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
-    """As `views`, of images (n, channels, height, width) in [0, 1]."""
-    return as_input(two_views(x, recipe, generator))
+    return as_input(two_views(samples.x(positions), recipe, generator))
 
 
 def unit_images(raw: Tensor) -> Tensor:
