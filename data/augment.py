@@ -148,6 +148,11 @@ def augment(x: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
     return x
 
 
+def blurred(x: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
+    """Images (n, channels, height, width), some of them blurred, as the last thing that a view's draws do."""
+    return _blur(x, recipe, _Draws(x, generator))
+
+
 def two_views(x: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
     """Views a, then views b, of each image: (2n, channels, height, width)."""
     return augment(torch.cat((x, x)), recipe, generator)

@@ -59,6 +59,14 @@ class OpenedRun:
         return str(self.lineage["resolved"]["precision"])
 
     @property
+    def graphs(self) -> str:
+        """How this process treats steps as CUDA graphs: off, on, or auto, which there is on GPUs alone."""
+        workers = self.settings.workers
+        if not self.working or (workers.graphs == "auto" and self.device.type != "cuda"):
+            return "off"
+        return workers.graphs if workers.compile == "off" else "off"
+
+    @property
     def context(self) -> Context:
         """What the method may use."""
         s = self.settings
@@ -74,7 +82,7 @@ class OpenedRun:
             self.precision,
             s.workers.compile if self.working else "off",
             s.dataclass("aggregation"),
-            s.workers.graphs if self.working else "off",
+            self.graphs,
         )
 
     @cached_property

@@ -72,7 +72,7 @@ def check_graphs(method: Method) -> None:
         MethodError: says of what they are.
     """
     captured = isinstance(method, GradientMethod) and method.capturable
-    if method.context.graphs != "off" and not captured:
+    if method.context.graphs == "on" and not captured:
         raise MethodError(
             "workers.graphs is for local work that is gradient steps on batches of one shape: method "
             f"{method.name!r} has none on {method.context.spec.kind} data that can be captured; set workers.graphs=off"

@@ -288,8 +288,10 @@ class WorkersSection(Section):
     compile: Literal["off", "default"] = Field(
         "off", description="mode of torch.compile for the networks; off: networks are not compiled"
     )
-    graphs: Literal["off", "on"] = Field(
-        "off", description="on: a local gradient step is captured as a CUDA graph, and replayed; of GPUs"
+    graphs: Literal["auto", "off", "on"] = Field(
+        "auto",
+        description="local gradient steps as CUDA graphs, captured once and replayed, to the same bits; auto: on GPUs, "
+        "where a step can be captured and comes often enough; on: a step that cannot be captured is an error",
     )
     resources: dict[str, float] = Field(
         {}, description="dask: amount of each resource declared by the workers that one cohort of clients takes"
@@ -365,7 +367,7 @@ class WorkersSection(Section):
             raise ValueError("workers.summed must be a multiple of workers.batched, or 1")
         if self.compile != "off" and self.batched > 1:
             raise ValueError("workers.compile and workers.batched do not go together: set one of them")
-        if self.graphs != "off" and (self.compile != "off" or self.batched > 1):
+        if self.graphs == "on" and (self.compile != "off" or self.batched > 1):
             other = "compile" if self.compile != "off" else "batched"
             raise ValueError(f"workers.graphs and workers.{other} do not go together: set one of them")
         return self

@@ -106,7 +106,7 @@ class Context:
         precision: fp32, tf32 (which the worker sees to) or bf16 (autocast).
         compile: torch.compile of networks: off, or its mode.
         aggregation: how the server makes one model of the clients'.
-        graphs: local steps as CUDA graphs: off or on.
+        graphs: local steps as CUDA graphs: off, on, or auto: on where they can be captured and come often enough.
     """
 
     spec: DataSpec

@@ -31,7 +31,7 @@ def pool_shares(pools: tuple[Tensor, Tensor], classes: Tensor | None) -> dict[st
         `DROPPED`; with labels also `SAME` and `DROPPED_SAME`.
     """
     others = distinct(pools[0])
-    dropped = torch.stack([others & ~pool for pool in pools])
+    dropped = others & ~torch.stack(pools)
     pairs = 2 * len(others) * (len(others) - 1)
     shares = {DROPPED: dropped.sum() / pairs}
     if classes is not None:

@@ -19,16 +19,31 @@ from methods.base import MethodError
 Work = Callable[[], None]
 
 
-def capture(
-    work: Work, generators: Sequence[torch.Generator], device: torch.device, pool: Callable[[], Any] = lambda: None
-) -> Work:
+class GraphPool:
+    """The memory that several graphs share: one of them is replayed at a time, and none needs what another left."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def handle(self) -> Any:
+        """What torch knows it by."""
+        if self._handle is None:
+            self._handle = torch.cuda.graph_pool_handle()
+        return self._handle
+
+    def renew(self) -> None:
+        """Take other memory from now on: into that of a graph that failed nothing can be captured."""
+        self._handle = None
+
+
+def capture(work: Work, generators: Sequence[torch.Generator], device: torch.device, pool: GraphPool) -> Work:
     """Work that does the same again; on CUDA as one graph. It is not done by capturing it.
 
     Args:
         work: without arguments, on tensors that stay where they are; done a few times before.
         generators: all that it draws from.
         device: where it computes.
-        pool: gives the memory that this graph shares with others, of which one is replayed at a time.
+        pool: the memory of the graph.
 
     Raises:
         MethodError: torch cannot capture it.
@@ -38,15 +53,27 @@ def capture(
     graph = torch.cuda.CUDAGraph()
     for generator in generators:
         graph.register_generator_state(generator)
+    drawing = [*generators, torch.cuda.default_generators[torch.cuda.current_device()]]
+    states = [generator.get_state() for generator in drawing]
     try:
         # Other threads of this process may use the GPU meanwhile.
-        with torch.cuda.graph(graph, pool=pool(), capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool=pool.handle(), capture_error_mode="thread_local"):
             work()
     except RuntimeError as error:
+        pool.renew()
+        for generator, state in zip(drawing, states, strict=True):
+            _restore(generator, state, device)
         raise MethodError(
             f"workers.graphs: a local step cannot be captured as a CUDA graph ({error}); set workers.graphs=off"
         ) from error
     return graph.replay
+
+
+def _restore(generator: torch.Generator, state: torch.Tensor, device: torch.device) -> None:
+    """Have a generator go on that a failed capture left waiting for the end of the capture."""
+    other = torch.Generator(device)
+    other.set_state(state)
+    generator.graphsafe_set_state(other.graphsafe_get_state())
 
 
 class SideStream:

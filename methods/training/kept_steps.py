@@ -1,27 +1,28 @@
 """Local steps of one kind, captured once and replayed for client after client, round after round.
 
-A captured step computes on the tensors that it was captured with. So these are kept: of the first client of a kind its
-networks, its other tensors, its generators and its optimiser. Whatever another client brings is copied into them before
-its steps, and what came of it is copied back. Its samples come in stretches: a buffer holds those of several steps, and
-a counter on the device says which is next, so that the host launches a graph a step and nothing else.
+A captured step computes on the tensors that it was captured with. So these are kept: networks, other tensors and an
+optimiser of their own, and the generators of the first client of a kind. Whatever a client brings is copied into them
+before its steps, and what came of it is copied back. Its samples come in stretches: a buffer holds those of several
+steps, and a counter on the device says which is next, so that the host launches a graph a step and nothing else.
 """
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from methods.base import MethodError, Tensors, Update
-from methods.training.graphs import SideStream, Work, capture
+from methods.training.graphs import GraphPool, SideStream, Work, capture
 from methods.training.local_steps import LocalSteps, TakenSteps
 from methods.training.model_stack import Batch, LocalModel, StepResult
+from methods.training.network_copies import copy_all, copy_network
 from methods.training.optimiser_state import reset_optimiser
 
 WARM_UP_STEPS = 3
@@ -46,7 +47,7 @@ class StepRules:
         optimiser: a fresh optimiser over parameters, at the learning rate of the client's round.
         device: where steps are taken.
         must: a step that cannot be captured is an error; otherwise it is taken plainly.
-        pool: gives the memory that all graphs share.
+        pool: the memory that all graphs share.
     """
 
     loss: Callable[[LocalModel, Tensors, Batch, Tensors], StepResult]
@@ -54,7 +55,7 @@ class StepRules:
     optimiser: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
     device: torch.device
     must: bool = False
-    pool: Callable[[], Any] = lambda: None
+    pool: GraphPool = field(default_factory=GraphPool)
 
 
 @dataclass
@@ -86,7 +87,7 @@ class KeptSteps:
     """One kind of step, with the tensors on which it computes.
 
     Args:
-        own: the first client's: what is kept is its own.
+        own: the first client's.
         rules: what the method says.
     """
 
@@ -98,8 +99,16 @@ class KeptSteps:
     def __post_init__(self) -> None:
         own = self.own
         # What is not computed with is let go: a client's memory may be large.
-        client = replace(own.client, memory={}, inbox=())
-        self.own = replace(own, client=client, batches=(), optimiser=None, finish=_finished)
+        own = self.own = replace(
+            own,
+            client=replace(own.client, memory={}, inbox=()),
+            network=copy_network(own.network),
+            companions={name: copy_network(network) for name, network in own.companions.items()},
+            extra={name: tensor.clone() for name, tensor in own.extra.items()},
+            batches=(),
+            optimiser=None,
+            finish=_finished,
+        )
         self.model = LocalModel(own.network, own.companions)
         self.parameters: Tensors = dict(own.network.named_parameters())
         self.companions: dict[str, Tensors] = {
@@ -133,18 +142,16 @@ class KeptSteps:
         return dict(zip(self.names, self.sums.unbind(), strict=True)), len(batches)
 
     def _begin(self, steps: LocalSteps) -> None:
-        if steps.network is not self.own.network:
-            copy_all(_tensors(self.own), _tensors(steps))
-            for kept, given in zip(self.own.generators, steps.generators, strict=True):
-                kept.set_state(given.get_state())
+        copy_all(_tensors(self.own), _tensors(steps))
+        for kept, given in zip(self.own.generators, steps.generators, strict=True):
+            kept.set_state(given.get_state())
         reset_optimiser(self.optimiser, steps.optimiser or {})
         if self.names:
             self.sums.zero_()
 
     def _end(self, steps: LocalSteps) -> None:
-        if steps.network is self.own.network:
-            return
-        copy_all(_tensors(steps), _tensors(self.own))
+        changed = len(_tensors(steps)) - len(steps.extra)
+        copy_all(_tensors(steps)[:changed], _tensors(self.own)[:changed])
         for kept, given in zip(self.own.generators, steps.generators, strict=True):
             given.set_state(kept.get_state())
 
@@ -212,11 +219,16 @@ class KeptSteps:
 
 
 class StepKeeper:
-    """The kinds of step that a method's clients take, each kept for the clients to come."""
+    """The kinds of step that a method's clients take, each kept for the clients to come.
+
+    Attributes:
+        turn: held while a client's steps are taken and what they made is read: threads share what is kept.
+    """
 
     def __init__(self) -> None:
+        self.turn = threading.Lock()
         self._kinds: OrderedDict[Hashable, KeptSteps] = OrderedDict()
-        self._pool: Any = None
+        self.pool = GraphPool()
 
     def kept(self, steps: LocalSteps, rules: StepRules) -> KeptSteps:
         """The kept steps of a client's kind; `rules` are those of its kind."""
@@ -228,23 +240,9 @@ class StepKeeper:
             self._kinds.popitem(last=False)
         return self._kinds[kind]
 
-    def pool(self) -> Any:
-        """The memory that all graphs share: one of them is replayed at a time, and none needs what another left."""
-        if self._pool is None:
-            self._pool = torch.cuda.graph_pool_handle()
-        return self._pool
-
-
-def copy_all(to: Sequence[Tensor], source: Sequence[Tensor]) -> None:
-    """Copy tensors into others of the same shapes, as few launches as torch can."""
-    with torch.no_grad():
-        for wanted in {tensor.dtype for tensor in to}:
-            pairs = [(a, b) for a, b in zip(to, source, strict=True) if a.dtype == wanted]
-            torch._foreach_copy_([a for a, _ in pairs], [b for _, b in pairs])
-
 
 def _finished(taken: TakenSteps) -> Update:
-    raise AssertionError("the client whose tensors are kept was finished with its own")
+    raise AssertionError("kept steps are of no client")
 
 
 def _tensors(steps: LocalSteps) -> list[Tensor]:

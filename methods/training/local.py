@@ -13,7 +13,7 @@ from core.streams import stream_seed
 from data.augment import Recipe, choose_recipe, normalise, two_views
 from data.view import Samples
 from methods.base import Client, ClientError, Context, LocalSettings, MethodError, Tensors
-from methods.training.network_copies import copy_network
+from methods.training.network_copies import copy_all, copy_network, state_of
 
 _GLOBAL_GENERATOR = threading.Lock()
 """Layers draw their initial weights from torch's one global generator: two threads must not do so at once."""
@@ -176,12 +176,7 @@ def view_recipe(context: Context, auto: Recipe | None = None) -> Recipe:
 
 def views(samples: Samples, positions: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
     """Views a, then views b, of a batch: normalised, channels-last, (2n, channels, height, width)."""
-    return views_of(samples.x(positions), recipe, generator)
-
-
-def views_of(x: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
-    """As `views`, of images (n, channels, height, width) in [0, 1]."""
-    return as_input(two_views(x, recipe, generator))
+    return as_input(two_views(samples.x(positions), recipe, generator))
 
 
 def unit_images(raw: Tensor) -> Tensor:
@@ -196,14 +191,17 @@ def as_input(x: Tensor) -> Tensor:
 
 def weights(network: nn.Module, prefix: str = "") -> Tensors:
     """A copy of the network's parameters and buffers, contiguous, names starting with `prefix`."""
-    return {
-        prefix + name: tensor.detach().clone(memory_format=torch.contiguous_format)
-        for name, tensor in network.state_dict().items()
-    }
+    state = network.state_dict()
+    copies = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in state.values()]
+    copy_all(copies, list(state.values()))
+    return {prefix + name: copy for name, copy in zip(state, copies, strict=True)}
 
 
 def load(network: nn.Module, tensors: Mapping[str, Tensor], prefix: str = "") -> None:
     """Load the tensors named `prefix...` into the network (all of its state, nothing else)."""
-    network.load_state_dict(
-        {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-    )
+    given = {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    own = state_of(network)
+    if own.keys() == given.keys() and all(own[name].shape == tensor.shape for name, tensor in given.items()):
+        copy_all(list(own.values()), [given[name] for name in own])
+    else:
+        network.load_state_dict(given)  # which says what does not fit

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
@@ -29,13 +30,16 @@ def _copy(module: nn.Module, seen: dict[int, Any]) -> nn.Module:
         return seen[id(module)]
     made = module.__class__.__new__(module.__class__)
     seen[id(module)] = made
-    for name, value in vars(module).items():
-        made.__dict__[name] = _attribute(name, value, seen)
+    own = made.__dict__
+    own.update(vars(module))
+    for name, value in own.items():
+        if not isinstance(value, IMMUTABLE):
+            own[name] = _attribute(name, value, seen)
     return made
 
 
 def _attribute(name: str, value: Any, seen: dict[int, Any]) -> Any:
-    if isinstance(value, IMMUTABLE):
+    if isinstance(value, tuple) and all(isinstance(each, IMMUTABLE) for each in value):
         return value
     if name == "_modules":
         return type(value)((k, v if v is None else _copy(v, seen)) for k, v in value.items())
@@ -54,3 +58,30 @@ def _tensor(tensor: Tensor, seen: dict[int, Any]) -> Tensor:
         made = nn.Parameter(own, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else own
         seen[id(tensor)] = made
     return seen[id(tensor)]
+
+
+def copy_all(to: Sequence[Tensor], source: Sequence[Tensor]) -> None:
+    """Copy tensors into others of the same shapes, in as few launches as there are kinds of them.
+
+    Args:
+        to: written in place.
+        source: as many.
+    """
+    alike: dict[Hashable, tuple[list[Tensor], list[Tensor]]] = {}
+    for one, other in zip(to, source, strict=True):
+        same = one.stride() == other.stride() and one.dtype == other.dtype and one.device == other.device
+        pairs = alike.setdefault((one.dtype, same), ([], []))
+        pairs[0].append(one)
+        pairs[1].append(other)
+    with torch.no_grad():
+        for (_, same), (into, values) in alike.items():
+            if same:
+                torch._foreach_copy_(into, values)
+                continue
+            for one, other in zip(into, values, strict=True):
+                one.copy_(other)
+
+
+def state_of(network: nn.Module) -> dict[str, Tensor]:
+    """What `network.state_dict()` gives, without its hooks; of a network whose buffers are all part of its state."""
+    return dict(network.named_parameters(remove_duplicate=False)) | dict(network.named_buffers(remove_duplicate=False))

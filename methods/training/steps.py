@@ -159,10 +159,12 @@ class GradientMethod(Method):
             must=self.context.graphs == "on",
             pool=self.keeper.pool,
         )
-        kept = self.keeper.kept(steps, rules)
-        sums, count = kept.take(steps)
-        metrics = finite_means(steps.client, sums, count)
-        return steps.finish(TakenSteps(metrics, {} if steps.optimiser is None else optimiser_tensors(kept.optimiser)))
+        with self.keeper.turn:
+            kept = self.keeper.kept(steps, rules)
+            sums, count = kept.take(steps)
+            metrics = finite_means(steps.client, sums, count)
+            optimiser = {} if steps.optimiser is None else optimiser_tensors(kept.optimiser)
+            return steps.finish(TakenSteps(metrics, optimiser))
 
     def cohort_update(self, cohort: Sequence[tuple[Message, Client]]) -> list[Update | Exception]:
         """The steps of several clients; those whose steps are of one kind are taken together."""

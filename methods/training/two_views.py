@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from functools import cached_property
 
+import torch
 from torch import Tensor, nn
 
-from data.augment import Recipe
+from data.augment import Recipe, two_views
+from data.device_views import DeviceViews
 from methods.base import Client, Message, Tensors, Update
-from methods.training.local import batches, load, unit_images, view_recipe, views_of, weights
+from methods.training.local import as_input, batches, load, unit_images, view_recipe, weights
 from methods.training.local_steps import LocalSteps, TakenSteps
 from methods.training.model_stack import Batch
 from methods.training.steps import GradientMethod
@@ -30,6 +33,15 @@ class TwoViewMethod(GradientMethod):
     def recipe(self) -> Recipe:
         """The recipe of the views: the user's, else the data set's."""
         return view_recipe(self.context)
+
+    @cached_property
+    def make_views(self) -> Callable[[Tensor, torch.Generator], Tensor]:
+        """Makes views a, then views b, of images in [0, 1], by the run's recipe."""
+        device = self.context.device
+        if device.type == "cpu":
+            recipe = self.recipe()
+            return lambda x, generator: two_views(x, recipe, generator)
+        return DeviceViews(self.recipe(), self.context.spec.shape, device)
 
     def prepare(self, message: Message, client: Client) -> Tensors:
         """Tensors that every step of a client's round uses: the `extra` of `step_loss`; nothing by default."""
@@ -63,14 +75,14 @@ class TwoViewMethod(GradientMethod):
         keep_last: bool = False,
     ) -> LocalSteps:
         """A client's local epochs on two views, not yet done; `keep_last` as `batches`, others as `LocalSteps` has."""
-        recipe = self.recipe()
+        make_views = self.make_views
         generator = client.streams.torch("views", self.context.device)
 
         def select(positions: Tensor) -> Batch:
             return (client.train.raw(positions),)
 
         def inputs(batch: Batch) -> Batch:
-            return (views_of(unit_images(batch[0]), recipe, generator),)
+            return (as_input(make_views(unit_images(batch[0]), generator)),)
 
         return LocalSteps(
             client,

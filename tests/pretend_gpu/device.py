@@ -22,7 +22,7 @@ from torch.utils.backend_registration import (
 
 from tests.pretend_gpu import precision
 from tests.pretend_gpu.ledger import Ledger, asking_line
-from tests.pretend_gpu.rules import aten, forbidden, waits
+from tests.pretend_gpu.rules import aten, forbidden, launches, waits
 from tests.pretend_gpu.stand_ins import STAND_INS
 
 NAME = "pretend"
@@ -124,6 +124,8 @@ def carry_out(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     _check_generator(func, leaves, NAME if given else "cpu")
     ledger: Ledger = getattr(_context, "ledger", None) or Ledger()
     ledger.operations += 1
+    if launches(func):
+        ledger.launch()
     for kind in waits(func, args, kwargs, ours):
         ledger.wait(kind)
     moved = func is aten._to_copy.default and taken != given

@@ -17,20 +17,28 @@ class Ledger:
 
     Attributes:
         operations: how many were carried out, views and allocations included.
+        launches: kernels that a GPU would launch for them, by the line of the project that asked: one an operation
+            that computes or copies, with one for all tensors of a list.
         precisions: how many of them gave tensors of a dtype.
         waits: of the host for the device, by kind and by the line of the project that asked.
     """
 
     def __init__(self) -> None:
         self.operations = 0
+        self.launches: Counter[str] = Counter()
         self.precisions: Counter[torch.dtype] = Counter()
         self.waits: Counter[tuple[str, str]] = Counter()
 
     def clear(self) -> None:
         """Forget everything."""
         self.operations = 0
+        self.launches.clear()
         self.precisions.clear()
         self.waits.clear()
+
+    def launch(self) -> None:
+        """Note a kernel that the calling line has launched."""
+        self.launches[asking_line()] += 1
 
     def wait(self, kind: str) -> None:
         """Note a wait that the calling line makes the host do."""

@@ -37,6 +37,13 @@ SHAPE_BY_VALUE = {
 ANSWERED_ON_THE_HOST = {aten._local_scalar_dense.default, aten.equal.default, aten.is_nonzero.default}
 CHECKED_ON_THE_HOST = {aten._linalg_eigh.default, aten._linalg_svd.default, aten._linalg_check_errors.default}
 """What looks at the solver's verdict before it gives its result."""
+ALLOCATIONS = {
+    aten.empty.memory_format,
+    aten.empty_like.default,
+    aten.empty_strided.default,
+    aten.new_empty.default,
+    aten.new_empty_strided.default,
+}
 MASKS = (torch.bool, torch.uint8)
 
 IsOurs = Callable[[Any], bool]
@@ -66,6 +73,15 @@ def forbidden(func: Any, args: Sequence[Any], tensors: Sequence[Tensor], ours: I
         changed = func._schema.is_mutable and isinstance(args[0], Tensor) and not ours(args[0])
         return "a number of the host is changed by a tensor of the device" if changed else None
     return "it takes tensors of the device and of the host"
+
+
+def launches(func: Any) -> bool:
+    """Whether an operation has a kernel launched: it makes no view, and does not only set memory aside."""
+    if func in ALLOCATIONS:
+        return False
+    returned = func._schema.returns
+    view = returned and all(each.alias_info is not None and not each.alias_info.is_write for each in returned)
+    return not view
 
 
 def waits(func: Any, args: Sequence[Any], kwargs: dict[str, Any], ours: IsOurs) -> list[str]:

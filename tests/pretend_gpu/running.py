@@ -40,6 +40,7 @@ class PretendWorker(Worker):
             self.last = ledger
             if isinstance(request, Train):
                 self.training.operations += ledger.operations
+                self.training.launches += ledger.launches
                 self.training.precisions += ledger.precisions
                 self.training.waits += ledger.waits
             return answer

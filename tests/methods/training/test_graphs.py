@@ -24,7 +24,7 @@ from methods.base import Client, Message, MethodError, Tensors, Update
 from methods.registry import METHODS
 from methods.scores import probe
 from methods.training import graphs, kept_steps
-from methods.training.graphs import capture
+from methods.training.graphs import GraphPool, capture
 from methods.training.kept_steps import WARM_UP_STEPS, KeptSteps, StepKeeper, StepRules
 from methods.training.local_steps import LocalSteps
 from methods.training.steps import GradientMethod
@@ -302,13 +302,20 @@ def cuda(patch: pytest.MonkeyPatch) -> list[PretendGraph]:
         assert (pool, capture_error_mode) == ("a pool", "thread_local")
         yield
 
-    patch.setattr(graphs.torch, "cuda", SimpleNamespace(CUDAGraph=graph, graph=capturing))
+    there = SimpleNamespace(
+        CUDAGraph=graph,
+        graph=capturing,
+        graph_pool_handle=lambda: "a pool",
+        default_generators=[torch.Generator()],
+        current_device=lambda: 0,
+    )
+    patch.setattr(graphs.torch, "cuda", there)
     return made
 
 
 def test_on_cuda_one_graph_is_made_and_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     made, generators, calls = cuda(monkeypatch), (torch.Generator(), torch.Generator()), []
-    replay = capture(lambda: calls.append(1), generators, torch.device("cuda"), lambda: "a pool")
+    replay = capture(lambda: calls.append(1), generators, torch.device("cuda"), GraphPool())
     (graph,) = made
     assert graph.generators == list(generators)
     for _ in range(3):
@@ -318,9 +325,15 @@ def test_on_cuda_one_graph_is_made_and_replayed(monkeypatch: pytest.MonkeyPatch)
 
 def test_what_torch_cannot_capture_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda(monkeypatch)
+    restored: list[torch.Generator] = []
+    monkeypatch.setattr(graphs, "_restore", lambda generator, state, device: restored.append(generator))
+    pool, own = GraphPool(), torch.Generator()
+    assert pool.handle() == "a pool"
 
     def work() -> None:
         raise RuntimeError("operation not permitted when stream is capturing")
 
     with pytest.raises(MethodError, match=r"not permitted.*set workers\.graphs=off"):
-        capture(work, (), torch.device("cuda"), lambda: "a pool")
+        capture(work, (own,), torch.device("cuda"), pool)
+    assert restored[0] is own, "it waits for the end of a capture that will not come"
+    assert pool._handle is None, "nothing more can be captured into that memory"
