@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 
@@ -56,10 +56,10 @@ def make_drawable(figure: Figure) -> None:
         for axis in (axes.xaxis, axes.yaxis):
             formatter = axis.get_major_formatter()
             # Names at ticks are made anew whenever the figure is drawn.
-            formatter.format_ticks = partial(drawable_ticks, formatter.format_ticks)
+            vars(formatter)["format_ticks"] = partial(drawable_ticks, formatter.format_ticks)
 
 
-def drawable_ticks(format_ticks: Callable[[Sequence[float]], list[str]], values: Sequence[float]) -> list[str]:
+def drawable_ticks(format_ticks: Callable[[list[float]], list[str]], values: list[float]) -> list[str]:
     """Return the labels of ticks as they can be drawn.
 
     Args:
