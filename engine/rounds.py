@@ -352,7 +352,7 @@ class Engine:
         self.tables.write()
         self.run.set_status(RUNNING, server.round, "", rounds=self.opened.settings.rounds, **self.away())
 
-    def away(self) -> dict[str, list[int]]:
+    def away(self) -> dict[str, Any]:
         """For the status: who is quarantined, where anybody is."""
         return {"quarantined": self.quarantined} if self.quarantined else {}
 

@@ -67,13 +67,16 @@ def federate(run: str, observers: Sequence[Any] = ()) -> RunResult:
             warned.append(event)
             log.warning(words_of(event))
 
+    def tell_lost(said: str) -> None:
+        folder.event(LOST, message=said)
+
     with folder.locked(), untagged(), task_runs_unlogged(), ProgressArtifact(folder) as progress:
         flow_run = str(runtime.flow_run.id)
         folder.set_lineage(prefect={"flow_run": flow_run, "page": url_for("flow-run", obj_id=flow_run)})
         try:
             return drive(
                 folder,
-                runner_of=lambda slots: PrefectRunner(2 * slots + 2, lambda said: folder.event(LOST, message=said)),
+                runner_of=lambda slots: PrefectRunner(2 * slots + 2, tell_lost),
                 observers=[progress, warn, *observers],
             )
         finally:
