@@ -20,7 +20,7 @@ import psutil
 from engine import cluster_work
 from engine.addresses import masked, resolved
 from engine.cluster_work import cluster_lost, free_slots, work
-from engine.hardware import resolve_slots
+from engine.hardware import resolve_slots, slots_per_gpu
 from engine.process_clock import WallClock
 from engine.settings import SettingsError, WorkersSection
 from engine.wire import Answer, RemoteRequest, Request, answer_of
@@ -363,7 +363,7 @@ def connected(workers: WorkersSection, device: str, address: str, untold: bool) 
         import ray
     except ImportError:
         raise SettingsError("workers.runner: ray needs its package: pip install 'shoal[ray]'") from None
-    gpus = 1.0 / workers.per_gpu if device == "cuda" else 0.0
+    gpus = 1.0 / slots_per_gpu(workers.per_gpu) if device == "cuda" else 0.0
     cpus = 0.0 if gpus else 1.0
     began = not ray.is_initialized()
     if began and address:
@@ -380,7 +380,7 @@ def connected(workers: WorkersSection, device: str, address: str, untold: bool) 
     pool = None
     try:
         have = ray.cluster_resources()
-        most = int(have.get("GPU", 0) * workers.per_gpu) if gpus else int(have.get("CPU", 0))
+        most = int(have.get("GPU", 0) * slots_per_gpu(workers.per_gpu)) if gpus else int(have.get("CPU", 0))
         if most < 1:
             raise SettingsError(f"workers.runner: the Ray cluster has no {'GPU' if gpus else 'CPU'} to work on")
         count = most if workers.slots == "auto" else min(int(workers.slots), most)
