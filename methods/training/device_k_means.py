@@ -1,10 +1,12 @@
 """K-means where the samples are: Lloyd's iterations of all starts at once on a GPU.
 
-The starts are scikit-learn's k-means++, by the same draws, and so are the rules by which it stops. What differs is the
-order of sums, so that a sample between two centres may fall to the other one.
+The starts are scikit-learn's greedy k-means++, by the same draws, and so are the rules by which it stops. What differs
+is the order of sums, so that a sample between two centres may fall to the other one.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import torch
@@ -30,8 +32,6 @@ def device_kmeans(x: Tensor, clusters: int, rng: np.random.Generator, *, starts:
     Raises:
         MethodError: fewer samples than clusters, or values that are not finite.
     """
-    from sklearn.cluster import kmeans_plusplus  # here: it takes seconds to import, and not every worker clusters
-
     if len(x) < clusters:
         raise MethodError(f"K-means cannot find {clusters} clusters among {len(x)} samples: set model.clusters lower")
     if not bool(torch.isfinite(x).all()):
@@ -39,17 +39,44 @@ def device_kmeans(x: Tensor, clusters: int, rng: np.random.Generator, *, starts:
     x = x.detach().float()
     mean = x.mean(0)
     x = x - mean
-    state, host = np.random.RandomState(int(rng.integers(2**31))), x.cpu().numpy()
-    norms = np.einsum("ij,ij->i", host, host)
-    drawn = [
-        kmeans_plusplus(host, clusters, x_squared_norms=norms, random_state=state)[0].astype(np.float32)
-        for _ in range(starts)
-    ]
-    centres, cluster, inertia = _lloyd(x, torch.from_numpy(np.stack(drawn)).to(x.device))
+    draws = np.random.RandomState(int(rng.integers(2**31)))
+    centres, cluster, inertia = _lloyd(x, _starts(x, clusters, starts, draws))
     best = int(inertia.argmin())
     return Clustering(
         (centres[best] + mean).cpu().numpy(), cluster[best].cpu().numpy().astype(np.int64), float(inertia[best])
     )
+
+
+def _starts(x: Tensor, clusters: int, starts: int, draws: np.random.RandomState) -> Tensor:
+    """Centres (s, c, d) by greedy k-means++ (Arthur and Vassilvitskii 2007), all starts at once.
+
+    As scikit-learn draws them: of some candidates, each as likely as its squared distance to the nearest centre so far,
+    the one that leaves the least sum of distances.
+    """
+    trials = 2 + int(math.log(clusters))
+    first, later = [], []
+    for _ in range(starts):
+        first.append(min(int(draws.random_sample() * len(x)), len(x) - 1))
+        later.append(draws.random_sample((clusters - 1, trials)))
+    chosen = [torch.tensor(first, device=x.device)]
+    shares = torch.from_numpy(np.stack(later, 1)).to(x.device)
+    closest = _distances(x, chosen[0][:, None]).squeeze(1)
+    rows = torch.arange(starts, device=x.device)
+    for share in shares:
+        total = closest.double().cumsum(1)
+        candidates = torch.searchsorted(total, share * total[:, -1:]).clamp(max=len(x) - 1)
+        left = torch.minimum(closest[:, None], _distances(x, candidates))
+        best = left.double().sum(2).argmin(1)
+        closest = left[rows, best]
+        chosen.append(candidates[rows, best])
+    return x[torch.stack(chosen, 1)]
+
+
+def _distances(x: Tensor, positions: Tensor) -> Tensor:
+    """Squared distances (s, t, n) of all samples to those at some positions (s, t)."""
+    norms = x.square().sum(1)
+    products = (x[positions.flatten()] @ x.T).view(*positions.shape, -1)
+    return (norms[positions][..., None] + norms - 2 * products).clamp_(min=0)
 
 
 def _lloyd(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor, Tensor]:
