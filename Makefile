@@ -8,7 +8,7 @@ TORCH ?= auto
 # Several small processes of one thread are faster than one of many.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo test test-slow fuzz chaos chaos-clusters hostile check format types serve results docs bench gpu-day clean
+.PHONY: setup demo test test-slow fuzz chaos chaos-clusters hostile check format types serve results docs bench gpu-day clean test-floor
 
 setup: $(STAMP)
 
@@ -22,6 +22,17 @@ demo: setup
 
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+# The oldest versions of torch, Prefect, MLflow and DVC that pyproject.toml allows, in an environment of their own (7 GB).
+FLOOR := .floor
+$(FLOOR)/.installed: pyproject.toml .ci/floor.txt
+	$(PYTHON) -m venv $(FLOOR)
+	$(FLOOR)/bin/python -m pip install --quiet --constraint .ci/floor.txt --editable ".[dev,dask,search,s3,team]"
+	touch $@
+
+# TESTS=tests/methods runs a part of them.
+test-floor: $(FLOOR)/.installed
+	$(FLOOR)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
@@ -95,4 +106,4 @@ hostile: setup
 	cat results/hostile/outcomes.md
 
 clean:
-	rm -rf $(VENV) $(PEERS) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(PEERS) $(FLOOR) build *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -2,10 +2,12 @@
 
     python -m benchmarks.gpu_day --minutes 9
 
-First how fast the device trains, then the cells of the papers' tables at the papers' scale on which most claims
-wait: one seed of each, then the others. What is finished is kept for the page of claims (docs/results/data); what is
-still to do stands at the end, and in results/gpu-day/state.json. A study is stopped as Ctrl-C does it, so that no work
-of a client is done twice. To try the day itself out, cut it down; its results are then kept in its own folder:
+First whether the device computes rightly and how near to its kernels it is kept (`benchmarks.gpu_probe`), and how long
+FedPNP's paper run takes there; then the cells of the papers' tables at the papers' scale on which most claims wait: one
+seed of each, further speeds, then the other seeds. No part gets more than three minutes of a call. What is finished is
+kept for the page of claims (docs/results/data); what is still to do stands at the end, and in
+results/gpu-day/state.json. A study is stopped as Ctrl-C does it, so that no work of a client is done twice. To try the
+day itself out, cut it down; its results are then kept in its own folder:
 
     python -m benchmarks.gpu_day --out trial --shrink 50 --set data.name=digits --set model.encoder=tiny-conv
 """
@@ -29,6 +31,8 @@ import torch
 from benchmarks.device import CASES
 from engine.codec import write_atomic
 
+PART_SECONDS = 180.0
+"""A part is stopped after so many seconds of a call: it goes on in the next one."""
 GRACE = 40.0
 """Seconds in which what is stopped must have ended."""
 LEAST = 20.0
@@ -106,9 +110,12 @@ def parts(device: str, trial: Trial | None = None) -> list[Part]:
         trial: how it is cut down; None: it is not.
     """
     bench = (sys.executable, "-m", "benchmarks.device", "--device", device)
+    probe = (sys.executable, "-m", "benchmarks.gpu_probe", "--device", device)
     if trial is not None:
         bench += ("--shrink", str(trial.shrink), "--repeats", "1")
-    found = [
+        probe += ("--shrink", str(trial.shrink))
+    found = [Part("probe", "right on this GPU, and near its kernels", probe)]
+    speed = [
         Part(f"device-{number}", f"speed: {case.name}", (*bench, "--cases", str(number)))
         for number, case in enumerate(CASES)
     ]
@@ -117,9 +124,11 @@ def parts(device: str, trial: Trial | None = None) -> list[Part]:
         ("SSD above FedAlignUniform, silo", "ssd-table", ["fedalignuniform", "ssd"], ["silo"]),
         ("CF-CL above uniform pull", "cfcl-convergence", ["uniform", "cfcl"], []),
     )
-    for seeds in (1, 3):
-        found += [study(why, name, seeds, rows, columns, trial) for why, name, rows, columns in cells]
-    return found
+    studies = [
+        [study(why, name, seeds, rows, columns, trial) for why, name, rows, columns in cells] for seeds in (1, 3)
+    ]
+    # A first seed of every cell says more than how fast the GPU is; further seeds say less.
+    return [*found, speed[-1], *studies[0], *speed[:-1], *studies[1]]
 
 
 def heed_interrupts() -> None:
@@ -161,7 +170,7 @@ class Day:
                 return
             began, progress = time.monotonic(), self.progress[part.name]
             print(f"{part.name}: {part.why}", flush=True)
-            state = self.carry_out(part.command, part.name, left - GRACE)
+            state = self.carry_out(part.command, part.name, min(PART_SECONDS, left - GRACE))
             if state == DONE and part.keep:
                 state = self.carry_out(part.keep, part.name, LEAST + GRACE)
             progress.state, progress.calls = state, progress.calls + 1

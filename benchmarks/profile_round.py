@@ -43,7 +43,7 @@ def profile(encoder: str, repeats: int) -> tuple[dict[str, float], float]:
     """Seconds inside each part of a FedPNP client's round, by the part's name, and seconds in all; `repeats` rounds."""
     method, client, message = setting("fedpnp", encoder, images("cpu"), "fp32")
     parts = [
-        (two_views, "views", "augmentation: two views of every sample"),
+        (two_views, "two_views", "augmentation: two views of every sample"),
         (type(method.network()), "__call__", "forward passes of the own and of the past model"),
         (torch.Tensor, "backward", "backward pass"),
         (torch.optim.SGD, "step", "optimiser"),

@@ -49,7 +49,25 @@ def resolve_precision(wanted: str, device: str) -> str:
     return "bf16" if device == "cuda" and torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "fp32"
 
 
-def resolve_slots(wanted: int | str, device: str, per_gpu: int = 1) -> int:
+MAX_SLOTS_PER_GPU = 5
+"""With so many processes one GPU is busy; measured on an H100 (docs/performance.md)."""
+SLOT_BYTES = 4 << 30
+"""Free memory of a GPU for each worker process: its context, and what ResNet-18 needs on batches of 128."""
+
+
+def slots_per_gpu(wanted: int | str) -> int:
+    """Worker processes that share one GPU: as many as asked for, or as its free memory and the CPU cores allow."""
+    if wanted != "auto":
+        return int(wanted)
+    try:
+        free, _ = torch.cuda.mem_get_info()
+    except (RuntimeError, AssertionError):  # nobody can say: there is none here, or its driver does not answer
+        return 1
+    cores = len(os.sched_getaffinity(0)) // max(1, torch.cuda.device_count())
+    return max(1, min(MAX_SLOTS_PER_GPU, cores, free // SLOT_BYTES))
+
+
+def resolve_slots(wanted: int | str, device: str, per_gpu: int | str = 1) -> int:
     """Worker slots on this machine: `per_gpu` per GPU, or one per core that this process may use.
 
     Raises:
@@ -61,7 +79,7 @@ def resolve_slots(wanted: int | str, device: str, per_gpu: int = 1) -> int:
             "has one, or start a new run with workers.device=cpu"
         )
     if wanted == "auto":
-        return torch.cuda.device_count() * per_gpu if device == "cuda" else len(os.sched_getaffinity(0))
+        return torch.cuda.device_count() * slots_per_gpu(per_gpu) if device == "cuda" else len(os.sched_getaffinity(0))
     if int(wanted) < 1:
         raise SettingsError(f"workers.slots: given {wanted}; at least 1 is needed")
     return int(wanted)

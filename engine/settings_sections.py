@@ -272,7 +272,11 @@ class WorkersSection(Section):
         description="number of worker processes; auto: one for each CPU core, `per_gpu` for each GPU, or all workers "
         "of the cluster",
     )
-    per_gpu: int = Field(1, ge=1, description="number of worker processes that share one GPU")
+    per_gpu: int | Literal["auto"] = Field(
+        "auto",
+        description="number of worker processes that share one GPU; auto: as many as its free memory and the CPU cores "
+        "allow, at most 5",
+    )
     batched: int = Field(
         1,
         ge=1,
@@ -353,6 +357,13 @@ class WorkersSection(Section):
     @classmethod
     def _words(cls, value: Any) -> Any:
         return on_or_off(value)
+
+    @field_validator("per_gpu")
+    @classmethod
+    def _at_least_one(cls, value: int | str) -> int | str:
+        if isinstance(value, int) and value < 1:
+            raise ValueError(f"given {value}; at least 1 is needed")
+        return value
 
     @field_validator("address", "depot")
     @classmethod

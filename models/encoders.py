@@ -10,6 +10,29 @@ from torch import Tensor, nn
 from models.plain import McMahanConv, PlainConv, PooledConv
 
 
+def pooled(places: Tensor, side: int) -> Tensor:
+    """Averages (n, channels, side, side) over parts of places (n, channels, height, width), as `adaptive_avg_pool2d`.
+
+    Its gradient has no deterministic kernel on a GPU: where one is asked for, the averages are two matrix products.
+    """
+    if places.device.type == "cpu" or not torch.are_deterministic_algorithms_enabled():
+        return nn.functional.adaptive_avg_pool2d(places, side)
+    with torch.autocast(places.device.type, enabled=False):
+        wide = places.float()
+        found = _shares(wide, 2, side) @ wide @ _shares(wide, 3, side).T
+    return found.to(places.dtype)
+
+
+def _shares(places: Tensor, axis: int, side: int) -> Tensor:
+    """What each place along an axis counts in each part, float32 (side, places)."""
+    size = places.shape[axis]
+    part = torch.arange(side, device=places.device)[:, None]
+    place = torch.arange(size, device=places.device)
+    begin = (part * size).div(side, rounding_mode="floor")
+    end = ((part + 1) * size + side - 1).div(side, rounding_mode="floor")
+    return ((place >= begin) & (place < end)).float() / (end - begin)
+
+
 class SmallConv(nn.Module):
     """Three convolutions (5x5, 3x3, 3x3) with BatchNorm and ReLU, pooled to 4x4, then one linear layer.
 
@@ -46,7 +69,7 @@ class SmallConv(nn.Module):
         """Features (n, features)."""
         places = self.layers(x)
         if places.shape[-2:] != (4, 4):  # its backward pass is slow, also where it changes nothing
-            places = nn.functional.adaptive_avg_pool2d(places, 4)
+            places = pooled(places, 4)
         return self.out(torch.flatten(places, 1))
 
 

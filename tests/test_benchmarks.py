@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import many_clients
-from benchmarks.device import Case, measure
+from benchmarks import gpu_probe, many_clients
+from benchmarks.device import Case, measure, next_round, world
 from benchmarks.engines import batched, plain
 from benchmarks.file_creation import costs
 from benchmarks.orchestration import beside_training
 from benchmarks.peers import table
 from benchmarks.profile_round import profile
-from benchmarks.shoal_run import prepare_workload, settings_of
+from benchmarks.shoal_run import prepare_workload, run_workload, settings_of
 from benchmarks.workload import Workload
 from data.prepared import open_prepared
 from engine import places
@@ -115,3 +115,36 @@ def test_files_are_made_and_removed_again(tmp_path: Path) -> None:
     assert len(found) == 3
     assert all(seconds > 0 for seconds in found)
     assert not list(tmp_path.iterdir())
+
+
+def test_the_probe_finds_captured_and_joint_steps_right(capsys: pytest.CaptureFixture[str]) -> None:
+    gpu_probe.main(["--device", "cpu", "--precision", "fp32", "--methods", "fedsimclr", "fedavg", "--shrink", "100"])
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["method"] for row in rows[:2]] == ["fedsimclr", "fedavg"]
+    assert all(row["captured bits"] and row["together"] and row["captured ms"] > 0 for row in rows[:2])
+    assert rows[2] == {"rounds": 3, "MB after 2": 0.0, "MB after all": 0.0, "grows": False}
+    assert rows[3]["wrong"] == 0
+
+
+def test_the_probe_tells_what_is_wrong(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(gpu_probe, "same_bits", lambda one, other: False)
+    with pytest.raises(SystemExit):
+        gpu_probe.main(["--device", "cpu", "--precision", "fp32", "--methods", "fedavg", "--shrink", "100"])
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["wrong"] == 1
+
+
+def test_fedpnp_is_timed_with_its_past_model() -> None:
+    method, cohort = world(Case("tiny", "fedpnp", "tiny-conv", (1, 8, 8), 2, 20, 1, 10), "cpu", "fp32")
+    for message, client in next_round(method, cohort):
+        assert client.streams.round == 2
+        assert message.facts["alpha"] == method.settings.alpha
+        assert "past" in method.local_steps(message, client).companions
+
+
+def test_the_runs_of_the_benchmark_before_are_cleared(home: Path) -> None:
+    (places.runs() / "old").mkdir(parents=True)
+    (places.runs() / ".order").write_text("")
+    weights, marks = run_workload(TINY, 1)
+    assert weights.numel() == 80_202
+    assert len(marks) == 1 + TINY.rounds
+    assert not (places.runs() / "old").exists()

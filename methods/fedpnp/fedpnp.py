@@ -25,9 +25,10 @@ from methods.fedpnp.shares import ABOUT, Over
 from methods.losses.contrastive import contrastive
 from methods.scores.pool_quality import pool_quality, pool_shares
 from methods.training.batch_statistics import Party, settle
-from methods.training.local import views, weights
+from methods.training.local import as_input, load, weights
 from methods.training.local_steps import LocalSteps, TakenSteps
 from methods.training.model_stack import Batch, LocalModel, StepResult
+from methods.training.network_copies import state_of
 from models.heads import ClusterNet
 
 PAST = "past"
@@ -142,7 +143,7 @@ class FedPNP(ClusterMethod):
         if not client.memory:
             return None
         past = self.network()
-        past.load_state_dict({**past.state_dict(), **client.memory})
+        load(past, {**state_of(past), **client.memory})
         past.eval().requires_grad_(False)
         if self.settings.past_statistics == "recalibrated":
             settle(past, [Party(1.0, [partial(self._settling_views, client)])], self.context)
@@ -152,4 +153,5 @@ class FedPNP(ClusterMethod):
         """Views of some of the client's samples, as the past model will be asked of them."""
         order = torch.randperm(len(client.train), generator=client.streams.torch("past samples"))[:SETTLED_ON]
         generator = client.streams.torch("past views", self.context.device)
-        return views(client.train, order.to(client.train.index.device), self.recipe(), generator)
+        x = client.train.x(order.to(client.train.index.device))
+        return as_input(self.make_views(x, generator))

@@ -19,6 +19,7 @@ from methods.prediction import Seen, Shared
 from methods.scores.clustering import cluster_balance, cluster_scores
 from methods.scores.probe import linear_probe, sgd_probe_accuracy
 from methods.scores.representation import alignment, effective_rank, knn_accuracy, uniformity
+from methods.training.device_k_means import device_kmeans
 from methods.training.k_means import Clustering, kmeans
 
 JUDGED = 10_000
@@ -127,7 +128,10 @@ def feature_clusters(h: Tensor, clusters: int, evaluation: Evaluation) -> Cluste
     Raises:
         MethodError: fewer samples than clusters, or embeddings that are not finite.
     """
-    return kmeans(h.float().cpu().numpy(), clusters, evaluation.streams.numpy("evaluate.kmeans"))
+    rng = evaluation.streams.numpy("evaluate.kmeans")
+    if h.device.type == "cpu":
+        return kmeans(h.float().numpy(), clusters, rng)
+    return device_kmeans(h, clusters, rng)
 
 
 def embed_with(network: Callable[[Tensor], Tensor], context: Context) -> Callable[[Tensor], Tensor]:

@@ -102,7 +102,11 @@ def effective_rank(h: Tensor) -> float:
 
     Between 1 (all features on one line) and min(n, d); 0 for features that are all zero.
     """
-    values = torch.linalg.svdvals(h.detach().double())
+    h = h.detach().double()
+    if h.device.type == "cpu" or len(h) < h.shape[1]:
+        values = torch.linalg.svdvals(h)
+    else:  # of a tall matrix a GPU finds these sooner
+        values = torch.linalg.eigvalsh(h.T @ h).clamp(min=0).sqrt()
     total = values.sum()
     if not total > 0:
         return 0.0

@@ -106,6 +106,11 @@ class SSD(SelfSupervised):
         features = int(self.network().encoder.features)  # type: ignore[arg-type]
         return features, (self.settings.projection or features) if self.settings.projector else features
 
+    @cached_property
+    def basis(self) -> Tensor:
+        """The basis of the subspaces, on the device; found once."""
+        return subspace_basis(self.widths[1], self.settings.basis, self.context.seed).to(self.context.device)
+
     def init_server(self, federation: Federation) -> Server:
         """The initial weights.
 
@@ -130,8 +135,7 @@ class SSD(SelfSupervised):
         if s.gamma or s.separation == "hard":
             inside[subspace_dimensions(width, message.facts["clients"], c.seed)[client.id]] = True
         scale = torch.where(inside, s.alpha, 1.0)
-        made = {"inside": inside, "scale": scale, "basis": subspace_basis(width, s.basis, c.seed)}
-        return {name: tensor.to(c.device) for name, tensor in made.items()}
+        return {"inside": inside.to(c.device), "scale": scale.to(c.device), "basis": self.basis}
 
     def seen(self, z: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
         """Projections (n, d) as a client's loss takes them: unit vectors; with hard separation of its own subspace."""

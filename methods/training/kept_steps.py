@@ -115,6 +115,8 @@ class KeptSteps:
             name: dict(network.named_parameters()) for name, network in own.companions.items()
         }
         self.optimiser = self.rules.optimiser(own.network.parameters())
+        self.tensors = _tensors(own)
+        self.changing = len(self.tensors) - len(own.extra)
         self.side = SideStream(self.rules.device)
         self.sums = torch.empty(0)
 
@@ -128,8 +130,8 @@ class KeptSteps:
         Raises:
             MethodError: a step cannot be captured, and `rules.must` it.
         """
-        batches = list(steps.batches)
-        self._begin(steps)
+        batches, given = list(steps.batches), _tensors(steps)
+        self._begin(steps, given)
         seen: set[torch.Size] = set()
         for size, group in groupby(batches, key=lambda batch: batch.shape):
             same = list(group)
@@ -138,22 +140,21 @@ class KeptSteps:
             seen.add(size)
             for at in range(0, len(same), shape.capacity):
                 self._stretch(steps, shape, same[at : at + shape.capacity], len(same) - at)
-        self._end(steps)
+        self._end(steps, given)
         return dict(zip(self.names, self.sums.unbind(), strict=True)), len(batches)
 
-    def _begin(self, steps: LocalSteps) -> None:
-        copy_all(_tensors(self.own), _tensors(steps))
-        for kept, given in zip(self.own.generators, steps.generators, strict=True):
-            kept.set_state(given.get_state())
+    def _begin(self, steps: LocalSteps, given: Sequence[Tensor]) -> None:
+        copy_all(self.tensors, given)
+        for kept, own in zip(self.own.generators, steps.generators, strict=True):
+            kept.set_state(own.get_state())
         reset_optimiser(self.optimiser, steps.optimiser or {})
         if self.names:
             self.sums.zero_()
 
-    def _end(self, steps: LocalSteps) -> None:
-        changed = len(_tensors(steps)) - len(steps.extra)
-        copy_all(_tensors(steps)[:changed], _tensors(self.own)[:changed])
-        for kept, given in zip(self.own.generators, steps.generators, strict=True):
-            given.set_state(kept.get_state())
+    def _end(self, steps: LocalSteps, given: Sequence[Tensor]) -> None:
+        copy_all(given[: self.changing], self.tensors[: self.changing])
+        for kept, own in zip(self.own.generators, steps.generators, strict=True):
+            own.set_state(kept.get_state())
 
     def _shape(self, steps: LocalSteps, size: torch.Size, positions: Tensor) -> Shape:
         if size not in self.shapes:

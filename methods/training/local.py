@@ -108,10 +108,12 @@ def batches(
     size = min(local.batch, count)
     generator = client.streams.torch("batches")
     device = client.train.index.device
-    for _ in range(local.epochs if epochs is None else epochs):
-        order = torch.randperm(count, generator=generator).to(device)
-        whole = count // size * size
-        yield from order[: count if keep_last and count - whole > 1 else whole].split(size)
+    whole = count // size * size
+    taken = count if keep_last and count - whole > 1 else whole
+    # All epochs are drawn before the first step: one copy to the device, which no step waits for.
+    drawn = [torch.randperm(count, generator=generator) for _ in range(local.epochs if epochs is None else epochs)]
+    for order in torch.stack(drawn).to(device):
+        yield from order[:taken].split(size)
 
 
 def run_steps(

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-IMMUTABLE = (type(None), bool, int, float, str, bytes, torch.dtype, torch.device, torch.Size)
+IMMUTABLE = frozenset((type(None), bool, int, float, str, bytes, torch.dtype, torch.device, torch.Size))
 CONTAINERS = (dict, set)
 """What a layer keeps its parts in, beside its tensors: copied themselves, with what is in them shared."""
 
@@ -33,13 +33,13 @@ def _copy(module: nn.Module, seen: dict[int, Any]) -> nn.Module:
     own = made.__dict__
     own.update(vars(module))
     for name, value in own.items():
-        if not isinstance(value, IMMUTABLE):
+        if type(value) not in IMMUTABLE:
             own[name] = _attribute(name, value, seen)
     return made
 
 
 def _attribute(name: str, value: Any, seen: dict[int, Any]) -> Any:
-    if isinstance(value, tuple) and all(isinstance(each, IMMUTABLE) for each in value):
+    if type(value) is tuple and all(type(each) in IMMUTABLE for each in value):
         return value
     if name == "_modules":
         return type(value)((k, v if v is None else _copy(v, seen)) for k, v in value.items())

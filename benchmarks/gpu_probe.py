@@ -1,0 +1,128 @@
+"""Whether a GPU computes what it should, and how near to its kernels it is kept: three minutes on one device.
+
+    python -m benchmarks.gpu_probe --device cuda
+
+For each method a round of small clients: step by step, by captured steps and all clients together. Captured steps must
+give the same bits as plain ones; clients together the same losses up to rounding. Then the memory that a worker holds
+after rounds. Exit code 1 where anything is wrong. Needs torch and numpy alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from benchmarks.device import Case, alone, next_round, together, world
+from benchmarks.meter import seconds
+from methods.base import Client, Message, Update
+
+METHODS = ("fedsimclr", "fedpnp", "fedcc", "fedbyolcc", "ssd", "fedbyol", "fedema", "fedavg")
+LOSS_WITHIN = {"fp32": 1e-2, "bf16": 0.1}
+"""How far losses of clients together may be from those one by one, as a share."""
+ROUNDS = 200
+"""After so many rounds memory is compared with that after two."""
+
+
+def tensors_of(update: Update) -> dict[str, torch.Tensor]:
+    """All that a client's round made."""
+    return {**update.message.tensors, **{f"memory {name}": t for name, t in (update.memory or {}).items()}}
+
+
+def same_bits(one: Sequence[Update], other: Sequence[Update]) -> bool:
+    """Whether two rounds made the same."""
+    return all(
+        torch.equal(tensor, tensors_of(b)[name])
+        for a, b in zip(one, other, strict=True)
+        for name, tensor in tensors_of(a).items()
+    )
+
+
+def updates(method: Any, cohort: Sequence[tuple[Message, Client]]) -> list[Update]:
+    """A round, client after client."""
+    return [method.client_update(*exchange) for exchange in cohort]
+
+
+def near(one: Sequence[Update], other: Sequence[Any], within: float) -> bool:
+    """Whether losses agree."""
+    return all(
+        isinstance(b, Update)
+        and abs(a.metrics["loss"] - b.metrics["loss"]) <= within * max(1.0, abs(a.metrics["loss"]))
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def probe(name: str, device: str, precision: str, samples: int, clients: int) -> dict[str, Any]:
+    """One method: what agrees, and milliseconds a step in each way."""
+    encoder = "mcmahan-small" if name == "fedavg" else "small-conv"
+    case = Case(name, name, encoder, (1, 28, 28), clients, samples, 1, min(128, samples // 2))
+    steps = clients * (samples // case.batch)
+    plain, cohort = world(case, device, precision)
+    cohort = next_round(plain, cohort)
+    captured, _ = world(case, device, precision, graphs="on")
+    expected, found = updates(plain, cohort), updates(captured, cohort)
+    found = updates(captured, cohort)  # by now all of them are replayed
+    row: dict[str, Any] = {"method": name, "precision": precision, "captured bits": same_bits(expected, found)}
+    row["together"] = near(expected, plain.cohort_update(cohort), LOSS_WITHIN[precision])
+    ways: dict[str, Callable[[], None]] = {
+        "plain ms": lambda: alone(plain, cohort),
+        "captured ms": lambda: alone(captured, cohort),
+        "together ms": lambda: together(plain, cohort, clients),
+    }
+    for way, work in ways.items():
+        row[way] = round(1000 * min(seconds(work, torch.device(device)) for _ in range(2)) / steps, 2)
+    return row
+
+
+def growth(device: str, rounds: int, samples: int) -> dict[str, Any]:
+    """Megabytes that torch holds on the device after two rounds and after all; elsewhere than on CUDA 0."""
+    case = Case("memory", "fedpnp", "small-conv", (1, 28, 28), 4, samples, 1, min(128, samples // 2))
+    method, cohort = world(case, device, "bf16" if device != "cpu" else "fp32", graphs="on")
+    held = []
+    for number in range(1, rounds + 1):
+        found = updates(method, cohort)
+        if number in (2, rounds):
+            held.append(torch.cuda.memory_reserved() / 2**20 if device.startswith("cuda") else 0.0)
+        cohort = [
+            (message, replace(client, memory=update.memory or {}, streams=replace(client.streams, round=number + 1)))
+            for (message, client), update in zip(cohort, found, strict=True)
+        ]
+    first, last = held[0], held[-1]
+    return {
+        "rounds": rounds,
+        "MB after 2": round(first, 1),
+        "MB after all": round(last, 1),
+        "grows": last > 1.05 * first + 8,
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """A line a method, and one for memory; exit code 1 where something is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--precision", nargs="*", default=["fp32", "bf16"])
+    parser.add_argument("--methods", nargs="*", default=METHODS)
+    parser.add_argument("--shrink", type=int, default=1, help="to try it out: divides samples and rounds")
+    given = parser.parse_args(arguments)
+    samples, wrong = max(16, 512 // given.shrink), 0
+    for precision in given.precision:
+        for name in given.methods:
+            row = probe(name, given.device, precision, samples, max(2, 8 // given.shrink))
+            wrong += not (row["captured bits"] and row["together"])
+            print(json.dumps(row), flush=True)
+    memory = growth(given.device, max(3, ROUNDS // given.shrink), samples)
+    wrong += memory["grows"]
+    print(json.dumps(memory), flush=True)
+    name = torch.cuda.get_device_name() if given.device.startswith("cuda") else given.device
+    print(json.dumps({"device": name, "torch": torch.__version__, "wrong": wrong}), flush=True)
+    if wrong:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Losses and pools that a device computes in fewer launches: the values and gradients of the CPU's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from methods.fedpnp.pool import past_negatives
+from methods.losses.contrastive import contrastive
+from methods.scores.pool_quality import pool_shares
+from tests.pretend_gpu.device import DEVICE, pretending
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("decoupled", [False, True])
+@pytest.mark.parametrize("pools", ["none", "some", "empty for one"])
+def test_contrast(pools: str, decoupled: bool) -> None:
+    masks: tuple[Tensor, Tensor] | None = None
+    if pools != "none":
+        others = ~torch.eye(9, dtype=torch.bool)
+        masks = (others & (drawn(9, 9, seed=2) > 0), others & (drawn(9, 9, seed=3) > 0))
+        if pools == "empty for one":
+            masks[0][4] = False
+
+    def loss(place: Any) -> tuple[Tensor, Tensor]:
+        a = drawn(9, 5).to(place).requires_grad_()
+        b = drawn(9, 5, seed=1).to(place)
+        found = contrastive(
+            a, b, 0.5, None if masks is None else tuple(each.to(place) for each in masks), decoupled=decoupled
+        )
+        found.backward()
+        assert a.grad is not None
+        return found.detach().cpu(), a.grad.cpu()
+
+    expected = loss("cpu")
+    with pretending() as ledger:
+        found = loss(DEVICE)
+        launches = sum(ledger.launches.values())
+    torch.testing.assert_close(found, expected)
+    assert decoupled or launches < 50
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "dot", "literal"])
+def test_pools(kind: Any) -> None:
+    y_a, y_b = drawn(12, 4).softmax(1), drawn(12, 4, seed=1).softmax(1)
+    mu = {"gaussian": 0.9, "dot": 0.3, "literal": 1.35}[kind]
+    expected = past_negatives(y_a, y_b, mu, kind)
+    classes = torch.arange(12) % 4
+    assert 0 < expected[0].float().mean() < 0.9
+    with pretending():
+        found = past_negatives(y_a.to(DEVICE), y_b.to(DEVICE), mu, kind)
+        shares = {name: value.cpu() for name, value in pool_shares(found, classes.to(DEVICE)).items()}
+        assert all(torch.equal(one.cpu(), other) for one, other in zip(found, expected, strict=True))
+    assert shares == pool_shares(expected, classes)

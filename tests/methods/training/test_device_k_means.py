@@ -1,0 +1,43 @@
+"""K-means of all starts at once finds what scikit-learn finds from the same draws."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from methods.base import MethodError
+from methods.training.device_k_means import _means, device_kmeans
+from methods.training.k_means import kmeans
+
+
+def blobs(seed: int, spread: float) -> torch.Tensor:
+    drawn = torch.Generator().manual_seed(seed)
+    centres = torch.randn(6, 8, generator=drawn) * 3
+    return (centres.repeat(60, 1) + spread * torch.randn(360, 8, generator=drawn)) + 5
+
+
+@pytest.mark.parametrize("spread", [0.3, 2.0, 6.0])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_clusters_are_those_of_scikit_learn(seed: int, spread: float) -> None:
+    x = blobs(seed, spread)
+    found = device_kmeans(x, 6, np.random.default_rng(seed))
+    expected = kmeans(x.numpy(), 6, np.random.default_rng(seed))
+    assert found.inertia == pytest.approx(expected.inertia, rel=1e-4)
+    assert (found.cluster == expected.cluster).mean() > 0.99
+    np.testing.assert_allclose(found.centres, expected.centres, rtol=1e-3, atol=0.02)
+
+
+def test_an_empty_cluster_takes_the_farthest_sample() -> None:
+    x = torch.tensor([[0.0], [1.0], [9.0]])
+    centres = torch.tensor([[[0.5], [100.0]]])
+    moved = _means(x, centres, torch.zeros(1, 3, dtype=torch.int64), x.square().sum(1))
+    assert moved[0, 0].item() == pytest.approx(10 / 3)
+    assert moved[0, 1].item() == 9.0
+
+
+def test_what_cannot_be_clustered_is_refused() -> None:
+    with pytest.raises(MethodError, match="3 clusters among 2 samples"):
+        device_kmeans(torch.ones(2, 1), 3, np.random.default_rng(0))
+    with pytest.raises(MethodError, match="not finite"):
+        device_kmeans(torch.tensor([[1.0], [torch.nan]]), 1, np.random.default_rng(0))
