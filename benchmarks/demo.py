@@ -13,8 +13,8 @@ from typing import Any
 
 from rich.console import Console
 
-from cli.demo import LABELS, SAID, planned, run_planned
-from engine.worker_processes import warm
+from shoal.cli.demo import LABELS, SAID, planned, run_planned
+from shoal.engine.workers.worker_processes import warm
 
 NUMBERS = Path(__file__).parent.parent / "docs" / "demo.json"
 SCORES = ("acc", "nmi", "ari", "acc_min", "acc_max")

@@ -24,13 +24,13 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.meter import seconds
-from core.streams import Streams
-from data.augment import AugmentSettings, normalise
-from data.partition.table import Transformation
-from data.prepared import Manifest, open_prepared, write_prepared
-from data.view import DeviceData, Samples
-from methods.base import Client, Context, Federation, LocalSettings, Message, MethodError, ModelSettings
-from methods.registry import METHODS
+from shoal.core.streams import Streams
+from shoal.data.augment import AugmentSettings, normalise
+from shoal.data.partition.table import Transformation
+from shoal.data.prepared import Manifest, open_prepared, write_prepared
+from shoal.data.view import DeviceData, Samples
+from shoal.methods.contract.base import Client, Context, Federation, LocalSettings, Message, MethodError, ModelSettings
+from shoal.methods.registry import METHODS
 
 
 @dataclass(frozen=True)

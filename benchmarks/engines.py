@@ -22,7 +22,7 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_worker_niceness", "0")  # Ray is nice to other processes by default, at its own cost
 
 if __name__ == "__main__" and sys.argv[1:2] == ["shoal"]:
-    from engine.worker_processes import warm
+    from shoal.engine.workers.worker_processes import warm
 
     warm()  # as `shoal run` does, before anything heavy is imported
 
@@ -272,7 +272,7 @@ def main() -> None:
     }
     print("RESULT " + json.dumps(result), flush=True)
     if given.engine == "shoal":
-        from cli.main import leave
+        from shoal.cli.main import leave
 
         leave(0)  # as the command does
 

@@ -29,7 +29,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.device import CASES
-from engine.codec import write_atomic
+from shoal.engine.store.codec import write_atomic
 
 PART_SECONDS = 180.0
 """A part is stopped after so many seconds of a call: it goes on in the next one."""
@@ -92,7 +92,7 @@ def study(
     why: str, name: str, seeds: int, rows: Sequence[str], columns: Sequence[str], trial: Trial | None = None
 ) -> Part:
     """Some cells of a study at the paper's scale."""
-    shoal = (sys.executable, "-m", "cli.main")
+    shoal = (sys.executable, "-m", "shoal.cli.main")
     chosen = [word for row in rows for word in ("--row", row)] + [word for c in columns for word in ("--column", c)]
     command = (*shoal, "study", name, "--scale", "paper", "--seeds", str(seeds), *chosen)
     keep = (*shoal, "claims", "--keep", name, "--scale", "paper")

@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.device import Case, alone, next_round, together, world
 from benchmarks.meter import seconds
-from methods.base import Client, Message, Update
+from shoal.methods.contract.base import Client, Message, Update
 
 METHODS = ("fedsimclr", "fedpnp", "fedcc", "fedbyolcc", "ssd", "fedbyol", "fedema", "fedavg")
 LOSS_WITHIN = {"fp32": 1e-2, "bf16": 0.1}

@@ -26,21 +26,21 @@ from typing import Any, Literal
 import torch
 
 from benchmarks.hostile_updates import BY_FILE, SPOILT, Spoil
-from core.errors import ShoalError
-from engine.codec import file_digest, load_message, save_message, write_json
-from engine.finished_work import FinishedWork
-from engine.merge import merge
-from engine.opened_run import OpenedRun
-from engine.round_paths import RoundPaths
-from engine.rounds import Engine
-from engine.run_folder import FINISHED, RunFolder
-from engine.settings import Settings, make_settings
-from engine.units import ThreadRunner
-from engine.wire import Answer, Evaluate, Request, Train, Trained
-from engine.worker import Worker
-from methods.base import Client, Message, Update
-from methods.registry import METHODS
-from tasks.starting import new_run
+from shoal.core.errors import ShoalError
+from shoal.engine.messages.wire import Answer, Evaluate, Request, Train, Trained
+from shoal.engine.rounds.loop import Engine
+from shoal.engine.rounds.units import ThreadRunner
+from shoal.engine.settings.merge import merge
+from shoal.engine.settings.run_settings import Settings, make_settings
+from shoal.engine.store.codec import file_digest, load_message, save_message, write_json
+from shoal.engine.store.finished_work import FinishedWork
+from shoal.engine.store.opened_run import OpenedRun
+from shoal.engine.store.round_paths import RoundPaths
+from shoal.engine.store.run_folder import FINISHED, RunFolder
+from shoal.engine.workers.worker import Worker
+from shoal.lifecycle.starting import new_run
+from shoal.methods.contract.base import Client, Message, Update
+from shoal.methods.registry import METHODS
 
 BAD = 2
 """The hostile client of five."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from methods.base import Message, Update
+from shoal.methods.contract.base import Message, Update
 
 Spoil = Callable[[Update], Update]
 """An update made wrong; the same object where there is nothing of its kind to make wrong."""

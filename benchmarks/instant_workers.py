@@ -8,15 +8,16 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-from engine.codec import private_folder, write_sealed
-from engine.finished_work import FinishedWork
-from engine.round_paths import RoundPaths, memory_file, update_file
-from engine.wire import Answer, Failed, Request, Train, Trained
-from engine.worker import Worker
+from shoal.engine.messages.wire import Answer, Failed, Request, Train, Trained
+from shoal.engine.store.codec import private_folder, write_sealed
+from shoal.engine.store.finished_work import FinishedWork
+from shoal.engine.store.round_paths import RoundPaths, memory_file, update_file
+from shoal.engine.workers.worker import Worker
 
 
 class InstantWorkers:
-    """A pool (`engine.pools.Pool`) for methods whose clients answer the server and keep a memory, and no more.
+    """A pool (`shoal.engine.cluster.pools.Pool`) for methods whose clients answer the server and keep a memory, and no
+    more.
 
     A memory is a file of a few bytes: nobody reads it here, the driver looks at its name alone, and those of thousands
     of rounds would fill a disk.

@@ -80,13 +80,13 @@ def one(
 
     from benchmarks.instant_workers import InstantWorkers
     from benchmarks.meter import Peak
-    from data.prepare import store_folder
-    from data.prepared import Manifest, write_prepared
-    from engine import places
-    from engine.run_folder import RunFolder, RunStopped
-    from engine.settings import make_settings
-    from tasks.driving import drive
-    from tasks.starting import new_run
+    from shoal.data.prepare import store_folder
+    from shoal.data.prepared import Manifest, write_prepared
+    from shoal.engine.settings import places
+    from shoal.engine.settings.run_settings import make_settings
+    from shoal.engine.store.run_folder import RunFolder, RunStopped
+    from shoal.lifecycle.driving import drive
+    from shoal.lifecycle.starting import new_run
 
     rng = np.random.default_rng(0)
     x = rng.integers(0, 256, (clients * samples, 1, 8, 8), dtype=np.uint8)

@@ -18,17 +18,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from data.augment import normalise
-from engine.merge import merge
-from engine.opened_run import OpenedRun
-from engine.rounds import Engine
-from engine.settings import make_settings
-from engine.units import ThreadRunner
-from engine.worker import FinishedWork, Worker
-from methods.base import Client, Message, Update
-from methods.message import FACT_BYTES
-from methods.registry import METHODS
-from tasks.starting import new_run
+from shoal.data.augment import normalise
+from shoal.engine.rounds.loop import Engine
+from shoal.engine.rounds.units import ThreadRunner
+from shoal.engine.settings.merge import merge
+from shoal.engine.settings.run_settings import make_settings
+from shoal.engine.store.opened_run import OpenedRun
+from shoal.engine.workers.worker import FinishedWork, Worker
+from shoal.lifecycle.starting import new_run
+from shoal.methods.contract.base import Client, Message, Update
+from shoal.methods.contract.message import FACT_BYTES
+from shoal.methods.registry import METHODS
 
 PAGE = Path(__file__).parent.parent / "docs" / "privacy.md"
 BEGIN, END = "<!-- messages: made by python -m benchmarks.messages -->", "<!-- end of messages -->"

@@ -25,7 +25,7 @@ from benchmarks.meter import wait_quiet
 from benchmarks.peers import ROOT, prefect_server, versions
 from benchmarks.shoal_run import prepare_workload, settings_of
 from benchmarks.workload import Workload
-from engine.run_folder import RunFolder
+from shoal.engine.store.run_folder import RunFolder
 
 CASES = (
     ("20 clients of about 1 s", Workload(clients=20, epochs=9)),
@@ -71,7 +71,7 @@ def one(work: Workload, environment: dict[str, str], summed: int = 1) -> dict[st
     path = home / f"{name}.yaml"
     path.write_text(json.dumps(settings))
     wait_quiet()
-    command = [sys.executable, "-m", "cli.main", "run", str(path), "--json"]
+    command = [sys.executable, "-m", "shoal.cli.main", "run", str(path), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, check=False)
     if done.returncode:
         raise SystemExit(f"the run failed:\n{done.stderr[-3000:]}")

@@ -16,8 +16,8 @@ from unittest import mock
 import torch
 
 from benchmarks.steps import BATCH, SAMPLES, images, setting
-from methods.fedpnp import cluster_method, fedpnp
-from methods.training import two_views
+from shoal.methods.fedpnp import cluster_method, fedpnp
+from shoal.methods.training import two_views
 
 
 @contextlib.contextmanager

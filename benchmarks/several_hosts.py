@@ -37,12 +37,12 @@ WAYS = (("local", False), ("dask", False), ("dask", True))
 
 def one(work: Workload, runner: str, depot: str | None) -> tuple[list[float], str]:
     """Seconds of the rounds in the middle of one run, and the digest of its weights."""
-    from engine import places
-    from engine.pools import open_pool
-    from engine.rounds import Engine
-    from engine.settings import make_settings
-    from engine.units import ThreadRunner
-    from tasks.starting import new_run
+    from shoal.engine.cluster.pools import open_pool
+    from shoal.engine.rounds.loop import Engine
+    from shoal.engine.rounds.units import ThreadRunner
+    from shoal.engine.settings import places
+    from shoal.engine.settings.run_settings import make_settings
+    from shoal.lifecycle.starting import new_run
 
     settings: dict[str, Any] = settings_of(work, prepare_workload(work, places.store()), 2)
     settings["workers"] |= {"runner": runner, "depot": depot, "slots": 2}

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from benchmarks.meter import machine_busy, tree_cpu
 from benchmarks.workload import CLASSES, SEED, SHAPE, Workload, raw_client
-from data.prepare import store_folder
-from data.prepared import Manifest, write_prepared
-from engine.checkpoint import load_round
-from engine.run_folder import RunFolder
+from shoal.data.prepare import store_folder
+from shoal.data.prepared import Manifest, write_prepared
+from shoal.engine.store.checkpoint import load_round
+from shoal.engine.store.run_folder import RunFolder
 
 
 def prepare_workload(work: Workload, store: Path) -> str:
@@ -66,8 +66,8 @@ def run_workload(work: Workload, workers: int) -> tuple[Tensor, list[tuple[float
     Returns:
         The final weights, and a mark before the first round and after every one.
     """
-    from cli import main as cli
-    from engine import places
+    from shoal.cli import main as cli
+    from shoal.engine.settings import places
 
     name = prepare_workload(work, places.store())
     path = places.home() / f"{name}.yaml"

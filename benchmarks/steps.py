@@ -23,18 +23,18 @@ from torch import Tensor, nn
 
 from benchmarks.meter import seconds
 from benchmarks.peers import versions
-from core.streams import Streams
-from data.augment import AugmentSettings, normalise, two_views
-from data.partition.table import Transformation
-from data.prepared import Manifest, open_prepared, write_prepared
-from data.view import DeviceData, Samples
-from methods.base import Client, Context, Federation, LocalSettings, Message, ModelSettings
-from methods.fedpnp.pool import past_negatives
-from methods.losses.align_uniform import align_loss, uniform_loss
-from methods.losses.contrastive import cluster_contrastive, contrastive
-from methods.registry import METHODS
-from methods.ssd.losses import distill_loss, dsr_loss
-from methods.training.local import view_recipe
+from shoal.core.streams import Streams
+from shoal.data.augment import AugmentSettings, normalise, two_views
+from shoal.data.partition.table import Transformation
+from shoal.data.prepared import Manifest, open_prepared, write_prepared
+from shoal.data.view import DeviceData, Samples
+from shoal.methods.contract.base import Client, Context, Federation, LocalSettings, Message, ModelSettings
+from shoal.methods.fedpnp.pool import past_negatives
+from shoal.methods.losses.align_uniform import align_loss, uniform_loss
+from shoal.methods.losses.contrastive import cluster_contrastive, contrastive
+from shoal.methods.registry import METHODS
+from shoal.methods.ssd.losses import distill_loss, dsr_loss
+from shoal.methods.training.local import view_recipe
 
 SAMPLES, BATCH = 1280, 128
 

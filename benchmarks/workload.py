@@ -13,14 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from core.streams import Streams
-from models.plain import McMahanConv
+from shoal.core.streams import Streams
+from shoal.models.plain import McMahanConv
 
 SEED = 0
 SHAPE = (1, 28, 28)
 CLASSES = 10
 ENCODERS = {"mcmahan-small": lambda shape: McMahanConv(shape, (16, 32), 128, 0), "mcmahan": McMahanConv}
-"""As in `models.encoders`, which wants torchvision."""
+"""As in `shoal.models.encoders`, which wants torchvision."""
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from core.errors import DataError
-from data.folder_files import find_images, one_spelling, spellings
-from data.held_out import LEAST
-from data.images import Rejected
-from data.intake import Intake
-from data.own_images import NO_CLIENT, WAITING
-from data.own_store import known_files
-from data.prepared import Prepared
+from shoal.core.errors import DataError
+from shoal.data.folder_files import find_images, one_spelling, spellings
+from shoal.data.held_out import LEAST
+from shoal.data.images import Rejected
+from shoal.data.intake import Intake
+from shoal.data.own_images import NO_CLIENT, WAITING
+from shoal.data.own_store import known_files
+from shoal.data.prepared import Prepared
 
 
 @dataclass(frozen=True)

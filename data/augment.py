@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from core.setting import setting
+from shoal.core.setting import setting
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from core.errors import DataError, shown
-from data.intake import Intake
-from data.spelling import tidy
+from shoal.core.errors import DataError, shown
+from shoal.data.intake import Intake
+from shoal.data.spelling import tidy
 
 ANSWERS = {"label", "labels", "class", "classes", "target", "targets", "y", "cluster", "clusters", "groundtruth"} | {
     "ground truth",

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from data.intake import Intake
-from data.prepared import Prepared
+from shoal.data.intake import Intake
+from shoal.data.prepared import Prepared
 
 COPY = "copy of another image"
 ON_ONE_SIDE = f"{COPY}, on the same side of the test part"

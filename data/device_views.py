@@ -1,8 +1,8 @@
 """Two views of each image of a batch on a GPU, in as few launches as torch's operations allow.
 
-The draws, in the same order from the same generator, and the views of `data.augment.two_views`, up to rounding: on a
-GPU a launch costs more than what it computes on small batches. All draws of a batch are one, all numbers that follow
-linearly from them another.
+The draws, in the same order from the same generator, and the views of `shoal.data.augment.two_views`, up to rounding:
+on a GPU a launch costs more than what it computes on small batches. All draws of a batch are one, all numbers that
+follow linearly from them another.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from data.augment import Recipe, blurred, turn_hue
+from shoal.data.augment import Recipe, blurred, turn_hue
 
 GREY = (0.299, 0.587, 0.114)
 """What red, green and blue count in the grey of a colour (ITU-R BT.601)."""
@@ -112,7 +112,7 @@ class DeviceViews:
 
 
 def _rows(recipe: Recipe, colour: bool) -> list[tuple[str, float, float]]:
-    """What is drawn for a view, in the order of `data.augment`: name, lowest and highest number.
+    """What is drawn for a view, in the order of `shoal.data.augment`: name, lowest and highest number.
 
     What happens with probability p is drawn from -p to 1 - p, and happens where the number is below 0.
     """

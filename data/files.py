@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from core.durable import write_file
-from core.errors import DataError, brief
-from data.readers import LARGEST_UNPACKED
-from data.sources import Layout, RawFile, verify
+from shoal.core.durable import write_file
+from shoal.core.errors import DataError, brief
+from shoal.data.readers import LARGEST_UNPACKED
+from shoal.data.sources import Layout, RawFile, verify
 
 IDX_FILES = (
     "train-images-idx3-ubyte.gz",

@@ -15,10 +15,10 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from core.errors import brief
-from data.image_kind import SUFFIXES, why_not_read
-from data.images import Rejected
-from data.intake import Intake, printable
+from shoal.core.errors import brief
+from shoal.data.image_kind import SUFFIXES, why_not_read
+from shoal.data.images import Rejected
+from shoal.data.intake import Intake, printable
 
 SYSTEM_FOLDERS = frozenset(
     {

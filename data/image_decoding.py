@@ -11,8 +11,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, features
 
-from core.errors import DataError, brief
-from data.png_text import without_text
+from shoal.core.errors import DataError, brief
+from shoal.data.png_text import without_text
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM", *(["AVIF"] if features.check("avif") else []))
 """What Pillow may take a file for: of its other formats some start programs."""

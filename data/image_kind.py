@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from data.image_decoding import FORMATS
+from shoal.data.image_decoding import FORMATS
 
 HEAD = 64
 """Bytes that are looked at."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from data.image_decoding import Changes, Unusable, decode_with_changes, header_size
+from shoal.data.image_decoding import Changes, Unusable, decode_with_changes, header_size
 
 
 @dataclass(frozen=True)

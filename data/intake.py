@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from core.errors import DataError, brief
+from shoal.core.errors import DataError, brief
 
 FORMAT = 1
 NAMED = ("adapted", "left_out", "noted")

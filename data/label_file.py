@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from core.errors import DataError, shown
-from data.intake import Intake
-from data.prepared import Prepared
-from data.spelling import note_spellings, spelling_key
-from data.tables import find_column, names_of, read_table
+from shoal.core.errors import DataError, shown
+from shoal.data.intake import Intake
+from shoal.data.prepared import Prepared
+from shoal.data.spelling import note_spellings, spelling_key
+from shoal.data.tables import find_column, names_of, read_table
 
 MAX_NAMES = 10
 """Files that an error names at most."""

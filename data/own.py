@@ -11,10 +11,10 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import get_args
 
-from core.errors import DataError
-from data.choices import OnBad, OnOdd
-from data.folder_files import is_system
-from data.images import (
+from shoal.core.errors import DataError
+from shoal.data.choices import OnBad, OnOdd
+from shoal.data.folder_files import is_system
+from shoal.data.images import (
     Picture,
     Rejected,
     adapted,
@@ -26,21 +26,14 @@ from data.images import (
     resized,
     stack,
 )
-from data.intake import Intake
-from data.label_file import read_labels
-from data.own_images import (
-    check_colours,
-    client_files,
-    new_pictures,
-    note_adapted,
-    note_left_out,
-    wanted_size,
-)
-from data.own_rows import read_rows
-from data.own_store import Batch, alone, check_spelling, known_files, store_batch
-from data.prepare import is_built_in, own_pointer, own_sets, prepare, store_folder
-from data.prepared import Prepared
-from data.spelling import choose_spellings, note_spellings
+from shoal.data.intake import Intake
+from shoal.data.label_file import read_labels
+from shoal.data.own_images import check_colours, client_files, new_pictures, note_adapted, note_left_out, wanted_size
+from shoal.data.own_rows import read_rows
+from shoal.data.own_store import Batch, alone, check_spelling, known_files, store_batch
+from shoal.data.prepare import is_built_in, own_pointer, own_sets, prepare, store_folder
+from shoal.data.prepared import Prepared
+from shoal.data.spelling import choose_spellings, note_spellings
 
 
 @alone
@@ -114,7 +107,7 @@ def read_folder(
         intake: notes to which is added what was taken, adapted and left out.
 
     Raises:
-        data.own_images.NothingNew: the set has all of the images already.
+        shoal.data.own_images.NothingNew: the set has all of the images already.
         DataError: as `add_folder`.
     """
     _check_choice("on_bad", on_bad, get_args(OnBad))
@@ -238,7 +231,7 @@ def add_table(
         store: the store.
         client_column: says whose a row is.
         label_column: the label of a row; None without labels.
-        features: the columns that are features; None: all that are measurements (`data.columns`).
+        features: the columns that are features; None: all that are measurements (`shoal.data.columns`).
         test: share of each client's rows that becomes the test split.
         seed: seed for drawing the test split.
         licence: kept in the manifest.

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from core.errors import DataError
-from data.folder_files import find_images, one_spelling, spellings
-from data.images import Picture, Rejected, listing, stack
-from data.intake import Intake, printable
-from data.own_store import known_files
-from data.prepared import Prepared
+from shoal.core.errors import DataError
+from shoal.data.folder_files import find_images, one_spelling, spellings
+from shoal.data.images import Picture, Rejected, listing, stack
+from shoal.data.intake import Intake, printable
+from shoal.data.own_store import known_files
+from shoal.data.prepared import Prepared
 
 WAITING = "of a new client with a single image: waits for more"
 NO_CLIENT = "in no client's folder"

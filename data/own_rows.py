@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from core.errors import DataError, shown
-from data.columns import feature_columns
-from data.intake import Intake
-from data.own_store import Batch, known_files
-from data.prepared import Prepared
-from data.spelling import tidy
-from data.tables import client_numbers, features, find_column, names_of, read_table
+from shoal.core.errors import DataError, shown
+from shoal.data.columns import feature_columns
+from shoal.data.intake import Intake
+from shoal.data.own_store import Batch, known_files
+from shoal.data.prepared import Prepared
+from shoal.data.spelling import tidy
+from shoal.data.tables import client_numbers, features, find_column, names_of, read_table
 
 LEFT_OUT = "columns_left_out"
 """The entry of a manifest's `extra` with the columns that are no features of the set."""
@@ -36,12 +36,12 @@ def read_rows(
     """Return the rows of a table as they would be stored; nothing is written.
 
     Args:
-        path, client_column, label_column, features, licence: as of `data.own.add_table`.
+        path, client_column, label_column, features, licence: as of `shoal.data.own.add_table`.
         onto: the set that they are to be appended to: they must fit it.
         intake: notes to which is added what was taken, adapted and left out.
 
     Raises:
-        DataError: as `data.own.add_table`.
+        DataError: as `shoal.data.own.add_table`.
     """
     notes = Intake() if intake is None else intake
     table = read_table(path, [client_column, *([label_column] if label_column else [])], notes)

@@ -17,15 +17,15 @@ from typing import Any, Concatenate, ParamSpec
 import numpy as np
 import pandas as pd
 
-from core.errors import DataError
-from core.streams import Streams
-from data.copies import Copies, find_copies, note_copies, on_one_side
-from data.held_out import LEAST, held_out
-from data.intake import Intake, record
-from data.prepare import own_folder
-from data.prepared import Kind, Manifest, Prepared, open_prepared, write_prepared
-from data.sample_files import DIGEST, FILES, files_table, sample_files
-from data.writing import writing
+from shoal.core.errors import DataError
+from shoal.core.streams import Streams
+from shoal.data.copies import Copies, find_copies, note_copies, on_one_side
+from shoal.data.held_out import LEAST, held_out
+from shoal.data.intake import Intake, record
+from shoal.data.prepare import own_folder
+from shoal.data.prepared import Kind, Manifest, Prepared, open_prepared, write_prepared
+from shoal.data.sample_files import DIGEST, FILES, files_table, sample_files
+from shoal.data.writing import writing
 
 Rest = ParamSpec("Rest")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
@@ -102,7 +102,7 @@ def store_batch(
         test: share of each client's samples in the batch that becomes the test split.
         seed: seed for drawing the test split.
         onto: the set to append to. Its samples come first in each part, in their order.
-        by_hash: the test split is that of `data.held_out`, which does not depend on what else is in the batch.
+        by_hash: the test split is that of `shoal.data.held_out`, which does not depend on what else is in the batch.
             Either way copies of one image lie on one side of it.
 
     Returns:

@@ -16,12 +16,12 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from core.durable import leftovers, new_version, restore
-from core.errors import DataError
-from data.prepared import Manifest, Prepared, open_prepared, read_manifest, write_prepared
-from data.remedy import OWN, remedy
-from data.sets import SETS, DataSet, Loaded, Request
-from data.writing import writing
+from shoal.core.durable import leftovers, new_version, restore
+from shoal.core.errors import DataError
+from shoal.data.prepared import Manifest, Prepared, open_prepared, read_manifest, write_prepared
+from shoal.data.remedy import OWN, remedy
+from shoal.data.sets import SETS, DataSet, Loaded, Request
+from shoal.data.writing import writing
 
 PLACES = ("prepared", OWN)
 """The folders of the store that hold sets; a copy of an own set that `dvc repro` made gives way to the set."""

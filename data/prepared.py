@@ -22,10 +22,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from core.durable import new_version, restore
-from core.errors import DataError, brief
-from core.seal import sealed, unsealed
-from data.remedy import is_own, remedy
+from shoal.core.durable import new_version, restore
+from shoal.core.errors import DataError, brief
+from shoal.core.seal import sealed, unsealed
+from shoal.data.remedy import is_own, remedy
 
 Kind = Literal["image", "vector", "text"]
 DTYPES: dict[str, str] = {"image": "uint8", "vector": "float32", "text": "int32"}

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from core.errors import DataError, brief, shown
+from shoal.core.errors import DataError, brief, shown
 
 LARGEST_UNPACKED = 256 << 20
 """Bytes of an unpacked raw file, at most: the largest official one, CIFAR-100's training part, has 155 MB."""

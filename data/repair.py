@@ -11,12 +11,12 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from core.durable import before, leftovers, lock_if_free, put_in_place, restore, sync_tree
-from core.errors import DataError
-from data.prepare import PLACES
-from data.prepared import Prepared, open_prepared
-from data.remedy import remedy
-from data.writing import lock_of
+from shoal.core.durable import before, leftovers, lock_if_free, put_in_place, restore, sync_tree
+from shoal.core.errors import DataError
+from shoal.data.prepare import PLACES
+from shoal.data.prepared import Prepared, open_prepared
+from shoal.data.remedy import remedy
+from shoal.data.writing import lock_of
 
 
 def repair_sets(store: Path) -> list[str]:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from core.errors import DataError, brief
-from data.prepared import Prepared
+from shoal.core.errors import DataError, brief
+from shoal.data.prepared import Prepared
 
 if TYPE_CHECKING:
     import pandas as pd

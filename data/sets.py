@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from core.errors import DataError
-from core.streams import stream_seed
-from data import files, readers, synthetic
-from data.prepared import Kind
-from data.sources import Layout, Raw, find
-from data.text import build_vocabulary, encode, tokenise
+from shoal.core.errors import DataError
+from shoal.core.streams import stream_seed
+from shoal.data import files, readers, synthetic
+from shoal.data.prepared import Kind
+from shoal.data.sources import Layout, Raw, find
+from shoal.data.text import build_vocabulary, encode, tokenise
 
 Arrays = dict[str, np.ndarray | None]
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
-from core.errors import DataError
-from data.readers import unpack
+from shoal.core.errors import DataError
+from shoal.data.readers import unpack
 
 MIRROR_VARIABLE = "SHOAL_DATA_MIRROR"
 _PACKINGS = ("", ".gz", ".xz")

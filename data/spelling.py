@@ -9,8 +9,8 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 
-from core.errors import DataError
-from data.intake import Intake
+from shoal.core.errors import DataError
+from shoal.data.intake import Intake
 
 WITHOUT_WIDTH = dict.fromkeys(
     [0x00AD, 0x180E, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x206A), 0xFEFF]

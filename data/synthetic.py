@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from core.errors import DataError
-from core.streams import Streams
+from shoal.core.errors import DataError
+from shoal.core.streams import Streams
 
 _REDRAWS = 1000
 

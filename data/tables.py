@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from core.errors import DataError, brief, shown
-from data.intake import Intake
-from data.readers import gunzip
-from data.spelling import choose_spellings, note_spellings, refuse_alike, tidy
+from shoal.core.errors import DataError, brief, shown
+from shoal.data.intake import Intake
+from shoal.data.readers import gunzip
+from shoal.data.spelling import choose_spellings, note_spellings, refuse_alike, tidy
 
 MOST_VALUES = 1 << 30
 """Values of a Parquet table, at most: 8 GB as pandas holds them. A small file may announce any number."""

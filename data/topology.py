@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from core.errors import DataError
-from core.setting import FileFormat
+from shoal.core.errors import DataError
+from shoal.core.setting import FileFormat
 
 Edges = tuple[tuple[int, int], ...]
 _REDRAWS = 1000

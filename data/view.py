@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from data.partition.table import Partition, Transformation
-from data.prepared import DataSpec, Prepared
+from shoal.data.partition.table import Partition, Transformation
+from shoal.data.prepared import DataSpec, Prepared
 
 MAPPED = 1 << 27
 """Bytes of an array from which on the processes of a machine share it."""

@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from core.durable import leftovers, locked, restore
-from core.errors import DataError, brief
+from shoal.core.durable import leftovers, locked, restore
+from shoal.core.errors import DataError, brief
 
 
 @contextlib.contextmanager

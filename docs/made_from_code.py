@@ -19,13 +19,27 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from core.errors import ShoalError
-from data.partition.schemes import SCHEMES
-from engine.settings import METHOD_SECTIONS, Settings, section
-from methods.registry import METHODS
+from shoal.core.errors import ShoalError
+from shoal.data.partition.schemes import SCHEMES
+from shoal.engine.settings.run_settings import METHOD_SECTIONS, Settings, section
+from shoal.methods.registry import METHODS
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("core", "data", "models", "methods", "engine", "review", "tasks", "search", "flows", "studies", "shoal", "cli")
+ROOMS = (
+    "core",
+    "data",
+    "models",
+    "methods",
+    "engine",
+    "review",
+    "lifecycle",
+    "tasks",
+    "sweeps",
+    "flows",
+    "studies",
+    "api",
+    "cli",
+)
 PAGES = {
     "fedpnp": ("FedPNP",),
     "fedcc": ("FedCC",),
@@ -170,7 +184,7 @@ def errors_page() -> str:
         "where it happens. Search this page for a part of a message that has no names or numbers in it.",
     ]
     for room in ROOMS:
-        found = [(path, list(messages(path))) for path in sorted((ROOT / room).rglob("*.py"))]
+        found = [(path, list(messages(path))) for path in sorted((ROOT / "shoal" / room).rglob("*.py"))]
         told = [(path, own) for path, own in found if own]
         if told:
             lines.append(f"## {room}")
@@ -222,7 +236,7 @@ def all_kinds(kind: type) -> set[type]:
 def api_page(room: str) -> str:
     """The public classes and functions of a room with their docstrings, read from the source."""
     lines = [f"# {room}", "Docstrings as they stand in the code."]
-    for path in sorted((ROOT / room).rglob("*.py")):
+    for path in sorted((ROOT / "shoal" / room).rglob("*.py")):
         tree = ast.parse(path.read_text())
         about = ast.get_docstring(tree)
         if about and path.name != "__init__.py":

@@ -15,11 +15,11 @@ from prefect.artifacts import (
     update_progress_artifact,
 )
 
-from engine.run_folder import RunFolder
-from review.mlflow_page import mlflow_page
-from review.result import run_result, shown_metrics
-from search.result import SearchResult, ranked
-from search.words import shown
+from shoal.engine.store.run_folder import RunFolder
+from shoal.review.mlflow_log.page import mlflow_page
+from shoal.review.results.result import run_result, shown_metrics
+from shoal.sweeps.result import SearchResult, ranked
+from shoal.sweeps.words import shown
 
 EVERY = 2.0
 """Seconds between updates of the progress artifact, at least."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.rounds import Observer
-from engine.run_folder import RunFolder
-from review.result import RunResult
+from shoal.engine.rounds.loop import Observer
+from shoal.engine.store.run_folder import RunFolder
+from shoal.review.results.result import RunResult
 
 
 def carry_out(run: RunFolder, observers: Sequence[Observer] = ()) -> RunResult:
@@ -19,15 +19,15 @@ def carry_out(run: RunFolder, observers: Sequence[Observer] = ()) -> RunResult:
     Raises:
         ShoalError: the run stopped and can be resumed. KeyboardInterrupt likewise.
     """
-    from tasks.driving import drive
+    from shoal.lifecycle.driving import drive
 
     wanted = run.settings().tracking.prefect
     if wanted != "off":
-        from tasks.prefect_environment import guard_temporary_server, server_answers
+        from shoal.tasks.prefect.environment import guard_temporary_server, server_answers
 
         if wanted == "on" or server_answers():
             guard_temporary_server()
-            from flows.federate import run_with_prefect  # here: Prefect takes seconds to import
+            from shoal.flows.federate import run_with_prefect  # here: Prefect takes seconds to import
 
             return run_with_prefect(run, observers=observers)
     return drive(run, observers=observers)

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from engine import places
-from engine.origin import Origin
-from engine.run_folder import RunError, RunFolder, in_order
-from engine.settings import Settings
-from tasks.preparing import settled
-from tasks.starting import has_settings, new_run
+from shoal.engine.settings import places
+from shoal.engine.settings.run_settings import Settings
+from shoal.engine.store.run_folder import RunError, RunFolder, in_order
+from shoal.engine.store.warm_start import Origin
+from shoal.lifecycle.preparing import settled
+from shoal.lifecycle.starting import has_settings, new_run
 
 BEGAN, ENDED = "pipeline_began", "pipeline_ended"
 """Events of a run that the pipeline works on: between the two, also a run whose rounds are done is unfinished."""

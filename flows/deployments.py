@@ -17,9 +17,9 @@ import yaml
 from requests.adapters import HTTPAdapter
 from urllib3.util.retry import Retry
 
-from core.errors import ShoalError
-from engine.login import CLIENT_AUTH
-from engine.yaml_text import read_yaml_file
+from shoal.core.errors import ShoalError
+from shoal.engine.settings.yaml_text import read_yaml_file
+from shoal.engine.store.login import CLIENT_AUTH
 
 POOL = "shoal"
 PATIENCE = 30.0
@@ -36,7 +36,7 @@ BUSY = Retry(
 gives no answer in its time is not asked again."""
 
 
-MOVED = {"flows/tell.py:tell": ("file", "command")}
+MOVED = {"shoal.flows.tell.tell": ("file", "command")}
 """Parameters by entrypoint that the flow has no more; a server that knows the deployment from before still has them."""
 
 
@@ -53,7 +53,8 @@ def read_project(folder: Path) -> dict[str, Any]:
     path = folder / "prefect.yaml"
     if not path.is_file():
         raise DeploymentError(
-            f"no prefect.yaml in {folder}: start `shoal serve` in the project's folder (the clone), where it lies"
+            f"no prefect.yaml in {folder}: start `shoal serve` in the project's folder, where it lies, or make one "
+            f"with `shoal init FOLDER`"
         )
     project = read_yaml_file(path, "", DeploymentError)
     if not isinstance(project, dict) or not project.get("deployments"):

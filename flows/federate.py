@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tasks.prefect_environment import lost, quiet
+from shoal.tasks.prefect.environment import lost, quiet
 
 quiet()
 
@@ -17,17 +17,17 @@ from prefect.context import TagsContext  # noqa: E402
 from prefect.task_runners import ThreadPoolTaskRunner  # noqa: E402
 from prefect.utilities.urls import url_for  # noqa: E402
 
-from core.errors import ShoalError  # noqa: E402
-from engine import places  # noqa: E402
-from engine.rounds import Observer  # noqa: E402
-from engine.run_events import is_warning, words_of  # noqa: E402
-from engine.run_folder import FINISHED, RunFolder  # noqa: E402
-from flows.artifacts import ProgressArtifact  # noqa: E402
-from flows.names import flow_run_name, run_title  # noqa: E402
-from flows.parts import LOST, log_warnings  # noqa: E402
-from review.result import RunResult, run_result  # noqa: E402
-from tasks.driving import drive  # noqa: E402
-from tasks.prefect_runner import PrefectRunner  # noqa: E402
+from shoal.core.errors import ShoalError  # noqa: E402
+from shoal.engine.rounds.loop import Observer  # noqa: E402
+from shoal.engine.settings import places  # noqa: E402
+from shoal.engine.store.run_events import is_warning, words_of  # noqa: E402
+from shoal.engine.store.run_folder import FINISHED, RunFolder  # noqa: E402
+from shoal.flows.artifacts import ProgressArtifact  # noqa: E402
+from shoal.flows.names import flow_run_name, run_title  # noqa: E402
+from shoal.flows.parts import LOST, log_warnings  # noqa: E402
+from shoal.lifecycle.driving import drive  # noqa: E402
+from shoal.review.results.result import RunResult, run_result  # noqa: E402
+from shoal.tasks.prefect.runner import PrefectRunner  # noqa: E402
 
 
 class WithoutLostConnections(logging.Filter):
@@ -50,8 +50,9 @@ THREADS = 1024
 def federate(run: str, observers: Sequence[Any] = ()) -> RunResult:
     """All rounds of a run that are still to do: train clients on workers, aggregate, evaluate, log; then report.
 
-    The rounds are the engine's (`engine.rounds`). Here each of its units of work becomes a task run: `tasks.train`,
-    `tasks.aggregate`, `tasks.evaluate`; and at the end `tasks.assign`, `tasks.log` and `tasks.promote`.
+    The rounds are the engine's (`shoal.engine.rounds.loop`). Here each of its units of work becomes a task run:
+    `shoal.tasks.train`, `shoal.tasks.aggregate`, `shoal.tasks.evaluate`; and at the end `shoal.tasks.assign`,
+    `shoal.tasks.log` and `shoal.tasks.promote`.
 
     Args:
         run: the run's folder, its name, or `latest`.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from prefect import runtime
 
-from engine.settings import Settings
+from shoal.engine.settings.run_settings import Settings
 
 
 def run_title(settings: Settings) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tasks.prefect_environment import quiet
+from shoal.tasks.prefect.environment import quiet
 
 quiet()
 
@@ -16,28 +16,28 @@ from prefect import flow, get_run_logger, tags  # noqa: E402 (its environment co
 from prefect.artifacts import create_table_artifact  # noqa: E402
 from prefect.events import emit_event  # noqa: E402
 
-from engine import places  # noqa: E402
-from engine.merge import merge  # noqa: E402
-from engine.origin import Origin, OriginError  # noqa: E402
-from engine.run_folder import RunFolder, in_order  # noqa: E402
-from engine.settings import Settings, make_settings  # noqa: E402
-from flows.claim import alone, claimed, claimed_run, finished  # noqa: E402
-from flows.federate import untagged  # noqa: E402
-from flows.names import night_title  # noqa: E402
-from flows.parts import log_warnings  # noqa: E402
-from flows.pipeline import end_lost_flow_runs, report_on, train_and_judge  # noqa: E402
-from flows.tell import tell_failure  # noqa: E402
-from methods.registry import METHODS  # noqa: E402
-from review.drift import Drift  # noqa: E402
-from review.judging import Decision  # noqa: E402
-from review.model_registry import registered_name  # noqa: E402
-from review.promotion import DRIFTED, champion_run, decision_of, keep_decision  # noqa: E402
-from tasks.compare import compare, decide, drift  # noqa: E402
-from tasks.night_settings import NightSettings  # noqa: E402
-from tasks.preparing import settled  # noqa: E402
-from tasks.starting import same_settings  # noqa: E402
-from tasks.take_in import take_in  # noqa: E402
-from tasks.taking_in import NightError  # noqa: E402
+from shoal.engine.settings import places  # noqa: E402
+from shoal.engine.settings.merge import merge  # noqa: E402
+from shoal.engine.settings.run_settings import Settings, make_settings  # noqa: E402
+from shoal.engine.store.run_folder import RunFolder, in_order  # noqa: E402
+from shoal.engine.store.warm_start import Origin, OriginError  # noqa: E402
+from shoal.flows.claim import alone, claimed, claimed_run, finished  # noqa: E402
+from shoal.flows.federate import untagged  # noqa: E402
+from shoal.flows.names import night_title  # noqa: E402
+from shoal.flows.parts import log_warnings  # noqa: E402
+from shoal.flows.pipeline import end_lost_flow_runs, report_on, train_and_judge  # noqa: E402
+from shoal.flows.tell import tell_failure  # noqa: E402
+from shoal.lifecycle.night_settings import NightSettings  # noqa: E402
+from shoal.lifecycle.preparing import settled  # noqa: E402
+from shoal.lifecycle.starting import same_settings  # noqa: E402
+from shoal.lifecycle.taking_in import NightError  # noqa: E402
+from shoal.methods.registry import METHODS  # noqa: E402
+from shoal.review.mlflow_log.model_registry import registered_name  # noqa: E402
+from shoal.review.served.drift import Drift  # noqa: E402
+from shoal.review.served.judging import Decision  # noqa: E402
+from shoal.review.served.promotion import DRIFTED, champion_run, decision_of, keep_decision  # noqa: E402
+from shoal.tasks.compare import compare, decide, drift  # noqa: E402
+from shoal.tasks.take_in import take_in  # noqa: E402
 
 STARTS = "night_starts"
 """Event of a run: where a night had it start from."""

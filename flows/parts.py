@@ -9,9 +9,9 @@ from typing import TypeVar
 import httpx
 from prefect.exceptions import ObjectNotFound
 
-from engine.addresses import masked
-from engine.run_events import Event, warning_lines
-from engine.run_folder import RunFolder
+from shoal.engine.settings.addresses import masked
+from shoal.engine.store.run_events import Event, warning_lines
+from shoal.engine.store.run_folder import RunFolder
 
 Found = TypeVar("Found")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from tasks.prefect_environment import quiet
+from shoal.tasks.prefect.environment import quiet
 
 quiet()
 
@@ -13,20 +13,20 @@ from prefect import flow, get_run_logger, runtime, tags  # noqa: E402 (its envir
 from prefect.client.orchestration import get_client  # noqa: E402
 from prefect.states import Crashed  # noqa: E402
 
-from engine import places  # noqa: E402
-from engine.run_folder import RunFolder  # noqa: E402
-from engine.settings import Settings  # noqa: E402
-from engine.worker_processes import warm  # noqa: E402
-from flows.artifacts import result_artifacts  # noqa: E402
-from flows.claim import claimed_run  # noqa: E402
-from flows.federate import federate, untagged  # noqa: E402
-from flows.names import flow_run_name  # noqa: E402
-from flows.parts import log_warnings, part  # noqa: E402
-from review.result import run_result  # noqa: E402
-from tasks import judge, partition  # noqa: E402
-from tasks import prepare as preparation  # noqa: E402
-from tasks import report as reporting  # noqa: E402
-from tasks.driving import drive  # noqa: E402
+from shoal.engine.settings import places  # noqa: E402
+from shoal.engine.settings.run_settings import Settings  # noqa: E402
+from shoal.engine.store.run_folder import RunFolder  # noqa: E402
+from shoal.engine.workers.worker_processes import warm  # noqa: E402
+from shoal.flows.artifacts import result_artifacts  # noqa: E402
+from shoal.flows.claim import claimed_run  # noqa: E402
+from shoal.flows.federate import federate, untagged  # noqa: E402
+from shoal.flows.names import flow_run_name  # noqa: E402
+from shoal.flows.parts import log_warnings, part  # noqa: E402
+from shoal.lifecycle.driving import drive  # noqa: E402
+from shoal.review.results.result import run_result  # noqa: E402
+from shoal.tasks import judge, partition  # noqa: E402
+from shoal.tasks import prepare as preparation  # noqa: E402
+from shoal.tasks import report as reporting  # noqa: E402
 
 
 @flow(name="prepare", flow_run_name=flow_run_name)
@@ -64,7 +64,7 @@ def pipeline(settings: Settings, resume: bool = True) -> dict[str, Any]:
         resume: go on with an unfinished run of the same settings, where there is one.
 
     Returns:
-        What the run came to (`review.result.RunResult`), as JSON.
+        What the run came to (`shoal.review.results.result.RunResult`), as JSON.
     """
     if settings.workers.runner == "local":
         warm()  # worker processes import what they need while the data is prepared

@@ -8,9 +8,9 @@ from typing import Any
 
 import toml  # type: ignore[import-untyped]  # comes with Prefect
 
-from core.errors import ShoalError
-from engine.codec import private_folder, write_atomic
-from engine.login import CLIENT_AUTH
+from shoal.core.errors import ShoalError
+from shoal.engine.store.codec import private_folder, write_atomic
+from shoal.engine.store.login import CLIENT_AUTH
 
 FILE = "profiles.toml"
 DEFAULT: dict[str, Any] = {

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import requests
 
-from core.errors import ShoalError
-from engine.private_file import owner_only
-from flows import watch
+from shoal.core.errors import ShoalError
+from shoal.engine.store.private_file import owner_only
+from shoal.flows import watch
 
 PART_SECONDS = 15.0
 """What a part has to end by itself."""
@@ -27,7 +27,9 @@ class ServeError(ShoalError):
 
 
 class Processes:
-    """Processes by name, ended at the end of the block, or by the watcher (`flows.watch`) where this one is killed."""
+    """Processes by name, ended at the end of the block, or by the watcher (`shoal.flows.watch`) where this one is
+    killed.
+    """
 
     def __init__(self) -> None:
         self._started: dict[str, subprocess.Popen[bytes]] = {}

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from tasks.prefect_environment import quiet
+from shoal.tasks.prefect.environment import quiet
 
 quiet()
 
 from prefect import flow, runtime, task  # noqa: E402 (its environment comes first)
 
-from engine.worker_processes import warm  # noqa: E402
-from flows.artifacts import search_artifacts  # noqa: E402
-from flows.federate import untagged  # noqa: E402
-from flows.names import search_title  # noqa: E402
-from search.definition import SearchDefinition, check_search  # noqa: E402
-from search.result import TrialRow  # noqa: E402
-from search.runner import Search, open_search  # noqa: E402
-from tasks.retries import OF_A_ROUND  # noqa: E402
+from shoal.engine.workers.worker_processes import warm  # noqa: E402
+from shoal.flows.artifacts import search_artifacts  # noqa: E402
+from shoal.flows.federate import untagged  # noqa: E402
+from shoal.flows.names import search_title  # noqa: E402
+from shoal.sweeps.definition import SearchDefinition, check_search  # noqa: E402
+from shoal.sweeps.result import TrialRow  # noqa: E402
+from shoal.sweeps.runner import Search, open_search  # noqa: E402
+from shoal.tasks.prefect.retries import OF_A_ROUND  # noqa: E402
 
 
 def trial_title() -> str:
@@ -44,7 +44,7 @@ def search(definition: SearchDefinition) -> dict[str, Any]:
         definition: as a search file has it; the same again goes on where it stands.
 
     Returns:
-        What the search came to (`search.result.SearchResult`), as JSON.
+        What the search came to (`shoal.sweeps.result.SearchResult`), as JSON.
     """
     check_search(definition)
     warm()

@@ -14,16 +14,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tasks.prefect_environment import quiet
+from shoal.tasks.prefect.environment import quiet
 
 quiet()
 
 from prefect import flow  # noqa: E402 (its environment comes first)
 
-from core.errors import ShoalError, brief  # noqa: E402
-from engine import places  # noqa: E402
-from engine.private_file import read_private  # noqa: E402
-from engine.yaml_text import read_yaml  # noqa: E402
+from shoal.core.errors import ShoalError, brief  # noqa: E402
+from shoal.engine.settings import places  # noqa: E402
+from shoal.engine.settings.yaml_text import read_yaml  # noqa: E402
+from shoal.engine.store.private_file import read_private  # noqa: E402
 
 TOLD = "SHOAL_TOLD"
 """The variable in which a command finds the line."""

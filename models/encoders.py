@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from models.plain import McMahanConv, PlainConv, PooledConv
+from shoal.models.plain import McMahanConv, PlainConv, PooledConv
 
 
 def pooled(places: Tensor, side: int) -> Tensor:

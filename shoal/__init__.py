@@ -19,15 +19,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from core.errors import ShoalError
-    from engine.settings import Settings
-    from review.explain import Explained
-    from shoal.adding import AddedData, add_data
-    from shoal.listing import compare, runs
-    from shoal.opened import Run, load
-    from shoal.running import plan, resume, run
-    from shoal.searching import FoundSettings, search
-    from tasks.rehearsal import Plan
+    from shoal.api.adding import AddedData, add_data
+    from shoal.api.listing import compare, runs
+    from shoal.api.opened import Run, load
+    from shoal.api.running import plan, resume, run
+    from shoal.api.searching import FoundSettings, search
+    from shoal.core.errors import ShoalError
+    from shoal.engine.settings.run_settings import Settings
+    from shoal.lifecycle.rehearsal import Plan
+    from shoal.review.served.explain import Explained
 
 __all__ = [
     "AddedData",
@@ -48,21 +48,21 @@ __all__ = [
 ]
 
 _PLACES = {
-    "run": "shoal.running",
-    "resume": "shoal.running",
-    "plan": "shoal.running",
-    "load": "shoal.opened",
-    "Run": "shoal.opened",
-    "runs": "shoal.listing",
-    "compare": "shoal.listing",
-    "add_data": "shoal.adding",
-    "AddedData": "shoal.adding",
-    "Settings": "engine.settings",
-    "Plan": "tasks.rehearsal",
-    "Explained": "review.explain",
-    "search": "shoal.searching",
-    "FoundSettings": "shoal.searching",
-    "ShoalError": "core.errors",
+    "run": "shoal.api.running",
+    "resume": "shoal.api.running",
+    "plan": "shoal.api.running",
+    "load": "shoal.api.opened",
+    "Run": "shoal.api.opened",
+    "runs": "shoal.api.listing",
+    "compare": "shoal.api.listing",
+    "add_data": "shoal.api.adding",
+    "AddedData": "shoal.api.adding",
+    "Settings": "shoal.engine.settings.run_settings",
+    "Plan": "shoal.lifecycle.rehearsal",
+    "Explained": "shoal.review.served.explain",
+    "search": "shoal.api.searching",
+    "FoundSettings": "shoal.api.searching",
+    "ShoalError": "shoal.core.errors",
 }
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from prefect import task
 
-from engine.units import AggregateRound
-from engine.wire import Failed
-from tasks.once import done_once
-from tasks.retries import OF_A_ROUND
+from shoal.engine.messages.wire import Failed
+from shoal.engine.rounds.units import AggregateRound
+from shoal.tasks.prefect.once import done_once
+from shoal.tasks.prefect.retries import OF_A_ROUND
 
 
 @task(name="aggregate", **OF_A_ROUND)
@@ -16,7 +16,7 @@ def aggregate(round: AggregateRound, ticket: str | None = None) -> dict[int, Fai
 
     Args:
         round: the run's folder, the round and the ids of the clients that came through.
-        ticket: see `tasks.once`.
+        ticket: see `shoal.tasks.prefect.once`.
 
     Returns:
         Whose answers were not taken, and why.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from prefect import task
 
-from review.clusters import FindClusters
-from tasks.once import done_once
-from tasks.retries import OF_A_ROUND
+from shoal.review.results.clusters import FindClusters
+from shoal.tasks.prefect.once import done_once
+from shoal.tasks.prefect.retries import OF_A_ROUND
 
 
 @task(name="assign", **OF_A_ROUND)
@@ -15,7 +15,7 @@ def assign(run: FindClusters, ticket: str | None = None) -> bool | None:
 
     Args:
         run: the run's folder.
-        ticket: see `tasks.once`.
+        ticket: see `shoal.tasks.prefect.once`.
 
     Returns:
         Whether the run has a table now; None where the ticket's holder knows.

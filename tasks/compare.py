@@ -6,13 +6,13 @@ from pathlib import Path
 
 from prefect import task
 
-from engine.run_folder import RunFolder
-from review.drift import Drift, find_drift
-from review.judging import Decision
-from review.judging import compare as compare_models
-from review.promotion import carry_out_decision
-from tasks.night_settings import NightSettings
-from tasks.retries import OF_A_RUN
+from shoal.engine.store.run_folder import RunFolder
+from shoal.lifecycle.night_settings import NightSettings
+from shoal.review.served.drift import Drift, find_drift
+from shoal.review.served.judging import Decision
+from shoal.review.served.judging import compare as compare_models
+from shoal.review.served.promotion import carry_out_decision
+from shoal.tasks.prefect.retries import OF_A_RUN
 
 
 @task(name="drift", **OF_A_RUN)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from prefect import task
 
-from engine.units import EvaluateRound
-from engine.wire import Evaluated, Failed
-from tasks.once import done_once
-from tasks.retries import OF_A_ROUND
+from shoal.engine.messages.wire import Evaluated, Failed
+from shoal.engine.rounds.units import EvaluateRound
+from shoal.tasks.prefect.once import done_once
+from shoal.tasks.prefect.retries import OF_A_ROUND
 
 
 @task(name="evaluate", **OF_A_ROUND)
@@ -16,7 +16,7 @@ def evaluate(round: EvaluateRound, ticket: str | None = None) -> Evaluated | Fai
 
     Args:
         round: the run's folder and the round.
-        ticket: see `tasks.once`.
+        ticket: see `shoal.tasks.prefect.once`.
 
     Returns:
         The metrics; None where the ticket's holder knows.

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from prefect import task
 
-from engine.evaluate import evaluate_state
-from engine.run_folder import RunFolder
-from tasks.retries import OF_A_RUN
+from shoal.engine.rounds.evaluate import evaluate_state
+from shoal.engine.store.run_folder import RunFolder
+from shoal.tasks.prefect.retries import OF_A_RUN
 
 
 @task(name="judge", **OF_A_RUN)

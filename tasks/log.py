@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from prefect import task
 
-from review.record import LogRun
-from tasks.once import done_once
-from tasks.retries import OF_A_ROUND
+from shoal.review.served.record import LogRun
+from shoal.tasks.prefect.once import done_once
+from shoal.tasks.prefect.retries import OF_A_ROUND
 
 
 @task(name="log", **OF_A_ROUND)
@@ -15,7 +15,7 @@ def log(run: LogRun, ticket: str | None = None) -> bool | None:
 
     Args:
         run: the run's folder.
-        ticket: see `tasks.once`.
+        ticket: see `shoal.tasks.prefect.once`.
 
     Returns:
         Whether MLflow has the run now; None where the ticket's holder knows.

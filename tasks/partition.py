@@ -7,10 +7,10 @@ from pathlib import Path
 
 from prefect import task
 
-from data.prepared import open_prepared
-from engine.settings import Settings
-from tasks.preparing import prepare_partition
-from tasks.retries import OF_A_RUN
+from shoal.data.prepared import open_prepared
+from shoal.engine.settings.run_settings import Settings
+from shoal.lifecycle.preparing import prepare_partition
+from shoal.tasks.prefect.retries import OF_A_RUN
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from prefect import task
 
-from engine.settings import Settings
-from tasks.preparing import prepare_data
-from tasks.retries import OF_A_RUN
+from shoal.engine.settings.run_settings import Settings
+from shoal.lifecycle.preparing import prepare_data
+from shoal.tasks.prefect.retries import OF_A_RUN
 
 
 @dataclass(frozen=True)

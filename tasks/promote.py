@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from prefect import task
 
-from review.record import PromoteModel
-from tasks.once import done_once
-from tasks.retries import OF_A_ROUND
+from shoal.review.served.record import PromoteModel
+from shoal.tasks.prefect.once import done_once
+from shoal.tasks.prefect.retries import OF_A_ROUND
 
 
 @task(name="promote", **OF_A_ROUND)
@@ -15,7 +15,7 @@ def promote(run: PromoteModel, ticket: str | None = None) -> str | None:
 
     Args:
         run: the run's folder.
-        ticket: see `tasks.once`.
+        ticket: see `shoal.tasks.prefect.once`.
 
     Returns:
         The version; None where there is none, or where the ticket's holder knows.

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from prefect import task
 
-from engine.run_folder import RunFolder
-from tasks.retries import OF_A_RUN
+from shoal.engine.store.run_folder import RunFolder
+from shoal.tasks.prefect.retries import OF_A_RUN
 
 
 @task(name="report", **OF_A_RUN)
@@ -20,9 +20,9 @@ def report(run: str) -> str:
     Returns:
         Where the report is.
     """
-    from review.figures import draw_figures  # here: who only imports flows would wait for matplotlib
-    from review.report import write_report
-    from review.views import check_figures, keep_figures
+    from shoal.review.pages.figures import draw_figures  # here: who only imports flows would wait for matplotlib
+    from shoal.review.pages.report import write_report
+    from shoal.review.results.views import check_figures, keep_figures
 
     folder = RunFolder(Path(run))
     check_figures(folder)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from prefect import task
 
-from engine.settings import Settings
-from tasks import taking_in
-from tasks.night_settings import NightSettings
-from tasks.retries import OF_A_RUN
-from tasks.taking_in import TakenIn
+from shoal.engine.settings.run_settings import Settings
+from shoal.lifecycle import taking_in
+from shoal.lifecycle.night_settings import NightSettings
+from shoal.lifecycle.taking_in import TakenIn
+from shoal.tasks.prefect.retries import OF_A_RUN
 
 
 @task(name="take in", **OF_A_RUN)

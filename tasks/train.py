@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from prefect import task
 
-from engine.units import TrainCohort
-from engine.wire import Failed, Trained
-from tasks.once import done_once
-from tasks.retries import OF_A_ROUND
+from shoal.engine.messages.wire import Failed, Trained
+from shoal.engine.rounds.units import TrainCohort
+from shoal.tasks.prefect.once import done_once
+from shoal.tasks.prefect.retries import OF_A_ROUND
 
 
 @task(name="train", **OF_A_ROUND)
@@ -16,7 +16,7 @@ def train(cohort: TrainCohort, ticket: str | None = None) -> Trained | Failed | 
 
     Args:
         cohort: the run's folder, the round and the clients' ids.
-        ticket: see `tasks.once`.
+        ticket: see `shoal.tasks.prefect.once`.
 
     Returns:
         What became of each client; None where the ticket's holder knows.

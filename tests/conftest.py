@@ -66,8 +66,8 @@ SMALL: dict[str, Any] = {
 @pytest.fixture
 def small() -> Callable[..., Any]:
     """Makes settings of a run of a few seconds, with changes laid over them."""
-    from engine.merge import merge
-    from engine.settings import make_settings
+    from shoal.engine.settings.merge import merge
+    from shoal.engine.settings.run_settings import make_settings
 
     return lambda **changes: make_settings(merge(SMALL, changes))
 
@@ -75,7 +75,7 @@ def small() -> Callable[..., Any]:
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """scikit-learn's digits, prepared."""
-    from data.prepare import prepare
+    from shoal.data.prepare import prepare
 
     return prepare("digits", tmp_path_factory.mktemp("store"))
 
@@ -85,7 +85,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     """Build a small prepared set from labels (or a number of samples) and natural clients."""
     import numpy as np
 
-    from data.prepared import Manifest, open_prepared, write_prepared
+    from shoal.data.prepared import Manifest, open_prepared, write_prepared
 
     def make(labels: Any, *, clients: Any = None, shape: tuple[int, ...] = (1, 4, 4), kind: Any = "image") -> Any:
         n = labels if isinstance(labels, int) else len(labels)

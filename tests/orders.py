@@ -48,8 +48,8 @@ def loop(what: object) -> None:
 
 def install() -> None:
     """Make this process's workers obey."""
-    from engine.wire import Failed
-    from engine.worker import Worker
+    from shoal.engine.messages.wire import Failed
+    from shoal.engine.workers.worker import Worker
 
     train_group, evaluate, assign = Worker.train_group, Worker.evaluate, Worker.assign
 
@@ -87,7 +87,7 @@ def obedient(folder: Path) -> Iterator[Path]:
     """Workers that are started inside obey the orders in a folder."""
     from multiprocessing import forkserver
 
-    from engine import worker_processes
+    from shoal.engine.workers import worker_processes
 
     folder.mkdir(exist_ok=True)
     before = worker_processes.PRELOADED

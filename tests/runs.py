@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from engine.rounds import Engine
-from engine.run_folder import RunFolder
-from engine.units import ThreadRunner
-from engine.worker import Worker
-from methods.base import ClientError
-from methods.cfl.fedavg import FedAvg
-from tasks.starting import new_run
+from shoal.engine.rounds.loop import Engine
+from shoal.engine.rounds.units import ThreadRunner
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.workers.worker import Worker
+from shoal.lifecycle.starting import new_run
+from shoal.methods.cfl.fedavg import FedAvg
+from shoal.methods.contract.base import ClientError
 
 
 def straight(settings: Any, call: Any = None, observers: Any = (), slots: int = 1) -> RunFolder:

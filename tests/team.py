@@ -165,7 +165,15 @@ class Team:
             subprocess.run(bucket, env={**plain_environment(), **self._store}, check=True, capture_output=True)
         self.mlflow_server = self.start_mlflow(wait=False)
         stack.callback(lambda: self.mlflow_server.kill())
-        words = [sys.executable, "-m", "flows.pages.prefect_page", "--host", HOST, "--port", str(self._prefect_port)]
+        words = [
+            sys.executable,
+            "-m",
+            "shoal.flows.pages.prefect_page",
+            "--host",
+            HOST,
+            "--port",
+            str(self._prefect_port),
+        ]
         env = {
             "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"postgresql+asyncpg://prefect@{HOST}:{self.database}/prefect",
             "PGPASSWORD": SECRETS["PREFECT_DATABASE_PASSWORD"],
@@ -181,7 +189,7 @@ class Team:
 
     def start_mlflow(self, *, wait: bool = True) -> Program:
         """MLflow's server, as deploy/compose.yaml and the systemd unit start it."""
-        words = [sys.executable, "-m", "flows.pages.mlflow_page", "server", "--host", HOST]
+        words = [sys.executable, "-m", "shoal.flows.pages.mlflow_page", "server", "--host", HOST]
         words += ["--port", str(self._mlflow_port), "--workers", "2"]
         env = {
             **self._store,

@@ -4,35 +4,33 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.sources import ROOT
-from tests.test_used_clone import MADE
+from tests.sources import ROOT, copy_source
 
 GENERIC = (
     "tests/methods/test_every_method.py",
-    "tests/methods/test_declared.py",
+    "tests/methods/contract/test_declared.py",
     "tests/test_rooms.py",
 )
 
 
 def test_the_example_passes_every_test_of_methods(tmp_path: Path) -> None:
     clone = tmp_path / "shoal"
-    shutil.copytree(ROOT, clone, ignore=shutil.ignore_patterns(*MADE, "mlflow", "shared"))
+    copy_source(clone)
     page = (ROOT / "docs" / "adding-a-method.md").read_text()
-    (code,) = re.findall(r"in `methods/ssd/fedproxsimclr.py`:\n\n```python\n(.*?)```", page, re.DOTALL)
+    (code,) = re.findall(r"in `shoal/methods/ssd/fedproxsimclr.py`:\n\n```python\n(.*?)```", page, re.DOTALL)
     assert len(code.splitlines()) < 50
-    (clone / "methods" / "ssd" / "fedproxsimclr.py").write_text(code)
-    registry = clone / "methods" / "registry.py"
+    (clone / "shoal" / "methods" / "ssd" / "fedproxsimclr.py").write_text(code)
+    registry = clone / "shoal" / "methods" / "registry.py"
     text = registry.read_text()
     assert text.count("    FedSimCLR,\n") == 1
     text = text.replace("    FedSimCLR,\n", "    FedSimCLR,\n        FedProxSimCLR,\n")
-    place = "from methods.ssd.fedsimclr import FedSimCLR\n"
+    place = "from shoal.methods.ssd.fedsimclr import FedSimCLR\n"
     assert place in text
-    registry.write_text(text.replace(place, f"from methods.ssd.fedproxsimclr import FedProxSimCLR\n{place}"))
+    registry.write_text(text.replace(place, f"from shoal.methods.ssd.fedproxsimclr import FedProxSimCLR\n{place}"))
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "SHOAL"))}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *GENERIC, "-k", "fedproxsimclr or test_rooms"],
@@ -43,13 +41,13 @@ def test_the_example_passes_every_test_of_methods(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     seen = subprocess.run(
-        [sys.executable, "-c", "from methods.registry import METHODS; print(METHODS['fedproxsimclr'])"],
+        [sys.executable, "-c", "from shoal.methods.registry import METHODS; print(METHODS['fedproxsimclr'])"],
         cwd=clone,
         env=env | {"PYTHONPATH": str(clone)},
         capture_output=True,
         text=True,
     )
-    assert "methods.ssd.fedproxsimclr.FedProxSimCLR" in seen.stdout, seen.stderr
+    assert "shoal.methods.ssd.fedproxsimclr.FedProxSimCLR" in seen.stdout, seen.stderr
     passed = re.search(r"^(\d+) passed", done.stdout, re.MULTILINE)
     assert passed is not None
     assert int(passed[1]) > 20

@@ -18,10 +18,10 @@ from benchmarks.peers import table
 from benchmarks.profile_round import profile
 from benchmarks.shoal_run import prepare_workload, run_workload, settings_of
 from benchmarks.workload import Workload
-from data.prepared import open_prepared
-from engine import places
-from engine.run_folder import RunFolder
-from engine.settings import make_settings
+from shoal.data.prepared import open_prepared
+from shoal.engine.settings import places
+from shoal.engine.settings.run_settings import make_settings
+from shoal.engine.store.run_folder import RunFolder
 from tests.sources import ROOT
 
 TINY = Workload(clients=2, samples=20, batch=10, rounds=2)

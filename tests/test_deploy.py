@@ -94,8 +94,8 @@ def test_only_the_two_pages_are_open_and_only_to_this_machine(compose: dict[str,
 
 def test_both_pages_are_behind_the_guard_with_a_password(compose: dict[str, Any]) -> None:
     mlflow, prefect = compose["services"]["mlflow"], compose["services"]["prefect"]
-    assert mlflow["command"][:4] == ["python", "-m", "flows.pages.mlflow_page", "server"]
-    assert prefect["command"][:3] == ["python", "-m", "flows.pages.prefect_page"]
+    assert mlflow["command"][:4] == ["python", "-m", "shoal.flows.pages.mlflow_page", "server"]
+    assert prefect["command"][:3] == ["python", "-m", "shoal.flows.pages.prefect_page"]
     assert mlflow["environment"]["SHOAL_PAGE_AUTH"].startswith("${MLFLOW_AUTH:?")
     assert prefect["environment"]["PREFECT_SERVER_API_AUTH_STRING"].startswith("${PREFECT_AUTH:?")
     assert prefect["environment"]["PREFECT_SERVER_CSRF_PROTECTION_ENABLED"] == "true"
@@ -104,8 +104,8 @@ def test_both_pages_are_behind_the_guard_with_a_password(compose: dict[str, Any]
         (origins,) = (value for name, value in given.items() if name.endswith("_CORS_ALLOWED_ORIGINS"))
         assert "*" not in origins
     units = {unit.name: unit.read_text() for unit in UNITS}
-    assert "python -m flows.pages.mlflow_page server --host 127.0.0.1" in units["shoal-mlflow.service"]
-    assert "python -m flows.pages.prefect_page --host 127.0.0.1" in units["shoal-prefect.service"]
+    assert "python -m shoal.flows.pages.mlflow_page server --host 127.0.0.1" in units["shoal-mlflow.service"]
+    assert "python -m shoal.flows.pages.prefect_page --host 127.0.0.1" in units["shoal-prefect.service"]
 
 
 def test_the_image_has_all_that_the_guard_needs(tmp_path: Path) -> None:
@@ -116,8 +116,8 @@ def test_the_image_has_all_that_the_guard_needs(tmp_path: Path) -> None:
     code = (
         "import sys; sys.path[:] = [sys.argv[1], *(p for p in sys.path if p != sys.argv[2])];"
         "sys.meta_path = [f for f in sys.meta_path if 'editable' not in repr(f)];"
-        "import flows.pages.mlflow_page, flows.pages.prefect_page;"
-        "assert flows.pages.__file__.startswith(sys.argv[1]);"
+        "import shoal.flows.pages.mlflow_page, shoal.flows.pages.prefect_page;"
+        "assert shoal.flows.pages.__file__.startswith(sys.argv[1]);"
         "print({'engine', 'core', 'requests'} & set(sys.modules))"
     )
     words = [sys.executable, "-c", code, str(tmp_path), str(ROOT)]

@@ -35,10 +35,11 @@ def named(text: str) -> set[str]:
 
 def test_paths_are_seen() -> None:
     text = (
-        "`methods/x/y.py`, see docs/a.md and `studies/`; not `runs/z.py`, `studies/SYSTEM/`, https://e.org/data/x.py "
-        "or `methods/n.py`, complete:\n\n```python"
+        "`shoal/methods/x/y.py`, see docs/a.md and `shoal/studies/`; not `runs/z.py`, `shoal/studies/SYSTEM/`, "
+        "https://e.org/data/x.py "
+        "or `shoal/methods/contract/n.py`, complete:\n\n```python"
     )
-    assert named(text) == {"methods/x/y.py", "docs/a.md", "studies/"}
+    assert named(text) == {"shoal/methods/x/y.py", "docs/a.md", "shoal/studies/"}
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name not in HISTORY], ids=lambda page: page.name)

@@ -13,7 +13,7 @@ import torch
 from benchmarks import gpu_day
 from benchmarks.device import CASES
 from benchmarks.gpu_day import DONE, FAILED, STOPPED, Day, Part, Trial, parts
-from studies.definition import load_study
+from shoal.studies.definition import load_study
 
 COUNTING = """
 import subprocess, sys, time

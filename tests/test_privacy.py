@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from benchmarks.messages import BEGIN, END, NAMES, PAGE, PEER, UP, Sent, lines_of, listen, with_tables
-from data.augment import normalise
-from methods.base import Message
-from methods.registry import METHODS
+from shoal.data.augment import normalise
+from shoal.methods.contract.base import Message
+from shoal.methods.registry import METHODS
 
 SETS = {"x": torch.rand(6, 1, 4, 4, generator=torch.Generator().manual_seed(0)), "y": torch.tensor([0, 1, 1, 2, 0, 2])}
 

@@ -12,10 +12,10 @@ from types import ModuleType
 import pytest
 from latex2mathml.converter import convert
 
-from core.errors import ShoalError
-from engine.run_folder import RunFolder
-from engine.settings import METHOD_SECTIONS, Settings, flatten, make_settings
-from methods.registry import METHODS
+from shoal.core.errors import ShoalError
+from shoal.engine.settings.run_settings import METHOD_SECTIONS, Settings, flatten, make_settings
+from shoal.engine.store.run_folder import RunFolder
+from shoal.methods.registry import METHODS
 from tests.sources import ROOT
 
 DOCS = ROOT / "docs"
@@ -47,7 +47,7 @@ def test_every_method_has_a_page_with_its_settings_and_departures(pages: Path, n
     page = pages / "methods" / f"{name}.md"
     assert keys(page) == {f"method.{key}" for key in METHOD_SECTIONS[name].model_fields if key != "name"}
     assert "where this departs from it" in page.read_text(), "no part of methods.md tells of it"
-    for path in re.findall(r"`(methods/[\w/]+\.py)`", page.read_text()):
+    for path in re.findall(r"`(shoal/methods/[\w/]+\.py)`", page.read_text()):
         assert (ROOT / path).exists()
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.sources import ROOT
+from tests.sources import copy_source
 
 # Where a demo, `dvc repro`, `shoal run` and `shoal serve` leave files, and users their own.
 LEFT = (
@@ -26,14 +25,13 @@ LEFT = (
 ODD = (
     "import os,flows\nfrom typing import *\nimport prefect, mlflow\ndef test_it( ) : raise RuntimeError\nx : int='a'\n"
 )
-MADE = (".venv", ".git", ".bench", "__pycache__", "runs", "results", "store", ".prefect", "*.egg-info", ".*_cache")
 
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the source with what a user's work leaves in it."""
     folder = tmp_path_factory.mktemp("user") / "shoal"
-    shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*MADE, "mlflow", "shared"))
+    copy_source(folder)
     for place in LEFT:
         (folder / place).mkdir(parents=True)
         for name in ("odd.py", "test_odd.py", "__init__.py"):
@@ -80,5 +78,5 @@ def test_no_check_of_types_reads_them(clone: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=clone, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     modules = done.stdout.split()
-    assert "data.partition.deal" in modules
-    assert not [name for name in modules if "odd" in name or name.startswith("data.store")]
+    assert "shoal.data.partition.deal" in modules
+    assert not [name for name in modules if "odd" in name or name.startswith("shoal.data.store")]

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from core.errors import PartitionError
+from shoal.core.errors import PartitionError
 
 NOBODY = -1
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from core.errors import DataError, PartitionError
-from core.streams import Streams
-from data.partition import deal
-from data.partition.schemes import (
+from shoal.core.errors import DataError, PartitionError
+from shoal.core.streams import Streams
+from shoal.data.partition import deal
+from shoal.data.partition.schemes import (
     ByColumn,
     Dirichlet,
     LabelsPerClient,
@@ -19,9 +19,9 @@ from data.partition.schemes import (
     PartitionSettings,
     check_settings,
 )
-from data.partition.table import Partition
-from data.partition.transform import client_groups, group_transformations, numbered
-from data.prepared import Prepared
+from shoal.data.partition.table import Partition
+from shoal.data.partition.transform import client_groups, group_transformations, numbered
+from shoal.data.prepared import Prepared
 
 MIN_TRAIN_SAMPLES = 2
 """Training samples that a client needs: with one there is nothing to contrast, and no variance."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import ClassVar, Literal, get_args
 
-from core.errors import PartitionError
-from core.setting import setting
+from shoal.core.errors import PartitionError
+from shoal.core.setting import setting
 
 TransformName = Literal["none", "rotation", "label_permutation", "label_swap"]
 

@@ -11,15 +11,15 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from core.durable import new_version
-from core.errors import PartitionError, brief, shown
-from core.names import name_fault
-from data.csv_file import write_csv
-from data.partition.make import make_partition
-from data.partition.schemes import PartitionSettings
-from data.partition.summary import summary
-from data.partition.table import Partition, load_partition, save_partition
-from data.prepared import Prepared
+from shoal.core.durable import new_version
+from shoal.core.errors import PartitionError, brief, shown
+from shoal.core.names import name_fault
+from shoal.data.csv_file import write_csv
+from shoal.data.partition.make import make_partition
+from shoal.data.partition.schemes import PartitionSettings
+from shoal.data.partition.summary import summary
+from shoal.data.partition.table import Partition, load_partition, save_partition
+from shoal.data.prepared import Prepared
 
 
 def partition_folder(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from data.partition.table import Partition, Transformation
-from data.prepared import Prepared
+from shoal.data.partition.table import Partition, Transformation
+from shoal.data.prepared import Prepared
 
 
 def label_counts(partition: Partition, prepared: Prepared) -> np.ndarray:

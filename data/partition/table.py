@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from core.errors import PartitionError, brief
-from core.seal import sealed, unsealed
+from shoal.core.errors import PartitionError, brief
+from shoal.core.seal import sealed, unsealed
 
 TRAIN, VALIDATION = "train", "validation"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from core.errors import PartitionError
-from data.partition.schemes import PartitionSettings
-from data.partition.table import Transformation
-from data.prepared import Manifest
+from shoal.core.errors import PartitionError
+from shoal.data.partition.schemes import PartitionSettings
+from shoal.data.partition.table import Transformation
+from shoal.data.prepared import Manifest
 
 _REDRAWS = 1000
 

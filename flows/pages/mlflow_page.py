@@ -1,4 +1,5 @@
-"""MLflow's server behind the guard: `python -m flows.pages.mlflow_page server`, with the options of `mlflow server`.
+"""MLflow's server behind the guard: `python -m shoal.flows.pages.mlflow_page server`, with the options of `mlflow
+server`.
 
 It asks for the user:password in SHOAL_PAGE_AUTH.
 """
@@ -11,10 +12,10 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
-from flows.pages.guard import AUTH_VARIABLE, Guard, further_hosts
+from shoal.flows.pages.guard import AUTH_VARIABLE, Guard, further_hosts
 
 NAME = "shoal"
-FACTORY = "flows.pages.mlflow_page:guarded"
+FACTORY = "shoal.flows.pages.mlflow_page:guarded"
 GROUP = "mlflow.app"
 """The entry points among which `mlflow server --app-name` looks."""
 OPEN_PATHS = ("/health", "/version")

@@ -17,8 +17,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from engine.run_folder import FAILED, FINISHED, RunFolder
-from tasks.starting import new_run
+from shoal.engine.store.run_folder import FAILED, FINISHED, RunFolder
+from shoal.lifecycle.starting import new_run
 from tests.chaos.cluster_tally import BY_ITSELF, STOPPED, ClusterOutcome
 from tests.chaos.clusters import BUCKET, KINDS, MARK, Cluster, ObjectStore, marked
 from tests.chaos.trial import TRACEBACK, settings_of
@@ -86,7 +86,7 @@ class ClusterDriver:
         self.log, self.mark = log, uuid.uuid4().hex
         with log.open("ab") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "cli.main", "run", "--resume", str(run.path)],
+                [sys.executable, "-m", "shoal.cli.main", "run", "--resume", str(run.path)],
                 env={**env, MARK: self.mark},
                 stdin=subprocess.DEVNULL,
                 stdout=file,

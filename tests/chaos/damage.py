@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from core.errors import ShoalError
+from shoal.core.errors import ShoalError
 from tests.chaos.damage_readers import READERS, Subject, prepare
 
 SAME, REFUSED = "same answer", "refused"
@@ -28,23 +28,23 @@ COLUMNS = ("reader", "tries", SAME, REFUSED, "silently different", "tracebacks",
 NO_PART = ("lock", "claim")
 """Files that say who works on a run, and nothing of it."""
 PRELOADED = (
-    "cli.main",
-    "cli.predict",
-    "cli.explain",
-    "cli.enroll",
-    "cli.compare",
-    "cli.stages",
-    "cli.data",
-    "engine.worker",
-    "review.cluster_sheets",
-    "review.drift",
-    "review.judging",
-    "review.promotion",
-    "review.record",
-    "review.report",
-    "review.serving",
-    "review.whole_run",
-    "search.scores",
+    "shoal.cli.main",
+    "shoal.cli.predict",
+    "shoal.cli.explain",
+    "shoal.cli.enroll",
+    "shoal.cli.compare",
+    "shoal.cli.stages",
+    "shoal.cli.data",
+    "shoal.engine.workers.worker",
+    "shoal.review.pages.cluster_sheets",
+    "shoal.review.served.drift",
+    "shoal.review.served.judging",
+    "shoal.review.served.promotion",
+    "shoal.review.served.record",
+    "shoal.review.pages.report",
+    "shoal.review.mlflow_log.pyfunc",
+    "shoal.review.mlflow_log.whole_run",
+    "shoal.sweeps.scores",
 )
 """What readers import, once for all of them."""
 LONGEST = 1200
@@ -158,8 +158,8 @@ class Ground:
         about = folder / "subject.json"
 
         def make() -> None:
-            from engine.run_folder import RunFolder
-            from review.clusters import read_clusters
+            from shoal.engine.store.run_folder import RunFolder
+            from shoal.review.results.clusters import read_clusters
 
             subject = prepare(self.home)
             about.write_text(json.dumps(subject.plain()))

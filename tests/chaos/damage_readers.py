@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core.errors import ShoalError
-from engine.run_folder import RunFolder
-from engine.settings import make_settings
+from shoal.core.errors import ShoalError
+from shoal.engine.settings.run_settings import make_settings
+from shoal.engine.store.run_folder import RunFolder
 
 SET = "towns"
 IMAGES = "fedcc"
@@ -66,7 +66,7 @@ class Subject:
 
 def prepare(home: Path) -> Subject:
     """Make an own set and finished runs below a home folder, which SHOAL_HOME names and the process stands in."""
-    from tasks.adding import add_own
+    from shoal.lifecycle.adding import add_own
     from tests.planted_images import write_clients, write_new
 
     write_clients(home / "in")
@@ -90,9 +90,9 @@ def prepare(home: Path) -> Subject:
 
 def finished(changes: dict[str, Any], seed: int) -> RunFolder:
     """A run to its end, MLflow and figures included."""
-    from engine.merge import merge
-    from tasks.driving import drive
-    from tasks.starting import new_run
+    from shoal.engine.settings.merge import merge
+    from shoal.lifecycle.driving import drive
+    from shoal.lifecycle.starting import new_run
 
     base = {**SMALL, **{key: changes[key] for key in ("method", "data") if key in changes}}
     run = new_run(make_settings(merge(base, changes, {"seed": seed})))
@@ -107,11 +107,11 @@ def served_model(home: Path) -> Path:
 
 def keep(home: Path, run: RunFolder) -> Path:
     """What the stages `partition` and `federate` leave for `evaluate` and `report`."""
-    from cli.stages import FEDERATION, PARTITION
-    from cli.stages import keep as keep_run
-    from engine.codec import write_sealed
-    from engine.kept_state import read_state
-    from review.result import run_result
+    from shoal.cli.stages import FEDERATION, PARTITION
+    from shoal.cli.stages import keep as keep_run
+    from shoal.engine.store.codec import write_sealed
+    from shoal.engine.store.kept_state import read_state
+    from shoal.review.results.result import run_result
 
     (home / PARTITION).parent.mkdir(parents=True, exist_ok=True)
     shutil.copytree(run.lineage()["partition"]["folder"], home / PARTITION)
@@ -126,7 +126,7 @@ def keep(home: Path, run: RunFolder) -> Path:
 
 def command(*words: str) -> None:
     """Do what the command line does."""
-    from cli.main import main
+    from shoal.cli.main import main
 
     sys.argv = ["shoal", *words]
     main()
@@ -165,7 +165,7 @@ def data_show(subject: Subject) -> None:
 
 def report(subject: Subject) -> None:
     """The report, written again: its whole text, but the size of the run's files."""
-    from review.report import write_report
+    from shoal.review.pages.report import write_report
 
     text = write_report(RunFolder(subject.run)).read_text()
     print(hashlib.sha256(text.encode()).hexdigest(), len(text))
@@ -175,7 +175,7 @@ def runs(subject: Subject) -> None:
     """The line of the run in `shoal runs`, without its bytes; one that is called unreadable, with its reason, counts as
     refused.
     """
-    from review.runs import UNREADABLE, listed
+    from shoal.review.results.runs import UNREADABLE, listed
 
     found = listed(RunFolder(subject.run)).plain()
     if found["state"] == UNREADABLE and found["why"]:
@@ -187,7 +187,7 @@ def serving(subject: Subject) -> None:
     """The model that MLflow has, loaded as MLflow loads it, and its answer."""
     import numpy as np
 
-    from review.serving import FederatedModel
+    from shoal.review.mlflow_log.pyfunc import FederatedModel
 
     model = FederatedModel()
     files = {"model": str(subject.served / "model.json"), "server": str(subject.served / "server.safetensors")}
@@ -198,8 +198,8 @@ def serving(subject: Subject) -> None:
 
 def scores(subject: Subject) -> None:
     """The scores of a search, so far."""
-    from engine.worker import Worker
-    from search.scores import Scorer
+    from shoal.engine.workers.worker import Worker
+    from shoal.sweeps.scores import Scorer
 
     for name in ("neighbours", "loss"):
         print(name, Scorer(name, Worker().handle).so_far(RunFolder(subject.run)))
@@ -207,10 +207,10 @@ def scores(subject: Subject) -> None:
 
 def champion(subject: Subject) -> None:
     """What a night reads of its champion: the state to start from, the decision, and the scores on new samples."""
-    from data.prepared import open_prepared
-    from engine.origin import Origin
-    from review.judging import judged
-    from review.promotion import decision_of
+    from shoal.data.prepared import open_prepared
+    from shoal.engine.store.warm_start import Origin
+    from shoal.review.served.judging import judged
+    from shoal.review.served.promotion import decision_of
 
     run = RunFolder(subject.run)
     print(Origin.of(run).plain(), decision_of(run), judged(run, open_prepared(subject.store)).scores)
@@ -220,9 +220,9 @@ def stage(name: str) -> Callable[[Subject], None]:
     """A stage of dvc.yaml: what it writes."""
 
     def read(subject: Subject) -> None:
-        from cli import stages
-        from data.prepare import stage_own
-        from engine import places
+        from shoal.cli import stages
+        from shoal.data.prepare import stage_own
+        from shoal.engine.settings import places
 
         stage_own(places.store(), SET)
         with contextlib.redirect_stdout(io.StringIO()):

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import requests
 
-from engine.run_folder import FINISHED
+from shoal.engine.store.run_folder import FINISHED
 from tests.chaos.nursery import Driver, Odd
 from tests.chaos.trial import HANGS, Event, Trial, kill
 

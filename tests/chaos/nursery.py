@@ -126,9 +126,15 @@ def main() -> None:
     """Read orders and carry them out until the end of standard input."""
     from multiprocessing import forkserver
 
-    from engine import worker_processes
+    from shoal.engine.workers import worker_processes
 
-    for name in ("cli.main", "tasks.driving", "review.cluster_sheets", "review.figures", "review.report"):
+    for name in (
+        "shoal.cli.main",
+        "shoal.lifecycle.driving",
+        "shoal.review.pages.cluster_sheets",
+        "shoal.review.pages.figures",
+        "shoal.review.pages.report",
+    ):
         importlib.import_module(name)
 
     worker_processes.PRELOADED = [*worker_processes.PRELOADED, ME]
@@ -154,7 +160,7 @@ def main() -> None:
 
 def drive(order: dict[str, Any]) -> None:
     """Become a driver; never returns."""
-    from cli.main import entry
+    from shoal.cli.main import entry
 
     os.setsid()
     log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)

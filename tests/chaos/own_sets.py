@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from core.errors import DataError
-from data.prepare import own_folder
-from data.prepared import open_prepared
+from shoal.core.errors import DataError
+from shoal.data.prepare import own_folder
+from shoal.data.prepared import open_prepared
 from tests.chaos.tally import Outcome
 
 NAME = "mine"
@@ -37,7 +37,7 @@ SOON = 0.03
 
 def add(*more: str) -> None:
     """`shoal data add`, as the command line does it."""
-    from cli.main import main
+    from shoal.cli.main import main
 
     sys.argv = ["shoal", "data", "add", "photos", "--name", NAME, *more]
     main()  # without `entry`, which would do here what this process is to do at its own end
@@ -45,10 +45,10 @@ def add(*more: str) -> None:
 
 def take_in_photos() -> None:
     """The part of a night that writes the set."""
-    from engine.merge import merge
-    from engine.settings import make_settings
-    from tasks.night_settings import NightSettings
-    from tasks.taking_in import take_in
+    from shoal.engine.settings.merge import merge
+    from shoal.engine.settings.run_settings import make_settings
+    from shoal.lifecycle.night_settings import NightSettings
+    from shoal.lifecycle.taking_in import take_in
     from tests.conftest import SMALL
 
     settings = {"data": {"name": NAME, "limit": None}, "partition": {"kind": "auto", "clients": None}}
@@ -261,8 +261,8 @@ def planned_sets(count: int, seed: int) -> list[str]:
 
 def own_sets(folder: Path, events: Sequence[str], seed: int) -> Iterator[Outcome]:
     """Tries on sets of the user's own, of these kinds."""
-    import tasks.adding
-    import tasks.taking_in  # noqa: F401 (once, and not in each try)
+    import shoal.lifecycle.adding
+    import shoal.lifecycle.taking_in  # noqa: F401 (once, and not in each try)
 
     tries = OwnSets(folder, random.Random(f"{seed} own sets"))
     for event in events:

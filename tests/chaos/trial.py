@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from data.prepare import store_folder
-from engine import places
-from engine.merge import merge
-from engine.run_folder import FINISHED, RunFolder
-from engine.settings import Settings, make_settings
-from methods.registry import METHODS
-from tasks.starting import new_run
+from shoal.data.prepare import store_folder
+from shoal.engine.settings import places
+from shoal.engine.settings.merge import merge
+from shoal.engine.settings.run_settings import Settings, make_settings
+from shoal.engine.store.run_folder import FINISHED, RunFolder
+from shoal.lifecycle.starting import new_run
+from shoal.methods.registry import METHODS
 from tests.chaos.nursery import Driver, Nursery, Odd
 from tests.chaos.tally import Outcome
 from tests.conftest import SMALL
-from tests.engine.test_every_method_runs import CASES as EVERY_METHOD
+from tests.engine.rounds.test_every_method_runs import CASES as EVERY_METHOD
 from tests.engine.test_recorded_bits import CASES, write_colour_set
 from tests.runs import go_on, numbers, straight
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import app
-from studies.claims import Verdict
-from studies.definition import load_study
+from shoal.cli.main import app
+from shoal.studies.claims import Verdict
+from shoal.studies.definition import load_study
 
 
 def run(*words: str) -> None:

@@ -19,7 +19,7 @@ from tests.conftest import SMALL
 
 def shoal(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "SHOAL_HOME": str(home)}
-    command = [sys.executable, "-m", "cli.main", *arguments]
+    command = [sys.executable, "-m", "shoal.cli.main", *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=env, cwd=home, timeout=240)
 
 
@@ -48,7 +48,7 @@ def test_run_compare_and_resume(home: Path, settings_file: Path) -> None:
 
 def test_a_command_that_fails_leaves_no_process(home: Path) -> None:
     """Worker processes are prepared while settings are read."""
-    command = [sys.executable, "-m", "cli.main", "run", "--set", "method.nu=1"]
+    command = [sys.executable, "-m", "shoal.cli.main", "run", "--set", "method.nu=1"]
     process = subprocess.Popen(
         command, cwd=home, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )

@@ -9,10 +9,10 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from cli.data import app
-from core.errors import DataError, PartitionError, ShoalError
-from data.partition.table import load_partition
-from engine import places
+from shoal.cli.data import app
+from shoal.core.errors import DataError, PartitionError, ShoalError
+from shoal.data.partition.table import load_partition
+from shoal.engine.settings import places
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -149,7 +149,7 @@ def test_a_partition_of_a_changed_set_is_refused(home):
 
 def test_the_data_commands_cost_nothing_until_they_are_used():
     heavy = ("numpy", "pandas", "torch", "matplotlib", "pydantic", "PIL", "yaml")
-    code = f"import sys, cli.data; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import sys, shoal.cli.data; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -11,10 +11,10 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
-from cli.console import NameSafeConsole, cell
-from cli.memory import is_out_of_memory, out_of_memory
-from core.errors import escaped
-from review.progress import progress
+from shoal.cli.console import NameSafeConsole, cell
+from shoal.cli.memory import is_out_of_memory, out_of_memory
+from shoal.core.errors import escaped
+from shoal.lifecycle.progress import progress
 
 
 def printed(thing: Any, encoding: str = "utf-8") -> str:
@@ -37,7 +37,7 @@ def test_control_characters_of_names_are_escaped() -> None:
 @pytest.mark.parametrize(("encoding", "shown"), [("ascii", "\\u0141\\xf3d\\u017a"), ("cp1252", "\\u0141ód\\u017a")])
 def test_letters_outside_the_terminals_alphabet_are_escaped(encoding: str, shown: str) -> None:
     assert printed(cell("Łódź"), encoding) == f"{shown}\n"
-    code = "from cli.console import out; out.print('Łódź'); print('Łódź')"
+    code = "from shoal.cli.console import out; out.print('Łódź'); print('Łódź')"
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli.data import app
-from cli.doctor import stores
-from core.errors import DataError
-from data.own import add_table
-from data.prepare import own_folder
-from data.prepared import open_prepared
-from engine import places
+from shoal.cli.data import app
+from shoal.cli.doctor import stores
+from shoal.core.errors import DataError
+from shoal.data.own import add_table
+from shoal.data.prepare import own_folder
+from shoal.data.prepared import open_prepared
+from shoal.engine.settings import places
 
 
 @pytest.fixture

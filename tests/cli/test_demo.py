@@ -14,9 +14,9 @@ from PIL import Image
 from rich.console import Console
 
 from benchmarks.demo import measure, table
-from cli import demo as demonstration
-from engine.run_folder import RunFolder
-from review.certain_images import certain_images
+from shoal.cli import demo as demonstration
+from shoal.engine.store.run_folder import RunFolder
+from shoal.review.results.certain_images import certain_images
 
 TINY = {
     "rounds": 1,

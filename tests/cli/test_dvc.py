@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,44 @@ import pytest
 import yaml
 from PIL import Image
 
-from cli.stages import check_name
-from core.errors import DataError
-from data.prepared import open_prepared
-from data.sample_files import sample_files
-from engine.opened_run import OpenedRun
-from engine.run_folder import RunFolder
-from engine.settings import Settings, load_settings
+from shoal.cli.stages import check_name
+from shoal.core.errors import DataError
+from shoal.data.prepare import prepare
+from shoal.data.prepared import open_prepared
+from shoal.data.sample_files import sample_files
+from shoal.engine.settings.run_settings import Settings, load_settings
+from shoal.engine.store.lineage import dvc_hash
+from shoal.engine.store.opened_run import OpenedRun
+from shoal.engine.store.run_folder import RunFolder
 from tests.conftest import SMALL
+from tests.sources import sources
 
 ROOT = Path(__file__).parent.parent.parent
 BIN = Path(sys.executable).parent
 SITES = ("aarhus", "bergen", "cork", "dover", "evora", "faro")
 STAGES = ("prepare", "partition", "federate", "evaluate", "report")
+NOT_OF_THE_PIPELINE = {
+    "arrivals.py",
+    "choices.py",
+    "columns.py",
+    "copies.py",
+    "csv_file.py",
+    "folder_files.py",
+    "held_out.py",
+    "image_decoding.py",
+    "image_kind.py",
+    "intake.py",
+    "label_file.py",
+    "own.py",
+    "own_images.py",
+    "own_rows.py",
+    "own_store.py",
+    "png_text.py",
+    "remedy.py",
+    "repair.py",
+    "spelling.py",
+}
+"""Modules of data/ that add sets of your own: what they make is a dependency itself."""
 PARAMS = {k: SMALL[k] for k in ("method", "model", "local", "workers", "tracking")} | {
     "data": {"name": "digits", "limit": 120},
     "partition": {"kind": "auto"},
@@ -93,9 +119,9 @@ def clone(tmp_path: Path) -> Clone:
     """The files that git knows in this work tree, committed anew, with what a DVC repository needs."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
     for name in listed.decode().split("\0"):
-        if (ROOT / name).is_file():
+        if (ROOT / name).is_file() or (ROOT / name).is_symlink():
             (tmp_path / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, tmp_path / "clone" / name)
+            shutil.copy(ROOT / name, tmp_path / "clone" / name, follow_symlinks=False)
     made = Clone(tmp_path / "clone")
     made.run("git", "init", "-q")
     made.params()
@@ -142,6 +168,12 @@ def test_a_set_of_ones_own_survives_and_travels(clone: Clone, tmp_path: Path) ->
     again = clone.dvc("repro")
     assert "Running stage" not in again
     assert "'data/store/own/photos.dvc' didn't change" in again
+    summing = clone.path / "shoal/engine/messages/summing.py"
+    code = summing.read_text()
+    summing.write_text("raise SystemExit\n")
+    assert "shoal/engine" in clone.dvc("status", "federate")
+    summing.write_text(code)
+    assert "up to date" in clone.dvc("status", "federate")
     assert open_prepared(clone.path / kept, verify=True).manifest == before
     partition = clone.json("data/store/partitions/pipeline/partition.json")
     assert partition["client_names"] == list(SITES)
@@ -179,7 +211,7 @@ def test_a_set_of_ones_own_survives_and_travels(clone: Clone, tmp_path: Path) ->
 
     # Judged and reported again from what was pulled: their runs/ is empty, and the first clone is gone.
     clone.path.rename(tmp_path / "gone")
-    for name in ("engine/evaluate.py", "review/report.py"):
+    for name in ("shoal/cli/stages.py", "shoal/review/pages/report.py"):
         (other.path / name).write_text((ROOT / name).read_text() + "# changed\n")
     (other.path / "results" / "metrics.json").write_text("{}")
     judged = other.dvc("repro")
@@ -210,7 +242,31 @@ def test_repro_follows_changes_of_a_built_in_set(clone: Clone) -> None:
 
 def test_a_stage_refuses_another_home(clone: Clone, tmp_path: Path) -> None:
     clone.env["SHOAL_HOME"] = str(tmp_path)
-    assert "unset SHOAL_HOME" in clone.run("sh", "cli/stage.sh", "prepare", code=1)
+    assert "unset SHOAL_HOME" in clone.run("sh", "shoal/cli/stage.sh", "prepare", code=1)
+
+
+def test_a_change_of_any_module_that_computes_is_noticed() -> None:
+    """Every file of these rooms is, or lies below, a dependency of a stage."""
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+
+    def covered(path: Path, names: Iterable[str]) -> bool:
+        deps = [ROOT / each for name in names for each in stages[name]["deps"]]
+        return any(path == each or each in path.parents for each in deps)
+
+    for room in ("core", "models", "methods", "engine", "lifecycle"):
+        assert all(covered(path, ["federate"]) for path in sources(room)), room
+    for path in sources("review"):
+        assert covered(path, ["report"]), path
+    unseen = {path.name for path in sources("data") if not covered(path, stages)}
+    assert unseen == NOT_OF_THE_PIPELINE | {"__init__.py"}
+
+
+def test_the_lock_pins_the_embedded_set(tmp_path: Path) -> None:
+    """So that `dvc status` means something in a fresh clone; `dvc repro prepare` writes it anew."""
+    locked = yaml.safe_load((ROOT / "dvc.lock").read_text())["stages"]["prepare"]
+    made = prepare("digits", tmp_path).folder
+    assert locked["outs"][0]["path"] == "data/store/prepared/digits"
+    assert locked["outs"][0]["md5"] == dvc_hash(made)
 
 
 def test_every_dependency_of_a_stage_is_there() -> None:

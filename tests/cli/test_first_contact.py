@@ -37,7 +37,7 @@ def imported(home: Path, *arguments: str, **variables: str) -> tuple[set[str], s
     assert done.returncode == 0, done.stderr
     modules = re.findall(r"^import time:.*\| +([\w.]+)$", done.stderr, re.MULTILINE)
     assert "typer" in modules, "the report of imports was not understood"
-    ours = {path.name for path in ROOT.iterdir() if (path / "__init__.py").exists()}
+    ours = {"shoal"}
     packages = {name.partition(".")[0] for name in modules} - ours - set(sys.stdlib_module_names)
     # Not what was looked for in vain, nor what an interpreter imports before it reads a line (an editable
     # install's finder among it).
@@ -101,11 +101,11 @@ def test_a_wrong_setting_is_one_sentence_before_the_rest_is_imported(tmp_path: P
     )
     assert done.returncode == 1
     imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
-    assert "engine.settings" in imported
+    assert "shoal.engine.settings.run_settings" in imported
     assert not imported & {
-        "tasks.starting",
-        "tasks.driving",
-        "review.tracking",
+        "shoal.lifecycle.starting",
+        "shoal.lifecycle.driving",
+        "shoal.review.mlflow_log.tracking",
         "mlflow",
         "prefect",
         "matplotlib",
@@ -115,7 +115,7 @@ def test_a_wrong_setting_is_one_sentence_before_the_rest_is_imported(tmp_path: P
 
 @pytest.mark.parametrize(("overrides", "words"), WRONG)
 def test_wrong_names_are_told_with_the_right_ones(overrides: tuple[str, ...], words: tuple[str, ...]) -> None:
-    from engine.settings import SettingsError, load_settings
+    from shoal.engine.settings.run_settings import SettingsError, load_settings
 
     with pytest.raises(SettingsError) as told:
         load_settings(None, overrides)
@@ -125,9 +125,9 @@ def test_wrong_names_are_told_with_the_right_ones(overrides: tuple[str, ...], wo
 
 def test_forms_show_the_choices() -> None:
     """Prefect's form is made from this schema."""
-    from data.augment import RECIPES
-    from engine.settings import Settings
-    from models.encoders import ENCODERS
+    from shoal.data.augment import RECIPES
+    from shoal.engine.settings.run_settings import Settings
+    from shoal.models.encoders import ENCODERS
 
     schema = Settings.model_json_schema()["$defs"]
     assert schema["ModelSettings"]["properties"]["encoder"]["anyOf"][0]["enum"] == list(ENCODERS)
@@ -153,12 +153,12 @@ def test_what_cannot_run_is_refused_before_data_is_prepared(
 ) -> None:
     import numpy as np
 
-    from core.errors import ShoalError
-    from data.prepare import store_folder
-    from data.prepared import Manifest, write_prepared
-    from engine import places
-    from engine.settings import load_settings
-    from tasks import preparing, starting
+    from shoal.core.errors import ShoalError
+    from shoal.data.prepare import store_folder
+    from shoal.data.prepared import Manifest, write_prepared
+    from shoal.engine.settings import places
+    from shoal.engine.settings.run_settings import load_settings
+    from shoal.lifecycle import preparing, starting
 
     x = np.zeros((40, 1, 8, 8), np.uint8)
     manifest = Manifest("unlabelled", "image", (1, 8, 8), None, len(x), 0, "made here", "none")

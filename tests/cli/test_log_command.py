@@ -10,11 +10,11 @@ import pytest
 from mlflow import MlflowClient
 from typer.testing import CliRunner
 
-from cli.main import app
-from core.errors import ShoalError
-from engine.run_folder import RunFolder
-from tasks.driving import drive
-from tasks.starting import new_run
+from shoal.cli.main import app
+from shoal.core.errors import ShoalError
+from shoal.engine.store.run_folder import RunFolder
+from shoal.lifecycle.driving import drive
+from shoal.lifecycle.starting import new_run
 from tests.runs import stopped
 
 

@@ -15,7 +15,7 @@ from tests.planted_images import kind_of, write_clients, write_new
 
 def shoal(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     env = {k: v for k, v in os.environ.items() if not k.startswith(("SHOAL_", "MLFLOW_", "PREFECT_API"))}
-    command = [sys.executable, "-m", "cli.main", *arguments]
+    command = [sys.executable, "-m", "shoal.cli.main", *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder, timeout=240)
 
 

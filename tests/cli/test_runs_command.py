@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cli.runs import open_command, remove_command, runs_command
-from core.errors import ShoalError
-from engine import places
-from engine.run_folder import RunError, RunFolder
-from review.result import run_result, shown_metrics
-from review.runs import at_work, bytes_of, listed_runs, main_score, remove_run
+from shoal.cli.runs import open_command, remove_command, runs_command
+from shoal.core.errors import ShoalError
+from shoal.engine.settings import places
+from shoal.engine.store.run_folder import RunError, RunFolder
+from shoal.review.results.result import run_result, shown_metrics
+from shoal.review.results.runs import at_work, bytes_of, listed_runs, main_score, remove_run
 from tests.runs import stopped, straight
 
 Make = Callable[..., Any]

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from core import durable
-from core.durable import before, leftovers, locked, new_version, put_in_place, restore, write_file
+from shoal.core import durable
+from shoal.core.durable import before, leftovers, locked, new_version, put_in_place, restore, write_file
 
 STEPS = ("open", "mkdir", "rename", "replace", "unlink", "rmdir", "fsync")
 """Calls of `os` that change a disk, or wait for one."""
@@ -202,7 +202,7 @@ def test_leftovers_are_those_of_processes_that_are_gone(tmp_path: Path) -> None:
 def test_a_second_process_waits_for_the_lock_and_says_for_whom(tmp_path: Path) -> None:
     lock, order = tmp_path / "locks" / "own-set", tmp_path / "order"
     hold = (
-        "import sys, time; from pathlib import Path; from core.durable import locked\n"
+        "import sys, time; from pathlib import Path; from shoal.core.durable import locked\n"
         "lock, order = map(Path, sys.argv[1:])\n"
         "with locked(lock, 'data set \\'set\\''):\n"
         "    order.write_text('first')\n"

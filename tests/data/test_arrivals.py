@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from core.errors import DataError
-from data.arrivals import arrivals
-from data.held_out import held_out
-from data.own import read_folder
-from data.own_images import NothingNew
-from data.own_store import store_batch
-from data.prepared import Prepared, array_digest
-from data.sample_files import sample_files
+from shoal.core.errors import DataError
+from shoal.data.arrivals import arrivals
+from shoal.data.held_out import held_out
+from shoal.data.own import read_folder
+from shoal.data.own_images import NothingNew
+from shoal.data.own_store import store_batch
+from shoal.data.prepared import Prepared, array_digest
+from shoal.data.sample_files import sample_files
 from tests.planted_images import write_clients
 
 

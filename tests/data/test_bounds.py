@@ -15,14 +15,14 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from core.errors import DataError
-from data import readers, tables
-from data.image_decoding import MOST_PIXELS, decode
-from data.images import read_images
-from data.prepare import prepare
-from data.prepared import DataSpec, open_prepared
-from data.tables import read_table
-from review.served_input import InputError, samples
+from shoal.core.errors import DataError
+from shoal.data import readers, tables
+from shoal.data.image_decoding import MOST_PIXELS, decode
+from shoal.data.images import read_images
+from shoal.data.prepare import prepare
+from shoal.data.prepared import DataSpec, open_prepared
+from shoal.data.tables import read_table
+from shoal.review.mlflow_log.pyfunc_input import InputError, samples
 
 
 def png_bomb(side: int) -> bytes:

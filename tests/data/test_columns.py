@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from core.errors import DataError
-from data.columns import feature_columns, words
-from data.intake import Intake
-from data.own import add_table
-from data.prepared import Prepared
-from data.tables import MAX_LOSS, loss_of_float32
+from shoal.core.errors import DataError
+from shoal.data.columns import feature_columns, words
+from shoal.data.intake import Intake
+from shoal.data.own import add_table
+from shoal.data.prepared import Prepared
+from shoal.data.tables import MAX_LOSS, loss_of_float32
 
 N = 60
 RNG = np.random.default_rng(0)

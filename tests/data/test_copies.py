@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.copies import ON_BOTH_SIDES, ON_ONE_SIDE
-from data.intake import Intake
-from data.own import add_folder, read_folder
-from data.own_store import store_batch
-from data.prepared import Prepared
+from shoal.data.copies import ON_BOTH_SIDES, ON_ONE_SIDE
+from shoal.data.intake import Intake
+from shoal.data.own import add_folder, read_folder
+from shoal.data.own_store import store_batch
+from shoal.data.prepared import Prepared
 
 
 def write(folder: Path, client: str, seeds: range, copies: tuple[str, ...] = ("",)) -> None:

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from PIL import Image, features
 
-from core.errors import DataError
-from data.arrivals import arrivals
-from data.folder_files import INSIDE, OUTSIDE, find_images
-from data.image_kind import HEIC, NO_IMAGE, RAW, image_format
-from data.images import read_images
-from data.intake import Intake, names_file
-from data.own import add_folder, read_folder
-from data.own_images import NothingNew
-from data.own_store import store_batch
+from shoal.core.errors import DataError
+from shoal.data.arrivals import arrivals
+from shoal.data.folder_files import INSIDE, OUTSIDE, find_images
+from shoal.data.image_kind import HEIC, NO_IMAGE, RAW, image_format
+from shoal.data.images import read_images
+from shoal.data.intake import Intake, names_file
+from shoal.data.own import add_folder, read_folder
+from shoal.data.own_images import NothingNew
+from shoal.data.own_store import store_batch
 from tests.data.test_image_decoding import tiff
 
 HEIC_HEAD = b"\x00\x00\x00\x18ftypheic\x00\x00\x00\x00mif1heic" + bytes(40)

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from core.errors import DataError
-from data import view
-from data.partition.make import make_partition
-from data.partition.schemes import IID
-from data.partition.table import load_partition, save_partition
-from data.prepared import open_prepared
-from data.view import DeviceData, client_samples
+from shoal.core.errors import DataError
+from shoal.data import view
+from shoal.data.partition.make import make_partition
+from shoal.data.partition.schemes import IID
+from shoal.data.partition.table import load_partition, save_partition
+from shoal.data.prepared import open_prepared
+from shoal.data.view import DeviceData, client_samples
 
 
 def test_a_mapped_set_is_the_same_and_its_files_are_not_written_to(

@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from core.errors import DataError
-from data.image_decoding import decode
-from data.own import add_folder
-from data.partition.make import make_partition
-from data.partition.schemes import ByColumn
-from data.prepare import own_sets, prepare
+from shoal.core.errors import DataError
+from shoal.data.image_decoding import decode
+from shoal.data.own import add_folder
+from shoal.data.partition.make import make_partition
+from shoal.data.partition.schemes import ByColumn
+from shoal.data.prepare import own_sets, prepare
 
 
 def picture(path, size=(6, 6), mode="L", value=None):

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from core.errors import DataError
-from data.own import add_folder, add_table
+from shoal.core.errors import DataError
+from shoal.data.own import add_folder, add_table
 
 
 def table(folder: Path, text: str) -> Path:

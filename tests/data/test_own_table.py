@@ -2,10 +2,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from core.errors import DataError
-from data.own import add_table
-from data.partition.make import make_partition
-from data.partition.schemes import ByColumn
+from shoal.core.errors import DataError
+from shoal.data.own import add_table
+from shoal.data.partition.make import make_partition
+from shoal.data.partition.schemes import ByColumn
 
 
 @pytest.fixture

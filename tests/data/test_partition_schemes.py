@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.errors import PartitionError
-from data.partition.deal import (
+from shoal.core.errors import PartitionError
+from shoal.data.partition.deal import (
     NOBODY,
     deal_dirichlet,
     deal_iid,
@@ -17,8 +17,8 @@ from data.partition.deal import (
     largest_remainder,
     majority_part,
 )
-from data.partition.make import make_partition
-from data.partition.schemes import IID, SCHEMES, ByColumn, Dirichlet, LabelsPerClient, Majority, PartitionSettings
+from shoal.data.partition.make import make_partition
+from shoal.data.partition.schemes import IID, SCHEMES, ByColumn, Dirichlet, LabelsPerClient, Majority, PartitionSettings
 
 PROPERTY = settings(max_examples=60, deadline=None)
 label_lists = st.lists(st.integers(0, 4), min_size=1, max_size=200).map(np.array)

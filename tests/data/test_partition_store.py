@@ -4,13 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from core.errors import PartitionError
-from data.partition import store as store_module
-from data.partition.make import make_partition
-from data.partition.schemes import IID, Dirichlet, Majority
-from data.partition.store import ensure_partition, partition_folder, write_partition
-from data.partition.summary import describe, label_counts, summary
-from data.partition.table import Transformation, load_partition, save_partition
+from shoal.core.errors import PartitionError
+from shoal.data.partition import store as store_module
+from shoal.data.partition.make import make_partition
+from shoal.data.partition.schemes import IID, Dirichlet, Majority
+from shoal.data.partition.store import ensure_partition, partition_folder, write_partition
+from shoal.data.partition.summary import describe, label_counts, summary
+from shoal.data.partition.table import Transformation, load_partition, save_partition
 
 SCHEME = Majority(clients=4, validation=0.2, transform="label_swap", groups=2)
 
@@ -106,7 +106,7 @@ def test_summary(digits, saved):
 
 
 def test_summary_of_natural_clients_without_labels(build):
-    from data.partition.schemes import ByColumn
+    from shoal.data.partition.schemes import ByColumn
 
     data = build(20, clients=["a", "b"] * 10)
     table = summary(make_partition(ByColumn(), data), data)

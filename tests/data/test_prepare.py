@@ -13,13 +13,13 @@ from official_formats import (
     write_idx_set,
 )
 
-from core.errors import DataError
-from core.seal import unsealed
-from data import files, sets
-from data.files import names_of_lines
-from data.prepare import prepare, prepared_sets, resolve, store_folder
-from data.prepared import open_prepared
-from data.sources import find, verify
+from shoal.core.errors import DataError
+from shoal.core.seal import unsealed
+from shoal.data import files, sets
+from shoal.data.files import names_of_lines
+from shoal.data.prepare import prepare, prepared_sets, resolve, store_folder
+from shoal.data.prepared import open_prepared
+from shoal.data.sources import find, verify
 
 
 @pytest.fixture(autouse=True)

@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from core.errors import DataError
-from data.own import add_folder, add_table
-from data.prepared import Prepared, open_prepared
-from data.sample_files import FILES, sample_files
+from shoal.core.errors import DataError
+from shoal.data.own import add_folder, add_table
+from shoal.data.prepared import Prepared, open_prepared
+from shoal.data.sample_files import FILES, sample_files
 
 
 @pytest.fixture

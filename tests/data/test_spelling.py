@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from core.errors import DataError
-from data.intake import Intake
-from data.own import add_folder, add_table
-from data.spelling import choose_spellings, spelling_key
+from shoal.core.errors import DataError
+from shoal.data.intake import Intake
+from shoal.data.own import add_folder, add_table
+from shoal.data.spelling import choose_spellings, spelling_key
 
 CAFE = "caf\u00e9"
 DECOMPOSED = unicodedata.normalize("NFD", CAFE)

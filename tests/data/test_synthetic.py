@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from core.errors import DataError
-from data.synthetic import gaussian, gaussian_centres, subspace, subspace_bases
+from shoal.core.errors import DataError
+from shoal.data.synthetic import gaussian, gaussian_centres, subspace, subspace_bases
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from core.errors import DataError
-from data.text import build_vocabulary, decode, encode, tokenise
+from shoal.core.errors import DataError
+from shoal.data.text import build_vocabulary, decode, encode, tokenise
 
 
 def test_tokens():

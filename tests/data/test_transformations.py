@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 import torch
 
-from core.errors import PartitionError
-from data.partition.make import make_partition
-from data.partition.schemes import IID, Dirichlet, Majority
-from data.view import DeviceData, all_samples, client_samples
+from shoal.core.errors import PartitionError
+from shoal.data.partition.make import make_partition
+from shoal.data.partition.schemes import IID, Dirichlet, Majority
+from shoal.data.view import DeviceData, all_samples, client_samples
 
 
 @pytest.fixture(scope="module")

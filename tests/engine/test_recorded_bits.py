@@ -21,10 +21,10 @@ import numpy as np
 import pytest
 import torch
 
-from data.prepare import store_folder
-from data.prepared import Manifest, write_prepared
-from engine import places
-from engine.worker_processes import WorkerProcesses
+from shoal.data.prepare import store_folder
+from shoal.data.prepared import Manifest, write_prepared
+from shoal.engine.settings import places
+from shoal.engine.workers.worker_processes import WorkerProcesses
 from tests.conftest import SMALL
 from tests.runs import straight
 
@@ -108,8 +108,8 @@ CASES: dict[str, dict[str, Any]] = {
 
 def case_settings(name: str) -> Any:
     """The settings of a case: small, with augmentation named, so that defaults of a data set do not matter."""
-    from engine.merge import merge
-    from engine.settings import make_settings
+    from shoal.engine.settings.merge import merge
+    from shoal.engine.settings.run_settings import make_settings
 
     base = merge(SMALL, {"rounds": 2, "augment": {"recipe": "digits"}, "data": {"limit": 160}})
     changed = dict(CASES[name])
@@ -181,7 +181,7 @@ def test_the_numbers_are_those_recorded(home: Path, two_slots: WorkerProcesses, 
 
 def test_what_is_recorded_is_still_there() -> None:
     """A method that is newer than the recording is not in it; one that was recorded may not go."""
-    from methods.registry import METHODS
+    from shoal.methods.registry import METHODS
 
     assert {case["method"]["name"] for case in CASES.values()} <= METHODS.keys()
     assert json.loads(RECORDING.read_text())["cases"].keys() == CASES.keys()

@@ -18,7 +18,7 @@ import requests
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import connect
 
-from flows.deployments import csrf_headers
+from shoal.flows.deployments import csrf_headers
 from tests.flows.served import PATIENCE, Served
 
 REFUSED = (401, 403)

@@ -16,14 +16,14 @@ import numpy as np
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from data.prepare import prepare
-from engine import places
-from engine.merge import merge
-from engine.run_folder import RunFolder, in_order
-from engine.settings import make_settings
-from flows.claim import BEGAN
-from flows.nightly import nightly
-from tasks.night_settings import NightSettings
+from shoal.data.prepare import prepare
+from shoal.engine.settings import places
+from shoal.engine.settings.merge import merge
+from shoal.engine.settings.run_settings import make_settings
+from shoal.engine.store.run_folder import RunFolder, in_order
+from shoal.flows.claim import BEGAN
+from shoal.flows.nightly import nightly
+from shoal.lifecycle.night_settings import NightSettings
 from tests.conftest import SMALL
 
 CLIENTS = ("north", "south", "west")

@@ -16,7 +16,7 @@ from typing import Any
 import requests
 import yaml
 
-from flows.deployments import csrf_headers
+from shoal.flows.deployments import csrf_headers
 from tests.flows.test_prefect import free_port
 
 ROOT = Path(__file__).parent.parent.parent
@@ -49,9 +49,9 @@ def clone(folder: Path) -> Path:
     """What a clone of this working tree would be, as one commit."""
     git = ("git", "-C", str(ROOT), "ls-files", "-co", "--exclude-standard", "-z")
     for name in subprocess.run(git, capture_output=True, text=True, check=True).stdout.split("\0"):
-        if name and (ROOT / name).is_file() and not (ROOT / name).is_symlink():
+        if name and ((ROOT / name).is_file() or (ROOT / name).is_symlink()):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, folder / name)
+            shutil.copy(ROOT / name, folder / name, follow_symlinks=False)
     return folder
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from engine.origin import Origin
-from engine.run_folder import RunError
-from flows.claim import BEGAN, alone, claimed, claimed_run
-from flows.nightly import in_use
-from review.judging import Decision, Judged
-from review.promotion import decision_of, keep_decision
+from shoal.engine.store.run_folder import RunError
+from shoal.engine.store.warm_start import Origin
+from shoal.flows.claim import BEGAN, alone, claimed, claimed_run
+from shoal.flows.nightly import in_use
+from shoal.review.served.judging import Decision, Judged
+from shoal.review.served.promotion import decision_of, keep_decision
 from tests.runs import straight
 
 Make = Callable[..., Any]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from flows import deployments
-from flows.deployments import BUSY, DeploymentError, ask, keep_what_users_set, make_pool
+from shoal.flows import deployments
+from shoal.flows.deployments import BUSY, DeploymentError, ask, keep_what_users_set, make_pool
 
 TEMPLATE = {"base_job_template": {"variables": {"properties": {"env": {"default": {"KEPT": "1", "OLD": "2"}}}}}}
 
@@ -98,10 +98,10 @@ def test_a_server_that_is_gone_is_one_sentence(impatient: None) -> None:
 
 
 def test_parameters_that_a_flow_has_no_more_are_not_kept() -> None:
-    entry = {"name": "tell", "entrypoint": "flows/tell.py:tell", "parameters": {"what": "told"}, "work_pool": {}}
+    entry = {"name": "tell", "entrypoint": "shoal.flows.tell.tell", "parameters": {"what": "told"}, "work_pool": {}}
     before = {"what": "told", "file": "runs/told.log", "command": ["mail"]}
     server = {"schedules": [], "paused": False, "job_variables": {}}
-    known = {"name": "tell", "entrypoint": "flows/tell.py:tell", "parameters": before, **server}
+    known = {"name": "tell", "entrypoint": "shoal.flows.tell.tell", "parameters": before, **server}
     kept, differing = keep_what_users_set({"deployments": [entry]}, [known])
     assert kept["deployments"][0]["parameters"] == {"what": "told"}
     assert differing == []

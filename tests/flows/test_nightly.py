@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from engine.private_file import PrivateFileError
-from flows.tell import TellError, read_tell, tell
+from shoal.engine.store.private_file import PrivateFileError
+from shoal.flows.tell import TellError, read_tell, tell
 from tests.flows.test_prefect import ROOT, Server, register, run_flow
 
 Line = dict[str, Any]
@@ -87,8 +87,8 @@ def test_five_nights(server: Server, home: Path) -> None:
 
 
 FAILS = (
-    "from flows.nightly import nightly; from tasks.night_settings import NightSettings;"
-    "from engine.settings import make_settings; from prefect.events import emit_event;"
+    "from shoal.flows.nightly import nightly; from shoal.lifecycle.night_settings import NightSettings;"
+    "from shoal.engine.settings.run_settings import make_settings; from prefect.events import emit_event;"
     "photos = {'prefect.resource.id': 'shoal.data.photos', 'prefect.resource.name': 'photos'};"
     "emit_event('shoal.drift', resource=photos, payload={'message': 'other than before'});"
     "nightly(make_settings({'data': {'name': 'photos'}}), NightSettings(watch='incoming'))"

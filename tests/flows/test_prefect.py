@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import requests
 
-from engine.run_folder import RunFolder
-from flows.parts import part
+from shoal.engine.store.run_folder import RunFolder
+from shoal.flows.parts import part
 from tests.runs import straight
 
 ROOT = Path(__file__).parent.parent.parent
@@ -89,7 +89,8 @@ def run_flow(server: Server, home: Path, code: str) -> subprocess.CompletedProce
 
 
 PIPELINE = (
-    "import sys; from flows.pipeline import pipeline; from engine.settings import load_settings;"
+    "import sys; from shoal.flows.pipeline import pipeline; from shoal.engine.settings.run_settings import "
+    "load_settings;"
     "from pathlib import Path; print(pipeline(load_settings(Path('settings.yaml')))['weights_sha256'])"
 )
 
@@ -133,7 +134,8 @@ def test_a_search_is_a_flow_with_a_task_run_a_trial(server: Server, home: Path, 
     settings = small(rounds=1, data={"limit": 60}, partition={"clients": 2}).plain()
     (home / "search.json").write_text(json.dumps({"name": "toy", "settings": settings, "vary": vary, "trials": 2}))
     code = (
-        "from flows.search_flow import search; from search.definition import load_search; from pathlib import Path;"
+        "from shoal.flows.search_flow import search; from shoal.sweeps.definition import load_search; from pathlib "
+        "import Path;"
         "print(len(search(load_search(Path('search.json')))['trials']))"
     )
     done = run_flow(server, home, code)
@@ -152,20 +154,21 @@ def test_a_search_is_a_flow_with_a_task_run_a_trial(server: Server, home: Path, 
 
 @pytest.mark.slow  # a minute, in which the flow waits for the server
 def test_a_lost_server_changes_no_bit(home: Path, small: Make, tmp_path_factory: pytest.TempPathFactory) -> None:
-    from tasks.driving import drive
-    from tasks.starting import new_run
+    from shoal.lifecycle.driving import drive
+    from shoal.lifecycle.starting import new_run
 
     write_settings(home, small, rounds=3)
     whole = drive(new_run(small(rounds=3))).weights_sha256
     own = Server(tmp_path_factory.mktemp("lost"))
     code = (
-        "import os, signal; from engine.run_folder import RunFolder; from tasks.starting import new_run;"
-        "from engine.settings import load_settings; from pathlib import Path;"
-        "from flows.federate import run_with_prefect;"
+        "import os, signal; from shoal.engine.store.run_folder import RunFolder; from shoal.lifecycle.starting import "
+        "new_run;"
+        "from shoal.engine.settings.run_settings import load_settings; from pathlib import Path;"
+        "from shoal.flows.federate import run_with_prefect;"
         f"stop = lambda e: os.killpg({own.process.pid}, signal.SIGKILL) if (e['event'], e['round']) == "
         "('round_finished', 1) else None;"
         "print(run_with_prefect(new_run(load_settings(Path('settings.yaml'))), [stop]).weights_sha256);"
-        "from cli.main import leave; leave(0)"
+        "from shoal.cli.main import leave; leave(0)"
     )
     try:
         done = run_flow(own, home, code)
@@ -216,7 +219,7 @@ def test_a_lost_connection_is_one_line() -> None:
 
     import httpx
 
-    import flows.federate  # noqa: F401 (which sees to it)
+    import shoal.flows.federate  # noqa: F401 (which sees to it)
 
     records: list[logging.LogRecord] = []
 
@@ -239,7 +242,7 @@ def test_a_lost_connection_is_one_line() -> None:
 
 def register(server: Server, home: Path, *, reset: bool = False) -> list[str]:
     """Register the deployments of the home's prefect.yaml, as `shoal serve` does."""
-    from flows import deployments
+    from shoal.flows import deployments
 
     def prefect(*words: str) -> None:
         env = {**server.env, "PREFECT_CLIENT_MAX_RETRIES": "5"}  # as `shoal serve` has it

@@ -19,9 +19,9 @@ import pytest
 import requests
 from rich.console import Console
 
-from flows import serve as serving
-from flows.deployments import csrf_headers
-from flows.serve import CLIENT_AUTH, JOB_RETRIES, RETRIES, SERVER_AUTH, what_is_open
+from shoal.flows import serve as serving
+from shoal.flows.deployments import csrf_headers
+from shoal.flows.serve import CLIENT_AUTH, JOB_RETRIES, RETRIES, SERVER_AUTH, what_is_open
 from tests.flows import attack
 from tests.flows.served import BIN, OURS, PATIENCE, ROOT, TINY, Served, clone, eventually
 from tests.flows.test_prefect import free_port

@@ -50,7 +50,7 @@ def _put(path: Path, then: Callable[[], Any]) -> Callable[[bytes], Any]:
 
 
 def settings_file(folder: Path) -> Opened:
-    from engine.settings import Settings, load_settings
+    from shoal.engine.settings.run_settings import Settings, load_settings
 
     path = folder / "mine.yaml"
     texts = [
@@ -63,8 +63,8 @@ def settings_file(folder: Path) -> Opened:
 
 
 def settings_values(folder: Path) -> Opened:
-    from engine.settings import Settings, load_settings
-    from methods.registry import METHODS
+    from shoal.engine.settings.run_settings import Settings, load_settings
+    from shoal.methods.registry import METHODS
 
     path = folder / "mine.yaml"
     seeds = [_json(Settings(method={"name": name}).plain()) for name in METHODS]
@@ -72,18 +72,18 @@ def settings_values(folder: Path) -> Opened:
 
 
 def set_texts(folder: Path) -> Opened:
-    from engine.settings import load_settings
+    from shoal.engine.settings.run_settings import load_settings
 
     seeds = [b"method.name=fedcc", b"data.options={clusters: 3}", b"local.lr=1e-3", b"workers.depot=s3://bucket/x"]
     return Opened(seeds, lambda data: load_settings(None, [data.decode("utf-8", "replace")]), rf"--set|{SETTING}")
 
 
 def study_file(folder: Path) -> Opened:
-    from engine.yaml_text import read_yaml_file
-    from studies.definition import StudyError, make_study
+    from shoal.engine.settings.yaml_text import read_yaml_file
+    from shoal.studies.definition import StudyError, make_study
 
     path = folder / "study.yaml"
-    files = [Path("studies/ssd/uneven-clients.yaml"), Path("studies/cfl/cfl-baselines.yaml")]
+    files = [Path("shoal/studies/ssd/uneven-clients.yaml"), Path("shoal/studies/cfl/cfl-baselines.yaml")]
     raw = [file.read_bytes() for file in files]
 
     def read() -> Any:
@@ -93,8 +93,8 @@ def study_file(folder: Path) -> Opened:
 
 
 def study_values(folder: Path) -> Opened:
-    from engine.yaml_text import read_yaml_file
-    from studies.definition import StudyError, make_study
+    from shoal.engine.settings.yaml_text import read_yaml_file
+    from shoal.studies.definition import StudyError, make_study
 
     path = folder / "study.yaml"
     small = {
@@ -116,7 +116,7 @@ def study_values(folder: Path) -> Opened:
 
 
 def prefect_file(folder: Path) -> Opened:
-    from flows.deployments import keep_what_users_set, read_project
+    from shoal.flows.deployments import keep_what_users_set, read_project
 
     def read() -> Any:
         return keep_what_users_set(read_project(folder), [])
@@ -127,7 +127,7 @@ def prefect_file(folder: Path) -> Opened:
 
 
 def edge_list(folder: Path) -> Opened:
-    from engine.settings import load_settings
+    from shoal.engine.settings.run_settings import load_settings
 
     path = folder / "links.txt"
     wanted = ["method.name=cfcl", f"method.edges={path}"]
@@ -143,8 +143,8 @@ def _table(n: int = 6) -> pd.DataFrame:
 
 
 def _read_own_table(path: Path) -> Any:
-    from core.errors import DataError
-    from data.tables import client_numbers, features, read_table
+    from shoal.core.errors import DataError
+    from shoal.data.tables import client_numbers, features, read_table
 
     table = read_table(path, text=("client", "label"))
     if "client" not in table.columns:
@@ -193,7 +193,7 @@ def _clear() -> list[bytes]:
 
 def _images(suffix: str, seeds: list[bytes]) -> Callable[[Path], Opened]:
     def opened(folder: Path) -> Opened:
-        from data.images import read_images
+        from shoal.data.images import read_images
 
         path = folder / f"picture.{suffix}"
 
@@ -215,14 +215,14 @@ def _gif() -> bytes:
 
 
 def idx_file(folder: Path) -> Opened:
-    from data.readers import read_idx, unpack
+    from shoal.data.readers import read_idx, unpack
 
     content = b"\x00\x00\x08\x03" + np.array([2, 3, 4], ">u4").tobytes() + bytes(range(24))
     return Opened([content], lambda data: read_idx(unpack(data, "train-idx"), "train-idx"), "train-idx")
 
 
 def packed_idx_file(folder: Path) -> Opened:
-    from data.readers import read_idx, unpack
+    from shoal.data.readers import read_idx, unpack
 
     content = b"\x00\x00\x08\x03" + np.array([2, 3, 4], ">u4").tobytes() + bytes(range(24))
     seeds = [gzip.compress(content, mtime=0), gzip.compress(content, mtime=0) * 2]
@@ -230,21 +230,21 @@ def packed_idx_file(folder: Path) -> Opened:
 
 
 def xz_file(folder: Path) -> Opened:
-    from data.readers import unpack
+    from shoal.data.readers import unpack
 
     seeds = [lzma.compress(bytes(range(256)) * 4), lzma.compress(b"a" * 5000) * 2]
     return Opened(seeds, lambda data: unpack(data, "batch.bin.xz"), r"batch\.bin\.xz")
 
 
 def cifar_records(folder: Path) -> Opened:
-    from data.readers import read_cifar_records
+    from shoal.data.readers import read_cifar_records
 
     record = bytes([3]) + bytes(3072)
     return Opened([record, record * 2], lambda data: read_cifar_records(data, "batch.bin"), r"batch\.bin")
 
 
 def cifar_pickle(folder: Path) -> Opened:
-    from data.readers import cifar_batch, read_cifar_pickle
+    from shoal.data.readers import cifar_batch, read_cifar_pickle
 
     batch = {"data": np.zeros((2, 3072), np.uint8), "labels": [1, 2], "filenames": ["a", "b"]}
     seeds = [pickle.dumps(batch, protocol) for protocol in (0, 2, 4)]
@@ -254,15 +254,15 @@ def cifar_pickle(folder: Path) -> Opened:
 
 
 def ag_news(folder: Path) -> Opened:
-    from data.readers import read_ag_news
+    from shoal.data.readers import read_ag_news
 
     rows = b'"1","Vote","It was close."\n"4","New ""chip""","A chip\\\\ is close."\n'
     return Opened([rows], lambda data: read_ag_news(data, "train.csv"), r"train\.csv")
 
 
 def names_of_sets(folder: Path) -> Opened:
-    from data.prepare import resolve
-    from engine.represent import parse
+    from shoal.data.prepare import resolve
+    from shoal.engine.store.represent import parse
 
     def read(data: bytes) -> Any:
         name = data.decode("utf-8", "replace")
@@ -273,8 +273,8 @@ def names_of_sets(folder: Path) -> Opened:
 
 
 def _prepared(folder: Path) -> Path:
-    from data.prepared import Manifest, write_prepared
-    from data.sample_files import DIGEST, FILES, files_table
+    from shoal.data.prepared import Manifest, write_prepared
+    from shoal.data.sample_files import DIGEST, FILES, files_table
 
     x = np.arange(6 * 16, dtype=np.uint8).reshape(6, 1, 4, 4)
     y = np.array([0, 1, 0, 1, 0, 1], dtype=np.int64)
@@ -287,7 +287,7 @@ def _prepared(folder: Path) -> Path:
 
 
 def set_manifest(folder: Path) -> Opened:
-    from data.prepared import open_prepared
+    from shoal.data.prepared import open_prepared
 
     place = _prepared(folder)
     path = place / "manifest.json"
@@ -297,7 +297,7 @@ def set_manifest(folder: Path) -> Opened:
 
 
 def set_array(folder: Path) -> Opened:
-    from data.prepared import open_prepared
+    from shoal.data.prepared import open_prepared
 
     place = _prepared(folder)
     path = place / "train_x.npy"
@@ -307,7 +307,7 @@ def set_array(folder: Path) -> Opened:
 
 
 def set_column(folder: Path) -> Opened:
-    from data.prepared import open_prepared
+    from shoal.data.prepared import open_prepared
 
     opened = open_prepared(_prepared(folder))
     path = opened.folder / "column_client.npy"
@@ -317,8 +317,8 @@ def set_column(folder: Path) -> Opened:
 def set_files(folder: Path) -> Opened:
     from dataclasses import replace
 
-    from data.prepared import open_prepared
-    from data.sample_files import DIGEST, sample_files
+    from shoal.data.prepared import open_prepared
+    from shoal.data.sample_files import DIGEST, sample_files
 
     opened = open_prepared(_prepared(folder))
     path = opened.folder / "files.parquet"
@@ -332,7 +332,7 @@ def set_files(folder: Path) -> Opened:
 
 
 def _partition(folder: Path) -> Path:
-    from data.partition.table import Partition, save_partition
+    from shoal.data.partition.table import Partition, save_partition
 
     zeros = np.zeros(4, np.int64)
     whole = Partition("tiny", "0" * 64, 2, np.arange(4), np.array([0, 0, 1, 1]), zeros.astype(bool), zeros)
@@ -341,7 +341,7 @@ def _partition(folder: Path) -> Path:
 
 
 def partition_manifest(folder: Path) -> Opened:
-    from data.partition.table import load_partition
+    from shoal.data.partition.table import load_partition
 
     place = _partition(folder)
     path = place / "partition.json"
@@ -351,7 +351,7 @@ def partition_manifest(folder: Path) -> Opened:
 
 
 def partition_table(folder: Path) -> Opened:
-    from data.partition.table import load_partition
+    from shoal.data.partition.table import load_partition
 
     place = _partition(folder)
     path = place / "partition.parquet"
@@ -359,7 +359,7 @@ def partition_table(folder: Path) -> Opened:
 
 
 def run_status(folder: Path) -> Opened:
-    from engine.run_folder import RunFolder
+    from shoal.engine.store.run_folder import RunFolder
 
     run = RunFolder(folder)
     seed = {"state": "running", "round": 3, "message": "", "pid": 7, "updated": 1.5}
@@ -367,7 +367,7 @@ def run_status(folder: Path) -> Opened:
 
 
 def run_events(folder: Path) -> Opened:
-    from engine.run_folder import RunFolder
+    from shoal.engine.store.run_folder import RunFolder
 
     run = RunFolder(folder)
     lines = [{"time": 1.0, "event": "started", "round": 0}, {"time": 2.0, "event": "failed", "message": "x"}]
@@ -380,8 +380,8 @@ def run_events(folder: Path) -> Opened:
 
 
 def run_settings(folder: Path) -> Opened:
-    from engine.run_folder import RunFolder
-    from engine.settings import Settings
+    from shoal.engine.settings.run_settings import Settings
+    from shoal.engine.store.run_folder import RunFolder
 
     run = RunFolder(folder)
     (folder / "lineage.json").write_text("{}")
@@ -390,7 +390,7 @@ def run_settings(folder: Path) -> Opened:
 
 
 def run_lineage(folder: Path) -> Opened:
-    from engine.run_folder import RunFolder
+    from shoal.engine.store.run_folder import RunFolder
 
     run = RunFolder(folder)
     seed = _json({"data": {"name": "digits", "folder": "x"}, "partition": {"digest": "0"}})
@@ -398,10 +398,10 @@ def run_lineage(folder: Path) -> Opened:
 
 
 def round_manifest(folder: Path) -> Opened:
-    from engine.checkpoint import load_manifest
-    from engine.manifest import ClientRow, Manifest, PeerBytes, RoundRecord, RoundSeconds
-    from engine.round_paths import RoundPaths
-    from engine.run_folder import RunFolder
+    from shoal.engine.store.checkpoint import load_manifest
+    from shoal.engine.store.manifest import ClientRow, Manifest, PeerBytes, RoundRecord, RoundSeconds
+    from shoal.engine.store.round_paths import RoundPaths
+    from shoal.engine.store.run_folder import RunFolder
 
     row, peer = ClientRow(1, 0, 5, 6, 7, 8, 0.5, {"loss": 1.0}), PeerBytes(1, 0, 1, 9)
     record = RoundRecord({"acc": 0.5}, (row,), (peer,), (2,), RoundSeconds(1, 2, 3, 4))
@@ -412,9 +412,9 @@ def round_manifest(folder: Path) -> Opened:
 
 
 def finished_files(folder: Path) -> Opened:
-    from engine.finished_work import FinishedWork, finished_work
-    from engine.round_paths import RoundPaths
-    from engine.run_folder import RunFolder
+    from shoal.engine.store.finished_work import FinishedWork, finished_work
+    from shoal.engine.store.round_paths import RoundPaths
+    from shoal.engine.store.run_folder import RunFolder
 
     paths = RoundPaths(folder, 1)
     paths.work.mkdir(parents=True)
@@ -427,8 +427,8 @@ def finished_files(folder: Path) -> Opened:
 
 def clients_numbers(folder: Path) -> Opened:
     """What is taken of a client's metrics and counts can be kept: in the table of clients and in a manifest."""
-    from engine.finished_work import FinishedWork
-    from engine.manifest import ClientRow, odd_counts, odd_metrics
+    from shoal.engine.store.finished_work import FinishedWork
+    from shoal.engine.store.manifest import ClientRow, odd_counts, odd_metrics
 
     metrics = {"loss": 1.0, "pulled": 3}
     seed = FinishedWork(0, 5, 6, 7, 8, metrics, {1: 3}, {"update": "u"}, {"u": "0"}, 0.5).plain()
@@ -449,9 +449,9 @@ def clients_numbers(folder: Path) -> Opened:
 
 def a_message(folder: Path) -> Opened:
     """What is taken of a message whose facts no method declares can be kept in a file."""
-    from engine.codec import tensor_bytes
-    from methods.declared import fault
-    from methods.message import Message
+    from shoal.engine.store.codec import tensor_bytes
+    from shoal.methods.contract.declared import fault
+    from shoal.methods.contract.message import Message
 
     seed = _json({"n": 5, "counts": [1, 2.5], "about": {"step": "train", "deep": [[1], {"a": None}]}})
 
@@ -468,9 +468,9 @@ def a_message(folder: Path) -> Opened:
 
 
 def privacy_ledger(folder: Path) -> Opened:
-    from core.seal import sealed
-    from engine.privacy import Ledger
-    from engine.privacy_ledger import SetLedger
+    from shoal.core.seal import sealed
+    from shoal.engine.rounds.privacy import Ledger
+    from shoal.engine.rounds.privacy_ledger import SetLedger
 
     ledger = Ledger(1.0, 1e-5)
     ledger.add([0, 2], [5, 7])
@@ -489,7 +489,7 @@ def privacy_ledger(folder: Path) -> Opened:
 def tensors(folder: Path) -> Opened:
     import torch
 
-    from engine.codec import load_tensors, save_tensors
+    from shoal.engine.store.codec import load_tensors, save_tensors
 
     path = folder / "server.safetensors"
     save_tensors(path, {"w": torch.arange(6.0), "b": torch.ones(2, 2)}, {"round": 1}, sync=False)
@@ -497,8 +497,8 @@ def tensors(folder: Path) -> Opened:
 
 
 def served_json(folder: Path) -> Opened:
-    from data.prepared import DataSpec
-    from review.served_input import samples
+    from shoal.data.prepared import DataSpec
+    from shoal.review.mlflow_log.pyfunc_input import samples
 
     spec = DataSpec("digits", "image", (1, 2, 2), 10, 5, 0)
     encoded = base64.b64encode(_image("L", "PNG")).decode()
@@ -520,8 +520,8 @@ def served_json(folder: Path) -> Opened:
 
 
 def served_image(folder: Path) -> Opened:
-    from data.prepared import DataSpec
-    from review.served_input import samples
+    from shoal.data.prepared import DataSpec
+    from shoal.review.mlflow_log.pyfunc_input import samples
 
     spec = DataSpec("photos", "image", (3, 8, 8), 10, 5, 0)
     encoded = base64.b64encode(_image("RGB", "PNG"))

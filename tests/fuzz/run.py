@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from core.errors import ShoalError
+from shoal.core.errors import ShoalError
 from tests.fuzz.mutations import mutated
 from tests.fuzz.readers import READERS, Opened
 

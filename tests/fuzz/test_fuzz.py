@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.errors import DataError
+from shoal.core.errors import DataError
 from tests.fuzz.readers import READERS
 from tests.fuzz.run import Opened, fuzz, look, unfit
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from core.streams import Streams
-from data.partition.table import Transformation
-from data.prepared import Manifest, open_prepared, write_prepared
-from data.view import DeviceData, Samples
-from methods.base import (
+from shoal.core.streams import Streams
+from shoal.data.partition.table import Transformation
+from shoal.data.prepared import Manifest, open_prepared, write_prepared
+from shoal.data.view import DeviceData, Samples
+from shoal.methods.contract.base import (
     Client,
     Clients,
     Context,
@@ -27,7 +27,7 @@ from methods.base import (
     Tensors,
     Update,
 )
-from methods.registry import METHODS
+from shoal.methods.registry import METHODS
 
 TRAIN, TEST, CLASSES = 96, 32, 4
 QUICK = {

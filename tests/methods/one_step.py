@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from data.augment import choose_recipe, normalise, two_views
-from methods.base import Client, Message, Update
+from shoal.data.augment import choose_recipe, normalise, two_views
+from shoal.methods.contract.base import Client, Message, Update
 
 LR = 0.1
 

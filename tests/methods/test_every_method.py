@@ -1,4 +1,5 @@
-"""What holds for every registered method. What a method can do, its class says (see `methods.base.Method`)."""
+"""What holds for every registered method. What a method can do, its class says (see
+`shoal.methods.contract.base.Method`)."""
 
 import contextlib
 import math
@@ -8,10 +9,10 @@ from dataclasses import fields, replace
 import pytest
 import torch
 
-from core.setting import BOUNDS
-from core.streams import Streams
-from methods.base import ClientError, Method, MethodError
-from methods.registry import METHODS
+from shoal.core.setting import BOUNDS
+from shoal.core.streams import Streams
+from shoal.methods.contract.base import ClientError, Method, MethodError
+from shoal.methods.registry import METHODS
 
 
 def those(says):

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from core.streams import Streams
-from methods.base import Federation, Method, Server
+from shoal.core.streams import Streams
+from shoal.methods.contract.base import Federation, Method, Server
 
 
 @pytest.mark.parametrize("clients", [1, 3, 10, 1000, 60_000])

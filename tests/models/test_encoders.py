@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from methods.scores.representation import uniformity
-from methods.training.local import seeded_build
-from models.encoders import ENCODERS, build_encoder, pooled
+from shoal.methods.scores.representation import uniformity
+from shoal.methods.training.local import seeded_build
+from shoal.models.encoders import ENCODERS, build_encoder, pooled
 from tests.pretend_gpu.device import DEVICE, pretending
 
 

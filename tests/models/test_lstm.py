@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from models.lstm import WordLSTM, lengths_of_batches, predicted_tokens
+from shoal.models.lstm import WordLSTM, lengths_of_batches, predicted_tokens
 
 TEXTS = torch.tensor([[3, 4, 0, 0, 0], [5, 6, 7, 8, 9], [2, 3, 4, 0, 0], [9, 8, 7, 6, 0], [4, 4, 0, 0, 0]])
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from models.normalising_flows import (
+from shoal.models.normalising_flows import (
     AffineFlow,
     CycleRealNVP,
     Logit,

@@ -1,6 +1,6 @@
 """A module of the project, carried out in a process whose GPU is the pretend device.
 
-    SHOAL_PRETEND_NOTES=notes.jsonl python -m tests.pretend_gpu.as_gpu cli.main run ...
+    SHOAL_PRETEND_NOTES=notes.jsonl python -m tests.pretend_gpu.as_gpu shoal.cli.main run ...
 
 torch says that there is one CUDA device, and worker processes compute on the pretend one in its place. What it was
 asked is noted, a line a request or a benchmark: its kind, operations, those that gave bf16, and waits.
@@ -16,9 +16,9 @@ from pathlib import Path
 
 import torch
 
-import engine.worker
-from engine import worker_processes
-from engine.wire import Answer, Request
+import shoal.engine.workers.worker
+from shoal.engine.messages.wire import Answer, Request
+from shoal.engine.workers import worker_processes
 from tests.pretend_gpu.as_gpu_names import NOTES, THIS
 from tests.pretend_gpu.device import pretending
 from tests.pretend_gpu.ledger import Ledger
@@ -59,7 +59,7 @@ def install() -> None:
     torch.cuda.is_bf16_supported = lambda including_emulation=True: True
     torch.cuda.get_device_name = lambda device=None: "pretend"
     torch.cuda.set_device = lambda device: None
-    engine.worker.Worker = NotingWorker  # type: ignore[misc,assignment]
+    shoal.engine.workers.worker.Worker = NotingWorker  # type: ignore[misc,assignment]
     if THIS not in worker_processes.PRELOADED:  # of which workers are forked
         worker_processes.PRELOADED.append(THIS)
 

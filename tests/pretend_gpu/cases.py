@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from data.prepare import store_folder
-from data.prepared import Manifest, write_prepared
-from engine import places
-from engine.merge import merge
-from engine.settings import Settings, make_settings
+from shoal.data.prepare import store_folder
+from shoal.data.prepared import Manifest, write_prepared
+from shoal.engine.settings import places
+from shoal.engine.settings.merge import merge
+from shoal.engine.settings.run_settings import Settings, make_settings
 
 TRAIN, TEST, CLASSES = 32, 12, 3
 BASE: dict[str, Any] = {

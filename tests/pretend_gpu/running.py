@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from engine.run_folder import RunFolder
-from engine.wire import Answer, Request, Train
-from engine.worker import Worker
+from shoal.engine.messages.wire import Answer, Request, Train
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.workers.worker import Worker
 from tests.pretend_gpu.device import DEVICE, pretending
 from tests.pretend_gpu.ledger import Ledger
 from tests.runs import straight

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from core.streams import Streams
+from shoal.core.streams import Streams
 from tests.pretend_gpu.device import DEVICE, MixedDevices, pretending
 from tests.pretend_gpu.ledger import Ledger
 

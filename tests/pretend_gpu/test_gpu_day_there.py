@@ -15,8 +15,8 @@ import pytest
 
 from benchmarks import gpu_day
 from benchmarks.gpu_day import DONE, STOPPED, Part
-from engine import places
-from engine.run_folder import FINISHED, RunFolder
+from shoal.engine.settings import places
+from shoal.engine.store.run_folder import FINISHED, RunFolder
 from tests.pretend_gpu.as_gpu_names import NOTES, THIS
 from tests.pretend_gpu.cases import write_sets
 from tests.pretend_gpu.device import DEVICE

@@ -9,25 +9,25 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from engine.evaluate import evaluate_state
-from engine.opened_run import OpenedRun
-from engine.round_paths import RoundPaths
-from engine.run_folder import FINISHED, RunFolder
-from methods.base import Method
-from methods.cfl.cfl import CFL
-from methods.cfl.state import CFLState
-from methods.cfl.supervised import judge
-from methods.cfl.tree import branch_similarities, nearest_child
-from methods.registry import METHODS
-from methods.scores import probe
-from methods.training.two_views import TwoViewMethod
-from review.clusters import keep_clusters
+from shoal.engine.rounds.evaluate import evaluate_state
+from shoal.engine.store.opened_run import OpenedRun
+from shoal.engine.store.round_paths import RoundPaths
+from shoal.engine.store.run_folder import FINISHED, RunFolder
+from shoal.methods.cfl.cfl import CFL
+from shoal.methods.cfl.state import CFLState
+from shoal.methods.cfl.supervised import judge
+from shoal.methods.cfl.tree import branch_similarities, nearest_child
+from shoal.methods.contract.base import Method
+from shoal.methods.registry import METHODS
+from shoal.methods.scores import probe
+from shoal.methods.training.two_views import TwoViewMethod
+from shoal.review.results.clusters import keep_clusters
 from tests.pretend_gpu.cases import CASES, settings_of, write_sets
 from tests.pretend_gpu.device import DEVICE, pretending
 from tests.pretend_gpu.running import PretendWorker, run_there
 from tests.runs import numbers, straight
 
-BY_WHO_IS_FIRST = ("engine/codec.py:", " DeviceData.")
+BY_WHO_IS_FIRST = ("shoal/engine/store/codec.py:", " DeviceData.")
 """Reads states and data: once each, for training or for evaluation, whichever needs it first."""
 AS_OTHERS = ("fedavg, ", "uifca, from k-FED", "uifca, tries")
 """Cases whose local steps are those of another; of UIFCA who trains which flow then depends on what was learnt."""
@@ -126,7 +126,7 @@ def test_a_new_client_finds_its_cluster_there(run_of: RunOf) -> None:
 
 def test_a_run_that_began_there_is_judged_anew_there(run_of: RunOf, monkeypatch: pytest.MonkeyPatch) -> None:
     run, _ = run_of("fedcc")
-    monkeypatch.setattr("engine.evaluate.device_here", lambda began: DEVICE)
+    monkeypatch.setattr("shoal.engine.rounds.evaluate.device_here", lambda began: DEVICE)
     with pretending() as ledger:
         found = evaluate_state(run)
     assert ledger.operations > 100

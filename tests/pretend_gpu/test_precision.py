@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from engine.run_folder import FINISHED
-from methods.scores import probe
+from shoal.engine.store.run_folder import FINISHED
+from shoal.methods.scores import probe
 from tests.pretend_gpu import precision
 from tests.pretend_gpu.cases import settings_of, write_sets
 from tests.pretend_gpu.device import NAME, pretending

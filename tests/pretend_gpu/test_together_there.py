@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from benchmarks.device import Case, world
-from core.streams import Streams
-from methods.base import Client, Update
-from methods.registry import METHODS
-from methods.training.steps import GradientMethod
+from shoal.core.streams import Streams
+from shoal.methods.contract.base import Client, Update
+from shoal.methods.registry import METHODS
+from shoal.methods.training.steps import GradientMethod
 from tests.pretend_gpu.device import DEVICE, pretending
 
 STEPPING = sorted(name for name, kind in METHODS.items() if issubclass(kind, GradientMethod))

@@ -9,11 +9,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from engine.run_folder import RunFolder
-from studies.cfcl import derive as cfcl
-from studies.definition import load_study
-from studies.rows import Group
-from tests.engine.test_every_method_runs import CASES
+from shoal.engine.store.run_folder import RunFolder
+from shoal.studies.cfcl import derive as cfcl
+from shoal.studies.definition import load_study
+from shoal.studies.rows import Group
+from tests.engine.rounds.test_every_method_runs import CASES
 from tests.runs import straight
 
 STUDY = load_study("cfcl-negatives")

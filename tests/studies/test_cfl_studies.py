@@ -2,9 +2,9 @@
 
 import pytest
 
-from studies.cells import cells
-from studies.cfl.simulate import noisy_gradients
-from studies.definition import load_study
+from shoal.studies.cells import cells
+from shoal.studies.cfl.simulate import noisy_gradients
+from shoal.studies.definition import load_study
 
 
 def test_a_positive_gap_is_rarer_than_a_correct_bipartition(tmp_path):

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cli.console import show_study
-from studies.claims import CheckedClaim, Verdict, check
-from studies.definition import Study, StudyError, make_study
-from studies.intervals import visible_difference
-from studies.result import StudyResult
-from studies.rows import StudyRow
+from shoal.cli.console import show_study
+from shoal.studies.claims import CheckedClaim, Verdict, check
+from shoal.studies.definition import Study, StudyError, make_study
+from shoal.studies.intervals import visible_difference
+from shoal.studies.result import StudyResult
+from shoal.studies.rows import StudyRow
 
 ONE = [10.0, 11.0, 12.0, 13.0]
 """Row a of the tests' table, seed by seed."""

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from studies.cells import cells
-from studies.definition import load_study
+from shoal.studies.cells import cells
+from shoal.studies.definition import load_study
 
 
 def table_1(scale: str, row: str, column: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from studies.intervals import failures_seen, interval_of, quantile, visible_difference
+from shoal.studies.intervals import failures_seen, interval_of, quantile, visible_difference
 
 DRAWS = 4000
 

@@ -12,17 +12,17 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from cli import claims as claims_commands
-from cli.claims import claims_command
-from studies import pages, runner, simulation, verdicts
-from studies.claims import Verdict
-from studies.definition import Study, StudyError, load_study, make_study, study_names
-from studies.kept import LARGEST_IMAGE, image_to_keep, keep, kept_file, load_kept
-from studies.pages import make_pages, overview, system_page, write_pages
-from studies.provenance import both
-from studies.result import study_folder
-from studies.runner import run_study
-from studies.verdicts import Entry, all_entries, entries
+from shoal.cli import claims as claims_commands
+from shoal.cli.claims import claims_command
+from shoal.studies import pages, runner, simulation, verdicts
+from shoal.studies.claims import Verdict
+from shoal.studies.definition import Study, StudyError, load_study, make_study, study_names
+from shoal.studies.kept import LARGEST_IMAGE, image_to_keep, keep, kept_file, load_kept
+from shoal.studies.pages import make_pages, overview, system_page, write_pages
+from shoal.studies.provenance import both
+from shoal.studies.result import study_folder
+from shoal.studies.runner import run_study
+from shoal.studies.verdicts import Entry, all_entries, entries
 from tests.sources import ROOT
 
 SETTINGS = {"steps": 200, "lr": 0.1, "eps1": 0.01, "eps2": 0.1}

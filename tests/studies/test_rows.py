@@ -2,8 +2,8 @@
 
 import math
 
-from studies.definition import load_study
-from studies.rows import Measured, measured_rows
+from shoal.studies.definition import load_study
+from shoal.studies.rows import Measured, measured_rows
 
 
 def test_seeds_without_a_number_are_left_out() -> None:

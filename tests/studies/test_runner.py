@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from cli.console import show_study
-from data.prepared import open_prepared
-from engine.merge import merge
-from engine.settings import make_settings
-from studies import runner, simulation
-from studies.cells import cells
-from studies.definition import StudyError, function, load_study, make_study, study_names
-from studies.kept import keep, load_kept
-from studies.pages import study_parts
-from studies.runner import run_study
+from shoal.cli.console import show_study
+from shoal.data.prepared import open_prepared
+from shoal.engine.settings.merge import merge
+from shoal.engine.settings.run_settings import make_settings
+from shoal.studies import runner, simulation
+from shoal.studies.cells import cells
+from shoal.studies.definition import StudyError, function, load_study, make_study, study_names
+from shoal.studies.kept import keep, load_kept
+from shoal.studies.pages import study_parts
+from shoal.studies.runner import run_study
 
 TOY = {
     "name": "toy",
@@ -127,7 +127,7 @@ def test_a_wrong_file_is_refused_with_its_key_and_what_was_expected(changes, sen
 
 
 def test_a_function_that_is_not_there_is_named():
-    with pytest.raises(StudyError, match=r"study 'toy' names studies\.toys\.derive:rows"):
+    with pytest.raises(StudyError, match=r"study 'toy' names shoal\.studies\.toys\.derive:rows"):
         function(toy(), "derive:rows")
 
 

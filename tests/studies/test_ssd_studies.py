@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from data.augment import normalise
-from engine.checkpoint import load_round
-from engine.opened_run import OpenedRun
-from engine.preflight import check_method
-from engine.settings import make_settings
-from methods.scores.representation import uniformity
-from methods.training.local import load
-from review.result import run_result
-from studies.cells import cells
-from studies.definition import Row, load_study, study_names
-from studies.rows import Group
-from studies.ssd import derive as ssd
+from shoal.data.augment import normalise
+from shoal.engine.settings.run_settings import make_settings
+from shoal.engine.store.checkpoint import load_round
+from shoal.engine.store.opened_run import OpenedRun
+from shoal.lifecycle.preflight import check_method
+from shoal.methods.scores.representation import uniformity
+from shoal.methods.training.local import load
+from shoal.review.results.result import run_result
+from shoal.studies.cells import cells
+from shoal.studies.definition import Row, load_study, study_names
+from shoal.studies.rows import Group
+from shoal.studies.ssd import derive as ssd
 from tests.runs import straight
 
 STUDY = load_study("ssd-soft-hard")

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from engine import places
-from engine.run_folder import RunFolder
-from studies import runner
-from studies.definition import make_study
-from studies.runner import run_study
+from shoal.engine.settings import places
+from shoal.engine.store.run_folder import RunFolder
+from shoal.studies import runner
+from shoal.studies.definition import make_study
+from shoal.studies.runner import run_study
 
 STUDY = {
     "name": "toy",
@@ -81,7 +81,7 @@ def test_a_study_is_a_parent_run_with_its_runs_nested(toy: MlflowClient, caplog:
     about = RunFolder.find(result.runs[0], places.runs()).lineage()
     ((parent,), ()) = rows_of(toy)
     assert about["mlflow_parent"] == parent.info.run_id
-    assert not [record for record in caplog.records if record.name == "review.mlflow_parent"]
+    assert not [record for record in caplog.records if record.name == "shoal.review.mlflow_log.parent"]
 
 
 def test_mlflow_out_of_reach_never_stops_a_study(
@@ -89,5 +89,5 @@ def test_mlflow_out_of_reach_never_stops_a_study(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     assert run_study("toy", "cpu").rows[0].mean > 0
-    (said,) = [record.getMessage() for record in caplog.records if record.name == "review.mlflow_parent"]
+    (said,) = [record.getMessage() for record in caplog.records if record.name == "shoal.review.mlflow_log.parent"]
     assert said.startswith("MLflow at http://127.0.0.1:9 does not have study toy at scale cpu (")

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from studies import report, runner, simulation
-from studies.claims import Verdict
-from studies.definition import Study, make_study
-from studies.intervals import Interval
-from studies.report import bar_of, differs_from_paper, images_of
-from studies.result import StudyResult
-from studies.runner import run_study
+from shoal.studies import report, runner, simulation
+from shoal.studies.claims import Verdict
+from shoal.studies.definition import Study, make_study
+from shoal.studies.intervals import Interval
+from shoal.studies.report import bar_of, differs_from_paper, images_of
+from shoal.studies.result import StudyResult
+from shoal.studies.runner import run_study
 
 
 def toy(**changes: Any) -> Study:

@@ -5,14 +5,14 @@ import pandas as pd
 import pytest
 import torch
 
-from data.prepared import Manifest, write_prepared
-from methods.uifca.figures import confusion_figure
-from review.figures import draw_figures
-from studies.definition import Column, Row
-from studies.rows import Measured
-from studies.uifca.masks import correct, masks
-from studies.uifca.overfitting import longer_training
-from studies.uifca.simulate import purity_rounds, table1
+from shoal.data.prepared import Manifest, write_prepared
+from shoal.methods.uifca.figures import confusion_figure
+from shoal.review.pages.figures import draw_figures
+from shoal.studies.definition import Column, Row
+from shoal.studies.rows import Measured
+from shoal.studies.uifca.masks import correct, masks
+from shoal.studies.uifca.overfitting import longer_training
+from shoal.studies.uifca.simulate import purity_rounds, table1
 from tests.runs import straight
 
 ROUND = {

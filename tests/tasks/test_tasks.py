@@ -12,18 +12,18 @@ from typing import Any, ClassVar
 
 import pytest
 
-from engine.round_paths import RoundPaths
-from engine.run_folder import RunFolder
-from engine.units import AggregateRound, EvaluateRound, TrainCohort
-from engine.wire import Evaluated, Trained
-from tasks.once import Once, done_once, take_ticket
-from tasks.starting import new_run
+from shoal.engine.messages.wire import Evaluated, Trained
+from shoal.engine.rounds.units import AggregateRound, EvaluateRound, TrainCohort
+from shoal.engine.store.round_paths import RoundPaths
+from shoal.engine.store.run_folder import RunFolder
+from shoal.lifecycle.starting import new_run
+from shoal.tasks.prefect.once import Once, done_once, take_ticket
 from tests.runs import go_on, numbers, straight
 
 ELSEWHERE = """
 import pickle, sys
 if __name__ == "__main__":
-    from engine.units import carry_out
+    from shoal.engine.rounds.units import carry_out
     units = pickle.loads(sys.stdin.buffer.read())
     sys.stdout.buffer.write(pickle.dumps([carry_out(unit) for unit in units]))
 """

@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import nn
 
-from core.streams import Streams
-from data.augment import normalise
-from data.partition.table import Transformation
-from methods.base import Federation, Message, MethodError, Update
-from methods.cfcl.batches import batch_inputs, batch_positions, held_negatives, pulled_negatives, selected
-from methods.cfcl.consent import consented
-from methods.cfcl.losses import Triplet
-from methods.cfcl.memory import at_hand, label_counts, only, package, read_inbox
+from shoal.core.streams import Streams
+from shoal.data.augment import normalise
+from shoal.data.partition.table import Transformation
+from shoal.methods.cfcl.batches import batch_inputs, batch_positions, held_negatives, pulled_negatives, selected
+from shoal.methods.cfcl.consent import consented
+from shoal.methods.cfcl.losses import Triplet
+from shoal.methods.cfcl.memory import at_hand, label_counts, only, package, read_inbox
+from shoal.methods.contract.base import Federation, Message, MethodError, Update
 
 DEVICES = 4
 
@@ -226,7 +226,7 @@ def test_the_selection_temperature_grows_with_the_steps(world, monkeypatch):
         heats.append(heat)
         return torch.full((len(candidates),), 1 / len(candidates), dtype=torch.float64)
 
-    monkeypatch.setattr("methods.cfcl.cfcl.importance", importance)
+    monkeypatch.setattr("shoal.methods.cfcl.cfcl.importance", importance)
     for step in (0, 5, 9):
         pulled_classes(world, step, torch.arange(4), heat_first=1.0, heat_last=5.0)
     assert heats == pytest.approx([1.0, 3.0, 4.6])

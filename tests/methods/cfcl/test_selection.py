@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from methods.cfcl.selection import (
+from shoal.methods.cfcl.selection import (
     draw,
     importance,
     macro_probability,

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from methods.cfl.bipartition import bipartition, correct, cosine_matrix, ready_to_split, separation_gap
+from shoal.methods.cfl.bipartition import bipartition, correct, cosine_matrix, ready_to_split, separation_gap
 
 
 def brute_force(alpha):

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 import torch
 
-from core.streams import Streams
-from data.partition.table import Transformation
-from methods.base import ClientError, Federation, Message, MethodError, Update
-from methods.cfl import criteria
-from methods.cfl.adversary import attack_of, corrupt
-from methods.cfl.gamma import NOTHING_SHARED, gamma_of, halves
-from methods.cfl.measure import ClusterMeasure
-from methods.cfl.scores import choice, enrolled_right, path_metrics
-from methods.cfl.state import CFLState
-from methods.cfl.supervised import Score
-from methods.cfl.tree import Tree, branch_similarities, nearest_child
-from methods.training.vectors import Vectors, mean_vector
+from shoal.core.streams import Streams
+from shoal.data.partition.table import Transformation
+from shoal.methods.averaging.vectors import Vectors, mean_vector
+from shoal.methods.cfl import criteria
+from shoal.methods.cfl.adversary import attack_of, corrupt
+from shoal.methods.cfl.gamma import NOTHING_SHARED, gamma_of, halves
+from shoal.methods.cfl.measure import ClusterMeasure
+from shoal.methods.cfl.scores import choice, enrolled_right, path_metrics
+from shoal.methods.cfl.state import CFLState
+from shoal.methods.cfl.supervised import Score
+from shoal.methods.cfl.tree import Tree, branch_similarities, nearest_child
+from shoal.methods.contract.base import ClientError, Federation, Message, MethodError, Update
 
 EIGHT = tuple(range(8))
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import torch
 
-from core.streams import Streams
-from methods.base import Federation, Message, Update
-from methods.cfl.ifca import IFCAState
+from shoal.core.streams import Streams
+from shoal.methods.cfl.ifca import IFCAState
+from shoal.methods.contract.base import Federation, Message, Update
 
 
 def start(method, clients=1, truth=()):

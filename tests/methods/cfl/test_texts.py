@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.prepare import store_folder
-from data.prepared import Manifest, write_prepared
-from engine import places
-from engine.settings import make_settings
-from methods.cfl import supervised
+from shoal.data.prepare import store_folder
+from shoal.data.prepared import Manifest, write_prepared
+from shoal.engine.settings import places
+from shoal.engine.settings.run_settings import make_settings
+from shoal.methods.cfl import supervised
 from tests.runs import numbers, straight
 
 SETTINGS = {

@@ -3,10 +3,10 @@ import math
 import pytest
 import torch
 
-from methods.base import Context, LocalSettings, MethodError, ModelSettings
-from methods.fedpnp.fedpnp import FedPNP
-from methods.fedpnp.pool import check_threshold, past_negatives, similarity
-from methods.scores.pool_quality import pool_quality, pool_shares
+from shoal.methods.contract.base import Context, LocalSettings, MethodError, ModelSettings
+from shoal.methods.fedpnp.fedpnp import FedPNP
+from shoal.methods.fedpnp.pool import check_threshold, past_negatives, similarity
+from shoal.methods.scores.pool_quality import pool_quality, pool_shares
 
 SURE = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
 

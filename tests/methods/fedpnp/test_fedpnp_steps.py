@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from data.augment import choose_recipe, normalise, two_views
-from methods.fedpnp.pool import past_negatives
+from shoal.data.augment import choose_recipe, normalise, two_views
+from shoal.methods.fedpnp.pool import past_negatives
 from tests.methods.one_step import (
     assert_trained,
     byol,

@@ -3,8 +3,8 @@ import math
 import pytest
 import torch
 
-from methods.base import MethodError
-from methods.fedpnp.ncc import lr_factor, prototype_loss
+from shoal.methods.contract.base import MethodError
+from shoal.methods.fedpnp.ncc import lr_factor, prototype_loss
 
 
 def test_prototype_loss_by_hand():

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from methods.base import Message, Update
-from methods.fedpnp.shares import OTHERS, PART, SAMPLES, SHARES, even, of_the_federation
-from methods.losses.contrastive import assignment_entropy, cluster_contrastive, entropy_among_others
+from shoal.methods.contract.base import Message, Update
+from shoal.methods.fedpnp.shares import OTHERS, PART, SAMPLES, SHARES, even, of_the_federation
+from shoal.methods.losses.contrastive import assignment_entropy, cluster_contrastive, entropy_among_others
 from tests.methods.one_step import (
     assert_trained,
     client_of_one_batch,

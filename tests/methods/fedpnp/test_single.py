@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from methods.base import MethodError
+from shoal.methods.contract.base import MethodError
 
 
 def test_nothing_but_metrics_travels(world):

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from methods.losses.byol import byol_loss, make_target, spread, update_target
-from models.encoders import build_encoder
-from models.heads import ByolNet
+from shoal.methods.losses.byol import byol_loss, make_target, spread, update_target
+from shoal.models.encoders import build_encoder
+from shoal.models.heads import ByolNet
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from methods.losses.contrastive import assignment_entropy, cluster_contrastive, contrastive
+from shoal.methods.losses.contrastive import assignment_entropy, cluster_contrastive, contrastive
 
 
 def by_hand(a, b, tau, negatives_a, negatives_b, decoupled=False):

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from methods.fedpnp.pool import past_negatives
-from methods.losses.contrastive import contrastive
-from methods.scores.pool_quality import pool_shares
+from shoal.methods.fedpnp.pool import past_negatives
+from shoal.methods.losses.contrastive import contrastive
+from shoal.methods.scores.pool_quality import pool_shares
 from tests.pretend_gpu.device import DEVICE, pretending
 
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from core.streams import Streams
-from methods.assignment import assign_samples, assignment_of, nearest_centres
-from methods.base import Method, MethodError, Prediction
-from methods.registry import METHODS
-from methods.scores.clustering import cluster_balance, cluster_scores
-from methods.scores.evaluation import features_only
-from methods.scores.quality import DRAWN, silhouette, size_shares, stability
+from shoal.core.streams import Streams
+from shoal.methods.contract.base import Method, MethodError, Prediction
+from shoal.methods.registry import METHODS
+from shoal.methods.scores.assignment import assign_samples, assignment_of, nearest_centres
+from shoal.methods.scores.clustering import cluster_balance, cluster_scores
+from shoal.methods.scores.evaluation import features_only
+from shoal.methods.scores.quality import DRAWN, silhouette, size_shares, stability
 
 
 def quarters(x):

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cli.console import results_table
-from methods.scores.clustering import cluster_balance, cluster_scores
-from methods.scores.metrics import DESCRIBED, METRICS, shown_in
+from shoal.cli.console import results_table
+from shoal.methods.scores.clustering import cluster_balance, cluster_scores
+from shoal.methods.scores.metrics import DESCRIBED, METRICS, shown_in
 
 
 def test_names_are_those_that_evaluations_give() -> None:

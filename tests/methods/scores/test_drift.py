@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from methods.scores.drift import jensen_shannon, share_drift, uniformity_drift
-from methods.scores.representation import uniformity
+from shoal.methods.scores.drift import jensen_shannon, share_drift, uniformity_drift
+from shoal.methods.scores.representation import uniformity
 
 
 def test_the_distance_is_that_of_the_paper() -> None:

@@ -5,13 +5,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from data.augment import RECIPES
-from data.partition.table import Transformation
-from data.view import Samples
-from methods.base import MethodError, Prediction
-from methods.scores import evaluation
-from methods.scores.evaluation import Judged, evaluate_features, evaluate_predictor
-from methods.scores.representation import effective_rank, knn_accuracy
+from shoal.data.augment import RECIPES
+from shoal.data.partition.table import Transformation
+from shoal.data.view import Samples
+from shoal.methods.contract.base import MethodError, Prediction
+from shoal.methods.scores import evaluation
+from shoal.methods.scores.evaluation import Judged, evaluate_features, evaluate_predictor
+from shoal.methods.scores.representation import effective_rank, knn_accuracy
 
 ALWAYS = {"clusters_used", "balance"}
 SCORES = {"acc", "nmi", "ari", "purity"}

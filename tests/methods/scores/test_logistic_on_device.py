@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from methods.scores import logistic
-from methods.scores.logistic import fit_logistic
+from shoal.methods.scores import logistic
+from shoal.methods.scores.logistic import fit_logistic
 from tests.pretend_gpu.device import DEVICE, pretending
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
-from methods.scores.clustering import accuracy, ari, cluster_balance, cluster_scores, nmi, purity
+from shoal.methods.scores.clustering import accuracy, ari, cluster_balance, cluster_scores, nmi, purity
 
 labels = st.integers(2, 40).flatmap(
     lambda n: st.tuples(*[st.lists(st.integers(-3, 6), min_size=n, max_size=n).map(np.array)] * 2)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from data.prepared import Prepared
-from methods.scores.clustering import accuracy
-from methods.scores.neighbours import nearest_samples, neighbour_information, reference_features, unlike
+from shoal.data.prepared import Prepared
+from shoal.methods.scores.clustering import accuracy
+from shoal.methods.scores.neighbours import nearest_samples, neighbour_information, reference_features, unlike
 
 
 def test_clusterings_of_digits_are_ranked_as_their_accuracy_ranks_them(digits: Prepared) -> None:

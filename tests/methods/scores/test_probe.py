@@ -10,12 +10,12 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 
-from data.readers import read_idx, unpack
-from methods.scores import logistic
-from methods.scores.logistic import fit_logistic
-from methods.scores.probe import STRENGTHS, linear_probe, sgd_probe_accuracy
-from methods.training.local import seeded_build
-from models.encoders import build_encoder
+from shoal.data.readers import read_idx, unpack
+from shoal.methods.scores import logistic
+from shoal.methods.scores.logistic import fit_logistic
+from shoal.methods.scores.probe import STRENGTHS, linear_probe, sgd_probe_accuracy
+from shoal.methods.training.local import seeded_build
+from shoal.models.encoders import build_encoder
 
 
 def generator(seed=0):

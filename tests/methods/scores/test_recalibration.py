@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import nn
 
-from data.augment import normalise
-from methods.base import Evaluation
-from methods.scores import recalibration
-from methods.scores.recalibration import LEAST, recalibrate
-from methods.training.batch_statistics import Moments, has_batch_norm, together
-from methods.training.local import load, seeded_build, weights
-from models.encoders import build_encoder
-from models.heads import ClusterNet
+from shoal.data.augment import normalise
+from shoal.methods.contract.base import Evaluation
+from shoal.methods.scores import recalibration
+from shoal.methods.scores.recalibration import LEAST, recalibrate
+from shoal.methods.training.batch_statistics import Moments, has_batch_norm, together
+from shoal.methods.training.local import load, seeded_build, weights
+from shoal.models.encoders import build_encoder
+from shoal.models.heads import ClusterNet
 
 ALL = 10_000
 

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from methods.scores.representation import alignment, effective_rank, knn_accuracy, uniformity
+from shoal.methods.scores.representation import alignment, effective_rank, knn_accuracy, uniformity
 
 
 def normal(*shape, seed=0):

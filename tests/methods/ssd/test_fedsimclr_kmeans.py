@@ -7,13 +7,13 @@ import pytest
 import torch
 from sklearn.cluster import KMeans
 
-from methods.assignment import nearest_centres
-from methods.base import Message, MethodError, Server, Update
-from methods.declared import fault
-from methods.scores.clustering import cluster_scores
-from methods.ssd.fedsimclr_kmeans import CENTRES, FEATURES, MEAN, PRICES, PROJECTION, clustered
-from methods.training.even_k_means import soft_sums
-from methods.training.federated_k_means import cluster_sums
+from shoal.methods.clustering.even_k_means import soft_sums
+from shoal.methods.clustering.federated_k_means import cluster_sums
+from shoal.methods.contract.base import Message, MethodError, Server, Update
+from shoal.methods.contract.declared import fault
+from shoal.methods.scores.assignment import nearest_centres
+from shoal.methods.scores.clustering import cluster_scores
+from shoal.methods.ssd.fedsimclr_kmeans import CENTRES, FEATURES, MEAN, PRICES, PROJECTION, clustered
 from tests.methods.conftest import ClientList
 
 PLAIN = {"kmeans_rounds": 12, "components": 3, "whitening": 1.0, "starts": 10, "evenness": 0.0}

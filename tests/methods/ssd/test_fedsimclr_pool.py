@@ -8,9 +8,9 @@ import pytest
 import torch
 from sklearn.decomposition import PCA
 
-from methods.base import ClientError
-from methods.losses.contrastive import contrastive
-from methods.ssd.neighbours import far_apart, find_neighbours
+from shoal.methods.contract.base import ClientError
+from shoal.methods.losses.contrastive import contrastive
+from shoal.methods.ssd.neighbours import far_apart, find_neighbours
 
 FEATURES = torch.randn(60, 12, generator=torch.Generator().manual_seed(5)).abs() * torch.linspace(0.1, 3, 12)
 
@@ -36,7 +36,7 @@ def test_neighbours_are_those_of_whitened_principal_components():
 
 def test_similarities_in_parts_are_those_at_once(monkeypatch):
     at_once = find_neighbours(FEATURES, 0.2, 6)
-    monkeypatch.setattr("methods.ssd.neighbours.ROWS", 7)
+    monkeypatch.setattr("shoal.methods.ssd.neighbours.ROWS", 7)
     in_parts = find_neighbours(FEATURES, 0.2, 6)
     torch.testing.assert_close(in_parts.reach, at_once.reach)
 

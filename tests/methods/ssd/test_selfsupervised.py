@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from core.streams import Streams
-from methods.base import Client, Federation, LocalSettings, MethodError
-from methods.scores.finetuning import few_labels, finetune_accuracy
-from methods.ssd.losses import subspace_dimensions
-from methods.training.local import batches, weights
+from shoal.core.streams import Streams
+from shoal.methods.contract.base import Client, Federation, LocalSettings, MethodError
+from shoal.methods.scores.finetuning import few_labels, finetune_accuracy
+from shoal.methods.ssd.losses import subspace_dimensions
+from shoal.methods.training.local import batches, weights
 
 NAMES = ["ssd", "fedsimclr", "fedbyol", "fedema"]
 

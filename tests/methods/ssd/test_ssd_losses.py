@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from methods.losses.align_uniform import align_loss, uniform_loss
-from methods.scores.representation import split_uniformity, uniformity
-from methods.ssd.losses import confined, distill_loss, dsr_loss, subspace_basis, subspace_dimensions
+from shoal.methods.losses.align_uniform import align_loss, uniform_loss
+from shoal.methods.scores.representation import split_uniformity, uniformity
+from shoal.methods.ssd.losses import confined, distill_loss, dsr_loss, subspace_basis, subspace_dimensions
 
 SQUARE = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from core.streams import Streams
-from methods.ssd.losses import dsr_loss
-from methods.ssd.ssd import SSD
+from shoal.core.streams import Streams
+from shoal.methods.ssd.losses import dsr_loss
+from shoal.methods.ssd.ssd import SSD
 from tests.methods.one_step import (
     assert_trained,
     byol,

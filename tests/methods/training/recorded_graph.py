@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from methods.training.graphs import Work
+from shoal.methods.training.graphs import Work
 from tests.pretend_gpu.rules import ANSWERED_ON_THE_HOST, CHECKED_ON_THE_HOST, SHAPE_BY_VALUE
 
 LOOKING = ANSWERED_ON_THE_HOST | CHECKED_ON_THE_HOST | SHAPE_BY_VALUE
@@ -60,7 +60,7 @@ class Recording(TorchDispatchMode):
 
 
 class Recorder:
-    """Stands for `methods.training.graphs.capture`.
+    """Stands for `shoal.methods.training.graphs.capture`.
 
     Attributes:
         captured: how many steps were captured.

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from methods.base import MethodError
-from methods.training.device_k_means import _means, device_kmeans
-from methods.training.k_means import kmeans
+from shoal.methods.clustering.k_means import kmeans
+from shoal.methods.contract.base import MethodError
+from shoal.methods.training.device_k_means import _means, device_kmeans
 
 
 def blobs(seed: int, spread: float) -> torch.Tensor:

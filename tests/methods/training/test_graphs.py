@@ -17,18 +17,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from core.streams import Streams
-from engine.merge import merge
-from engine.settings import SettingsError, make_settings
-from methods.base import Client, Message, MethodError, Tensors, Update
-from methods.registry import METHODS
-from methods.scores import probe
-from methods.training import graphs, kept_steps
-from methods.training.graphs import GraphPool, capture
-from methods.training.kept_steps import WARM_UP_STEPS, KeptSteps, StepKeeper, StepRules
-from methods.training.local_steps import LocalSteps
-from methods.training.steps import GradientMethod
-from tasks.starting import new_run
+from shoal.core.streams import Streams
+from shoal.engine.settings.merge import merge
+from shoal.engine.settings.run_settings import SettingsError, make_settings
+from shoal.lifecycle.starting import new_run
+from shoal.methods.contract.base import Client, Message, MethodError, Tensors, Update
+from shoal.methods.registry import METHODS
+from shoal.methods.scores import probe
+from shoal.methods.training import graphs, kept_steps
+from shoal.methods.training.graphs import GraphPool, capture
+from shoal.methods.training.kept_steps import WARM_UP_STEPS, KeptSteps, StepKeeper, StepRules
+from shoal.methods.training.local_steps import LocalSteps
+from shoal.methods.training.steps import GradientMethod
 from tests.methods.training.recorded_graph import Recorder
 from tests.pretend_gpu.cases import CASES, settings_of, write_sets
 from tests.pretend_gpu.running import run_there

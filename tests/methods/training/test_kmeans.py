@@ -5,13 +5,13 @@ import pytest
 import torch
 from threadpoolctl import threadpool_limits
 
-from core.streams import Streams
-from data.partition.table import Transformation
-from data.prepared import DataSpec, Manifest, open_prepared, write_prepared
-from data.view import DeviceData, Samples
-from methods.base import Client, ClientError, Context, Evaluation, MethodError, ModelSettings
-from methods.fedpnp.pixels import KMeansPixels, KMeansSettings
-from methods.training.k_means import kmeans
+from shoal.core.streams import Streams
+from shoal.data.partition.table import Transformation
+from shoal.data.prepared import DataSpec, Manifest, open_prepared, write_prepared
+from shoal.data.view import DeviceData, Samples
+from shoal.methods.clustering.k_means import kmeans
+from shoal.methods.contract.base import Client, ClientError, Context, Evaluation, MethodError, ModelSettings
+from shoal.methods.fedpnp.pixels import KMeansPixels, KMeansSettings
 
 
 def test_one_round_finds_planted_images(world):

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from methods.training.network_copies import copy_network
-from models.encoders import ENCODERS, build_encoder
-from models.heads import ClusterNet
-from models.normalising_flows import build_flow
+from shoal.methods.training.network_copies import copy_network
+from shoal.models.encoders import ENCODERS, build_encoder
+from shoal.models.heads import ClusterNet
+from shoal.models.normalising_flows import build_flow
 
 
 def network_of(name):

@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch import nn
 
-from methods.base import LocalSettings
-from methods.training.local import build_optimiser, load, weights
-from methods.training.optimiser_state import optimiser_tensors, restore_optimiser
+from shoal.methods.contract.base import LocalSettings
+from shoal.methods.training.local import build_optimiser, load, weights
+from shoal.methods.training.optimiser_state import optimiser_tensors, restore_optimiser
 
 
 def network():

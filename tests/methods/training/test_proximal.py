@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from methods.base import MethodError
-from methods.registry import METHODS
-from methods.training.proximal import anchors, squared_distance
-from methods.training.vectors import Vectors
+from shoal.methods.averaging.vectors import Vectors
+from shoal.methods.contract.base import MethodError
+from shoal.methods.registry import METHODS
+from shoal.methods.training.proximal import anchors, squared_distance
 
 
 def test_the_distance_is_of_parameters_alone():

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from methods.training.stacked_norm import stacked_norms
+from shoal.methods.training.stacked_norm import stacked_norms
 
 ROWS = 3
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from core.streams import Streams
-from methods.base import Client, ClientError, Message, ModelSettings, Update
-from methods.registry import METHODS
-from methods.training.steps import GradientMethod
+from shoal.core.streams import Streams
+from shoal.methods.contract.base import Client, ClientError, Message, ModelSettings, Update
+from shoal.methods.registry import METHODS
+from shoal.methods.training.steps import GradientMethod
 
 SIZES = (96, 70, 48, 20, 96)
 """Samples of the clients: two share a number of steps, the last but one has a smaller batch."""

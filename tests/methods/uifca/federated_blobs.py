@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from core.streams import Streams
-from data.partition.table import Transformation
-from data.prepared import Manifest, open_prepared, write_prepared
-from data.view import DeviceData, Samples
-from methods.base import Client, Context, Federation, Method, ModelSettings, Server, Tensors
-from methods.registry import METHODS
-from methods.scores.clustering import purity
+from shoal.core.streams import Streams
+from shoal.data.partition.table import Transformation
+from shoal.data.prepared import Manifest, open_prepared, write_prepared
+from shoal.data.view import DeviceData, Samples
+from shoal.methods.contract.base import Client, Context, Federation, Method, ModelSettings, Server, Tensors
+from shoal.methods.registry import METHODS
+from shoal.methods.scores.clustering import purity
 
 D, K = 4, 3
 CENTRES = np.array([[4.0, 0, 0, 0], [0, 4, 0, 0], [0, 0, 4, 4]])

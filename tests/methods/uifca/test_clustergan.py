@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from core.streams import Streams
-from methods.base import Context
-from methods.uifca.clustergan import ClusterGAN, ClusterGANSettings, critic_loss
-from models.gan import ClusterGANNetwork
+from shoal.core.streams import Streams
+from shoal.methods.contract.base import Context
+from shoal.methods.uifca.clustergan import ClusterGAN, ClusterGANSettings, critic_loss
+from shoal.models.gan import ClusterGANNetwork
 
 
 class LinearCritic(nn.Module):

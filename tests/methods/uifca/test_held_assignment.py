@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from methods.assignment import assignment_of
+from shoal.methods.scores.assignment import assignment_of
 
 
 @pytest.mark.parametrize("name", ["kfed", "ifca_flows", "uifca"])

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import torch
 
-from core.streams import Streams
-from methods.base import Federation
+from shoal.core.streams import Streams
+from shoal.methods.contract.base import Federation
 from tests.methods.uifca.federated_blobs import D, Federated, K
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from core.streams import Streams
-from methods.base import ClientError, Evaluation
-from methods.scores.clustering import purity
-from methods.training.k_means import Clustering, join_small, kmeans
+from shoal.core.streams import Streams
+from shoal.methods.clustering.k_means import Clustering, join_small, kmeans
+from shoal.methods.contract.base import ClientError, Evaluation
+from shoal.methods.scores.clustering import purity
 
 
 def labels_of(server, memory):
@@ -63,7 +63,7 @@ def test_no_centre_is_a_single_sample(federated, name):
 
 
 def federation_of(federated):
-    from methods.base import Federation
+    from shoal.methods.contract.base import Federation
 
     return Federation(federated.data.spec, tuple(map(len, federated.owned)), Streams(0))
 

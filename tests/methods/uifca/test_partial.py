@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from methods.uifca.state import Instruction
+from shoal.methods.uifca.state import Instruction
 
 SCHEDULE = {"cluster_rounds": 12, "comm_rounds": 10, "steps": 10}
 

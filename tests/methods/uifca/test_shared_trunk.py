@@ -11,15 +11,15 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal, Normal
 
-from data.augment import RECIPES
-from data.prepared import Manifest, open_prepared, write_prepared
-from data.view import DeviceData
-from methods.base import ClientError, Message, MethodError, Server, Update
-from methods.declared import fault
-from methods.uifca.flow_method import minibatches
-from methods.uifca.latent_mixture import LOG_DEVIATIONS, MEANS, LatentMixture, breadth
-from methods.uifca.shared_protocol import NARROWEST, OFFSETS, State, gaussians, moved_offsets
-from models.normalising_flows import AffineFlow
+from shoal.data.augment import RECIPES
+from shoal.data.prepared import Manifest, open_prepared, write_prepared
+from shoal.data.view import DeviceData
+from shoal.methods.contract.base import ClientError, Message, MethodError, Server, Update
+from shoal.methods.contract.declared import fault
+from shoal.methods.uifca.flow_method import minibatches
+from shoal.methods.uifca.latent_mixture import LOG_DEVIATIONS, MEANS, LatentMixture, breadth
+from shoal.methods.uifca.shared_protocol import NARROWEST, OFFSETS, State, gaussians, moved_offsets
+from shoal.models.normalising_flows import AffineFlow
 from tests.methods.uifca.federated_blobs import CENTRES, D, Federated, K, blobs
 
 SHORT: dict[str, Any] = {"cluster_rounds": 4, "first_rounds": 3, "comm_rounds": 2}
@@ -162,7 +162,7 @@ def test_images_are_learned_from_views_and_assigned_by_several(world: Any, monke
         seen.append(x)
         return x
 
-    monkeypatch.setattr("methods.uifca.shared_trunk.augment", moved)
+    monkeypatch.setattr("shoal.methods.uifca.shared_trunk.augment", moved)
     method = world.method("uifca_shared", views=3, steps=5, batch=16)
     server, memory = world.at_training(method)
     assert not seen, "moments are of the images as they are"

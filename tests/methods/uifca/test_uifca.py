@@ -7,19 +7,28 @@ import numpy as np
 import pytest
 import torch
 
-from core.streams import Streams
-from data.partition.table import Transformation
-from data.prepared import Manifest, open_prepared, write_prepared
-from data.view import DeviceData, Samples
-from engine.settings import make_settings
-from methods.base import Client, ClientError, Context, Federation, Message, MethodError, ModelSettings, Update
-from methods.registry import METHODS
-from methods.scores.clustering import purity
-from methods.uifca.batched import affine_losses, run_batched
-from methods.uifca.flow_method import flow_input
-from methods.uifca.quality import majority
-from methods.uifca.stopping import keep_best
-from methods.uifca.uifca import UIFCA, UIFCASettings
+from shoal.core.streams import Streams
+from shoal.data.partition.table import Transformation
+from shoal.data.prepared import Manifest, open_prepared, write_prepared
+from shoal.data.view import DeviceData, Samples
+from shoal.engine.settings.run_settings import make_settings
+from shoal.methods.contract.base import (
+    Client,
+    ClientError,
+    Context,
+    Federation,
+    Message,
+    MethodError,
+    ModelSettings,
+    Update,
+)
+from shoal.methods.registry import METHODS
+from shoal.methods.scores.clustering import purity
+from shoal.methods.uifca.batched import affine_losses, run_batched
+from shoal.methods.uifca.flow_method import flow_input
+from shoal.methods.uifca.quality import majority
+from shoal.methods.uifca.stopping import keep_best
+from shoal.methods.uifca.uifca import UIFCA, UIFCASettings
 
 D, K, CLIENTS, POINTS = 4, 3, 2, 60
 

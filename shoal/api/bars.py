@@ -1,0 +1,19 @@
+"""Bars of a run's progress: in a notebook below the cell, else on standard error."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from shoal.engine.rounds.loop import Observer
+
+
+@contextlib.contextmanager
+def bars() -> Iterator[Observer]:
+    """An observer of runs that draws them."""
+    from rich.console import Console
+
+    from shoal.lifecycle.progress import progress
+
+    with progress(Console(stderr=True)) as observe:
+        yield observe

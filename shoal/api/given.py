@@ -1,0 +1,55 @@
+"""Settings as Python gives them: a file, a mapping, keywords, or settings that are made already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from shoal.engine.settings.merge import merge
+from shoal.engine.settings.run_settings import Settings, SettingsError, load_settings, make_settings
+
+Given: TypeAlias = "Settings | Mapping[str, Any] | str | Path | None"
+TAGS = {"method": "name", "partition": "kind", "data": "name"}
+"""Sections that one word stands for, and the setting that it is."""
+
+
+def settings_of(given: Given, changes: Mapping[str, Any]) -> Settings:
+    """Checked settings.
+
+    Args:
+        given: a settings file (YAML), a mapping of sections or of dotted paths such as {"data.name": "digits"},
+            settings, or nothing: the defaults.
+        changes: sections by name, laid over them: {"rounds": 3, "method": "fedcc", "model": {"clusters": 10}}.
+
+    Raises:
+        SettingsError: an unreadable file, or a wrong setting, by its path.
+    """
+    laid_over = nested(changes)
+    if isinstance(given, str | Path):
+        return load_settings(Path(given), changes=laid_over)
+    if isinstance(given, Settings):
+        base = given.plain()
+        if laid_over.get("method", {}).get("name", given.method.name) != given.method.name:
+            del base["local"]  # the other method has defaults of its own
+        return make_settings(merge(base, laid_over))
+    return load_settings(changes=merge(nested(given or {}), laid_over))
+
+
+def nested(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted paths as nested dictionaries, words as the sections that they stand for.
+
+    >>> nested({"method": "fedcc", "data.name": "digits", "data": {"limit": 100}})
+    {'method': {'name': 'fedcc'}, 'data': {'name': 'digits', 'limit': 100}}
+    """
+    found: dict[str, Any] = {}
+    for path, value in given.items():
+        if not isinstance(path, str):
+            raise SettingsError(f"{path!r} names no setting: expected a word such as rounds, or a path as data.name")
+        *steps, last = path.split(".")
+        if not steps and last in TAGS and isinstance(value, str):
+            value = {TAGS[last]: value}
+        for step in reversed([*steps, last]):
+            value = {step: dict(value) if isinstance(value, Mapping) else value}
+        found = merge(found, value)
+    return found

@@ -1,0 +1,73 @@
+"""The runs that are there, and some of them side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from shoal.api.opened import Run
+from shoal.core.errors import ShoalError
+from shoal.engine.settings import places
+from shoal.engine.store.run_folder import RunFolder
+from shoal.review.results.comparison import side_by_side
+from shoal.review.results.runs import listed_runs
+
+
+def runs(
+    *, method: str | None = None, data: str | None = None, state: str | Sequence[str] = (), last: int | None = None
+) -> pd.DataFrame:
+    """The runs that are there, the newest first: a row each, indexed by name.
+
+    Args:
+        method, data: only runs of these.
+        state: only running, finished, interrupted, failed or unreadable ones; a word or several.
+        last: only so many.
+
+    Returns:
+        Columns method, data, state, rounds, metric and score (the first that judges it), seconds, bytes (on the disk)
+        and why, where something is wrong.
+    """
+    states = (state,) if isinstance(state, str) else tuple(state)
+    rows: list[dict[str, Any]] = []
+    for each in listed_runs(places.runs(), method=method, data=data, states=states)[:last]:
+        row = each.plain()
+        metric, score = row.pop("score") or (None, None)
+        rows.append({**row, "metric": metric, "score": score})
+    columns = ["name", "method", "data", "state", "rounds", "metric", "score", "seconds", "bytes", "why"]
+    return pd.DataFrame(rows, columns=columns).set_index("name")
+
+
+def compare(*names: str | Path | Run, rate: float | None = None) -> pd.DataFrame:
+    """Runs side by side: a row each, with method, data, state, rounds, metrics, megabytes and seconds.
+
+    Args:
+        names: runs, or their names or folders; two at least.
+        rate: bits per second of every link: adds `delay`, the seconds that messages would take.
+
+    Raises:
+        ShoalError: fewer than two, or no such run.
+    """
+    if len(names) < 2:
+        raise ShoalError(f"{len(names)} runs cannot be compared: give two or more")
+    found = [RunFolder.find(str(each.path if isinstance(each, Run) else each), places.runs()) for each in names]
+    rows = []
+    for run, result in zip(found, side_by_side(found, rate), strict=True):
+        moved = {f"MB_{way}": count / 1e6 for way, count in result["bytes"].items()}
+        delay = {"delay": result["delay"]} if rate is not None else {}
+        about = {"method": result["method"], "data": result["data"], "state": result["status"]}
+        rows.append(
+            {
+                "name": run.name,
+                **about,
+                "rounds": result["rounds"],
+                **result["metrics"],
+                **result["quality"],
+                **moved,
+                "seconds": result["seconds"],
+                **delay,
+            }
+        )
+    return pd.DataFrame(rows).set_index("name")

@@ -1,0 +1,181 @@
+"""A run to look at: its settings, numbers, tables and figures, and what its model says of new samples."""
+
+from __future__ import annotations
+
+import html
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shoal.engine.settings import places
+from shoal.engine.store.run_folder import RunError, RunFolder
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from shoal.engine.settings.run_settings import Settings
+    from shoal.review.results.result import RunResult
+    from shoal.review.served.explain import Explained
+
+
+def load(name: str | Path = "latest") -> Run:
+    """A run by its folder, its name or the beginning of it; `latest` was started last.
+
+    Raises:
+        ShoalError: none, or more than one.
+    """
+    return Run(RunFolder.find(str(name), places.runs()))
+
+
+class Run:
+    """One run, finished or not. Everything is read from its folder when it is asked for.
+
+    Attributes:
+        path: its folder.
+        name: of the folder.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self.path, self.name = folder.path, folder.name
+
+    @property
+    def state(self) -> str:
+        """As `shoal runs` says it: running, finished, interrupted, failed or unreadable."""
+        from shoal.review.results.runs import listed
+
+        return listed(self._folder).state
+
+    @property
+    def settings(self) -> Settings:
+        """The settings it was started with; `.plain()` gives them as dictionaries."""
+        return self._folder.settings()
+
+    @property
+    def lineage(self) -> dict[str, Any]:
+        """Where it comes from: data, partition, code, machine; with `model.clusters: auto` also how it was chosen."""
+        return self._folder.lineage()
+
+    @property
+    def result(self) -> RunResult:
+        """State, rounds, metrics, bytes and seconds."""
+        from shoal.review.results.result import run_result
+
+        return run_result(self._folder)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The numbers of the last evaluated round, and those that judge clusters without labels."""
+        from shoal.review.results.result import shown_metrics
+
+        return shown_metrics(self.result)
+
+    @property
+    def rounds(self) -> pd.DataFrame:
+        """A row a round: bytes, seconds, and metrics where it was evaluated."""
+        return self._folder.table("rounds")
+
+    @property
+    def clients(self) -> pd.DataFrame:
+        """A row a round and client: samples, bytes, seconds, loss."""
+        return self._folder.table("clients")
+
+    @property
+    def clusters(self) -> pd.DataFrame:
+        """A row a sample: client, file, label where there are any, cluster, confidence, distance.
+
+        Raises:
+            ShoalError: the run has none: it is not finished, or its method gives samples no cluster.
+        """
+        from shoal.review.results.clusters import read_clusters
+
+        table = read_clusters(self._folder)
+        if table is None:
+            raise RunError(
+                f"run {self.name} has no cluster table: it is not finished, or its method gives samples no cluster"
+            )
+        return table
+
+    @property
+    def figures(self) -> dict[str, Path]:
+        """PNG files by name, contact sheets of clusters as clusters/cluster-00."""
+        root = self._folder.figures
+        return {path.relative_to(root).with_suffix("").as_posix(): path for path in sorted(root.rglob("*.png"))}
+
+    @property
+    def report(self) -> Path:
+        """The report, one HTML page, made where it is missing or was changed."""
+        from shoal.review.results.views import report_is_whole
+
+        path = self.path / "report.html"
+        if not report_is_whole(self._folder):
+            from shoal.review.pages.report import write_report
+
+            write_report(self._folder)
+        return path
+
+    def predict(
+        self,
+        source: str | Path | np.ndarray,
+        *,
+        on_odd: str = "as-set",
+        embedding: str = "none",
+        round: int | None = None,
+    ) -> pd.DataFrame:
+        """The clusters of new samples: a row each, with cluster, confidence and, with centres, distance.
+
+        Args:
+            source: a folder of images at any depth, an image, or of a run on vectors a table (Parquet, CSV); or an
+                array: images uint8 (n, channels, height, width), grey ones also (n, height, width); vectors
+                (n, features).
+            on_odd: images of another size than the set's: skip, resize, or as-set: resize where the set was made so.
+            embedding: none; columns: also embedding_0, embedding_1 and so on; list: one column of arrays.
+            round: the round whose state predicts; None: the last one.
+
+        Returns:
+            The table; `.attrs["skipped"]` names the files that were not used, with reasons, and `.attrs["round"]` is
+            the round whose state predicted.
+
+        Raises:
+            ShoalError: the run is not finished or has no clusters of samples, or nothing can be used.
+        """
+        import numpy as np
+
+        from shoal.review.served.predict import Predictor, check_embedding, predict
+
+        if isinstance(source, np.ndarray):
+            predictor = Predictor(self._folder, round)
+            table = predictor.of_array(source, check_embedding(embedding))
+            table.attrs["round"] = predictor.round
+            return table
+        found = predict(self._folder, Path(source), on_odd, embedding, round)
+        found.table.attrs["round"] = found.round
+        found.table.attrs["skipped"] = [{"file": each.path, "reason": each.reason} for each in found.skipped]
+        return found.table
+
+    def explain(self, cluster: int) -> Explained:
+        """One cluster over the clients: `.clients` and `.shown` are tables, `.draw("sheet.png")` draws a contact sheet.
+
+        Raises:
+            ShoalError: the run has no such cluster, or no cluster table.
+        """
+        from shoal.review.served.explain import explain
+
+        return explain(self._folder, cluster)
+
+    def __repr__(self) -> str:
+        return f"<Run {self.name}: {self.state}, {self._folder.status()['round']} rounds>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the beginning of the report."""
+        from shoal.review.results.summary import summary_of
+
+        said = summary_of(self._folder)
+        cells = "".join(
+            f"<td style='text-align:left'><b>{html.escape(n.value)}</b><br>{html.escape(n.name)}</td>"
+            for n in said.numbers
+        )
+        return (
+            f"<p><b>{html.escape(self.name)}</b><br>{html.escape(said.asked)}<br>{html.escape(said.found)}</p>"
+            f"<table><tr>{cells}</tr></table>"
+        )

@@ -1,0 +1,106 @@
+"""Starting runs, going on with them, and saying what they would do."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from shoal.api.bars import bars
+from shoal.api.given import Given, settings_of
+from shoal.api.opened import Run
+from shoal.engine.rounds.loop import Observer
+from shoal.engine.settings import places
+from shoal.engine.store.run_events import is_warning, warning_lines
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.workers.worker_processes import warm
+from shoal.lifecycle.rehearsal import Plan, rehearse
+
+
+def run(
+    settings: Given = None,
+    *,
+    progress: bool = True,
+    observers: Sequence[Observer] = (),
+    stored_partition: str | Path | None = None,
+    **changes: Any,
+) -> Run:
+    """Run one federation, from data to reviewed result.
+
+    Args:
+        settings: a settings file, a mapping, or settings; every one has a default (see `shoal run --help` and
+            docs/operations.md).
+        progress: show bars: in a notebook below the cell, else on standard error.
+        observers: called with every event, a dictionary with at least `event`.
+        stored_partition: the folder of a partition to use instead of making one.
+        changes: sections laid over `settings`: `rounds=3`, `method="fedcc"`, `data={"name": "digits", "limit": 500}`.
+
+    Returns:
+        The finished run.
+
+    Raises:
+        ShoalError: a wrong setting, said before any work; or the run stopped and can be resumed.
+        KeyboardInterrupt: it was interrupted, and `shoal.resume` goes on with it.
+
+    >>> import shoal
+    >>> shoal.run("params.yaml", rounds=3, seed=1).metrics  # doctest: +SKIP
+    """
+    from shoal.lifecycle.starting import new_run
+
+    wanted = settings_of(settings, changes)
+    warm()
+    return _to_its_end(new_run(wanted, _folder(stored_partition)), progress, observers)
+
+
+def resume(name: str | Path | Run = "latest", *, progress: bool = True, observers: Sequence[Observer] = ()) -> Run:
+    """Go on with a run where it stands, under the settings that it was started with.
+
+    Args:
+        name: its folder, its name or the beginning of it, or latest.
+        progress, observers: as of `run`.
+
+    Raises:
+        ShoalError: no such run, or another process works on it.
+    """
+    path = name.path if isinstance(name, Run) else name
+    return _to_its_end(RunFolder.find(str(path), places.runs()), progress, observers)
+
+
+def plan(settings: Given = None, *, stored_partition: str | Path | None = None, **changes: Any) -> Plan:
+    """What a run would do, how many bytes it would send and how long it would take; nothing of it is kept.
+
+    Args:
+        settings, stored_partition, changes: as of `run`.
+
+    Raises:
+        ShoalError: a wrong setting.
+    """
+    return rehearse(settings_of(settings, changes), _folder(stored_partition))
+
+
+def _folder(path: str | Path | None) -> Path | None:
+    return None if path is None else Path(path)
+
+
+def _to_its_end(folder: RunFolder, progress: bool, observers: Sequence[Observer]) -> Run:
+    from shoal.flows.carry_out import carry_out
+
+    warned: list[dict[str, Any]] = []
+
+    def collect(event: dict[str, Any]) -> None:
+        if is_warning(event):
+            warned.append(event)
+
+    with contextlib.ExitStack() as shown:
+        watching = [shown.enter_context(bars())] if progress else [collect]
+        try:
+            carry_out(folder, [*watching, *observers])
+        except KeyboardInterrupt:
+            print(f"interrupted; go on with shoal.resume({folder.name!r})")
+            raise
+        finally:
+            for line in warning_lines(warned):  # with bars they are shown below them
+                warnings.warn(line, RuntimeWarning, stacklevel=3)
+    return Run(folder)

@@ -1,0 +1,100 @@
+"""A search over settings from Python."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from shoal.api.bars import bars
+from shoal.core.errors import ShoalError
+from shoal.engine.rounds.loop import Observer
+from shoal.engine.store.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from shoal.sweeps.definition import SearchDefinition
+    from shoal.sweeps.result import SearchResult
+
+
+@dataclass(frozen=True)
+class FoundSettings:
+    """What a search found.
+
+    Attributes:
+        best: the best trial's settings, as `shoal.run` takes them.
+        score: that trial's.
+        judged_by: what the score is.
+        trials: a row a trial: number, state, score, its settings, the rounds that were judged, its runs, and why it
+            ended.
+        caveats: sentences on how far to trust it.
+        page: the HTML page.
+    """
+
+    best: dict[str, Any]
+    score: float
+    judged_by: str
+    trials: pd.DataFrame
+    caveats: list[str]
+    page: Path
+
+    @classmethod
+    def of(cls, definition: SearchDefinition, result: SearchResult) -> FoundSettings:
+        """From a result with at least one finished trial."""
+        from shoal.sweeps.page import FILE, table_of
+        from shoal.sweeps.words import best_settings, caveats
+
+        best = result.best_trial
+        if best is None or best.score is None:
+            raise ShoalError(f"search {result.search!r} has no finished trial")
+        page = Path(result.folder) / FILE
+        told = caveats(definition, result)
+        return cls(best_settings(definition, result), best.score, result.score, table_of(result), told, page)
+
+
+def search(
+    definition: str | Path | Mapping[str, Any], *, trials: int | None = None, progress: bool = True
+) -> FoundSettings:
+    """Try settings of a run, trial after trial, and say which scored best (docs/search-over-settings.md).
+
+    The same search again goes on where it stands; once all its trials are there, it only shows them.
+
+    Args:
+        definition: a search file, or what one holds: `name`, `settings`, `vary` and the rest.
+        trials: how many there are to be; None: as the definition says.
+        progress: show bars, as of `shoal.run`.
+
+    Raises:
+        ShoalError: the definition is wrong, said before any work; Optuna is not installed; or no trial has a score.
+        KeyboardInterrupt: it was interrupted, and the same call goes on with it.
+
+    >>> import shoal
+    >>> found = shoal.search({"name": "lr", "vary": {"local.lr": {"choices": [0.01, 0.1]}}})  # doctest: +SKIP
+    >>> shoal.run(found.best, seed=100)  # doctest: +SKIP
+    """
+    from shoal.sweeps.definition import check_search, load_search, make_search
+    from shoal.sweeps.runner import run_search
+
+    if isinstance(definition, Mapping):
+        check_search(wanted := make_search(dict(definition)))
+    else:
+        wanted = load_search(Path(definition))
+    if trials is not None:
+        wanted = wanted.model_copy(update={"trials": trials})
+    with contextlib.ExitStack() as shown:
+        watch = None
+        if progress:
+            observe = shown.enter_context(bars())
+
+            def watch(label: str, run: RunFolder) -> Observer:
+                print(f"{label}: {run.name}")
+                return observe
+
+        try:
+            return FoundSettings.of(wanted, run_search(wanted, watch))
+        except KeyboardInterrupt:
+            print("interrupted; the same search goes on where it stands")
+            raise

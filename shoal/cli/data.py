@@ -1,0 +1,258 @@
+"""The command line's part for data: list, prepare, partition, show, add.
+
+Only typer is imported here at once, since every `shoal --help` waits for what this module imports.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shoal.core.errors import DataError, PartitionError
+from shoal.data.choices import OnBad, OnOdd
+from shoal.data.partition.schemes import SCHEMES, PartitionSettings, TransformName
+
+if TYPE_CHECKING:
+    from shoal.data.partition.table import Partition
+
+app = typer.Typer(no_args_is_help=True, help="Data sets and partitions.", rich_markup_mode="rich")
+
+
+@app.command("list", epilog="Example: shoal data list")
+def list_sets() -> None:
+    """List the built-in data sets and your own, and which of them are prepared."""
+    from shoal.cli.data_tables import print_sets
+
+    print_sets()
+
+
+@app.command("prepare", epilog="Example: shoal data prepare gaussian --option clusters=10 --option seed=3")
+def prepare_command(
+    name: Annotated[str, typer.Argument(help="a built-in data set; `shoal data list` shows them")],
+    option: Annotated[
+        list[str] | None, typer.Option("--option", "-o", help="an option of the set, NAME=NUMBER; repeat for more")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="prepare again even if it is there")] = False,
+) -> None:
+    """Verify the raw files of a data set and write its arrays to the store.
+
+    Raw files come from the folder that SHOAL_DATA_MIRROR names, else they are downloaded.
+    """
+    from shoal.cli.data_tables import print_manifest
+    from shoal.lifecycle.progress import prepare_shown
+
+    print_manifest(prepare_shown(name, force=force, options=_options(option or [])))
+
+
+def _options(given: list[str]) -> dict[str, int]:
+    options = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        try:
+            options[key.strip()] = int(value)
+        except ValueError:
+            raise DataError(f"--option {text!r}: expected NAME=NUMBER, such as clusters=10") from None
+        if not equals:
+            raise DataError(f"--option {text!r}: expected NAME=NUMBER, such as clusters=10")
+    return options
+
+
+@app.command("partition", epilog="Example: shoal data partition mnist --kind dirichlet --beta 0.1 --clients 10")
+def partition_set(
+    name: Annotated[str, typer.Argument(help="a data set, built in or your own; it is prepared if need be")],
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            help=f"the scheme: {', '.join(SCHEMES)} (default: by_column where the data name clients, else iid)"
+        ),
+    ] = None,
+    clients: Annotated[
+        int | None, typer.Option(help="number of clients (default: 5; by_column: all of the column)")
+    ] = None,
+    beta: Annotated[float | None, typer.Option(help="dirichlet: concentration, above 0 (default: 0.5)")] = None,
+    minimum: Annotated[
+        int | None, typer.Option(help="dirichlet: samples each client gets at least (default: 10)")
+    ] = None,
+    labels: Annotated[int | None, typer.Option(help="labels_per_client: labels of each client (default: 2)")] = None,
+    p: Annotated[
+        float | None, typer.Option(help="majority: part from the client's own cluster, 0 to 1 (default: 0.5)")
+    ] = None,
+    column: Annotated[str | None, typer.Option(help="by_column: whose a sample is (default: client)")] = None,
+    limit: Annotated[int | None, typer.Option(help="keep a random subset of at most so many training samples")] = None,
+    seed: Annotated[int, typer.Option(help="seed of every draw")] = 0,
+    validation: Annotated[float, typer.Option(help="part of each client's samples held out, below 1")] = 0.0,
+    stratified: Annotated[
+        bool, typer.Option("--stratified", help="hold out the same part of every label of a client")
+    ] = False,
+    transform: Annotated[TransformName, typer.Option(help="transformation planted on groups")] = "none",
+    groups: Annotated[int, typer.Option(help="number of planted groups")] = 2,
+    per_sample: Annotated[bool, typer.Option("--per-sample", help="plant groups on samples, not on clients")] = False,
+    out: Annotated[Path | None, typer.Option(help="folder to write to (default: a folder in the store)")] = None,
+) -> None:
+    """Give the training samples of a data set to clients.
+
+    A set of your own that names its clients is divided by them unless --kind says otherwise. Writes the table
+    (Parquet), summary.csv and labels.png, a heat map of labels by clients.
+    """
+    from shoal.cli.data_tables import print_partition, say
+    from shoal.data.partition.store import ensure_partition, partition_folder, write_partition
+    from shoal.engine.settings import places
+    from shoal.engine.store.represent import has_clients
+    from shoal.lifecycle.progress import prepare_shown
+    from shoal.review.pages.partition_figure import partition_figure
+
+    store = places.store()
+    settings = _settings(
+        kind or ("by_column" if has_clients(name, store) else "iid"),
+        {"clients": clients, "beta": beta, "minimum": minimum, "labels": labels, "p": p, "column": column},
+        {
+            "validation": validation,
+            "stratified": stratified,
+            "transform": transform,
+            "groups": groups,
+            "per_sample": per_sample,
+        },
+    )
+    prepared = prepare_shown(name)
+    partition = ensure_partition(store, prepared, settings, limit=limit, seed=seed)
+    folder = partition_folder(store, prepared, settings, limit, seed)
+    if out is not None:
+        if out.exists() and any(out.iterdir()) and not (out / "partition.json").exists():
+            raise PartitionError(f"{out} holds other files: give --out a new folder")
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_partition(partition, prepared, out.resolve())
+        folder = out
+    figure = partition_figure(partition, prepared, folder / "labels.png")
+    print_partition(partition, prepared)
+    say(f"table:  {folder / 'partition.parquet'}\nfigure: {figure}")
+
+
+def _settings(kind: str, given: dict[str, Any], common: dict[str, Any]) -> PartitionSettings:
+    """The settings of a scheme; options of other schemes are refused instead of ignored."""
+    scheme = SCHEMES.get(kind)
+    if scheme is None:
+        raise PartitionError(f"there is no scheme {kind!r}; the schemes: {', '.join(SCHEMES)}")
+    known = {each.name for each in fields(scheme)}
+    chosen = {option: value for option, value in given.items() if value is not None}
+    for option in chosen:
+        if option not in known:
+            of = ", ".join(other.kind for other in SCHEMES.values() if option in {f.name for f in fields(other)})
+            raise PartitionError(f"--{option} belongs to {of}, not to {kind}: drop it, or choose another --kind")
+    return scheme(**chosen, **common)
+
+
+@app.command("show", epilog="Example: shoal data show mnist --images sheet.png")
+def show(
+    what: Annotated[str, typer.Argument(help="a prepared data set, or the folder of a partition")],
+    images: Annotated[Path | None, typer.Option(help="for images: write a contact sheet to this PNG")] = None,
+) -> None:
+    """Show what a prepared data set or a partition holds.
+
+    The contact sheet has a row for each client, or for each label where the data name no clients.
+    """
+    from shoal.cli.data_tables import print_manifest, print_partition, say
+    from shoal.data.partition.table import load_partition
+    from shoal.data.prepare import is_built_in, lost_set, prepared_sets, resolve, store_folder
+    from shoal.engine.settings import places
+    from shoal.engine.store.verified import open_verified
+    from shoal.review.pages.contact_sheet import contact_sheet
+
+    store = places.store()
+    partition: Partition | None = None
+    folder = next((f for f in (Path(what), store / "partitions" / what) if (f / "partition.json").exists()), None)
+    if folder is not None:
+        partition = load_partition(folder)
+        prepared = open_verified(store_folder(store, partition.data))
+        if prepared.manifest.digest != partition.data_digest:
+            raise PartitionError(f"{folder} divides another version of {partition.data!r}: make the partition again")
+        print_partition(partition, prepared)
+    else:
+        full_name = resolve(what)[2] if is_built_in(what) else what
+        if not (store_folder(store, full_name) / "manifest.json").exists():
+            if lost := lost_set(what, store):
+                raise DataError(lost)
+            have = ", ".join(m.name for m in prepared_sets(store)) or "none"
+            raise DataError(
+                f"{what!r} is neither a prepared data set nor the folder of a partition; prepared: {have}"
+                + (f". Run `shoal data prepare {full_name}`" if is_built_in(what) else "")
+            )
+        prepared = open_verified(store_folder(store, full_name))
+        print_manifest(prepared)
+    if images is not None:
+        say(f"images: {contact_sheet(prepared, images, partition=partition)}")
+
+
+@app.command("add", epilog="Example: shoal data add photos/ --name clinics --on-odd resize --labels labels.csv")
+def add(
+    path: Annotated[
+        Path, typer.Argument(help="a folder with one sub-folder of images per client, or a Parquet or CSV table")
+    ],
+    name: Annotated[str, typer.Option(help="what the data set is called")],
+    size: Annotated[str | None, typer.Option(help="images: HEIGHTxWIDTH (default: the most common size)")] = None,
+    on_bad: Annotated[OnBad, typer.Option(help="images that cannot be read")] = "refuse",
+    on_odd: Annotated[OnOdd, typer.Option(help="images of another size")] = "refuse",
+    labels: Annotated[Path | None, typer.Option(help="images: CSV with the columns file and label")] = None,
+    client_column: Annotated[str, typer.Option(help="table: says whose a row is")] = "client",
+    label_column: Annotated[str | None, typer.Option(help="table: the label of a row (default: no labels)")] = None,
+    features: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="table: a column that is a feature; repeat it, or put commas between names; * stands for all "
+            "measurements (default: *, without labels, identifiers, dates and the like)"
+        ),
+    ] = None,
+    test: Annotated[float, typer.Option(help="part of each client's samples that becomes the test part")] = 0.0,
+    seed: Annotated[int, typer.Option(help="seed for drawing the test split")] = 0,
+    licence: Annotated[str, typer.Option(help="kept with the set")] = "not stated",
+    append: Annotated[
+        bool, typer.Option("--append", help="add what is new to the data set of this name; what it has stays as it is")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="replace a data set of this name")] = False,
+) -> None:
+    """Add your own data: images in one sub-folder per client, or a table with a client column.
+
+    In a DVC repository the set is tracked as by `dvc add`: commit its .dvc file to git, and `dvc push` the data.
+    """
+    from rich.console import Console
+
+    from shoal.cli.data_tables import print_manifest, say
+    from shoal.cli.intake_table import print_intake
+    from shoal.data.intake import names_file
+    from shoal.lifecycle.adding import add_own
+
+    added = add_own(
+        path,
+        name,
+        size=_size(size),
+        on_bad=on_bad,
+        on_odd=on_odd,
+        labels=labels,
+        client_column=client_column,
+        label_column=label_column,
+        features=features or None,
+        test=test,
+        seed=seed,
+        licence=licence,
+        force=force,
+        append=append,
+    )
+    print_manifest(added.prepared)
+    print_intake(Console(), added.intake, names_file(added.prepared.folder))
+    if added.warning:
+        say(f"warning: {added.warning}")
+        raise typer.Exit(1)
+    if added.pointer is not None:
+        say(f"tracked by DVC: commit {added.pointer} to git, and `dvc push` the data to your remote")
+
+
+def _size(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    height, _, width = text.lower().partition("x")
+    if not all(re.fullmatch(r"[0-9]{1,5}", side) for side in (height, width)):
+        raise DataError(f"--size {text!r}: expected HEIGHTxWIDTH, such as 32x32")
+    return int(height), int(width)

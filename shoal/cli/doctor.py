@@ -1,0 +1,204 @@
+"""`shoal doctor`: what is installed, which devices, which stores answer, what is wrong and how to mend it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+
+import requests
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from shoal.core.errors import ShoalError
+from shoal.data.prepare import prepared_sets
+from shoal.data.repair import damaged_sets
+from shoal.engine.settings import places
+from shoal.engine.settings.addresses import masked
+from shoal.engine.settings.hardware import describe
+from shoal.engine.store.lineage import git_state
+from shoal.review.mlflow_log.embedded_store import FILE, broken, newest_revision, store_uri
+from shoal.review.mlflow_log.moved_store import follow_move
+from shoal.review.mlflow_log.tracking import artifact_folder
+from shoal.tasks.prefect.environment import server_answers
+
+# Versions that are known to bite, and what they do.
+CAPS = {
+    "fastapi": ((0, 151), "Prefect's command line fails with newer ones, and from 0.155 every flow"),
+    "sqlalchemy": ((2, 1), "Prefect's schedules silently never fire with newer ones"),
+    "prefect": ((3, 9), "newer ones were not tried"),
+    "mlflow": ((3, 18), "newer ones were not tried"),
+}
+NEEDED = ("torch", "torchvision", "kornia", "scikit-learn", "pandas", "pyarrow", "safetensors", "dvc")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at; `optional` ones may be wrong without making the whole wrong."""
+
+    name: str
+    ok: bool
+    detail: str
+    mend: str = ""
+    optional: bool = False
+
+
+def checks() -> list[Check]:
+    """Everything, in the order a reader wants it."""
+    return [*packages(), *machine(), *stores(), *servers()]
+
+
+def doctor_command(out: Console, as_json: bool) -> bool:
+    """Show all checks; whether nothing that is needed is wrong."""
+    found = checks()
+    if as_json:
+        print(json.dumps([asdict(c) for c in found]))
+    else:
+        table = Table("check", "", "detail", "how to mend")
+        for c in found:
+            state = "[green]ok[/]" if c.ok else "[yellow]absent[/]" if c.optional else "[red]wrong[/]"
+            table.add_row(c.name, state, c.detail, "" if c.ok else c.mend)
+        out.print(table)
+    return all(c.ok or c.optional for c in found)
+
+
+def packages() -> Iterator[Check]:
+    """Python and the packages, with the versions that are known to bite."""
+    version = sys.version_info
+    yield Check(
+        "python", version >= (3, 11), f"{version.major}.{version.minor}.{version.micro}", "install 3.11 or newer"
+    )
+    for name in NEEDED:
+        yield _installed(name)
+    for name, (cap, why) in CAPS.items():
+        found = _installed(name)
+        if found.ok and tuple(int(p) for p in found.detail.split(".")[:2]) >= cap:
+            wanted = ".".join(map(str, cap))
+            found = Check(name, False, f"{found.detail}: {why}", f"pip install '{name}<{wanted}'")
+        yield found
+
+
+def _installed(name: str) -> Check:
+    try:
+        return Check(name, True, metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return Check(name, False, "not installed", "make setup")
+
+
+def machine() -> Iterator[Check]:
+    """Devices, cores, and room on the disk."""
+    about = describe()
+    gpus = ", ".join(about["gpus"]) or "none: client training runs on the CPU"
+    yield Check("devices", True, f"{about['cores']} cores; GPUs: {gpus}; torch {torch.__version__}")
+    free = shutil.disk_usage(places.home()).free / 1e9
+    yield Check("disk", free > 1, f"{free:.1f} GB free in {places.home()}", "free some space, or set SHOAL_HOME")
+    writable = os.access(places.home(), os.W_OK)
+    yield Check("home", writable, str(places.home()), "choose a folder you may write to with SHOAL_HOME")
+
+
+def stores() -> Iterator[Check]:
+    """Data, mirror, git and DVC."""
+    yield from _data_sets(places.store())
+    yield _try("data mirror", lambda: str(places.mirror() or "not set: data sets are downloaded"))
+    git = git_state(places.home())
+    state = f"{git['commit'][:12]}{', changed' if git['dirty'] else ''}" if git["commit"] else "not a git repository"
+    yield Check("git", git["commit"] is not None, state, "git init, for lineage to name a commit", optional=True)
+    dvc = (places.home() / ".dvc").is_dir()
+    yield Check("dvc", dvc, "repository found" if dvc else "no .dvc here", "dvc init", optional=True)
+
+
+def _data_sets(store: Path) -> Iterator[Check]:
+    """The sets of the store, each byte of which is read; what a kill cut short is brought back first."""
+    from shoal.cli.data_tables import repaired_sets
+
+    repaired = repaired_sets(store)
+    sets = ", ".join(m.name for m in prepared_sets(store)) or "none yet"
+    yield Check("data sets", True, "; ".join([f"prepared: {sets}", *repaired]))
+    for name, wrong in damaged_sets(store, verify=True):
+        yield Check(f"data set {name}", False, wrong, "see the message")
+
+
+def _try(name: str, look: Callable[[], str]) -> Check:
+    try:
+        return Check(name, True, look())
+    except ShoalError as error:
+        return Check(name, False, str(error), "see the message")
+
+
+def _embedded_store() -> Check:
+    """The SQLite file that runs are logged to where no server is named."""
+    path = places.mlflow_store() / FILE
+    if not path.exists():
+        return Check("mlflow store", True, f"{path}: made with the first run")
+    if wrong := broken(path.parent):
+        mend = "`shoal run --resume RUN` puts a new one in its place and logs RUN again; runs' folders have everything"
+        return Check("mlflow store", False, f"{path}: {wrong}", mend)
+    try:
+        moved = follow_move(path.parent, FILE)
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as store:
+            (count,) = store.execute("select count(*) from runs").fetchone()
+            (revision,) = store.execute("select version_num from alembic_version").fetchone()
+    except sqlite3.Error as error:
+        return Check("mlflow store", False, f"{path}: {error}", "end what holds it, or wait")
+    if newest_revision() not in (None, revision):
+        mend = f"mlflow db upgrade {store_uri(path.parent)}"
+        return Check("mlflow store", False, f"{path}: {count} runs, made by another version of MLflow", mend)
+    return Check("mlflow store", True, "; ".join([f"{path}: {count} runs", *moved]))
+
+
+def _mlflow_server(uri: str) -> Check:
+    """MLflow's server, or the proxy in front of it, which may ask for the password that MLflow reads itself."""
+    user, word = (os.environ.get(f"MLFLOW_TRACKING_{name}") for name in ("USERNAME", "PASSWORD"))
+    mend = "start that server, or unset MLFLOW_TRACKING_URI"
+    try:
+        answer = requests.get(f"{uri.rstrip('/')}/health", timeout=3, auth=(user, word) if user and word else None)
+    except requests.RequestException:
+        return Check("mlflow store", False, masked(uri), mend)
+    if answer.status_code in (401, 403):
+        mend = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD to what it asks for"
+        return Check("mlflow store", False, f"{masked(uri)}: refused (status {answer.status_code})", mend)
+    return Check("mlflow store", answer.ok, masked(uri), mend)
+
+
+def _database(uri: str) -> Check:
+    """A database that runs are logged to without a server in between."""
+    import sqlalchemy
+
+    try:
+        engine = sqlalchemy.create_engine(uri)
+        with engine.connect() as opened:
+            count = opened.execute(sqlalchemy.text("select count(*) from runs")).scalar()
+        engine.dispose()
+    except ImportError as error:
+        return Check("mlflow store", False, f"{masked(uri)}: {error}", "pip install 'shoal[team]'")
+    except sqlalchemy.exc.SQLAlchemyError as error:
+        said = masked(str(error).splitlines()[0])
+        return Check("mlflow store", False, f"{masked(uri)}: {said}", "start it, or unset MLFLOW_TRACKING_URI")
+    return Check("mlflow store", True, f"{masked(uri)}: {count} runs")
+
+
+def servers() -> Iterator[Check]:
+    """MLflow and Prefect."""
+    uri = os.environ.get("MLFLOW_TRACKING_URI")
+    if uri and uri.startswith("http"):
+        yield _mlflow_server(uri)
+    elif uri and artifact_folder(uri, places.mlflow_store()) and uri != store_uri(places.mlflow_store()):
+        yield _database(uri)
+    else:
+        yield _embedded_store()
+    url = os.environ.get("PREFECT_API_URL", "")
+    yield Check(
+        "prefect server",
+        server_answers(),
+        url or "PREFECT_API_URL is not set",
+        "shoal serve, then export PREFECT_API_URL=http://127.0.0.1:4200/api",
+        optional=True,
+    )

@@ -1,0 +1,1 @@
+"""Workers on other machines: Dask, and files that reach them."""

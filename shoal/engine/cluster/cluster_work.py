@@ -1,0 +1,101 @@
+"""What a worker of a Dask cluster does with a request."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from shoal.core.errors import ShoalError
+from shoal.engine.cluster.host_cache import CACHE_VARIABLE, with_remote_files
+from shoal.engine.cluster.own_gpu import own_device
+from shoal.engine.messages.wire import Answer, Failed, RemoteRequest, Request, request_of
+from shoal.engine.settings.hardware import keep_freed_memory
+from shoal.engine.store.codec import StoreError
+from shoal.engine.workers.worker import Worker
+from shoal.engine.workers.worker_processes import WorkerLost
+
+LOOK = 1.0
+"""Seconds between looks at whether a worker of a cluster hangs."""
+IN_FLIGHT = 256
+"""Requests that are given to a cluster of others at once: those that it has no worker for yet wait there."""
+
+
+class ClusterLost(ShoalError):
+    """The cluster itself is gone, and with it every worker; the run stops and can be resumed."""
+
+
+def cluster_lost(what: str, mend: str, request: Request | RemoteRequest) -> ClusterLost:
+    """The error to show when a cluster is gone: what of it, how to mend that, and of which run the request was."""
+    asked = request.request if isinstance(request, RemoteRequest) else request
+    return ClusterLost(f"{what}: {mend}, then go on with `shoal run --resume {asked.run.name}`")
+
+
+_here = threading.local()
+"""Each thread's own workers: a Dask worker may have several threads, and two runs may share a cluster."""
+
+
+def work(plain: dict[str, Any], device: str) -> dict[str, Any]:
+    """Do a request in this process of a cluster; what was opened for the last request stays open.
+
+    Args:
+        plain: the request as plain values.
+        device: where to compute, cpu or cuda; of several GPUs each process of a host has its own.
+
+    Returns:
+        The answer as plain values.
+    """
+    torch.set_num_threads(1)  # also of this thread: the same bits wherever the work is done
+    host = os.uname().nodename
+    if device == "cuda" and not torch.cuda.is_available():
+        return Failed(
+            f"worker {host}: the run computes on a GPU (cuda), and torch sees none there: start workers only on hosts "
+            "that have one, or tell them apart with workers.resources",
+            "RunError",
+        ).plain()
+    workers: dict[str, Worker] = _here.__dict__.setdefault("workers", {})
+    if device not in workers:
+        keep_freed_memory()
+        here = own_device(device)
+        if here.startswith("cuda"):
+            torch.cuda.set_device(here)
+        workers[device] = Worker(here)
+    return answered(request_of(plain), workers[device].handle).plain()
+
+
+def answered(request: Request | RemoteRequest, handle: Callable[[Request], Answer]) -> Answer:
+    """What a host answers to a request, whose files lie on a file system that it shares, or are copied to it.
+
+    Args:
+        request: what is asked.
+        handle: does a request whose files are here (`Worker.handle`).
+    """
+    host = os.uname().nodename
+    if isinstance(request, RemoteRequest):
+        try:
+            return with_remote_files(request, handle)
+        except WorkerLost:
+            raise
+        except ShoalError as error:
+            return Failed(f"worker {host}: {error}", type(error).__name__)
+        except OSError as error:
+            kept = f"it cannot keep files in {os.environ.get(CACHE_VARIABLE) or 'its temporary folder'} ({error})"
+            return Failed(f"worker {host}: {kept}", StoreError.__name__)
+    if not request.run.is_dir():
+        return Failed(
+            f"worker {host} does not see {request.run}: runs and data must lie on a file system that all workers "
+            "share, under the same path (set SHOAL_HOME to it), or set workers.depot",
+            "RunError",
+        )
+    return handle(request)
+
+
+def free_slots(count: int, own: bool) -> contextlib.AbstractContextManager[Any]:
+    """Held during a request. In a cluster of our own none waits in its queue then, and so the clock starts at once; in
+    one that others use it starts when the work says that it begins, which a worker that was stopped before never says.
+    """
+    return threading.BoundedSemaphore(count) if own else contextlib.nullcontext()

@@ -1,0 +1,1 @@
+"""What clients and workers send: requests, answers, their inspection, and sums of them."""

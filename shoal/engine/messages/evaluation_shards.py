@@ -1,0 +1,56 @@
+"""What was seen of all samples for an evaluation, in a file a part; and what a state is judged with beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import torch
+
+from shoal.engine.messages.wire import Evaluate, See
+from shoal.engine.store.codec import PRIVATE, load_tensors, private_folder, save_tensors
+from shoal.engine.store.round_paths import JUDGED, RoundPaths
+from shoal.methods.contract.base import Tensors
+from shoal.methods.contract.prediction import Seen
+
+
+def beside(server: Path, device: str) -> Tensors:
+    """What lies beside a state and stands in place of its tensors when it is judged; empty where nothing does.
+
+    Raises:
+        StoreError: it is damaged.
+    """
+    path = server.parent / JUDGED
+    return load_tensors(path, device)[0] if path.exists() else {}
+
+
+def save_seen(request: See, seen: Iterable[Seen]) -> None:
+    """Write what was seen of a part.
+
+    Raises:
+        StoreError: the disk is full.
+    """
+    paths = RoundPaths(request.run, request.round)
+    parts = list(seen)
+    tensors = {}
+    if parts:
+        tensors = {
+            "cluster": torch.cat([part.cluster for part in parts]),
+            "embedding": torch.cat([part.embedding for part in parts]),
+        }
+    private_folder(paths.work)
+    path = paths.seen(request.part, averaged=request.averaged)
+    save_tensors(path, tensors, [part.columns for part in parts][-1:], sync=False, mode=PRIVATE)
+
+
+def parts_seen(request: Evaluate, device: str, *, averaged: bool) -> Callable[[], Iterator[Seen]]:
+    """What was seen of all parts, in order, read when it is asked for."""
+
+    def read() -> Iterator[Seen]:
+        for part in range(request.parts):
+            path = RoundPaths(request.run, request.round).seen(part, averaged=averaged)
+            tensors, columns = load_tensors(path, device)
+            if columns:  # a part has no batch where batches are few
+                yield Seen(tensors["cluster"].cpu(), columns[0], tensors["embedding"])
+
+    return read

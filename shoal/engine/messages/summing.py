@@ -1,0 +1,179 @@
+"""Messages that a worker sums, a group of clients at a time, so that the server gets one message for each group.
+
+For models of many millions of weights, and for hosts that share no file system: nobody writes, sends and reads a file
+of each client. Which clients make up a group follows from those of the round alone, so that the sums have the same bits
+whatever the workers are. The worker inspects each message as the server would, and measures its change. Where one turns
+out to be out of all proportion to those of its round, the others of its group are trained and summed once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from shoal.engine.messages.inspection import TO_SERVER, Change, Inspected, Inspection, MessageRefused, too_long
+from shoal.engine.messages.wire import Failed
+from shoal.engine.store.codec import StoreError, load_message, save_message, write_sealed
+from shoal.engine.store.finished_work import FinishedWork, forget_work
+from shoal.engine.store.opened_run import OpenedRun
+from shoal.engine.store.read_ahead import ahead
+from shoal.engine.store.round_paths import RoundPaths, sum_file
+from shoal.engine.store.run_folder import RunFolder
+from shoal.methods.averaging.mean import WeightedMean
+from shoal.methods.contract.base import Message, Server, Update
+from shoal.methods.contract.declared import MessageForm, change_norm, start_norm, sum_fault
+
+SUMMED_ANEW = "SummedAnew"
+"""Kind of failure of a client whose message is in a sum with one that is refused."""
+
+
+@dataclass
+class GroupSum:
+    """The messages of a group of clients on a worker, each summed as it is made.
+
+    Args:
+        paths: of the round.
+    """
+
+    paths: RoundPaths
+    _mean: WeightedMean = field(default_factory=partial(WeightedMean, threads=1))
+    _samples: int = 0
+    _norms: dict[int, float | None] = field(default_factory=dict)
+
+    def add(self, client: int, message: Message, form: MessageForm | None) -> None:
+        """Count in the message of a client that is without fault.
+
+        Args:
+            client: its id.
+            message: to the server.
+            form: that it has.
+        """
+        here = {name: tensor.detach().cpu() for name, tensor in message.tensors.items()}
+        samples = message.facts["n"]
+        self._mean.add(here, float(samples))
+        self._samples += samples
+        self._norms[client] = None if form is None else change_norm(message, form)
+
+    def finish(self, results: Mapping[int, FinishedWork | Failed]) -> dict[int, FinishedWork | Failed]:
+        """Write the sum, and the done-files of those whose messages are in it.
+
+        Args:
+            results: what became of each client of the group; the work of those that were added names no update yet.
+        """
+        if not self._norms:
+            return dict(results)
+        clients = sorted(self._norms)
+        name = sum_file(clients[0])
+        facts = {"n": self._samples, "clients": clients}
+        sha256 = save_message(self.paths.work / name, Message(self._mean.sums, facts))
+        found = dict(results)
+        for client in clients:
+            work = results[client]
+            assert isinstance(work, FinishedWork)
+            files, digests = {**work.files, "update": name}, {**work.sha256, name: sha256}
+            found[client] = done = replace(work, files=files, sha256=digests, norm=self._norms[client])
+            write_sealed(self.paths.done(client), done.plain(), sync=False)
+        return found
+
+
+@dataclass
+class SumsInspection:
+    """The sums of a round, each inspected on its way into the aggregation (as
+    `shoal.engine.messages.inspection.RoundInspection`).
+
+    Args:
+        run: the run's folder.
+        opened: the run.
+        server: the state before the round.
+        done: what the clients did, in order of their ids; `settle` leaves those whose answers are taken.
+
+    Attributes:
+        refused: whose answers are not taken, and why. Of kind `SUMMED_ANEW`: no fault of the client or of its file.
+    """
+
+    run: RunFolder
+    opened: OpenedRun
+    server: Server
+    done: list[FinishedWork]
+    refused: dict[int, Failed] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        inspection = Inspection.of(self.opened, self.server)
+        changes = {each.client: change for each in self.done if (change := self._change(each)) is not None}
+        long = too_long(changes, self.opened.settings.participation.longest)
+        wrong = {client: inspection.sentence(client, TO_SERVER, why) for client, why in long.items()}
+        for each in self.done:
+            try:
+                inspection.check_work(each, self.opened.federation.sizes[each.client])
+            except MessageRefused as error:
+                wrong[each.client] = str(error)
+        for client, sentence in wrong.items():
+            self.refused[client] = Failed(sentence, MessageRefused.__name__)
+        for group in self._groups():
+            away = sorted(each.client for each in group if each.client in wrong)
+            for each in group:
+                if away and each.client not in wrong:
+                    why = f"client {each.client} is summed anew without {', '.join(map(str, away))}"
+                    self.refused[each.client] = Failed(why, SUMMED_ANEW)
+
+    def _form(self, client: int) -> MessageForm | None:
+        return self.opened.method.declared(self.server, client, self.opened.federation.sizes[client])
+
+    def _change(self, done: FinishedWork) -> Change | None:
+        form = self._form(done.client)
+        if done.norm is None or form is None:
+            return None
+        start = partial(start_norm, tuple(form.tensors), form)
+        return Change(done.norm, self.opened.federation.sizes[done.client], start)
+
+    def _groups(self) -> list[list[FinishedWork]]:
+        """The work of those whose messages are in one sum, in order of the first of each."""
+        groups: dict[str, list[FinishedWork]] = {}
+        for each in self.done:
+            groups.setdefault(each.update, []).append(each)
+        return list(groups.values())
+
+    @property
+    def size(self) -> int:
+        """Bytes of the largest sum: twice as many as of a message."""
+        return 2 * max((each.bytes_up for each in self.done), default=0)
+
+    def updates(self) -> Iterator[Update]:
+        """The sums that are taken."""
+        left = [group for group in self._groups() if not any(each.client in self.refused for each in group)]
+        for group, read in zip(left, ahead(self.inspect, left, self.size), strict=True):
+            found = read()
+            if found.refused is not None:
+                self.refused |= {each.client: found.refused for each in group}
+            if found.update is not None:
+                yield found.update
+
+    def settle(self) -> bool:
+        """Forget the work of those whose answers are not taken.
+
+        Returns:
+            True: that is known of all of them before the first sum is read, but for damaged files, which it leaves out.
+        """
+        for each in self.done:
+            if each.client in self.refused:
+                forget_work(self.run, self.server.round + 1, each)
+        self.done = [each for each in self.done if each.client not in self.refused]
+        return True
+
+    def inspect(self, group: Sequence[FinishedWork]) -> Inspected:
+        """Read a sum and inspect it; changes nothing, so threads may."""
+        first, clients = group[0], [each.client for each in group]
+        path = RoundPaths(self.run.path, self.server.round + 1).work / first.update
+        if len({each.sha256[each.update] for each in group}) > 1:
+            return Inspected(refused=Failed(f"{path} is not one sum of {clients}", StoreError.__name__))
+        try:
+            message = load_message(path, sha256=first.sha256[first.update])
+        except StoreError as error:
+            return Inspected(refused=Failed(str(error), StoreError.__name__))
+        form, sizes = self._form(first.client), self.opened.federation.sizes
+        samples = sum(sizes[client] for client in clients)
+        why = sum_fault(message, form, clients, samples, self.opened.settings.participation.largest)
+        if why is not None:
+            return Inspected(refused=Failed(f"{path} cannot be used: {why}", StoreError.__name__))
+        return Inspected(Update(message, client=first.client, summed=tuple(clients)))

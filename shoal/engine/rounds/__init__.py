@@ -1,0 +1,1 @@
+"""The round loop. Read `loop.py` first."""

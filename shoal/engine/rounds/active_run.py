@@ -1,0 +1,200 @@
+"""What this process holds open for the runs that it works on: their workers, and the states of the last rounds.
+
+A unit of work (`shoal.engine.rounds.units`) names a run by its folder and a round by its number. Whoever carries it out
+finds the rest here, and a process that holds nothing of the run yet opens it from its folder: so a unit can be sent to
+another process, or to another host that sees the folder.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
+
+from shoal.engine.cluster.pools import open_pool
+from shoal.engine.messages.inspection import Inspected
+from shoal.engine.messages.prefetcher import EarlyMessages
+from shoal.engine.messages.wire import Answer, Request
+from shoal.engine.rounds.answer_schedule import Arrivals, Speeds
+from shoal.engine.rounds.deadlines import Limits, WorkTimes
+from shoal.engine.store.checkpoint import load_index, load_state
+from shoal.engine.store.codec import load_server
+from shoal.engine.store.finished_work import FinishedWork, finished_work
+from shoal.engine.store.memory_index import MemoryIndex
+from shoal.engine.store.opened_run import OpenedRun
+from shoal.engine.store.round_paths import LINKS, SERVER, RoundPaths
+from shoal.engine.store.run_folder import RunError, RunFolder
+from shoal.methods.contract.base import Server
+
+Call = Callable[[Request], Answer]
+"""Has a worker do a request, and waits for the answer."""
+KEPT = 2
+"""States kept in memory: of the round before, and of the round whose checkpoint is not closed yet."""
+
+
+class RunAtWork:
+    """A run that this process works on.
+
+    Args:
+        run: the run's folder.
+        call: has a worker do a request.
+    """
+
+    def __init__(self, run: RunFolder, call: Call) -> None:
+        self.run, self.call = run, call
+        self.early: EarlyMessages[Inspected] = EarlyMessages()
+        self._states: dict[int, tuple[Server, MemoryIndex]] = {}
+        self._older: dict[int, Server] = {}
+        self._done: tuple[int, dict[int, FinishedWork]] = (0, {})
+
+    @cached_property
+    def opened(self) -> OpenedRun:
+        """Settings, data, partition and method."""
+        return OpenedRun(self.run)
+
+    @cached_property
+    def times(self) -> WorkTimes:
+        """What the work of this run took in this process."""
+        return WorkTimes(Limits.of(self.opened.settings.workers), self.opened.federation.sizes)
+
+    @cached_property
+    def speeds(self) -> Speeds:
+        """How long clients take in simulated time."""
+        settings = self.opened.settings
+        return Speeds(self.opened.federation.sizes, settings.seed, settings.participation.slowness)
+
+    @cached_property
+    def arrivals(self) -> Arrivals | None:
+        """Which answers make up each round; None where a round waits for all its clients.
+
+        Raises:
+            RunError: fewer clients are at work than answers are waited for.
+        """
+        participation, clients = self.opened.settings.participation, self.opened.federation.clients
+        if participation.buffer is None:
+            return None
+        at_work = max(1, round(participation.fraction * clients))
+        if participation.buffer > at_work:
+            raise RunError(
+                f"participation.buffer waits for {participation.buffer} answers, and {at_work} of {clients} clients "
+                "are at work at once (participation.fraction): set the one lower or the other higher"
+            )
+        return Arrivals(self.speeds, at_work, participation.buffer, participation.dropout)
+
+    def begun_from(self, round: int, client: int) -> int:
+        """The round whose state a client's work of a round begins from: the one before, unless rounds do not wait."""
+        # Who stands in for clients that are not asked any more has not begun before.
+        return round - 1 if self.arrivals is None else self.arrivals.round(round).begun_from.get(client, round - 1)
+
+    def older_state(self, round: int) -> Server:
+        """The server state of a closed round, read from its checkpoint; only the last few stay in memory.
+
+        Raises:
+            StoreError: it is missing or damaged.
+        """
+        if round not in self._older:
+            self._older[round] = load_state(self.run, round)
+            for old in list(self._older)[:-KEPT]:
+                del self._older[old]
+        return self._older[round]
+
+    def keep_state(self, server: Server, memory_index: MemoryIndex) -> None:
+        """Remember the state after a round, so that it need not be read."""
+        self._states[server.round] = server, memory_index
+        for old in sorted(self._states)[:-KEPT]:
+            del self._states[old]
+
+    def state(self, round: int) -> tuple[Server, MemoryIndex]:
+        """Server state and memory index after a round, whether or not its checkpoint is closed.
+
+        Raises:
+            StoreError: this process does not remember it, and it cannot be read.
+        """
+        if round not in self._states:
+            paths = RoundPaths(self.run.path, round)
+            folder = paths.checkpoint if paths.checkpoint.exists() else paths.scratch
+            self.keep_state(load_server(folder / SERVER), load_index(self.run, round, folder / LINKS))
+        return self._states[round]
+
+    def keep_done(self, round: int, done: dict[int, FinishedWork]) -> None:
+        """Remember what the clients of a round did, so that it need not be read."""
+        self._done = round, done
+
+    def done(self, round: int, client: int) -> FinishedWork:
+        """What a client did in a round.
+
+        Raises:
+            RunError: its done-file is not there, or not whole.
+        """
+        known, done = self._done
+        found = done.get(client) if known == round else None
+        found = found or finished_work(self.run, round, client)
+        if found is None:
+            raise RunError(f"run {self.run.name} has no finished work of client {client} in round {round}")
+        return found
+
+
+_lock = threading.Lock()
+_at_work: dict[Path, list[RunAtWork]] = {}
+"""By folder; of several for one run the last counts."""
+_thread = threading.local()
+"""For whom a thread works (`for_holder`)."""
+_opened_here = contextlib.ExitStack()
+atexit.register(_opened_here.close)
+
+
+@contextlib.contextmanager
+def hold(held: RunAtWork) -> Iterator[RunAtWork]:
+    """Let the units of a run that are carried out in this process find `held`, until the end."""
+    path = held.run.path
+    with _lock:
+        _at_work.setdefault(path, []).append(held)
+    try:
+        yield held
+    finally:
+        with _lock:
+            _at_work[path].remove(held)
+            if not _at_work[path]:
+                del _at_work[path]
+
+
+def held_here(path: Path) -> RunAtWork | None:
+    """The run in `path` as somebody in this process holds it now; None where nobody does."""
+    with _lock:
+        holders = _at_work.get(RunFolder(path).path)
+        return holders[-1] if holders else None
+
+
+@contextlib.contextmanager
+def for_holder(held: RunAtWork | None) -> Iterator[None]:
+    """What this thread does meanwhile is done for one holder of a run, also where the run is let go meanwhile.
+
+    A unit of work that comes late, when its run was interrupted, would else be taken for one from another process, and
+    open workers of its own.
+    """
+    before = getattr(_thread, "held", None)
+    _thread.held = held
+    try:
+        yield
+    finally:
+        _thread.held = before
+
+
+def current(path: Path) -> RunAtWork:
+    """The run in `path` as this process works on it.
+
+    Where nobody holds it, it is opened with the workers that its settings ask for, until this process ends.
+    """
+    run = RunFolder(path)
+    held: RunAtWork | None = getattr(_thread, "held", None)
+    if held is not None and held.run.path == run.path:
+        return held
+    with _lock:
+        if run.path not in _at_work:
+            device = run.lineage()["resolved"]["device"]
+            pool = _opened_here.enter_context(open_pool(run.settings().workers, device))
+            _at_work[run.path] = [RunAtWork(run, pool.call)]
+        return _at_work[run.path][-1]

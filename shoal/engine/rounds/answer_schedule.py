@@ -1,0 +1,127 @@
+"""Which answers make up a round where the server does not wait for all: buffered asynchronous aggregation (FedBuff).
+
+A share of the clients is at work at any time. Whenever one has answered another begins, from the state of that moment,
+and as soon as the buffer holds enough answers they make the next state. So an answer may begin from a state that is
+several rounds old. Who is slow is simulated: a client takes a time of its own, in units of what a client of usual speed
+with the mean number of samples takes. All of it follows from the seed and not from how long work really took, so that
+runs are repeated, resumed and shared among workers as others are: the order of events is known before any training.
+
+Source: Nguyen et al. 2022, "Federated Learning with Buffered Asynchronous Aggregation" (arXiv:2106.06639), algorithm 1.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from shoal.core.streams import Streams
+
+
+@dataclass(frozen=True)
+class RoundArrivals:
+    """The answers of a round.
+
+    Args:
+        begun_from: by client, the round whose state its work began from.
+        time: when the last of them arrives, in simulated time since the run began.
+    """
+
+    begun_from: dict[int, int]
+    time: float
+
+
+@dataclass
+class Speeds:
+    """How long clients take in simulated time, each always the same.
+
+    Args:
+        sizes: training samples of each client.
+        seed: of the run.
+        slowness: standard deviation of the logarithm of a client's time; 0: time goes by samples alone.
+    """
+
+    sizes: Sequence[int]
+    seed: int
+    slowness: float
+    _mean: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._mean = max(float(np.mean(self.sizes)), 1e-9)
+
+    def time(self, client: int) -> float:
+        """What a client takes; 1 with the mean number of samples at the usual speed, and for one without any sample.
+
+        Such a client can only fail: it must not be back at once, and fill every buffer.
+        """
+        drawn = Streams(self.seed, 0, client).numpy("speed").standard_normal()
+        return float((self.sizes[client] or self._mean) / self._mean * np.exp(self.slowness * drawn))
+
+
+class Arrivals:
+    """The answers of every round, by a simulation that goes as far as it is asked.
+
+    Args:
+        speeds: of the clients.
+        at_work: how many clients are at work at once.
+        buffer: answers that make a round; at most `at_work`.
+        dropout: probability with which a client that has begun never answers.
+    """
+
+    def __init__(self, speeds: Speeds, at_work: int, buffer: int, dropout: float = 0.0) -> None:
+        if not 1 <= buffer <= at_work <= len(speeds.sizes):
+            raise ValueError(f"a buffer of {buffer}, {at_work} at work, {len(speeds.sizes)} clients")
+        self._speeds, self._buffer, self._dropout = speeds, buffer, dropout
+        self._rng = Streams(speeds.seed).numpy("arrivals")
+        self._free = at_work
+        self._working: list[tuple[float, int, int, int, bool]] = []
+        self._busy: set[int] = set()
+        """At work, or in the buffer: nobody answers twice in a round."""
+        self._begun = 0
+        self._rounds: list[RoundArrivals] = []
+
+    def round(self, number: int) -> RoundArrivals:
+        """The answers of a round, counted from 1."""
+        while len(self._rounds) < number:
+            self._rounds.append(self._next())
+        return self._rounds[number - 1]
+
+    def oldest(self, rounds: int) -> int:
+        """The most rounds that a state must be kept for, beyond that before, in this many rounds: the most stale."""
+        return max(
+            number - 1 - from_round
+            for number in range(1, rounds + 1)
+            for from_round in self.round(number).begun_from.values()
+        )
+
+    def _next(self) -> RoundArrivals:
+        state, now, answers = len(self._rounds), self._rounds[-1].time if self._rounds else 0.0, dict[int, int]()
+        while len(answers) < self._buffer:
+            self._begin(state, now)
+            now, _, client, begun_from, silent = heapq.heappop(self._working)
+            self._free += 1
+            if silent:
+                self._busy.remove(client)
+            else:
+                answers[client] = begun_from
+        self._busy -= answers.keys()
+        return RoundArrivals(dict(sorted(answers.items())), now)
+
+    def _begin(self, state: int, now: float) -> None:
+        """Have clients begin, as many as may and are free, from a state."""
+        clients = len(self._speeds.sizes)
+        while self._free and len(self._busy) < clients:
+            if 2 * len(self._busy) < clients:
+                client = int(self._rng.integers(clients))
+                if client in self._busy:
+                    continue
+            else:  # few are left: a draw among them alone ends sooner
+                left = [client for client in range(clients) if client not in self._busy]
+                client = left[int(self._rng.integers(len(left)))]
+            silent = bool(self._rng.random() < self._dropout)
+            self._free -= 1
+            self._begun += 1
+            self._busy.add(client)
+            heapq.heappush(self._working, (now + self._speeds.time(client), self._begun, client, state, silent))

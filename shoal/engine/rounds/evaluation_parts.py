@@ -1,0 +1,66 @@
+"""Evaluations in parts: every worker looks at some batches of all samples, then one works out the metrics.
+
+A pass of all samples through the model is most of what an evaluation costs. Batches are the same in any number of
+parts, and a part's file holds just what the evaluation would have had of its batches: the metrics have the same bits.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from shoal.engine.messages.wire import Answer, Evaluate, Evaluated, Failed, Recalibrate, See
+from shoal.engine.rounds.active_run import RunAtWork
+from shoal.engine.store.codec import save_tensors
+from shoal.engine.store.round_paths import JUDGED
+
+LEAST = 4096
+"""Samples of a part, at least: fewer are looked at sooner than several workers are asked."""
+
+
+def evaluate_in_parts(held: RunAtWork, request: Evaluate, workers: int) -> Answer:
+    """Have a server state evaluated, the pass of all samples through its model shared among workers where that pays.
+
+    Args:
+        held: the run.
+        request: the evaluation; its state lies where its checkpoint is being made.
+        workers: how many can be asked at once, all of which see the run's folder.
+
+    Returns:
+        As of a worker that evaluates by itself; what the state is judged with lies beside it already, if it was found.
+
+    Raises:
+        WorkerLost: one of them ended in the middle.
+    """
+    opened = held.opened
+    use, samples = opened.method.shared_in_evaluation, len(opened.partition.sample) + opened.prepared.spec.test
+    parts = min(workers, samples // LEAST)
+    if parts < 2 or use == "nothing" or (use == "features" and not request.final):
+        return held.call(request)
+    about = request.run, request.round, request.server, request.memory_index, request.final
+    found = held.call(Recalibrate(*about, request.deadline))
+    if isinstance(found, Failed):
+        return found
+    assert isinstance(found, Evaluated)
+    (request.server.parent / JUDGED).unlink(missing_ok=True)
+    save_judged(request.server.parent, found)
+    states = [False, True] if found.judged and request.final else [False]
+    asked = [See(*about, part, parts, averaged, request.deadline) for averaged in states for part in range(parts)]
+    with ThreadPoolExecutor(parts, thread_name_prefix="parts") as threads:
+        answers = list(threads.map(held.call, asked))
+    if failed := next((answer for answer in answers if isinstance(answer, Failed)), None):
+        return failed
+    answer = held.call(replace(request, parts=parts))
+    if isinstance(answer, Evaluated):
+        slowest = max(each.seconds for each in answers if isinstance(each, Evaluated))
+        return Evaluated(answer.metrics, found.seconds + slowest * len(states) + answer.seconds)
+    return answer
+
+
+def save_judged(folder: Path, answer: Evaluated) -> None:
+    """Keep beside a state what it is judged with, if anything is."""
+    if answer.judged:
+        save_tensors(folder / JUDGED, {name: torch.tensor(array) for name, array in answer.judged.items()})

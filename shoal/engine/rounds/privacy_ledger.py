@@ -1,0 +1,143 @@
+"""The ledger of a data set: what all private runs on it have told of its clients, added up over runs and nights.
+
+    privacy/mnist.json      sealed; for each run how many updates each client was asked for, and rho of each state
+
+An entry is on the disk before what it accounts for happens: an update before its client is asked for it, a state before
+it is evaluated and kept. So a run that is killed has told no more than its ledger says. What was accounted and did not
+come to pass stays accounted, since nobody can say who saw it.
+
+The ledger is of a set by its name, whatever was added to the set since, whatever its partition is and whichever part of
+it is used: a built-in set with other options, and representations of a set, are that set. In another run a client may
+hold other samples; so runs add up as if the client that was asked most often were the same in all of them. Runs without
+secret noise hide nothing and are not in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from shoal.core.durable import sync_folder
+from shoal.core.errors import brief
+from shoal.core.seal import SEAL
+from shoal.data.prepare import is_built_in, resolve
+from shoal.engine.rounds.privacy import Ledger, Spent, epsilon
+from shoal.engine.settings import places
+from shoal.engine.settings.run_settings import DataSection
+from shoal.engine.store.codec import (
+    PRIVATE,
+    StoreError,
+    disk_error,
+    private_folder,
+    read_json,
+    read_sealed,
+    write_sealed,
+)
+from shoal.engine.store.represent import PREFIX, parse
+
+FOLDER = "privacy"
+
+
+def set_name(data: DataSection) -> str:
+    """Return the name of the set that a run's samples are of, without options, and without `rotnet-`.
+
+    >>> set_name(DataSection(name="gaussian-clusters10", options={"seed": 3}))
+    'gaussian'
+    """
+    name, options = data.name, data.options
+    while name.startswith(PREFIX):
+        name, _, options = parse(name, options)
+    return resolve(name, options)[0].name if is_built_in(name) else name
+
+
+@dataclass
+class SetLedger:
+    """The file that adds up what private runs have told of one data set.
+
+    Args:
+        path: of the file.
+        name: of the set.
+        kept: whether entries are written; a rehearsal tells nobody anything, and leaves the file as it is.
+    """
+
+    path: Path
+    name: str
+    kept: bool = True
+    _unkept: dict[str, Any] | None = None
+
+    @classmethod
+    def of(cls, data: DataSection, *, kept: bool = True) -> SetLedger:
+        """The ledger of a run's data set, in the home folder."""
+        name = set_name(data)
+        return cls(places.home() / FOLDER / f"{quote(name, safe='')}.json", name, kept)
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[dict[str, Any]]:
+        """Hold the ledger alone; what its runs' entries are changed to is on the disk at the end.
+
+        Raises:
+            StoreError: it is damaged, or cannot be written: then it stays as it was.
+        """
+        if not self.kept:
+            self._unkept = self.runs()
+            yield self._unkept
+            return
+        with self._locked():
+            runs = self.runs()
+            yield runs
+            write_sealed(self.path, {"data": self.name, "runs": runs}, mode=PRIVATE)
+            sync_folder(self.path.parent)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep other runs out, for as long as it takes to write a small file."""
+        path = self.path.with_suffix(".lock")
+        try:
+            private_folder(path.parent)
+            file = path.open("a")
+        except OSError as error:
+            raise disk_error(path, error) from error
+        with file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def runs(self) -> dict[str, Any]:
+        """Return the entries of the runs, by their names; empty where no private run was made yet.
+
+        Raises:
+            StoreError: the file is damaged.
+        """
+        if self._unkept is not None:
+            return self._unkept
+        if not self.path.exists():
+            return {}
+        try:
+            if SEAL not in read_json(self.path):
+                raise ValueError("it has no seal")
+            found = read_sealed(self.path)
+            if found["data"] != self.name:
+                raise ValueError(f"it is of data set {found['data']!r}")
+            for entry in found["runs"].values():
+                Ledger.from_json(entry, 1e-5)
+        except (StoreError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise StoreError(
+                f"the privacy ledger of data set {self.name!r} is damaged: {self.path}: {brief(error)}. Restore it "
+                "from a backup; without it nobody knows what private runs have told, so that none is begun or resumed"
+            ) from None
+        runs: dict[str, Any] = found["runs"]
+        return runs
+
+    def spent(self, delta: float) -> Spent:
+        """Return epsilon of all private runs on the set at a delta."""
+        return total([Ledger.from_json(entry, delta) for entry in self.runs().values()], delta)
+
+
+def total(ledgers: Sequence[Ledger], delta: float) -> Spent:
+    """Return epsilon of several runs together."""
+    sent, mean = sum(each.rho_sent for each in ledgers), sum(each.rho_mean for each in ledgers)
+    return Spent(epsilon(sent, delta), epsilon(mean, delta))

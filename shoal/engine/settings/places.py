@@ -1,0 +1,69 @@
+"""Where things lie: the home folder, the store of data, the runs, and the mirror of raw data sets."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from shoal.core.errors import DataError
+from shoal.data.sources import MIRROR_VARIABLE
+
+HOME_VARIABLE = "SHOAL_HOME"
+PAGE_VARIABLE = "SHOAL_MLFLOW_PAGE"
+"""Address of the MLflow page over the store that runs are logged to; `shoal serve` sets it for its runs."""
+
+
+def home() -> Path:
+    """The folder of a project: SHOAL_HOME, or the current folder."""
+    value = os.environ.get(HOME_VARIABLE)
+    return Path(value).expanduser().resolve() if value else Path.cwd()
+
+
+def store() -> Path:
+    """The store of data: raw, prepared, partitions."""
+    return home() / "data" / "store"
+
+
+def runs() -> Path:
+    """The folder of all runs."""
+    return home() / "runs"
+
+
+def searches() -> Path:
+    """The folder of all searches over settings."""
+    return home() / "results" / "searches"
+
+
+def mlflow_store() -> Path:
+    """The embedded MLflow store."""
+    return home() / "mlflow"
+
+
+def prefect_home() -> Path:
+    """Prefect's own folder, with the database of its server."""
+    return home() / ".prefect"
+
+
+def login() -> Path:
+    """The file with the login of the pages that `shoal serve` starts."""
+    return prefect_home() / "login"
+
+
+def tell_file() -> Path:
+    """The file that says where the flow `tell` writes, and which program it runs."""
+    return home() / "tell.yaml"
+
+
+def mirror() -> Path | None:
+    """The folder of raw data sets that SHOAL_DATA_MIRROR names; None where it is not set.
+
+    Raises:
+        DataError: it names no folder.
+    """
+    value = os.environ.get(MIRROR_VARIABLE)
+    if not value:
+        return None
+    folder = Path(value).expanduser().resolve()
+    if not folder.is_dir():
+        raise DataError(f"{MIRROR_VARIABLE} is {value!r}, which is not a folder: correct it, or unset it to download")
+    return folder

@@ -1,0 +1,331 @@
+"""The one schema of a run: settings file, command line, Prefect form and MLflow parameters are all this model.
+
+Methods, partitions and the rest describe their settings as frozen dataclasses; the pydantic models here are made from
+those, so that each setting is written once. Nothing is read but what the caller passes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Union
+
+from pydantic import Field, ValidationError, model_validator
+
+from shoal.core.errors import ShoalError, brief, shown
+from shoal.core.setting import FileFormat
+from shoal.data.augment import AugmentSettings
+from shoal.data.partition.schemes import SCHEMES, Auto, settle
+from shoal.data.prepare import kind_of
+from shoal.engine.settings.merge import merge
+from shoal.engine.settings.sections import (
+    CheckpointSection,
+    ChooseSection,
+    DataSection,
+    EvaluateSection,
+    ParticipationSection,
+    PrivacySection,
+    Section,
+    TrackingSection,
+    WorkersSection,
+    as_dataclass,
+    model_section,
+    section,
+)
+from shoal.engine.settings.typed_yaml import Argument, by_settings, by_type, type_of_setting
+from shoal.engine.settings.wrong_settings import Tagged, explain
+from shoal.engine.settings.yaml_text import read_yaml, read_yaml_file
+from shoal.methods.contract.base import LocalSettings, ModelSettings
+from shoal.methods.contract.context import AggregationSettings
+from shoal.methods.registry import DEFAULT, METHODS
+
+REPRESENTATIONS = "rotnet-"
+"""How the name of a set of representations begins (`shoal.engine.store.represent`, whose imports take longer)."""
+
+
+AUTO = "auto"
+"""As `model.clusters`: the number is chosen before the run (`shoal.lifecycle.choosing`)."""
+
+
+class SettingsError(ShoalError):
+    """A setting is unknown, of the wrong type, or out of bounds."""
+
+
+METHOD_SECTIONS = {name: section(method.Settings, ("name", name)) for name, method in METHODS.items()}
+PARTITIONS: dict[str, type] = {Auto.kind: Auto, **SCHEMES}
+PARTITION_SECTIONS = {kind: section(scheme, ("kind", kind)) for kind, scheme in PARTITIONS.items()}
+TAGS = ((["method"], "name"), (["partition"], "kind"))
+TAGGED = {
+    "method": Tagged("name", DEFAULT, METHOD_SECTIONS),
+    "partition": Tagged("kind", Auto.kind, PARTITION_SECTIONS),
+}
+
+SOURCES: dict[str, type] = {
+    "model": ModelSettings,
+    "local": LocalSettings,
+    "augment": AugmentSettings,
+    "aggregation": AggregationSettings,
+}
+"""The dataclass of each section that is the same for every method and scheme."""
+
+
+if TYPE_CHECKING:
+    # Made at run time: to a type checker a section of these is anything.
+    MethodUnion: TypeAlias = Any
+    PartitionUnion: TypeAlias = Any
+    LocalSection: TypeAlias = Any
+    ModelSection: TypeAlias = Any
+    AugmentSection: TypeAlias = Any
+    AggregationSection: TypeAlias = Any
+else:
+    LocalSection = section(LocalSettings, optional=True)
+    ModelSection = model_section(ModelSettings)
+    AugmentSection = section(AugmentSettings)
+    AggregationSection = section(AggregationSettings)
+    MethodUnion = Annotated[Union[tuple(METHOD_SECTIONS.values())], Field(discriminator="name")]  # noqa: UP007
+    PartitionUnion = Annotated[Union[tuple(PARTITION_SECTIONS.values())], Field(discriminator="kind")]  # noqa: UP007
+
+
+class Settings(Section):
+    """Everything that decides what a run computes, and where it runs and is shown."""
+
+    method: MethodUnion = Field(default_factory=METHOD_SECTIONS[DEFAULT])
+    data: DataSection = DataSection()
+    partition: PartitionUnion = Field(default_factory=PARTITION_SECTIONS[Auto.kind])
+    model: ModelSection = ModelSection()
+    choose: ChooseSection = ChooseSection()
+    rounds: int = Field(10, ge=1, description="number of communication rounds")
+    local: LocalSection = LocalSection()
+    augment: AugmentSection = AugmentSection()
+    participation: ParticipationSection = ParticipationSection()
+    aggregation: AggregationSection = AggregationSection()
+    privacy: PrivacySection = PrivacySection()
+    evaluate: EvaluateSection = EvaluateSection()
+    checkpoint: CheckpointSection = CheckpointSection()
+    workers: WorkersSection = WorkersSection()
+    tracking: TrackingSection = TrackingSection()
+    seed: int = Field(0, ge=0, description="seed from which every random draw of the run follows")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tags(cls, raw: Any) -> Any:
+        # `method: fedcc` is short for `method: {name: fedcc}`; a section without its tag means the default one.
+        if isinstance(raw, dict):
+            raw = dict(raw)
+            for key, tagged in TAGGED.items():
+                value = raw.get(key)
+                if isinstance(value, str):
+                    raw[key] = {tagged.tag: value}
+                elif isinstance(value, dict) and tagged.tag not in value:
+                    raw[key] = {tagged.tag: tagged.default, **value}
+            if isinstance(raw.get("partition"), dict) and raw["partition"].get("clients", 0) is None:
+                # Left open in `auto`, and laid under another scheme by a study: that scheme's own number.
+                raw["partition"] = {k: v for k, v in raw["partition"].items() if k != "clients"}
+        return raw
+
+    @model_validator(mode="after")
+    def _defaults(self) -> Settings:
+        method = METHODS[self.method.name]
+        # Representations are vectors, whatever they are of.
+        kind = "vector" if self.data.name.startswith(REPRESENTATIONS) else kind_of(self.data.name)
+        local = method.local_defaults_for(self.dataclass("method"), kind)
+        for key, defaults in (("local", local), ("model", method.model_defaults)):
+            given = {k: v for k, v in getattr(self, key).model_dump().items() if v is not None}
+            filled = type(getattr(self, key))(**{**dataclasses.asdict(defaults), **given})
+            object.__setattr__(self, key, filled)
+        return self
+
+    def plain(self) -> dict[str, Any]:
+        """As nested dictionaries of JSON values."""
+        return self.model_dump(mode="json")
+
+    def digest(self) -> str:
+        """sha256 of what decides the numbers: not where it ran, nor where it is shown."""
+        decisive = {k: v for k, v in self.plain().items() if k not in ("tracking", "checkpoint")}
+        if not self.chooses_clusters:
+            del decisive["choose"]  # nothing is chosen
+        # Clients in one computation, sums of groups and compiled networks agree with what is done one by one up to
+        # rounding, not to the bit.
+        workers = {
+            "batched": self.workers.batched > 1,
+            "summed": self.workers.summed > 1,
+            "compile": self.workers.compile != "off",
+            "deterministic": self.workers.deterministic,
+        }
+        named = ("precision", "device", *(name for name, used in workers.items() if used))
+        decisive["workers"] = {k: decisive["workers"][k] for k in named}
+        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
+    def settled(self, own_clients: bool) -> Settings:
+        """The same settings with the scheme of partitions that `partition.kind: auto` means for their data set.
+
+        Args:
+            own_clients: whether the data set names its clients.
+        """
+        if self.partition.kind != Auto.kind:
+            return self
+        scheme = settle(self.dataclass("partition"), own_clients)
+        return make_settings({**self.plain(), "partition": {"kind": scheme.kind, **dataclasses.asdict(scheme)}})
+
+    @property
+    def chooses_clusters(self) -> bool:
+        """Whether the number of clusters is still to be chosen."""
+        return bool(self.model.clusters == AUTO)
+
+    def with_clusters(self, clusters: int) -> Settings:
+        """The same settings with this number of clusters, as if no other had been thought of."""
+        plain = {key: value for key, value in self.plain().items() if key != "choose"}
+        return make_settings({**plain, "model": {**plain["model"], "clusters": clusters}})
+
+    def dataclass(self, key: str) -> Any:
+        """A section as the frozen dataclass that the lower rooms work with (method, partition, model, local, ...).
+
+        A number of clusters that is still to be chosen is there the largest that may be.
+        """
+        values = getattr(self, key).model_dump()
+        if key == "model" and self.chooses_clusters:
+            values["clusters"] = self.choose.most
+        if key == "method":
+            source = METHODS[values.pop("name")].Settings
+        elif key == "partition":
+            source = PARTITIONS[values.pop("kind")]
+        else:
+            source = SOURCES[key]
+        return as_dataclass(source, values)
+
+
+def flatten(settings: Settings) -> dict[str, Any]:
+    """Settings as `section.key: value`, one level: for parameters of MLflow and tables."""
+    flat: dict[str, Any] = {}
+
+    def walk(prefix: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                walk(f"{prefix}.{key}" if prefix else key, inner)
+        else:
+            flat[prefix] = value
+
+    walk("", settings.plain())
+    return flat
+
+
+def make_settings(raw: dict[str, Any]) -> Settings:
+    """Validate nested dictionaries.
+
+    Raises:
+        SettingsError: names each wrong setting's path, what was given and what is allowed.
+    """
+    try:
+        return Settings(**raw)
+    except ValidationError as error:
+        raise SettingsError("\n".join(explain(raw, error.errors(), Settings, TAGGED))) from None
+
+
+def load_settings(
+    path: Path | None = None, overrides: Sequence[str] = (), changes: dict[str, Any] | None = None
+) -> Settings:
+    """Settings from a YAML file and `key.path=value` overrides, over the defaults.
+
+    Overriding `method.name` or `partition.kind` with another value drops the file's other keys of that section: they
+    belong to the method or scheme that is no longer meant.
+
+    Args:
+        path: the file.
+        overrides: as the command line takes them.
+        changes: nested dictionaries, laid over both.
+
+    Raises:
+        SettingsError: an unreadable file, a malformed override, or a wrong setting.
+    """
+    raw: dict[str, Any] = {}
+    if path is not None:
+        raw = read_yaml_file(path, "settings file", SettingsError, keep_text=True)
+        raw = {} if raw is None else raw
+        if not isinstance(raw, dict):
+            raise SettingsError(f"settings file {path} holds a {type(raw).__name__}, expected keys and values")
+    for override in overrides:
+        _apply(raw, override)
+    raw = typed_settings(merge(raw, changes))
+    _read_files(raw)
+    return make_settings(raw)
+
+
+def typed_settings(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return unchecked nested settings whose values from files and `--set` are what the types of the settings ask for.
+
+    Raises:
+        SettingsError: a value with more than one meaning.
+    """
+    return by_settings(raw, Settings, TAGGED, SettingsError)
+
+
+def setting_type(path: str, raw: dict[str, Any]) -> Any:
+    """Return the type of the setting with a dotted key, such as local.lr, of the method and scheme that `raw` names."""
+    return type_of_setting(path, raw, Settings, TAGGED)
+
+
+def _read_files(raw: dict[str, Any]) -> None:
+    """Put a file's content where its name is given for a setting that declares such a file."""
+    for key in (*TAGGED, *SOURCES):
+        given = raw.get(key)
+        if not isinstance(given, dict) or (source := _source(key, given)) is None:
+            continue
+        for item in dataclasses.fields(source):
+            file: FileFormat | None = item.metadata.get("file")
+            if file is not None and isinstance(given.get(item.name), str):
+                path = Path(given[item.name])
+                try:
+                    given[item.name] = file.parse(path.read_text(encoding="utf-8"))
+                except (OSError, ValueError) as error:
+                    raise SettingsError(
+                        f"{key}.{item.name}: {file.name} {shown(path, 200)} cannot be read: {brief(error)}"
+                    ) from None
+                except ShoalError as error:
+                    raise SettingsError(f"{key}.{item.name}: {file.name} {shown(path, 200)}: {error}") from None
+
+
+def _source(key: str, given: dict[str, Any]) -> type | None:
+    """The dataclass of a section of unchecked settings; None where its tag names none."""
+    if key not in TAGGED:
+        return SOURCES[key]
+    name = str(given.get(TAGGED[key].tag, TAGGED[key].default))
+    if key == "method":
+        return METHODS[name].Settings if name in METHODS else None
+    return PARTITIONS.get(name)
+
+
+def nested(overrides: Sequence[str]) -> dict[str, Any]:
+    """`key.path=value` overrides as nested dictionaries.
+
+    Raises:
+        SettingsError: a malformed override.
+    """
+    raw: dict[str, Any] = {}
+    for override in overrides:
+        _apply(raw, override)
+    return typed_settings(raw)
+
+
+def _apply(raw: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise SettingsError(f"--set {override[:80]!r}: expected key.path=value, for example --set local.epochs=1")
+    where = f"--set {override[:80]!r}"
+    *path, last = key.strip().split(".")
+    # What a section holds is known at once; a single value is read when its type is known.
+    value = Argument(text, where) if path else read_yaml(text, where, SettingsError, keep_text=True)
+    if (path, last) in TAGS:
+        value = by_type(value, str, key.strip(), SettingsError)
+    place = raw
+    for step in path:
+        inner = place.get(step)
+        if isinstance(inner, str) and step in ("method", "partition"):
+            inner = {"name" if step == "method" else "kind": inner}
+        place[step] = inner if isinstance(inner, dict) else {}
+        place = place[step]
+    if (path, last) in TAGS and by_type(place.get(last), str, key.strip(), SettingsError) != value:
+        place.clear()
+    place[last] = value

@@ -1,0 +1,189 @@
+"""Values of YAML and of `--set` by the type of their setting: `on` is a word where the setting is a choice of words.
+
+YAML alone reads on, no, 2024 and 007 as true, false and numbers. A setting that is text, or one of a few words, takes
+what stands there; a number or a switch takes YAML's value.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+from shoal.core.errors import ShoalError
+from shoal.engine.settings.wrong_settings import Tagged
+from shoal.engine.settings.yaml_text import Unquoted, read_yaml
+
+NULL = ("~", "null", "Null", "NULL")
+_KINDS: dict[str, tuple[Any, ...]] = {
+    "null": (type(None),),
+    "bool": (bool,),
+    "int": (int, float),
+    "float": (float,),
+}
+
+
+@dataclass(frozen=True)
+class Argument:
+    """The text after the equals sign of `--set`, which is read once the type of its setting is known.
+
+    Attributes:
+        text: as it was given.
+        where: what it is called in errors.
+    """
+
+    text: str
+    where: str
+
+
+def by_type(given: Any, hint: Any, path: str, error: type[ShoalError]) -> Any:
+    """Return `given` with each `Unquoted` and `Argument` as the value that its type asks for.
+
+    Args:
+        given: a tree of dictionaries, lists and values, as `read_yaml(keep_text=True)` returns it.
+        hint: the type: of a value, a collection, or a pydantic model, whose fields have types of their own.
+        path: what the value is called in errors.
+        error: raised where a value has no clear meaning.
+
+    >>> by_type({"a": Unquoted("on", "bool", True)}, dict[str, Literal["on", "off"]], "", ShoalError)
+    {'a': 'on'}
+    >>> by_type(Argument("007", "--set"), str, "", ShoalError), by_type(Argument("7", "--set"), int, "", ShoalError)
+    ('007', 7)
+    """
+    leaves = alternatives(hint)
+    if isinstance(given, Argument):
+        given = _of_argument(given, leaves, error)
+    if isinstance(given, Unquoted):
+        return _of_unquoted(given, leaves, path, error)
+    if isinstance(given, str):
+        nothing = type(None) in leaves and given.lower() == "none" and "none" not in words_of(leaves)
+        return None if nothing else given
+    if isinstance(given, dict):
+        return {
+            key: by_type(value, type_of_key(hint, key), f"{path}.{key}" if path else key, error)
+            for key, value in given.items()
+        }
+    if isinstance(given, list):
+        inner = _hint_of_items(leaves)
+        return [by_type(value, inner, f"{path}.{number}", error) for number, value in enumerate(given)]
+    return given
+
+
+def by_settings(
+    raw: dict[str, Any], root: type[BaseModel], tagged: Mapping[str, Tagged], error: type[ShoalError]
+) -> dict[str, Any]:
+    """As `by_type`, of nested settings.
+
+    Args:
+        raw: unchecked settings; a section without its tag may be any of its kind.
+        root: the model of all settings.
+        tagged: its sections that are one of several, by key.
+        error: raised where a value has no clear meaning.
+    """
+    found: dict[str, Any] = {}
+    for key, given in raw.items():
+        if key in tagged and not isinstance(given, dict):
+            hint: Any = str  # a name alone
+        else:
+            hint = type_of_setting(key, raw, root, tagged)
+        found[key] = by_type(given, hint, key, error)
+    return found
+
+
+def type_of_setting(path: str, raw: dict[str, Any], root: type[BaseModel], tagged: Mapping[str, Tagged]) -> Any:
+    """Return the type of the setting with a dotted key; anything where there is no such setting.
+
+    Args:
+        path: such as local.lr.
+        raw, root, tagged: as of `by_settings`.
+    """
+    first, *steps = path.split(".")
+    hint = type_of_key(root, first)
+    if first in tagged:
+        given = raw.get(first)
+        tag = given.get(tagged[first].tag) if isinstance(given, dict) else given
+        sections = tagged[first].sections
+        name = tag.text if isinstance(tag, Argument | Unquoted) else tag
+        hint = sections[name] if isinstance(name, str) and name in sections else _any_of(list(sections.values()))
+    for step in steps:
+        hint = type_of_key(hint, step)
+    return hint
+
+
+def alternatives(hint: Any) -> list[Any]:
+    """Return the types that a type stands for: the members of unions, without what annotates them.
+
+    >>> alternatives(Annotated[int | Literal["auto"], "slots"])
+    [<class 'int'>, typing.Literal['auto']]
+    """
+    origin = get_origin(hint)
+    if origin is Annotated:
+        return alternatives(get_args(hint)[0])
+    if origin in (Union, types.UnionType):
+        return [leaf for each in get_args(hint) for leaf in alternatives(each)]
+    return [hint]
+
+
+def words_of(leaves: list[Any]) -> list[str]:
+    """Return the words of all literals."""
+    return [word for leaf in leaves if get_origin(leaf) is Literal for word in get_args(leaf) if isinstance(word, str)]
+
+
+def _of_argument(given: Argument, leaves: list[Any], error: type[ShoalError]) -> Any:
+    text = given.text.strip()
+    only_text = all(leaf in (str, type(None)) for leaf in leaves)
+    if only_text and text[:1] not in ("'", '"'):
+        nothing = not text or (text in NULL and type(None) in leaves)
+        return None if nothing else text
+    return read_yaml(given.text, given.where, error, keep_text=True)
+
+
+def _of_unquoted(given: Unquoted, leaves: list[Any], path: str, error: type[ShoalError]) -> Any:
+    words = words_of(leaves)
+    if given.text in words:
+        return given.text
+    if given.kind == "bool" and bool not in leaves and {"on", "off"} <= set(words):
+        return "on" if given.value else "off"
+    if not (Any in leaves or any(kind in leaves for kind in _KINDS[given.kind])):
+        textual = all(leaf in (str, type(None)) or get_origin(leaf) is Literal for leaf in leaves)
+        if given.text and (textual or given.kind == "bool"):  # yes is no number: pydantic would take it for 1
+            return given.text
+    if given.problem:
+        raise error(f"{path}, {given.problem}")
+    return given.value
+
+
+def type_of_key(hint: Any, key: str) -> Any:
+    """Return the type of the value of a key of a model or mapping; anything where nothing is known of it."""
+    hints = []
+    for leaf in alternatives(hint):
+        if isinstance(leaf, type) and issubclass(leaf, BaseModel):
+            if key in leaf.model_fields:
+                hints.append(leaf.model_fields[key].annotation)
+        elif get_origin(leaf) is dict:
+            hints.append(get_args(leaf)[1])
+    return _any_of(hints)
+
+
+def _hint_of_items(leaves: list[Any]) -> Any:
+    hints = [each for leaf in leaves if get_origin(leaf) in (list, tuple) for each in get_args(leaf) if each is not ...]
+    return _any_of(hints)
+
+
+def _any_of(hints: list[Any]) -> Any:
+    return Union[tuple(hints)] if hints else Any  # noqa: UP007 (the hints are values)
+
+
+def settings_within(part: Any, typed: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """Return a tree in which each mapping under a key `settings`, at any depth, is what `typed` makes of it."""
+    if isinstance(part, list):
+        return [settings_within(each, typed) for each in part]
+    if not isinstance(part, dict):
+        return part
+    return {
+        key: typed(each) if key == "settings" and isinstance(each, dict) else settings_within(each, typed)
+        for key, each in part.items()
+    }

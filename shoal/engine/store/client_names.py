@@ -1,0 +1,41 @@
+"""What a run's clients are called."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from shoal.engine.store.run_folder import RunFolder
+from shoal.methods.registry import METHODS
+
+
+def client_names(run: RunFolder, numbered: str = "{}") -> list[str]:
+    """The name of each client of a run, in the order of their numbers.
+
+    Args:
+        run: the run's folder.
+        numbered: how a client is called whose data have no name for it, given its number.
+
+    Returns:
+        The names that the data have for their clients, where the partition follows them, else numbers. A method that
+        pools all samples has one client, `all clients`. A run whose partition is not on this machine any more, or is
+        another one now, gets numbers.
+    """
+    lineage = run.lineage()
+    try:
+        about = json.loads((run.folder_of("partition") / "partition.json").read_text())
+    except (OSError, ValueError):
+        about = {}
+    if METHODS[run.settings().method.name].pooled:
+        return ["all clients"]
+    if about.get("digest") == lineage["partition"]["digest"]:
+        names = [str(name) for name in about["client_names"]]
+        return names or [numbered.format(client) for client in range(about["clients"])]
+    clients = run.table("clients")
+    count = int(clients["client"].max()) + 1 if len(clients) else 0
+    return [numbered.format(client) for client in range(count)]
+
+
+def named(names: Sequence[str], client: int) -> str:
+    """The name of a client; its number where the list does not reach that far."""
+    return names[client] if client < len(names) else str(client)

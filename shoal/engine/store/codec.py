@@ -1,0 +1,276 @@
+"""Tensors, messages and server states on disk: safetensors with JSON beside it, written atomically."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from shoal.core.durable import write_file
+from shoal.core.errors import ShoalError, brief
+from shoal.core.seal import BrokenSeal, sealed, unsealed
+from shoal.methods.contract.base import Message, Server, Tensors
+
+SAMPLES = "samples:"
+"""Prefix of the names of index tensors that stand for raw samples."""
+WORTHWHILE = 1 << 18
+"""Bytes of a file from which a thread for it costs less than it saves."""
+PRIVATE = 0o600
+"""The mode of files that hold what a client keeps or sends: nobody but the user reads them."""
+
+
+class StoreError(ShoalError):
+    """A file of a run cannot be written or read."""
+
+
+def write_atomic(path: Path, content: bytes, *, sync: bool = True, mode: int = 0o666) -> None:
+    """Write a file beside its place and rename it there, so that a reader never sees half of it.
+
+    Args:
+        path: the final place; its folder must exist.
+        content: the bytes.
+        sync: also wait until they are on the disk.
+        mode: who may read and write it, as far as the umask allows.
+
+    Raises:
+        StoreError: the disk is full, or the place cannot be written.
+    """
+    try:
+        write_file(path, content, sync=sync, sync_name=False, mode=mode)
+    except OSError as error:
+        raise disk_error(path, error) from error
+
+
+def private_folder(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, that nobody but the user may look into.
+
+    One that is there becomes so where it can.
+    """
+    if not folder.parent.exists():
+        private_folder(folder.parent)
+    folder.mkdir(exist_ok=True, mode=0o700)
+    if folder.stat().st_mode & 0o077:
+        with contextlib.suppress(OSError):  # another user's, or a file system without modes
+            folder.chmod(0o700)
+
+
+def disk_error(path: Path, error: OSError) -> StoreError:
+    """The error to show when writing `path` failed."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StoreError(
+            f"the disk is full: {path} could not be written. Nothing finished is lost: free some space, then go on "
+            "with `shoal run --resume RUN`"
+        )
+    return StoreError(f"{path} could not be written: {error.strerror or error}")
+
+
+def write_json(path: Path, value: Any, *, sync: bool = True, mode: int = 0o666) -> None:
+    """Write a JSON value atomically."""
+    write_atomic(path, (json.dumps(value, indent=1, sort_keys=True) + "\n").encode(), sync=sync, mode=mode)
+
+
+def write_sealed(path: Path, record: dict[str, Any], *, sync: bool = True, mode: int = 0o666) -> None:
+    """Write a JSON object atomically, with a digest of itself."""
+    write_json(path, sealed(record), sync=sync, mode=mode)
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Read a JSON object, and compare it with the digest that it carries; one without a digest is taken as it is.
+
+    Raises:
+        StoreError: missing, not JSON, or changed since it was written.
+    """
+    try:
+        return unsealed(read_json(path))
+    except BrokenSeal as error:
+        raise StoreError(f"{path} cannot be trusted: {error}") from None
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON value.
+
+    Raises:
+        StoreError: missing, or not JSON.
+    """
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        raise StoreError(f"{path} is missing") from None
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"{path} is not JSON ({brief(error)})") from error
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def save_tensors(
+    path: Path, tensors: Mapping[str, Tensor], facts: Any = None, *, sync: bool = True, mode: int = 0o666
+) -> None:
+    """Write tensors by name, and a JSON value, to one safetensors file.
+
+    Raises:
+        StoreError: see `write_atomic`.
+    """
+    write_atomic(path, tensor_bytes(tensors, facts), sync=sync, mode=mode)
+
+
+def tensor_bytes(tensors: Mapping[str, Tensor], facts: Any = None) -> bytes:
+    """Tensors by name, and a JSON value, as the bytes of a safetensors file."""
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    seen: set[int] = set()
+    for name, tensor in plain.items():
+        # The format has no two names for one memory: the second gets a copy.
+        if tensor.untyped_storage().data_ptr() in seen:
+            plain[name] = tensor.clone()
+        seen.add(tensor.untyped_storage().data_ptr())
+    return safetensors.torch.save(plain, {"facts": json.dumps(facts)})
+
+
+def load_tensors(path: Path, device: torch.device | str = "cpu", sha256: str | None = None) -> tuple[Tensors, Any]:
+    """Tensors by name, in the order of the names, and the JSON value beside them.
+
+    Args:
+        path: the file.
+        device: where the tensors are wanted.
+        sha256: hex digest that the file must have, where one is known.
+
+    Raises:
+        StoreError: missing, truncated, not a safetensors file, or with another digest.
+    """
+    # Read once, for the digest and for the tensors: of small files that costs less than to open them twice.
+    content = read_file(path)
+    if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
+        raise changed(path)
+    try:
+        tensors = safetensors.torch.load(content)
+        length = int.from_bytes(content[:8], "little")  # of the header, which is JSON
+        about = json.loads(content[8 : 8 + length]).get("__metadata__", {})
+        facts = json.loads(about.get("facts", "null"))
+    except (safetensors.SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise StoreError(f"{path} cannot be read: {brief(error)}") from error
+    # The library gives them in another order each time, and sums over them have bits by their order.
+    return {name: tensors[name].to(device) for name in sorted(tensors)}, facts
+
+
+def save_message(path: Path, message: Message) -> str:
+    """Write a message or memory of a client; the sha256 of what was to be written, in hex.
+
+    Not synced: what is lost with the power is computed again.
+    """
+    samples = {SAMPLES + name: index for name, index in message.samples.items()}
+    content = tensor_bytes({**message.tensors, **samples}, message.facts)
+    digest = hashlib.sha256()
+    if len(content) < WORTHWHILE:
+        digest.update(content)
+        write_atomic(path, content, sync=False, mode=PRIVATE)
+    else:  # writing waits for the disk, and lets the digest be computed meanwhile
+        beside = threading.Thread(target=digest.update, args=(content,))
+        beside.start()
+        try:
+            write_atomic(path, content, sync=False, mode=PRIVATE)
+        finally:
+            beside.join()
+    return digest.hexdigest()
+
+
+def load_message(path: Path, device: torch.device | str = "cpu", sha256: str | None = None) -> Message:
+    """Read a message; arguments as of `load_tensors`.
+
+    Raises:
+        StoreError: see `load_tensors`.
+    """
+    tensors, facts = load_tensors(path, device, sha256)
+    samples = {k.removeprefix(SAMPLES): t for k, t in tensors.items() if k.startswith(SAMPLES)}
+    return Message({k: t for k, t in tensors.items() if not k.startswith(SAMPLES)}, facts, samples)
+
+
+def save_server(path: Path, server: Server, *, sync: bool = True) -> None:
+    """Write a server state."""
+    facts = {
+        "round": server.round,
+        "finished": server.finished,
+        "facts": server.facts,
+        "model": sorted(server.model),
+    }
+    save_tensors(path, server.tensors, facts, sync=sync)
+
+
+def load_server(path: Path, device: torch.device | str = "cpu") -> Server:
+    """Read a server state.
+
+    Raises:
+        StoreError: see `load_tensors`.
+    """
+    tensors, about = load_tensors(path, device)
+    missing = "model" not in about
+    if missing:
+        raise StoreError(f"{path} is of an older layout, which does not tell the model from the rest: run it again")
+    parts = {True: dict[str, Tensor](), False: dict[str, Tensor]()}
+    names = set(about["model"])
+    for name, tensor in tensors.items():
+        parts[name in names][name] = tensor
+    return Server(parts[True], parts[False], about["facts"], about["round"], about["finished"])
+
+
+def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
+    """sha256 over name, dtype, shape and bytes of each tensor, by name: equal digests mean equal bits."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
+    return digest.hexdigest()
+
+
+def server_digest(server: Server) -> str:
+    """sha256 of a server state: its tensors and its facts."""
+    digest = hashlib.sha256(tensors_digest(server.tensors).encode())
+    digest.update(json.dumps(server.facts, sort_keys=True).encode())
+    return digest.hexdigest()
+
+
+def check_digest(path: Path, sha256: str | None) -> None:
+    """Compare a file with the digest that is known of it; None: nothing is known.
+
+    Raises:
+        StoreError: it is missing, or has other bytes.
+    """
+    if sha256 is not None and hashlib.sha256(read_file(path)).hexdigest() != sha256:
+        raise changed(path)
+
+
+def changed(path: Path) -> StoreError:
+    """The error to show of a file whose digest is not the one that is known of it."""
+    return StoreError(f"{path} has been changed or damaged since it was written (its digest is another)")
+
+
+def read_file(path: Path) -> bytes:
+    """All bytes of a file.
+
+    Raises:
+        StoreError: it is missing, or cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise StoreError(f"{path} is missing") from None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def file_digest(path: Path, new: Callable[[], Any] = hashlib.sha256) -> str:
+    """Hex digest of a file's bytes."""
+    digest = new()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,135 @@
+"""A client's finished work of a round: what its done-file says, and what is read back from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal.core.errors import shown
+from shoal.engine.store.codec import StoreError, file_digest, load_message, read_sealed
+from shoal.engine.store.round_paths import RoundPaths
+from shoal.engine.store.run_folder import RunFolder
+from shoal.methods.contract.base import Update
+
+
+@dataclass(frozen=True)
+class FinishedWork:
+    """What a client did in a round (done-3.json). Its tensors are in files beside the done-file.
+
+    Args:
+        client: the client's id.
+        samples: how many training samples it has.
+        bytes_up: size of its message to the server, as `Message.size` counts it; `bytes_down` of the one it got.
+        bytes_d2d: size of all its messages to other clients.
+        metrics: the client's own, by name.
+        peers: size in bytes of the message to each other client.
+        files: names of files in the round's work folder by what they hold: update, memory, peer-CLIENT.
+        sha256: hex digest of each file, by its name.
+        seconds: how long the work took.
+        norm: how much its message changes the model (`shoal.methods.contract.declared.change_norm`), where a worker
+            summed it.
+    """
+
+    client: int
+    samples: int
+    bytes_up: int
+    bytes_down: int
+    bytes_d2d: int
+    metrics: Mapping[str, float]
+    peers: Mapping[int, int]
+    files: Mapping[str, str]
+    sha256: Mapping[str, str]
+    seconds: float
+    norm: float | None = None
+
+    @property
+    def update(self) -> str:
+        """File of the message to the server, or of the sum that it is in."""
+        return self.files["update"]
+
+    @property
+    def memory(self) -> str | None:
+        """File of the new private memory; None where it did not change."""
+        return self.files.get("memory")
+
+    def peer(self, client: int) -> str:
+        """File of the message to another client."""
+        return self.files[f"peer-{client}"]
+
+    def plain(self) -> dict[str, Any]:
+        """As in the done-file."""
+        return {
+            "client": self.client,
+            "samples": self.samples,
+            "bytes_up": self.bytes_up,
+            "bytes_down": self.bytes_down,
+            "bytes_d2d": self.bytes_d2d,
+            "metrics": dict(self.metrics),
+            "peers": {str(peer): size for peer, size in self.peers.items()},
+            "files": dict(self.files),
+            "sha256": dict(self.sha256),
+            "seconds": self.seconds,
+            **({} if self.norm is None else {"norm": self.norm}),
+        }
+
+    @classmethod
+    def of(cls, plain: dict[str, Any]) -> FinishedWork:
+        """From a done-file.
+
+        Raises:
+            KeyError: an entry is missing. ValueError: a file lies elsewhere than among the round's work.
+        """
+        for name in (*plain["files"].values(), *plain["sha256"]):
+            if not isinstance(name, str) or Path(name).name != name:
+                raise ValueError(f"{shown(name)} is no name of a file")
+        return cls(
+            plain["client"],
+            plain["samples"],
+            plain["bytes_up"],
+            plain["bytes_down"],
+            plain["bytes_d2d"],
+            plain["metrics"],
+            {int(peer): size for peer, size in plain["peers"].items()},
+            plain["files"],
+            plain["sha256"],
+            plain["seconds"],
+            plain.get("norm"),
+        )
+
+
+def said_work(run: RunFolder, round: int, client: int) -> FinishedWork | None:
+    """What the done-file of a client says, if it is there and whole; its other files are not looked at."""
+    try:
+        done = FinishedWork.of(read_sealed(RoundPaths(run.path, round).done(client)))
+        return done if done.client == client and done.sha256.keys() == set(done.files.values()) else None
+    except (StoreError, OSError, KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def finished_work(run: RunFolder, round: int, client: int) -> FinishedWork | None:
+    """What a client already finished in a round that was cut short, if every file of it is whole."""
+    done, folder = said_work(run, round, client), RoundPaths(run.path, round).work
+    try:
+        whole = done is not None and all(file_digest(folder / name) == sha256 for name, sha256 in done.sha256.items())
+    except (OSError, TypeError, ValueError):
+        return None
+    return done if whole else None
+
+
+def forget_work(run: RunFolder, round: int, done: FinishedWork) -> None:
+    """Remove what a client answered in a round; the done-file first, without which the rest is nothing."""
+    paths = RoundPaths(run.path, round)
+    for path in (paths.done(done.client), *(paths.work / name for name in done.files.values())):
+        path.unlink(missing_ok=True)
+
+
+def load_update(run: RunFolder, round: int, done: FinishedWork) -> Update:
+    """A finished client's update as `aggregate` takes it (peer messages and memory stay in their files).
+
+    Raises:
+        StoreError: the file is not the one that the client's work ended with.
+    """
+    message = load_message(RoundPaths(run.path, round).work / done.update, sha256=done.sha256[done.update])
+    return Update(message, metrics=dict(done.metrics), client=done.client)

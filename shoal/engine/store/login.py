@@ -1,0 +1,72 @@
+"""The login of the pages that `shoal serve` starts: made once for a home, and kept where only its user can read it."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import secrets
+from urllib.parse import urlsplit
+
+from shoal.core.errors import ShoalError
+from shoal.engine.settings import places
+from shoal.engine.store.private_file import make_private, read_private
+
+SERVER_AUTH = "PREFECT_SERVER_API_AUTH_STRING"
+"""`user:password` that Prefect's server, and MLflow's page beside it, ask for; a user may set it."""
+CLIENT_AUTH = "PREFECT_API_AUTH_STRING"
+"""`user:password` that Prefect's clients give."""
+USER = "shoal"
+PASSWORD_BYTES = 24
+LOGIN = re.compile(r"[^:\s]+:\S+")
+
+
+class LoginError(ShoalError):
+    """The login of a home cannot be used."""
+
+
+def known_login() -> str | None:
+    """Return the home's `user:password`; None where none was made yet.
+
+    Raises:
+        PrivateFileError: others can read or write the file. LoginError: it holds no login.
+    """
+    path = places.login()
+    text = read_private(path, secret=True)
+    if text is None:
+        return None
+    if not LOGIN.fullmatch(text.strip()):
+        raise LoginError(f"{path} holds no user:password: remove it, and `shoal serve` makes a new one")
+    return text.strip()
+
+
+def own_login() -> str:
+    """Return `user:password` for the pages of `shoal serve`: the user's, the home's, or a new one that is kept.
+
+    Raises:
+        PrivateFileError: others can read or write the file. LoginError: a login cannot be used.
+    """
+    wanted = os.environ.get(SERVER_AUTH)
+    if wanted:
+        if not LOGIN.fullmatch(wanted):
+            raise LoginError(f"{SERVER_AUTH} is not user:password: set it to a name, a colon and a password")
+        return wanted
+    if known_login() is None:
+        make_private(places.login(), f"{USER}:{secrets.token_urlsafe(PASSWORD_BYTES)}\n")
+    login = known_login()
+    if login is None:
+        raise LoginError(f"{places.login()} was removed while it was made: start again")
+    return login
+
+
+def is_of_this_machine(url: str) -> bool:
+    """Whether an address names this machine, so that what is sent there does not leave it.
+
+    >>> is_of_this_machine("http://127.0.0.1:4200/api"), is_of_this_machine("https://prefect.example.org/api")
+    (True, False)
+    """
+    try:
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,258 @@
+"""The manifest of a round: its metrics, what each client did, and what it took. It is kept for every round."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from shoal.core.errors import ShoalError, shown
+from shoal.engine.store.finished_work import FinishedWork
+from shoal.methods.contract.declared import HIGHEST, LOWEST, fits, short
+
+
+class MetricNameTaken(ShoalError):
+    """A client's metric has the name of something that the engine counts itself."""
+
+
+COUNTED = ("round", "client", "samples", "bytes_up", "bytes_down", "bytes_d2d", "seconds")
+"""The first columns of the table of clients; the clients' own metrics follow, by name."""
+
+
+def check_metric_names(metrics: Mapping[str, float]) -> None:
+    """Refuse metrics that would stand in place of what the engine counts.
+
+    Raises:
+        MetricNameTaken: names them.
+    """
+    taken = sorted(metrics.keys() & set(COUNTED))
+    if taken:
+        raise MetricNameTaken(
+            f"a client's metric may not be called {' or '.join(map(repr, taken))}: the engine counts that itself; "
+            "let the method give it another name"
+        )
+
+
+METRICS = 100
+"""Metrics that a client may report, at most."""
+METRIC_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_./-]{0,99}")
+
+
+def odd_metrics(metrics: Mapping[str, float]) -> str | None:
+    """Return why a client's metrics fit no table; None where they do.
+
+    What is not finite does: honest work may diverge. Whole numbers fit where 64 bits hold them.
+    """
+    if not isinstance(metrics, Mapping):
+        return f"{short(metrics)}, expected numbers by name"
+    if len(metrics) > METRICS:
+        return f"{len(metrics)} metrics, expected at most {METRICS}"
+    for name, value in metrics.items():
+        if not (isinstance(name, str) and METRIC_NAME.fullmatch(name)):
+            return f"{shown(name)} is no name of a metric: expected up to 100 letters, digits, and _ . / -"
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return f"{name!r} is {shown(value)}, expected a number"
+        if isinstance(value, int) and not fits(value):
+            return f"{name!r} is {short(value)}, expected a whole number from {LOWEST} to {HIGHEST}"
+    return None
+
+
+def odd_counts(done: FinishedWork, samples: int) -> str | None:
+    """Return what is wrong with the counts of a client's finished work; None: nothing.
+
+    Args:
+        done: as a worker answered it: nothing of it is taken for granted.
+        samples: how many training samples the client has.
+    """
+    if type(done.client) is not int or not 0 <= done.client <= HIGHEST:
+        return f"client is {short(done.client)}, expected a whole number"
+    if type(done.samples) is not int or done.samples != samples:
+        return f"samples is {short(done.samples)}, expected {samples}"
+    sizes = {name: getattr(done, name) for name in ("bytes_up", "bytes_down", "bytes_d2d")}
+    for name, size in (*sizes.items(), *((f"bytes to client {short(peer)}", s) for peer, s in done.peers.items())):
+        if type(size) is not int or not 0 <= size <= HIGHEST:
+            return f"{name} is {short(size)}, expected a whole number from 0 to {HIGHEST}"
+    for name, value in (("seconds", done.seconds), ("norm", 0.0 if done.norm is None else done.norm)):
+        # An int is looked at first: one of hundreds of digits is no float.
+        number = not isinstance(value, bool) and isinstance(value, int | float) and 0 <= value <= HIGHEST
+        if not number:
+            return f"{name} is {short(value)}, expected a number from 0 to {HIGHEST}"
+    return None
+
+
+def as_tabled(value: float) -> float:
+    """Return a metric as tables hold it: older versions took whole numbers that none can, which become infinite."""
+    if isinstance(value, int) and not fits(value):
+        return math.inf if value > 0 else -math.inf
+    return value
+
+
+@dataclass(frozen=True)
+class ClientRow:
+    """What a client did in a round.
+
+    Args:
+        round: the round.
+        client: the client's id.
+        samples: how many training samples it has.
+        bytes_up: to the server; `bytes_down` from it, `bytes_d2d` to other clients.
+        seconds: how long its work took.
+        metrics: its own, by name.
+    """
+
+    round: int
+    client: int
+    samples: int
+    bytes_up: int
+    bytes_down: int
+    bytes_d2d: int
+    seconds: float
+    metrics: Mapping[str, float]
+
+    @classmethod
+    def of_work(cls, round: int, done: FinishedWork) -> ClientRow:
+        """Of a client's finished work."""
+        sizes = done.bytes_up, done.bytes_down, done.bytes_d2d
+        return cls(round, done.client, done.samples, *sizes, done.seconds, done.metrics)
+
+    def plain(self) -> dict[str, Any]:
+        """A row of the table of clients, its columns in one order, whether it comes from memory or from a file."""
+        return {name: getattr(self, name) for name in COUNTED} | dict(sorted(self.metrics.items()))
+
+    @classmethod
+    def of(cls, plain: dict[str, Any]) -> ClientRow:
+        """From such a row."""
+        metrics = {name: as_tabled(value) for name, value in plain.items() if name not in COUNTED}
+        return cls(metrics=metrics, **{name: plain[name] for name in COUNTED})
+
+
+@dataclass(frozen=True)
+class PeerBytes:
+    """The size in bytes of one message between two clients."""
+
+    round: int
+    sender: int
+    receiver: int
+    bytes: int
+
+    def plain(self) -> dict[str, int]:
+        """A row of the table of links."""
+        return {"round": self.round, "from": self.sender, "to": self.receiver, "bytes": self.bytes}
+
+    @classmethod
+    def of(cls, plain: dict[str, int]) -> PeerBytes:
+        """From such a row."""
+        return cls(plain["round"], plain["from"], plain["to"], plain["bytes"])
+
+
+@dataclass(frozen=True)
+class RoundSeconds:
+    """How many seconds the parts of a round took, and the round."""
+
+    train: float
+    aggregate: float
+    evaluate: float
+    round: float
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """What the clients of a round did.
+
+    Args:
+        metrics: of the server state after the round, by name; empty where it was not evaluated.
+        clients: a row a client, by id.
+        links: the messages between clients.
+        left_out: clients that were chosen and failed.
+        seconds: how long the round took.
+        refused: those of the clients left out whose messages were refused.
+        refusals: in how many rounds so far each client was refused, this one counted, so that quarantine does not hang
+            on old manifests.
+    """
+
+    metrics: Mapping[str, float]
+    clients: tuple[ClientRow, ...]
+    links: tuple[PeerBytes, ...]
+    left_out: tuple[int, ...]
+    seconds: RoundSeconds
+    refused: tuple[int, ...] = ()
+    refusals: Mapping[int, int] = field(default_factory=dict)
+
+    def totals(self) -> dict[str, int]:
+        """Bytes up, down and between clients, of all clients together."""
+        return {
+            "bytes_up": sum(row.bytes_up for row in self.clients),
+            "bytes_down": sum(row.bytes_down for row in self.clients),
+            "bytes_d2d": sum(row.bytes_d2d for row in self.clients),
+        }
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What manifest.json of a round says.
+
+    Args:
+        round: the round; 0 for the initial state, of which there is no record.
+        finished_at: seconds since the epoch.
+        server_sha256: digest of the server state.
+        record: what its clients did; None for round 0.
+        finished: whether the method said that no round is to follow.
+        files: hex digest of the other files of the checkpoint, by name.
+    """
+
+    round: int
+    finished_at: float
+    server_sha256: str
+    record: RoundRecord | None = None
+    finished: bool | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON."""
+        about: dict[str, Any] = {
+            "round": self.round,
+            "finished_at": self.finished_at,
+            "server_sha256": self.server_sha256,
+            "finished": self.finished,
+            "files": dict(self.files),
+        }
+        if self.record is not None:
+            about |= {
+                "metrics": dict(self.record.metrics),
+                "clients": [row.plain() for row in self.record.clients],
+                "links": [row.plain() for row in self.record.links],
+                "left_out": list(self.record.left_out),
+                "seconds": asdict(self.record.seconds),
+                "refused": list(self.record.refused),
+                "refusals": {str(client): rounds for client, rounds in sorted(self.record.refusals.items())},
+            }
+        return about
+
+    @classmethod
+    def of(cls, plain: dict[str, Any]) -> Manifest:
+        """From JSON.
+
+        Raises:
+            KeyError: an entry is missing.
+        """
+        record = None
+        if "clients" in plain:
+            record = RoundRecord(
+                plain["metrics"],
+                tuple(ClientRow.of(row) for row in plain["clients"]),
+                tuple(PeerBytes.of(row) for row in plain["links"]),
+                tuple(plain["left_out"]),
+                RoundSeconds(**plain["seconds"]),
+                tuple(plain["refused"]),
+                {int(k): rounds for k, rounds in plain["refusals"].items()},
+            )
+        return cls(
+            plain["round"],
+            plain["finished_at"],
+            plain["server_sha256"],
+            record,
+            plain["finished"],
+            plain["files"],
+        )

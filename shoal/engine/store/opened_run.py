@@ -1,0 +1,157 @@
+"""What is needed to do any step of a run: its settings, data, partition and method, opened once per process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from shoal.core.streams import SERVER, Streams
+from shoal.data.partition.table import Partition, load_partition
+from shoal.data.prepared import Prepared
+from shoal.data.view import DeviceData, Samples, all_samples, client_samples
+from shoal.engine.settings.run_settings import Settings
+from shoal.engine.store.codec import load_message, load_tensors
+from shoal.engine.store.memory_index import MemoryIndex
+from shoal.engine.store.round_paths import sender_of
+from shoal.engine.store.run_folder import RunError, RunFolder
+from shoal.engine.store.verified import open_verified
+from shoal.methods.contract.base import Client, Clients, Context, Evaluation, Federation, Method, Tensors
+from shoal.methods.registry import METHODS
+
+
+class OpenedRun:
+    """One run as its steps see it.
+
+    Args:
+        run: the run's folder.
+        device: where this process computes, for example cpu or cuda:1.
+        working: in a worker slot, where networks are compiled if the settings say so; elsewhere it would not pay.
+    """
+
+    def __init__(self, run: RunFolder, device: str = "cpu", *, working: bool = False) -> None:
+        self.run = run
+        self.working = working
+        self.settings: Settings = run.settings()
+        self.lineage: dict[str, Any] = run.lineage()
+        self.device = torch.device(device)
+        self.prepared: Prepared = open_verified(run.folder_of("data"))
+        if self.prepared.manifest.digest != self.lineage["data"]["digest"]:
+            raise RunError(
+                f"the prepared data in {self.prepared.folder} is not what run {run.name} was started on (digest "
+                f"{self.prepared.manifest.digest[:12]}, expected {self.lineage['data']['digest'][:12]}): prepare "
+                "that version again, or start a new run"
+            )
+        whole = load_partition(run.folder_of("partition"))
+        if whole.digest != self.lineage["partition"]["digest"]:
+            raise RunError(f"the partition of run {run.name} has changed since it started: start a new run")
+        kind = METHODS[self.settings.method.name]
+        self.partition: Partition = whole.pooled() if kind.pooled else whole
+        self.method: Method = kind(self.settings.dataclass("method"), self.context)
+
+    @property
+    def precision(self) -> str:
+        """As resolved when the run began."""
+        return str(self.lineage["resolved"]["precision"])
+
+    @property
+    def graphs(self) -> str:
+        """How this process treats steps as CUDA graphs: off, on, or auto, which there is on GPUs alone."""
+        workers = self.settings.workers
+        if not self.working or (workers.graphs == "auto" and self.device.type != "cuda"):
+            return "off"
+        return workers.graphs if workers.compile == "off" else "off"
+
+    @property
+    def context(self) -> Context:
+        """What the method may use."""
+        s = self.settings
+        return Context(
+            self.prepared.spec,
+            s.dataclass("model"),
+            s.dataclass("local"),
+            s.dataclass("augment"),
+            s.seed,
+            s.rounds,
+            s.participation.fraction,
+            self.device,
+            self.precision,
+            s.workers.compile if self.working else "off",
+            s.dataclass("aggregation"),
+            self.graphs,
+        )
+
+    @cached_property
+    def data(self) -> DeviceData:
+        """The set on this process's device."""
+        return DeviceData(self.prepared, self.device)
+
+    @cached_property
+    def federation(self) -> Federation:
+        """What the server knows before round 1."""
+        return Federation(
+            self.prepared.spec,
+            tuple(self.partition.counts().tolist()),
+            Streams(self.settings.seed),
+            self.partition.truth,
+        )
+
+    def samples(self, client: int, *, validation: bool = False) -> Samples:
+        """A client's samples."""
+        return client_samples(self.data, self.partition, client, validation=validation)
+
+    def client(
+        self,
+        client: int,
+        round: int,
+        memory: str | None,
+        inbox: Sequence[str],
+        sha256: Mapping[str, str] = MappingProxyType({}),
+    ) -> Client:
+        """A client as its worker sees it in `round`; `sha256` has the digests of its files, by path.
+
+        Raises:
+            StoreError: a file is missing, unreadable, or not the one of that digest.
+        """
+        tensors: Tensors = {}
+        if memory is not None:
+            tensors, _ = load_tensors(self.run.path / memory, self.device, sha256.get(memory))
+        messages = []
+        for path in inbox:
+            messages.append((sender_of(path), load_message(self.run.path / path, self.device, sha256.get(path))))
+        return Client(
+            client,
+            self.samples(client),
+            self.samples(client, validation=True),
+            tensors,
+            tuple(messages),
+            Streams(self.settings.seed, round, client),
+        )
+
+    def evaluation(self, round: int, *, final: bool) -> Evaluation:
+        """What an evaluation after `round` works on."""
+        streams, evaluate = Streams(self.settings.seed, round, SERVER), self.settings.evaluate
+        train = all_samples(self.data, self.partition)
+        return Evaluation(self.data, train, streams, final, evaluate.batch, evaluate.recalibrate)
+
+
+@dataclass(frozen=True)
+class OpenedClients(Clients):
+    """The clients of a run after a round, each loaded when asked for."""
+
+    opened: OpenedRun
+    round: int
+    memory_index: MemoryIndex
+
+    def __len__(self) -> int:
+        return self.opened.partition.clients
+
+    def __getitem__(self, client: int) -> Client:
+        index = self.memory_index
+        return self.opened.client(
+            client, self.round, index.memory.get(client), index.inbox.get(client, ()), index.of_client(client)
+        )

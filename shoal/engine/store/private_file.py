@@ -1,0 +1,95 @@
+"""Files that hold a secret, or decide which program runs: only their user may have written, or may read, them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from pathlib import Path
+
+from shoal.core.errors import ShoalError
+from shoal.engine.store.codec import private_folder
+
+MAX_BYTES = 1 << 16
+OTHERS_WRITE = 0o022
+OTHERS_READ_OR_WRITE = 0o077
+
+
+class PrivateFileError(ShoalError):
+    """Somebody else may have written, or may read, a file that only its user may."""
+
+
+def read_private(path: Path, *, secret: bool) -> str | None:
+    """Return the text of a file after checking that it is the user's own.
+
+    Args:
+        path: of the file.
+        secret: whether others may not even read it.
+
+    Returns:
+        None where there is no such file.
+
+    Raises:
+        PrivateFileError: it is a link, no file, another user's, open to others, too long, or no text.
+    """
+    try:
+        # Not blocked by a pipe that somebody put there.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if path.is_symlink():
+            raise PrivateFileError(f"{path} is a link, expected a file of yours: put the file itself there") from None
+        raise PrivateFileError(f"{path} cannot be read ({error.strerror}): correct its permissions") from error
+    with open(descriptor, "rb") as file:
+        if wrong := _wrong(path, os.fstat(descriptor), secret):
+            raise PrivateFileError(wrong)
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise PrivateFileError(f"{path} is longer than {MAX_BYTES} bytes: it cannot be what belongs there")
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise PrivateFileError(f"{path} is no text in UTF-8: write it again, or remove it") from None
+
+
+def _wrong(path: Path, about: os.stat_result, secret: bool) -> str | None:
+    """Say what keeps an open file from being trusted; None where nothing does."""
+    if not stat.S_ISREG(about.st_mode):
+        return f"{path} is no regular file: remove it"
+    if about.st_uid != os.geteuid():
+        return f"{path} belongs to another user (id {about.st_uid}), and is not used: remove it"
+    if secret and about.st_mode & OTHERS_READ_OR_WRITE:
+        return f"{path} can be read by others, and holds a secret: remove it, and a new one is made"
+    if about.st_mode & OTHERS_WRITE:
+        return f"{path} can be written by others, and is not used: check what it says, then run `chmod go-w {path}`"
+    return None
+
+
+def owner_only(path: str, flags: int) -> int:
+    """Open a file as `open` does, for its user alone where it is made; to be given to `open` as its `opener`."""
+    return os.open(path, flags, 0o600)
+
+
+def make_private(path: Path, text: str) -> None:
+    """Write a file that only its user can read, unless there is one already; never half of it can be seen.
+
+    Its folder becomes so too.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    path.parent.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(path.parent)
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    scratch.unlink(missing_ok=True)
+    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        with open(descriptor, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(descriptor)
+        with contextlib.suppress(FileExistsError):
+            os.link(scratch, path)
+    finally:
+        scratch.unlink(missing_ok=True)

@@ -1,0 +1,407 @@
+"""A run is a folder: settings, lineage, status, events, and two tables; MLflow, Prefect and reports are views of it.
+
+runs/20260131-120000_fedpnp_mnist_1a2b3c4d/
+settings.yaml  lineage.json  status.json  events.jsonl
+rounds.parquet  clients.parquet (while it runs, their newest rows beside them: rounds.new.jsonl  clients.new.jsonl)
+clusters.parquet  clusters.json  centres.safetensors  features.safetensors (where samples have clusters)
+rounds/0007/  memory/<thousand>/<client>/<round>.safetensors  work/  figures/  report.html
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from shoal.core.errors import ShoalError
+from shoal.engine.settings.addresses import masked
+from shoal.engine.settings.run_settings import Settings, make_settings
+from shoal.engine.settings.yaml_text import read_yaml_file
+from shoal.engine.store.codec import (
+    StoreError,
+    check_digest,
+    disk_error,
+    file_digest,
+    private_folder,
+    read_sealed,
+    write_atomic,
+    write_sealed,
+)
+from shoal.engine.store.relocation import located
+from shoal.engine.store.run_events import LEVEL, WARNING, WARNINGS, line_of, read_line, tell_listeners
+from shoal.engine.store.table_file import read_table
+
+SETTINGS, LINEAGE = "settings.yaml", "lineage.json"
+ORDER = ".order"
+"""The file, among the runs, that says in which order they were started."""
+WAITING_BYTES = 1 << 18
+"""Rows beside a table that are put into it, at least; as JSON they take several times what they take in a table."""
+WAITING_SHARE = 2.0
+"""And as a multiple of the table's own size."""
+RUNNING, FINISHED, INTERRUPTED, FAILED = "running", "finished", "interrupted", "failed"
+STOPPED = "stopped"
+"""By somebody who watched it, such as a search over settings; it can be resumed like an interrupted one."""
+
+
+TABLES = ("rounds", "clients", "links")
+"""The tables of a run: a row a round, a client's part in a round, and a message between clients."""
+STATUS, EVENTS = "status.json", "events.jsonl"
+FINAL_TABLES, EVENTS_BYTES = "tables_sha256", "events_bytes"
+"""Entries of the status of a finished run: the digest of each table, and the size of the event log."""
+
+
+class RunError(ShoalError):
+    """A run cannot be found, opened or gone on with."""
+
+
+class RunStopped(RunError):
+    """An observer ends the run by raising this, after the checkpoint of a round; the message says why.
+
+    Args:
+        why: one sentence, for the run's events and status.
+        round: the last round that was done.
+    """
+
+    def __init__(self, why: str, round: int) -> None:
+        super().__init__(why)
+        self.round = round
+
+
+class RunFolder:
+    """The paths and small files of one run. The folder is made by `create` and found by `find`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()
+        self.name = self.path.name
+        self.rounds = self.path / "rounds"
+        self.memory = self.path / "memory"
+        self.work = self.path / "work"
+        self.figures = self.path / "figures"
+        self._held = False
+
+    @classmethod
+    def create(cls, runs: Path, settings: Settings, lineage: dict[str, Any]) -> RunFolder:
+        """A new folder under `runs`, with settings and lineage written."""
+        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+        name = f"{stamp}_{settings.method.name}_{settings.data.name}_{settings.digest()[:8]}"
+        for attempt in range(1000):
+            run = cls(runs / (name if not attempt else f"{name}-{attempt + 1}"))
+            try:
+                run.path.mkdir(parents=True)
+                break
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise disk_error(run.path, error) from error
+        for folder in (run.rounds, run.figures):
+            folder.mkdir()
+        private_folder(run.memory)
+        text = yaml.safe_dump(settings.plain(), sort_keys=False).encode()
+        write_atomic(run.path / SETTINGS, text)
+        about = {"id": uuid.uuid4().hex, "settings_file_sha256": hashlib.sha256(text).hexdigest()}
+        write_sealed(run.path / LINEAGE, {**lineage, **about})
+        add_to_order(runs, run.name)
+        return run
+
+    @classmethod
+    def find(cls, text: str, runs: Path) -> RunFolder:
+        """A run by its path, its name under `runs`, or the beginning of that name; `latest` was started last.
+
+        Raises:
+            RunError: none, or more than one.
+        """
+        for candidate in (Path(text), runs / text):
+            if (candidate / "settings.yaml").is_file():
+                return cls(candidate)
+        names = [path.parent.name for path in in_order(runs)]
+        if text == "latest" and names:
+            return cls(runs / names[-1])
+        matches = [name for name in names if name.startswith(text)]
+        if len(matches) == 1:
+            return cls(runs / matches[0])
+        if matches:
+            raise RunError(f"{text!r} names {len(matches)} runs: {', '.join(matches[:5])}; give more of the name")
+        raise RunError(f"no run {text!r} in {runs} (there are {len(names)} runs; `ls {runs}` lists them)")
+
+    def settings(self) -> Settings:
+        """The settings the run was started with.
+
+        Raises:
+            StoreError: the file or the lineage has changed since.
+            RunError: the file holds no settings, or settings that this version refuses; or the run has an older layout.
+        """
+        sha256 = self.lineage().get("settings_file_sha256")
+        if sha256 is None:
+            raise RunError(
+                f"run {self.name} has the layout of an older version, which is not read any more: start it again with "
+                f"`shoal run {self.path / SETTINGS}`"
+            )
+        check_digest(self.path / SETTINGS, sha256)
+        raw = read_yaml_file(self.path / SETTINGS, "", RunError)
+        if not isinstance(raw, dict):
+            raise RunError(f"{self.path / SETTINGS} holds a {type(raw).__name__}, expected keys and values")
+        try:
+            return make_settings(raw)
+        except ShoalError as error:
+            raise RunError(f"{self.path / SETTINGS}: {error}") from None
+
+    def lineage(self) -> dict[str, Any]:
+        """Where the run's data, code and settings come from."""
+        return read_sealed(self.path / LINEAGE)
+
+    def folder_of(self, what: str) -> Path:
+        """Where the data set (`data`) or the partition (`partition`) of the run lies, also in a home that was moved."""
+        return located(self.lineage()[what], self.path)
+
+    def set_lineage(self, **entries: Any) -> None:
+        """Add to the lineage (the MLflow run id is only known later)."""
+        write_sealed(self.path / LINEAGE, {**self.lineage(), **entries})
+
+    def status(self) -> dict[str, Any]:
+        """State, round and message.
+
+        Raises:
+            RunError: it was changed or damaged, or it is missing although rounds are done.
+        """
+        path = self.path / STATUS
+        remedy = f"`shoal run --resume {self.name}` writes it again"
+        if not path.exists():
+            if any(folder.name.isdecimal() and int(folder.name) for folder in self._round_folders()):
+                raise RunError(f"run {self.name}: {path} is missing; {remedy}")
+            return {"state": INTERRUPTED, "round": 0, "message": "never started"}
+        try:
+            found = read_sealed(path)
+        except StoreError as error:
+            raise RunError(f"run {self.name}: {error}; {remedy}") from error
+        if isinstance(found.get("state"), str) and type(found.get("round")) is int:
+            return found
+        raise RunError(f"run {self.name}: {path} is no status of a run; {remedy}")
+
+    def is_finished(self) -> bool:
+        """Whether the run came to its end; one whose status cannot be read did not, and resuming it finds out."""
+        try:
+            return bool(self.status()["state"] == FINISHED)
+        except ShoalError:
+            return False
+
+    def _round_folders(self) -> list[Path]:
+        return list(self.rounds.iterdir()) if self.rounds.is_dir() else []
+
+    def set_status(self, state: str, round: int, message: str = "", **more: Any) -> None:
+        """Replace the status."""
+        about = {"state": state, "round": round, "message": masked(message), "pid": os.getpid(), "updated": now()}
+        write_sealed(self.path / STATUS, {**about, **more})
+
+    def add_to_status(self, **more: Any) -> None:
+        """Add entries to the status; when it was updated stays what it was."""
+        write_sealed(self.path / STATUS, {**self.status(), **more})
+
+    def event(self, kind: str, **facts: Any) -> dict[str, Any]:
+        """Append a line to the event log, and tell those who listen to the run
+        (`shoal.engine.store.run_events.listening`).
+        """
+        shown = {key: masked(fact) if isinstance(fact, str) else fact for key, fact in facts.items()}
+        entry = {"time": now(), "event": kind, **({LEVEL: WARNING} if kind in WARNINGS else {}), **shown}
+        try:
+            with (self.path / EVENTS).open("a") as file:
+                file.write(line_of(entry))
+        except OSError as error:
+            raise disk_error(self.path / EVENTS, error) from error
+        tell_listeners(self.path, entry)
+        return entry
+
+    def events(self) -> list[dict[str, Any]]:
+        """The event log; what is no event, such as a last line cut short by a crash, is left out."""
+        return [entry for line in self._event_lines() if (entry := read_line(line)) is not None]
+
+    def whole_events(self) -> list[dict[str, Any]]:
+        """The event log, for answers that hang on it.
+
+        Raises:
+            StoreError: a line was changed or damaged, or lines that a finished run had written are missing.
+        """
+        path = self.path / EVENTS
+        status = self.status()
+        size = path.stat().st_size if path.exists() else 0
+        if size < status.get(EVENTS_BYTES, 0):
+            raise StoreError(
+                f"run {self.name}: {path} has lost lines since the run ended ({size:,} bytes, expected at least "
+                f"{status[EVENTS_BYTES]:,}): bring the file back, or go on without them with `shoal run --resume "
+                f"{self.name}`"
+            )
+        entries = []
+        lines = self._event_lines()
+        for number, line in enumerate(lines, 1):
+            entry = read_line(line)
+            if entry is not None:
+                entries.append(entry)
+            elif number < len(lines):
+                raise StoreError(
+                    f"run {self.name}: line {number} of {path} has been changed or damaged since it was written: "
+                    f"remove that line, then `shoal run --resume {self.name}`"
+                )
+        return entries
+
+    def _event_lines(self) -> list[bytes]:
+        """The lines of the event log; the last one is empty, or was cut short."""
+        path = self.path / EVENTS
+        return path.read_bytes().split(b"\n") if path.exists() else []
+
+    def table(self, name: str) -> pd.DataFrame:
+        """The table `rounds`, `clients` or `links` (bytes between clients); empty where there is nothing of it yet.
+
+        Raises:
+            StoreError: a table of a finished run is missing or changed, or one cannot be read.
+        """
+        path = self.path / f"{name}.parquet"
+        expected = self._final_tables().get(name)
+        whole = pd.DataFrame()
+        if path.exists() or expected is not None:
+            try:
+                whole = read_table(path, expected)
+            except StoreError as error:
+                remedy = f"`shoal run --resume {self.name}` writes it again"
+                raise StoreError(f"run {self.name}: {error}; {remedy}") from error
+        rows = self._waiting(name)
+        if not rows:
+            return whole
+        if not len(whole):
+            return pd.DataFrame(rows)
+        # Where a crash came between writing the table and forgetting what waited, rows are in both.
+        last = whole["round"].max()
+        new = [row for row in rows if row["round"] > last]
+        return pd.concat([whole, pd.DataFrame(new)], ignore_index=True) if new else whole
+
+    def _final_tables(self) -> dict[str, str]:
+        """The digests of the tables of a finished run, by name; nothing where rows may still come."""
+        status = self.status()
+        return dict(status.get(FINAL_TABLES, {})) if status["state"] == FINISHED else {}
+
+    def final_facts(self, weights_sha256: str) -> dict[str, Any]:
+        """What the status of a run that ends says of its state, tables and events, so that damage is noticed later."""
+        tables = {
+            name: file_digest(self.path / f"{name}.parquet")
+            for name in TABLES
+            if (self.path / f"{name}.parquet").exists()
+        }
+        events = self.path / EVENTS
+        about = {"weights_sha256": weights_sha256, FINAL_TABLES: tables}
+        return {**about, EVENTS_BYTES: events.stat().st_size if events.exists() else 0}
+
+    def set_table(self, name: str, rows: list[dict[str, Any]]) -> None:
+        """Replace a table, and forget the rows that wait beside it."""
+        self._waits(name).unlink(missing_ok=True)
+        write_atomic(self.path / f"{name}.parquet", pd.DataFrame(rows).to_parquet(index=False), sync=False)
+
+    def add_rows(self, name: str, rows: list[dict[str, Any]]) -> None:
+        """Add the rows of a round to a table: to a file beside it, at the cost of these rows alone.
+
+        Whoever reads the table with `table` sees them. They are put into it when there are many.
+        """
+        path = self._waits(name)
+        try:
+            with path.open("a") as file:
+                file.write("".join(json.dumps(row) + "\n" for row in rows))
+            size = path.stat().st_size
+        except OSError as error:
+            raise disk_error(path, error) from error
+        table = self.path / f"{name}.parquet"
+        # So rare that each row is written anew a few times, however many there will be.
+        if size > max(WAITING_BYTES, WAITING_SHARE * (table.stat().st_size if table.exists() else 0)):
+            self.settle_table(name)
+
+    def settle_table(self, name: str) -> None:
+        """Put the rows that wait beside a table into it."""
+        path = self._waits(name)
+        if path.exists():
+            content = self.table(name).to_parquet(index=False)
+            write_atomic(self.path / f"{name}.parquet", content, sync=False)
+            path.unlink()
+
+    def _waits(self, name: str) -> Path:
+        """The file of the rows that are not in a table yet."""
+        return self.path / f"{name}.new.jsonl"
+
+    def _waiting(self, name: str) -> list[dict[str, Any]]:
+        """The rows of that file; a last line that a crash cut short is left out."""
+        path, rows = self._waits(name), []
+        for line in path.read_bytes().split(b"\n") if path.exists() else ():
+            with contextlib.suppress(ValueError, RecursionError):
+                row = json.loads(line)
+                if isinstance(row, dict) and type(row.get("round")) is int:
+                    rows.append(row)
+        return rows
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the run for this process; who holds it already goes on holding it.
+
+        Raises:
+            RunError: another process is working on it.
+        """
+        if self._held:
+            yield
+            return
+        with (self.path / "lock").open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                owner = file.read().strip() or "unknown"
+                raise RunError(
+                    f"run {self.name} is in use by another process (pid {owner}): wait for it, or stop it first"
+                ) from None
+            file.seek(0)
+            file.truncate()
+            file.write(str(os.getpid()))
+            file.flush()
+            self._held = True
+            try:
+                yield
+            finally:
+                self._held = False
+
+
+def in_order(runs: Path, pattern: str = "*") -> list[Path]:
+    """The settings files of the runs in a folder, in the order in which the runs were started there.
+
+    Names begin with the time, and a clock that was set back makes smaller ones. The file `ORDER` has a line a run, in
+    the order in which their folders were made. Runs that it does not name, which came from elsewhere, stand
+    before the others, by name.
+
+    Args:
+        runs: the folder.
+        pattern: of the names of the runs that are wanted.
+    """
+    there = {path.parent.name: path for path in runs.glob(f"{pattern}/settings.yaml")}
+    try:
+        listed = (runs / ORDER).read_bytes().decode("utf-8", "replace").splitlines()
+    except OSError:
+        listed = []
+    place = {name: number for number, name in enumerate(listed)}
+    return [there[name] for name in sorted(there, key=lambda name: (place.get(name, -1), name))]
+
+
+def add_to_order(runs: Path, name: str) -> None:
+    """Say that a run is the newest of its folder."""
+    try:
+        with (runs / ORDER).open("a") as file:
+            file.write(f"{name}\n")  # so short a line is appended whole
+    except OSError as error:
+        raise disk_error(runs / ORDER, error) from error
+
+
+def now() -> float:
+    """Seconds since the epoch, to the millisecond."""
+    return round(time.time(), 3)

@@ -1,0 +1,82 @@
+"""The tables of a run, a row a round, a client's part in a round, and a message between clients: from the manifests."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from shoal.engine.store.by_client import ByClient
+from shoal.engine.store.manifest import Manifest, RoundRecord
+from shoal.engine.store.run_folder import TABLES, RunFolder
+
+
+class RunTables:
+    """rounds.parquet, clients.parquet and, where clients sent each other something, links.parquet.
+
+    A round adds its rows to those that wait beside a table (see `RunFolder.add_rows`), so that it costs the same
+    however many there are.
+
+    Attributes:
+        seconds: how long each client's newest update took.
+        measured_seconds: the sum of these; `measured_samples` the training samples of these clients.
+        refusals: in how many rounds each client was refused.
+    """
+
+    def __init__(self, run: RunFolder) -> None:
+        self._run = run
+        self._new: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
+        self.seconds = ByClient()
+        self.measured_seconds = 0.0
+        self.measured_samples = 0
+        self.refusals: Counter[int] = Counter()
+
+    def add(self, manifest: Manifest) -> None:
+        """Add a round; round 0 has no row."""
+        record = manifest.record
+        if record is None:
+            return
+        self._new["clients"] += [row.plain() for row in record.clients]
+        for row in record.clients:
+            before = self.seconds.get(row.client)
+            self.measured_seconds += row.seconds - (before or 0.0)
+            self.measured_samples += row.samples if before is None else 0
+            self.seconds[row.client] = row.seconds
+        self.refusals = Counter(record.refusals)
+        self._new["links"] += [row.plain() for row in record.links]
+        self._new["rounds"].append(
+            {
+                "round": manifest.round,
+                "clients": len(record.clients),
+                "left_out": len(record.left_out),
+                **record.totals(),
+                "seconds_train": record.seconds.train,
+                "seconds_aggregate": record.seconds.aggregate,
+                "seconds_evaluate": record.seconds.evaluate,
+                "seconds_round": record.seconds.round,
+                "finished_at": manifest.finished_at,
+                **dict(sorted(record.metrics.items())),
+            }
+        )
+
+    def refused_by(self, record: RoundRecord) -> Counter[int]:
+        """In how many rounds each client was refused by the end of the round that follows those added."""
+        return self.refusals + Counter(record.refused)
+
+    def begin(self) -> None:
+        """Write the tables of the rounds added so far, in place of what is there."""
+        for name, rows in self._new.items():
+            if rows or name != "links":
+                self._run.set_table(name, rows)
+        self._new = {name: [] for name in TABLES}
+
+    def write(self) -> None:
+        """Write the rows that were added since."""
+        for name, rows in self._new.items():
+            if rows:
+                self._run.add_rows(name, rows)
+        self._new = {name: [] for name in TABLES}
+
+    def end(self) -> None:
+        """Put every row into its table: no round follows."""
+        for name in TABLES:
+            self._run.settle_table(name)

@@ -1,0 +1,123 @@
+"""The state that a run starts from: the method's own, or that of an earlier run, on data that have grown since.
+
+    origin.safetensors     the earlier run's newest server state, kept in the folder of the run that starts from it
+    lineage.json, origin   which run that was, after which round, and the digests of its state and of the file
+
+What is taken over are tensors: those that the method's own initial state has, by name. Facts, such as the number of
+clients, are of the new federation, clients begin without memory, and rounds are counted from 0 again. Same settings,
+same data and same origin give the same bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from shoal.core.errors import ShoalError
+from shoal.engine.store.codec import file_digest, load_tensors, save_server
+from shoal.engine.store.kept_state import read_state_if_any
+from shoal.engine.store.opened_run import OpenedRun
+from shoal.engine.store.run_folder import RunFolder
+from shoal.methods.contract.base import Method, Server
+
+ORIGIN = "origin.safetensors"
+
+
+class OriginError(ShoalError):
+    """A run cannot start from another run's state."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The state of another run that a run starts from.
+
+    Args:
+        run: the name of its folder.
+        server: its newest state.
+        sha256: digest of that state, as in the manifest of its round.
+    """
+
+    run: str
+    server: Server
+    sha256: str
+
+    @classmethod
+    def of(cls, run: RunFolder) -> Origin:
+        """The newest state of a run.
+
+        Raises:
+            OriginError: it has no round yet. StoreError: its last state is damaged.
+        """
+        found = read_state_if_any(run)
+        if found is None:
+            raise OriginError(f"run {run.name} has no state to start from: start anew")
+        return cls(run.name, found.server, found.manifest.server_sha256)
+
+    def plain(self) -> dict[str, Any]:
+        """What lineage.json says of it."""
+        return {"run": self.run, "round": self.server.round, "server_sha256": self.sha256}
+
+    def keep(self, run: RunFolder) -> None:
+        """Write the state to the folder of the run that is to start from it, and name it in the lineage."""
+        path = run.path / ORIGIN
+        save_server(path, self.server)
+        run.set_lineage(origin={**self.plain(), "file_sha256": file_digest(path)})
+
+
+def origin_sha256(run: RunFolder) -> str | None:
+    """The digest of the state that a run starts from; None for a run that starts anew."""
+    found = run.lineage().get("origin")
+    return None if found is None else str(found["server_sha256"])
+
+
+def why_anew(method: type[Method]) -> str | None:
+    """Why runs of a method always start anew; None where they can go on from an earlier run's state.
+
+    They can where the state is one model that every round trains further. Centres are found from the data at hand, a
+    tree or an assignment of clients is of these clients, and local models are not at the server at all.
+    """
+    if method.averages:
+        return None
+    return f"the server state of {method.name} is not one model that rounds train further"
+
+
+def initial_state(opened: OpenedRun) -> Server:
+    """The state before round 1.
+
+    Raises:
+        OriginError: the state of the origin does not fit the method, its settings or the data.
+        StoreError: the file of the origin is missing or changed.
+    """
+    fresh = opened.method.init_server(opened.federation)
+    origin = opened.lineage.get("origin")
+    if origin is None:
+        return fresh
+    tensors, _ = load_tensors(opened.run.path / ORIGIN, sha256=origin["file_sha256"])
+    return started_from(fresh, tensors, type(opened.method), origin["run"])
+
+
+def started_from(fresh: Server, tensors: dict[str, Any], method: type[Method], name: str) -> Server:
+    """A fresh state with another state's tensors in place of its own.
+
+    Args:
+        fresh: the method's initial state.
+        tensors: of the other state, by name.
+        method: of both.
+        name: of the run that the other state is of, for errors.
+
+    Raises:
+        OriginError: the method starts anew always, or a tensor is missing or of another shape.
+    """
+    if reason := why_anew(method):
+        raise OriginError(f"run {name} cannot be gone on from: {reason}: start anew")
+    taken = {}
+    for key, own in fresh.model.items():
+        other = tensors.get(key)
+        if other is None or other.shape != own.shape or other.dtype != own.dtype:
+            there = "missing" if other is None else f"{other.dtype} {tuple(other.shape)}"
+            raise OriginError(
+                f"run {name} cannot be gone on from: tensor {key!r} of its state is {there}, expected {own.dtype} "
+                f"{tuple(own.shape)}: start anew, or with the model settings of that run"
+            )
+        taken[key] = other.to(own.device)
+    return replace(fresh, model=taken)

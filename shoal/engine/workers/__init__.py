@@ -1,0 +1,1 @@
+"""Processes that train and evaluate, on this machine."""

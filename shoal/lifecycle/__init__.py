@@ -1,0 +1,1 @@
+"""One run, from its settings to its reviewed result."""

@@ -1,0 +1,66 @@
+"""The user's own data into the store, and under DVC's care where there is a DVC repository."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal.data.intake import Intake
+from shoal.data.own import add_folder, add_table
+from shoal.data.own_images import NothingNew
+from shoal.data.prepare import own_folder
+from shoal.data.prepared import Prepared
+from shoal.engine.settings import places
+from shoal.lifecycle.tracked import TrackingError, track
+
+OF_IMAGES = ("size", "on_bad", "on_odd", "labels")
+OF_TABLES = ("client_column", "label_column", "features")
+
+
+@dataclass(frozen=True)
+class Added:
+    """A set of the user's own.
+
+    Attributes:
+        prepared: the set.
+        pointer: DVC's pointer to it, a small file for git; None outside a DVC repository.
+        warning: why DVC did not take it; empty where it did, or was not asked.
+        intake: what was taken, adapted and left out.
+    """
+
+    prepared: Prepared
+    pointer: Path | None
+    warning: str
+    intake: Intake
+
+
+def add_own(path: Path, name: str, **options: Any) -> Added:
+    """Add a folder with one sub-folder of images per client, or a Parquet or CSV table with a client column.
+
+    Args:
+        path: the folder, or the table.
+        name: what the set is called: small letters, digits, - and _.
+        options: as of `shoal.data.own.add_folder` (size, on_bad, on_odd, labels) or `add_table` (client_column,
+            label_column, features), and of both (test, seed, licence, force, append). Those of the other kind are left
+            out of account.
+
+    Raises:
+        DataError: as those.
+    """
+    other = OF_TABLES if path.is_dir() else OF_IMAGES
+    own = {key: value for key, value in options.items() if key not in other}
+    intake = Intake()
+    add = add_folder if path.is_dir() else add_table
+    try:
+        prepared = add(path, name, places.store(), intake=intake, **own)
+    except NothingNew:
+        # A kill may have come before DVC had what the set has.
+        with contextlib.suppress(TrackingError):
+            track(own_folder(places.store(), name))
+        raise
+    try:
+        return Added(prepared, track(prepared.folder), "", intake)
+    except TrackingError as error:
+        return Added(prepared, None, str(error), intake)

@@ -1,0 +1,195 @@
+"""The number of clusters of a run that asks for `model.clusters: auto`: chosen before the run, kept with the data.
+
+First what clusters are sought among: the features of a FedSimCLR encoder that the clients train, a run like any other
+that can be resumed and is used again; or the samples as they are. Then `shoal.methods.clustering.cluster_number`: what
+clients would send for it is added up client by client, and the server's part sees nothing else. The choice is a file in
+the store, by the digest of the settings that asked for it, so that the same settings choose once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.core.errors import DataError
+from shoal.core.streams import Streams
+from shoal.data.partition.table import Partition
+from shoal.data.prepare import is_built_in, resolve, store_folder
+from shoal.data.prepared import Prepared, read_manifest
+from shoal.data.view import DeviceData, client_samples
+from shoal.engine.settings import places
+from shoal.engine.settings.hardware import device_here
+from shoal.engine.settings.one_thread import one_thread
+from shoal.engine.settings.run_settings import Settings, make_settings
+from shoal.engine.store.codec import StoreError, read_sealed, write_sealed
+from shoal.engine.store.kept_state import read_state_if_any
+from shoal.engine.store.opened_run import OpenedRun
+from shoal.engine.store.run_folder import RunError, RunFolder
+from shoal.lifecycle.progress import steps_shown
+from shoal.methods.clustering.cluster_number import Held, Search, Traffic, find_cluster_number, projected
+from shoal.methods.registry import METHODS
+from shoal.methods.ssd.fedsimclr import FedSimCLR, FedSimCLRSettings
+from shoal.methods.ssd.fedsimclr_kmeans import FedSimCLRKMeans
+
+FOLDER = "choices"
+"""Where choices lie in the store."""
+MOST_SAMPLES = 20_000
+"""At most about so many samples are clustered: each client draws its share."""
+SAMPLE_COMPONENTS = 16
+"""Principal components of samples as they are, among which clusters are sought."""
+FEATURE_COMPONENTS, FEATURE_WHITENING = 16, 1.0
+"""How many of an encoder's features, and how far they are whitened: as the choice was measured."""
+ROWS = 512
+Train = Callable[[Settings, Path], RunFolder]
+"""A finished run of these settings on the partition in a folder."""
+
+
+def choice_file(settings: Settings) -> Path:
+    """Where the choice for these settings lies, once it is made."""
+    return places.store() / FOLDER / f"{settings.digest()[:16]}.json"
+
+
+def known_choice(settings: Settings) -> dict[str, Any] | None:
+    """The number that was chosen for these settings before, with how; None where it was not, or of other data."""
+    path = choice_file(settings)
+    if not path.exists():
+        return None
+    try:
+        found = read_sealed(path)
+        name = settings.data.name
+        full = resolve(name, settings.data.options)[2] if is_built_in(name) else name
+        same = found["data_digest"] == read_manifest(store_folder(places.store(), full)).digest
+        return found if same and found["settings_sha256"] == settings.digest() else None
+    except (StoreError, DataError, KeyError):
+        return None  # it is chosen anew
+
+
+def choose_clusters(
+    settings: Settings, prepared: Prepared, partition: Path, table: Partition, train: Train
+) -> dict[str, Any]:
+    """The number of clusters for settings that leave it open, and how it was chosen, as JSON.
+
+    Args:
+        settings: with `model.clusters` auto, and a scheme of partitions.
+        prepared, partition, table: the data set, the folder of its partition, and that partition.
+        train: gives the run that trains the encoder, where features are what clusters are sought among.
+
+    Returns:
+        clusters, rule, least, most, repeats, seed; features and features_run; samples, bytes_up, bytes_down; curve, a
+        dictionary a number (`cluster_number.Tried`); digests of data, partition and settings.
+
+    Raises:
+        MethodError: too few samples for `choose.most`, or features that are all the same.
+        ShoalError: the encoder could not be trained.
+    """
+    known = known_choice(settings)
+    if known is not None and known["partition_digest"] == table.digest:
+        return known
+    choose, traffic = settings.choose, Traffic()
+    of_encoder = choose.features == "fedsimclr" or (
+        choose.features == "auto" and prepared.manifest.kind == "image" and METHODS[settings.method.name].trains
+    )
+    run = train(encoder_settings(settings), partition) if of_encoder else None
+    search = Search(choose.least, choose.most, choose.repeats)
+    with one_thread(), steps_shown("number of clusters") as watch:
+        if run is not None:
+            features = encoder_features(run, table, settings.seed)
+            components, power = components_of(settings)
+        else:
+            features = raw_samples(prepared, table, settings.seed)
+            components, power = SAMPLE_COMPONENTS, 0.0
+        held = projected(
+            features, components, power, unit=run is not None, least_points=search.least_points, traffic=traffic
+        )
+        found = find_cluster_number(held, search, settings.seed, traffic, watch)
+    plain = found.plain()
+    curve = plain.pop("tried")
+    record = {
+        **plain,
+        **{name: getattr(choose, name) for name in ("least", "most", "repeats")},
+        "seed": settings.seed,
+        "features": "fedsimclr" if run is not None else "samples",
+        "features_run": run.name if run is not None else None,
+        "samples": len(held.x),
+        "curve": curve,
+        "data_digest": prepared.manifest.digest,
+        "partition_digest": table.digest,
+        "settings_sha256": settings.digest(),
+    }
+    path = choice_file(settings)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_sealed(path, record)
+    return record
+
+
+def encoder_settings(settings: Settings) -> Settings:
+    """The run that trains the encoder: FedSimCLR with the run's data, clients, network and budget.
+
+    Of a method that is FedSimCLR itself it has all settings; of others the epochs and the batch size.
+    """
+    kind, raw = METHODS[settings.method.name], settings.plain()
+    method: dict[str, Any] = {"name": FedSimCLR.name}
+    local = {name: raw["local"][name] for name in ("epochs", "batch")}
+    rounds = settings.rounds
+    if issubclass(kind, FedSimCLR):
+        method |= {item.name: raw["method"][item.name] for item in fields(FedSimCLRSettings)}
+        local = raw["local"]
+    if issubclass(kind, FedSimCLRKMeans):
+        rounds = max(1, rounds - settings.method.kmeans_rounds)
+    rounds = settings.choose.rounds or rounds
+    same = ("data", "partition", "augment", "participation", "aggregation", "workers", "seed")
+    own = {
+        "method": method,
+        "local": local,
+        "rounds": rounds,
+        "model": {"encoder": raw["model"]["encoder"]},
+        "evaluate": {**raw["evaluate"], "every": rounds},
+        "tracking": {**raw["tracking"], "register_as": "none", "champion": False, "model": False},
+    }
+    return make_settings({**{key: raw[key] for key in same}, **own})
+
+
+def components_of(settings: Settings) -> tuple[int, float]:
+    """How many components of features are clustered, and how far they are whitened: as the method itself may say."""
+    own = settings.method
+    if issubclass(METHODS[own.name], FedSimCLRKMeans):
+        return int(own.components), float(own.whitening)
+    return FEATURE_COMPONENTS, FEATURE_WHITENING
+
+
+def encoder_features(run: RunFolder, table: Partition, seed: int) -> Held:
+    """What a finished run's encoder makes of the clients' training samples.
+
+    Raises:
+        RunError: the run left no readable state.
+    """
+    opened = OpenedRun(run, device_here(run.lineage()["resolved"]["device"]))
+    checkpoint = read_state_if_any(run)
+    if checkpoint is None or not isinstance(opened.method, FedSimCLR):
+        raise RunError(f"run {run.name} left no encoder to choose the number of clusters with: remove it, then again")
+    return drawn(opened.data, table, seed, opened.method.embedder(checkpoint.judged))
+
+
+def raw_samples(prepared: Prepared, table: Partition, seed: int) -> Held:
+    """The clients' training samples as they are, flattened."""
+    return drawn(DeviceData(prepared), table, seed, lambda x: x.flatten(1))
+
+
+def drawn(data: DeviceData, table: Partition, seed: int, embed: Callable[[Tensor], Tensor]) -> Held:
+    """What `embed` makes of the clients' training samples, of at most `MOST_SAMPLES` in all."""
+    parts, owners = [], []
+    share = min(1.0, MOST_SAMPLES / max(1, len(table.sample)))
+    for client in range(table.clients):
+        own = client_samples(data, table, client)
+        rng = Streams(seed, client=client).numpy("samples for the number of clusters")
+        kept = np.sort(rng.permutation(len(own))[: int(np.ceil(len(own) * share))])
+        for rows in torch.from_numpy(kept).to(data.device).split(ROWS):
+            parts.append(embed(own.x(rows)).double().cpu())
+        owners.append(torch.full((len(kept),), client))
+    return Held(torch.cat(parts), torch.cat(owners), table.clients)

@@ -1,0 +1,189 @@
+"""What can be refused before any work: settings that fit no data set, or no method, before data is prepared."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from shoal.data.prepare import is_built_in, prepare, resolve, store_folder
+from shoal.data.prepared import DataSpec, open_prepared
+from shoal.engine.settings.run_settings import Settings, SettingsError
+from shoal.engine.store.represent import PREFIX, parse
+from shoal.methods.contract.base import Context, Method, MethodError
+from shoal.methods.registry import METHODS
+from shoal.methods.training.steps import GradientMethod
+
+
+def check_method(settings: Settings, store: Path) -> None:
+    """Refuse settings that the method will not take, as far as the data set is known before it is prepared.
+
+    Args:
+        settings: of the run.
+        store: the store of data.
+
+    Raises:
+        DataError: no such data set, or an option that it does not have.
+        MethodError: the method does not work on such data, or its settings do not go together.
+        SettingsError: other settings do not go together with the method's.
+    """
+    check_privacy(settings)
+    check_buffer(settings)
+    check_choice(settings)
+    spec = known_spec(settings.data.name, settings.data.options, store)
+    context = Context(
+        spec,
+        settings.dataclass("model"),
+        settings.dataclass("local"),
+        settings.dataclass("augment"),
+        settings.seed,
+        settings.rounds,
+        settings.participation.fraction,
+        aggregation=settings.dataclass("aggregation"),
+        graphs=settings.workers.graphs,
+    )
+    method = METHODS[settings.method.name](settings.dataclass("method"), context)
+    check_graphs(method)
+    check_sums(settings, method)
+
+
+def check_sums(settings: Settings, method: Method) -> None:
+    """Refuse sums of clients' messages where the server needs each of them.
+
+    Raises:
+        SettingsError: says what needs them.
+    """
+    if settings.workers.summed == 1:
+        return
+    why = ""
+    if not method.averages:
+        why = f"the server of method {method.name!r} needs the message of each client"
+    elif not settings.dataclass("aggregation").plain:
+        why = "aggregation.rule and aggregation.clip compare the messages of clients"
+    elif settings.participation.buffer is not None:
+        why = "participation.buffer weighs each message by its age"
+    if why:
+        raise SettingsError(f"workers.summed has groups of messages summed, and {why}: set workers.summed=1")
+
+
+def check_graphs(method: Method) -> None:
+    """Refuse CUDA graphs where local work is not made of steps that can be captured.
+
+    Raises:
+        MethodError: says of what they are.
+    """
+    captured = isinstance(method, GradientMethod) and method.capturable
+    if method.context.graphs == "on" and not captured:
+        raise MethodError(
+            "workers.graphs is for local work that is gradient steps on batches of one shape: method "
+            f"{method.name!r} has none on {method.context.spec.kind} data that can be captured; set workers.graphs=off"
+        )
+
+
+def check_privacy(settings: Settings) -> None:
+    """Refuse private updates where a method sends more than the weights that are averaged, or nobody accounts them.
+
+    Raises:
+        MethodError: says for which methods they are, or what to install.
+    """
+    kind = METHODS[settings.method.name]
+    if settings.privacy.clip is not None and find_spec("opacus") is None:
+        raise MethodError(
+            "privacy.clip needs the package opacus, which accounts epsilon: install it with "
+            'pip install -c constraints.txt -e ".[privacy]"'
+        )
+    if settings.privacy.clip is not None and (not kind.averages or kind.exchange_metric):
+        fit = sorted(name for name, method in METHODS.items() if method.averages and not method.exchange_metric)
+        raise MethodError(
+            f"privacy.clip is for methods whose clients send the weights that are averaged, and nothing else: "
+            f"{', '.join(fit)}; method {settings.method.name!r} is none of them"
+        )
+    if settings.privacy.secret and settings.workers.reissue:
+        raise MethodError(
+            "workers.reissue has the same work done twice, and each copy would send an update with noise of its own, "
+            "which tells more of a client: with privacy.noise set workers.reissue=0"
+        )
+
+
+def check_buffer(settings: Settings) -> None:
+    """Refuse asynchronous rounds where an answer cannot be laid on a newer state than it began from.
+
+    Raises:
+        MethodError: says for which methods they are, or what does not go with them.
+    """
+
+    def alike(kind: type[Method]) -> bool:
+        return kind.averages and not kind.exchange_metric and kind.stage is Method.stage
+
+    if settings.participation.buffer is not None and not alike(METHODS[settings.method.name]):
+        fit = sorted(name for name, kind in METHODS.items() if alike(kind))
+        raise MethodError(
+            "participation.buffer is for methods whose clients send the weights that are averaged, in every round the "
+            f"same: {', '.join(fit)}; method {settings.method.name!r} is none of them"
+        )
+    asked = settings.participation
+    if asked.buffer is not None and asked.staleness and settings.privacy.noise:
+        # Noise that is weighed down by its age hides less in the mean than is accounted.
+        raise MethodError(
+            "privacy.noise is accounted for answers that all count the same: with participation.buffer set "
+            "participation.staleness to 0"
+        )
+
+
+def check_choice(settings: Settings) -> None:
+    """Refuse `model.clusters: auto` where the method looks for no clusters, or where it would tell too much.
+
+    Raises:
+        MethodError: says what to set.
+    """
+    if not settings.chooses_clusters:
+        return
+    kind = METHODS[settings.method.name]
+    if kind.learns_from_labels:
+        raise MethodError(
+            f"model.clusters is auto, and method {settings.method.name!r} learns from labels and looks for no number "
+            "of clusters: leave model.clusters out"
+        )
+    if settings.privacy.clip is not None:
+        raise MethodError(
+            "model.clusters is auto, and what clients send to choose the number is not covered by privacy.clip: set "
+            "model.clusters to a number"
+        )
+    if settings.choose.features == "fedsimclr" and "image" not in kind.kinds:
+        raise MethodError(
+            f"choose.features is fedsimclr, which trains on images, and method {settings.method.name!r} works on "
+            f"{' and '.join(kind.kinds)} data: set choose.features to samples"
+        )
+
+
+def check_validation(settings: Settings) -> None:
+    """Refuse a partition without validation samples where the method judges each client on its own.
+
+    Raises:
+        MethodError: says what to set.
+    """
+    if METHODS[settings.method.name].needs_validation and not settings.partition.validation:
+        raise MethodError(
+            f"method {settings.method.name!r} judges each client on validation samples of its own: "
+            "set partition.validation, say 0.2"
+        )
+
+
+def known_spec(name: str, options: dict[str, int], store: Path) -> DataSpec:
+    """What is known of a data set before it is prepared; all of it where it was prepared before.
+
+    Of a built-in set that was not, the kind is known, and that it has labels.
+
+    Raises:
+        DataError: no such data set, or an option that it does not have.
+    """
+    if name.startswith(PREFIX):
+        source, _, rest = parse(name, options)
+        known = known_spec(source, rest, store)
+        return DataSpec(name, "vector", (), known.classes, known.train, known.test)
+    if not is_built_in(name):
+        return prepare(name, store, options=options).spec  # it is prepared, or unknown
+    data_set, _, full_name = resolve(name, options)
+    folder = store_folder(store, full_name)
+    if (folder / "manifest.json").exists():
+        return open_prepared(folder).spec
+    return DataSpec(full_name, data_set.kind, (), 1, 1, 1)

@@ -1,0 +1,168 @@
+"""What a run would do, and how long that would take: one client's first two rounds, carried out and thrown away."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import tempfile
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal.core.errors import ShoalError
+from shoal.engine.rounds.loop import Engine
+from shoal.engine.rounds.units import ThreadRunner
+from shoal.engine.settings import places
+from shoal.engine.settings.hardware import expected_slots, resolve
+from shoal.engine.settings.merge import merge
+from shoal.engine.settings.one_thread import one_thread
+from shoal.engine.settings.run_settings import Settings, make_settings
+from shoal.engine.store.manifest import RoundRecord
+from shoal.engine.store.opened_run import OpenedRun
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.workers.worker import Worker
+from shoal.lifecycle.preflight import check_method
+from shoal.lifecycle.starting import new_run
+from shoal.methods.contract.base import Server
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a round with one client took.
+
+    Args:
+        samples: of the client.
+        seconds: of its work; `aggregate` of the server's with its answer, `evaluate` of judging the state.
+        up, down, d2d: bytes that it sent to the server, got from it, and sent to other clients.
+    """
+
+    samples: int
+    seconds: float
+    aggregate: float
+    evaluate: float
+    up: int
+    down: int
+    d2d: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run would do.
+
+    Args:
+        method, data: of the settings.
+        clients: how many there are, `a_round` of them at work in a round; `rounds` at most.
+        samples: training samples of the smallest, the median and the largest client.
+        slots: how many work at once, on `device`.
+        measured: what a round with one client took; None where the method cannot do one.
+        why: it cannot.
+        seconds: of all rounds, estimated from that; without the last evaluation, which may take longer than others.
+        bytes: of all rounds, likewise: up, down and d2d.
+        choice: smallest and largest number of clusters among which one is chosen before the run, which takes time and
+            bytes of its own; the run is counted with the largest.
+        left_out: clients of the data set that would not take part, and why; empty where all would.
+    """
+
+    method: str
+    data: str
+    clients: int
+    a_round: int
+    rounds: int
+    samples: tuple[int, int, int]
+    slots: int
+    device: str
+    measured: Measured | None
+    why: str
+    seconds: float | None
+    bytes: dict[str, int] | None
+    choice: tuple[int, int] | None = None
+    left_out: str = ""
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+
+class Enough(Exception):
+    """No more of the run is wanted."""
+
+
+class OneClient(Engine):
+    """A run in which one client works: of those that were drawn, the one with the median number of samples."""
+
+    accounts = False
+
+    def sample(self, server: Server, without: Iterable[int] = ()) -> list[int]:
+        """That client alone."""
+        drawn = sorted(super().sample(server, without), key=self.opened.federation.sizes.__getitem__)
+        return [drawn[len(drawn) // 2]] if drawn else []
+
+    def checkpoint(self, server: Server, record: RoundRecord) -> None:
+        """End after the second round: the first also warms up."""
+        super().checkpoint(server, record)
+        if server.round == 2:
+            raise Enough
+
+
+def rehearse(settings: Settings, partition: Path | None = None) -> Plan:
+    """Prepare data and partition, do one client's first two rounds in this process, and estimate the run from them.
+
+    Nothing of the run stays; the data set and the partition are kept for the run itself.
+
+    Args:
+        settings: of the run.
+        partition: a stored partition to use.
+
+    Raises:
+        ShoalError: as `new_run`.
+    """
+    choice = None
+    if settings.chooses_clusters:
+        check_method(settings, places.store())
+        choice = (settings.choose.least, settings.choose.most)
+        settings = settings.with_clusters(settings.choose.most)
+    with tempfile.TemporaryDirectory(prefix="shoal-dry-run-") as folder:
+        # One client alone: its round waits for it.
+        tried = {"evaluate": {"every": 1}, "participation": {"buffer": None}}
+        run = new_run(make_settings(merge(settings.plain(), tried)), partition, Path(folder))
+        wanted = run.settings()
+        opened = OpenedRun(run)
+        sizes, rounds = list(opened.federation.sizes), wanted.rounds
+        device = resolve(wanted)["device"]
+        slots = expected_slots(wanted.workers, device)
+        start = opened.method.init_server(opened.federation)
+        drawn = opened.method.sample_clients(start, opened.federation)[: settings.participation.buffer]
+        judged = math.ceil(rounds / settings.evaluate.every)
+        measured, why = measure(run)
+    seconds = moved = None
+    if measured is not None:
+        rate = measured.seconds / max(1, measured.samples)
+        samples = statistics.mean(sizes[client] for client in drawn) * len(drawn)
+        each = rate * samples / min(slots, len(drawn)) + measured.aggregate * len(drawn)
+        seconds = rounds * each + judged * measured.evaluate
+        moved = {way: getattr(measured, way) * len(drawn) * rounds for way in ("up", "down", "d2d")}
+    spread = (min(sizes), int(statistics.median(sizes)), max(sizes))
+    about = (wanted.method.name, wanted.data.name, len(sizes), len(drawn), rounds, spread)
+    reason = opened.partition.settings.get("left_out", {}).get("reason", "")
+    return Plan(*about, slots, str(device), measured, why, seconds, moved, choice, reason)
+
+
+def measure(run: RunFolder) -> tuple[Measured | None, str]:
+    """What a round with one client takes; or why that cannot be told."""
+    runner = ThreadRunner(2)
+    try:
+        with one_thread():
+            OneClient(run, Worker().handle, runner).run_to_end()
+    except Enough:
+        pass
+    except ShoalError as error:
+        return None, str(error)
+    finally:
+        runner.close()
+    if not len(run.table("clients")):
+        return None, "no client was drawn in the first rounds"
+    client, round = run.table("clients").iloc[-1], run.table("rounds").iloc[-1]
+    numbers = (int(client["samples"]), float(client["seconds"]), float(round["seconds_aggregate"]))
+    sent = tuple(int(client[f"bytes_{way}"]) for way in ("up", "down", "d2d"))
+    return Measured(*numbers, float(round["seconds_evaluate"]), *sent), ""

@@ -1,0 +1,192 @@
+"""A set that grows by night: what is new in a watched folder is checked as a whole, and only then made part of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from shoal.core.errors import DataError, ShoalError, brief
+from shoal.core.streams import Streams
+from shoal.data.arrivals import arrivals
+from shoal.data.images import Rejected, listing
+from shoal.data.intake import Intake
+from shoal.data.own import check_name, read_folder, refuse_or_skip
+from shoal.data.own_images import NothingNew, note_left_out
+from shoal.data.own_store import Batch, check_spelling, store_batch
+from shoal.data.prepare import own_folder, own_pointer, store_folder
+from shoal.data.prepared import Prepared
+from shoal.data.writing import writing
+from shoal.engine.settings import places
+from shoal.engine.settings.run_settings import Settings
+from shoal.engine.settings.yaml_text import read_yaml_file
+from shoal.lifecycle.night_settings import NightSettings
+from shoal.lifecycle.preflight import check_method
+from shoal.lifecycle.preparing import prepare_data
+from shoal.lifecycle.tracked import TrackingError, dvc_root, track
+from shoal.methods.scores.neighbours import unlike
+
+NAMED = 10
+"""Of samples that are refused together, so many are named."""
+COMPARED = 5_000
+"""With at most so many of the samples that are there, a seeded draw, are new ones compared."""
+
+
+class NightError(ShoalError):
+    """A night cannot be carried out as it is set."""
+
+
+@dataclass(frozen=True)
+class TakenIn:
+    """The data set of a night.
+
+    Args:
+        folder: where it lies.
+        digest: of its bytes.
+        new: samples that came tonight.
+        message: what happened, in a sentence.
+    """
+
+    folder: str
+    digest: str
+    new: int
+    message: str
+
+
+def take_in(settings: Settings, night: NightSettings) -> TakenIn:
+    """Bring the data set of a night up to date: all that is new and fits, or an error and nothing of it.
+
+    Raises:
+        NightError: settings under which samples would change their clients.
+        DataError: new images that are unreadable, do not fit the set, or are unlike all that it has.
+    """
+    if night.watch is None:
+        prepared = prepare_data(settings)
+        return _taken(prepared, 0, f"{prepared.manifest.name!r} is taken as it is: no folder is watched")
+    _check(settings)
+    folder = places.home() / Path(night.watch).expanduser()
+    bring(folder)
+    store, name = places.store(), settings.data.name
+    check_spelling(name)
+    with writing(own_folder(store, name)):
+        there = (store_folder(store, name) / "manifest.json").exists() or own_pointer(store, name).exists()
+        return _take_in(settings, night, folder, check_name(name, store, force=False, append=there))
+
+
+def _take_in(settings: Settings, night: NightSettings, folder: Path, onto: Prepared | None) -> TakenIn:
+    """Append what is new in the watched folder to the set; None: there is no set yet."""
+    store, name = places.store(), settings.data.name
+    if onto is not None:
+        check_method(settings, store)
+    found = arrivals(folder, onto)
+    if not (found.new or found.touched):
+        rejected = list(found.rejected)
+        refuse_or_skip(rejected, night.on_bad, folder, "mend them, or set night.on_bad to skip")
+        note_left_out(rejected, found.intake)
+        if onto is None:
+            raise DataError(
+                f"the watched folder {folder} has no images yet: put some in sub-folders, one per client"
+                f"{_also(found.intake)}"
+            )
+        return _taken(onto, 0, f"nothing new in {folder}{_also(found.intake)}")
+    notes = Intake()
+    try:
+        batch = read_folder(
+            folder,
+            onto,
+            on_bad=night.on_bad,
+            on_odd=night.on_odd,
+            labels=None if night.labels is None else places.home() / Path(night.labels).expanduser(),
+            only=(*found.new, *found.touched),
+            intake=notes,
+        )
+    except NothingNew:
+        assert onto is not None
+        return _taken(onto, 0, f"nothing new in {folder}{_also(notes)}")
+    if onto is not None:
+        refuse_strange(batch, onto, night.strange, folder)
+    prepared = store_batch(name, store, batch, night.held_out, settings.seed, onto, by_hash=True)
+    message = f"{len(batch.x)} new images of {len(set(batch.client))} clients in {folder}{_also(notes)}"
+    try:
+        track(prepared.folder)
+    except TrackingError as error:
+        message += f"; {error}"
+    return _taken(prepared, len(batch.x), message)
+
+
+def _also(notes: Intake) -> str:
+    """What was adapted and left out, as the end of a sentence."""
+    summary = notes.summary()
+    return f"; {summary}" if summary else ""
+
+
+def _taken(prepared: Prepared, new: int, message: str) -> TakenIn:
+    return TakenIn(str(prepared.folder), prepared.manifest.digest, new, message)
+
+
+def _check(settings: Settings) -> None:
+    """Refuse what deals old samples anew when others come."""
+    s = settings.partition
+    if s.kind not in ("auto", "by_column") or (s.kind == "by_column" and (s.clients or s.column != "client")):
+        raise NightError(
+            f"partition.kind is {s.kind}: a set that grows is divided by its own clients, so that no sample changes "
+            "its client: set partition.kind to auto, or to by_column with clients 0"
+        )
+    if s.kind == "auto" and s.clients:
+        raise NightError("partition.clients draws some of the clients, and others when more come: leave it out")
+    if settings.data.limit is not None:
+        raise NightError("data.limit draws some of the samples, and others when more come: leave it out")
+
+
+def refuse_strange(batch: Batch, onto: Prepared, most: float, folder: Path) -> None:
+    """Refuse new samples of which too many are unlike all that a set has.
+
+    Args:
+        batch: the new samples.
+        onto: the set.
+        most: share of them that may be.
+        folder: where they lie, for the error.
+
+    Raises:
+        DataError: names some of them.
+    """
+    rows, count = np.arange(onto.manifest.train), onto.manifest.train
+    if count > COMPARED:
+        rows = np.sort(Streams(0).numpy("samples that new ones are compared with").choice(count, COMPARED, False))
+    strange = unlike(np.asarray(onto.train_x[rows]), batch.x)
+    if strange.mean() > most:
+        named = [Rejected(batch.file[k], "unlike all before") for k in np.flatnonzero(strange)[:NAMED]]
+        raise DataError(
+            f"{int(strange.sum())} of {len(batch.x)} new images in {folder} are unlike every image that "
+            f"{onto.manifest.name!r} has; remove them, or, where they are right, set night.strange to 1. Such as:\n"
+            f"{listing(named)}"
+        )
+
+
+def bring(folder: Path) -> None:
+    """Bring a folder that DVC tracks up to date with its pointer, the file FOLDER.dvc; others are left alone.
+
+    An import is updated from the repository that it is of; anything else is pulled where there is a remote, and checked
+    out from the cache where there is none. Files that DVC does not have are never removed: it refuses then.
+
+    Raises:
+        NightError: DVC could not.
+    """
+    pointer = folder.with_name(f"{folder.name}.dvc")
+    root = dvc_root(folder.parent)
+    if root is None or not pointer.is_file():
+        return
+    about = read_yaml_file(pointer, "DVC file", NightError)
+    imported = isinstance(about, dict) and bool(about.get("deps"))
+    remote = _dvc(root, "remote", "list").stdout.strip()
+    words = ("update",) if imported else ("pull",) if remote else ("checkout",)
+    done = _dvc(root, *words, "--quiet", str(pointer))
+    if done.returncode:
+        raise NightError(f"DVC did not bring {folder} up to date: {brief(Exception(done.stderr or done.stdout))}")
+
+
+def _dvc(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "dvc", *words], cwd=root, capture_output=True, text=True)

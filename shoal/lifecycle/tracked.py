@@ -1,0 +1,50 @@
+"""Sets of the user's own in DVC: where the home folder is a DVC repository, `shoal data add` also does `dvc add`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from shoal.core.errors import ShoalError
+
+STAGE_VARIABLE = "DVC_STAGE"
+"""Set by DVC in the commands of its stages, which hold DVC's lock."""
+
+
+class TrackingError(ShoalError):
+    """DVC did not take a data set."""
+
+
+def dvc_root(folder: Path) -> Path | None:
+    """The DVC repository that a folder lies in; None outside one."""
+    folder = folder.resolve()
+    return next((place for place in (folder, *folder.parents) if (place / ".dvc" / "config").is_file()), None)
+
+
+def track(path: Path) -> Path | None:
+    """Put a folder under DVC's care.
+
+    Args:
+        path: the folder of a data set.
+
+    Returns:
+        DVC's pointer to it, a small file for git; None where there is no DVC repository, or within one of its stages.
+
+    Raises:
+        TrackingError: DVC refused. The folder is as it was.
+    """
+    root = dvc_root(path.parent)
+    if root is None or os.environ.get(STAGE_VARIABLE):
+        return None
+    # Without --no-relink DVC removes each file and links it from its cache: a kill in between leaves a set without it.
+    command = [sys.executable, "-m", "dvc", "add", "--quiet", "--no-relink", str(path.resolve())]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    if done.returncode:
+        said = " ".join((done.stderr or done.stdout).split()).removeprefix("ERROR: ")
+        raise TrackingError(
+            f"the data set is in {path}, but DVC in {root} did not take it ({said}): run `dvc add {path}` once that "
+            "is mended"
+        )
+    return path.with_name(f"{path.name}.dvc")

@@ -1,0 +1,1 @@
+"""How messages of clients become one state."""

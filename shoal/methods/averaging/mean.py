@@ -1,0 +1,165 @@
+"""Federated averaging: the weighted mean of client tensors (McMahan et al. 2017)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from shoal.methods.contract.base import Tensors
+from shoal.methods.contract.blocks import BLOCK, blocks
+
+TOGETHER = 4
+"""Clients whose tensors are summed in one pass over the sums, which costs as much as reading four of them."""
+TOGETHER_NUMBERS = 1 << 26
+"""Of which they have at most so many together (a quarter of a gigabyte in float32)."""
+THREADS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+"""Each of which sums some blocks of large tensors, for all clients: the bits are those of one thread."""
+LARGE = 1 << 20
+"""Numbers of a client from which on they do."""
+
+
+class WeightedMean:
+    """A running weighted mean of tensors by name, in float64: memory of one model whatever the number of clients.
+
+    Integer tensors (BatchNorm's batch counter) are averaged and rounded.
+
+    Args:
+        threads: how many sum large tensors, by default `THREADS`; the bits are those of one.
+    """
+
+    def __init__(self, threads: int | None = None) -> None:
+        self._threads = THREADS if threads is None else threads
+        self._sums: Tensors = {}
+        self._forms: dict[str, tuple[torch.Size, torch.dtype]] = {}
+        self.weight = 0.0
+
+    def add(self, tensors: Mapping[str, Tensor], weight: float) -> None:
+        """Count `tensors` in with `weight` (>= 0).
+
+        Raises:
+            ValueError: a negative weight, or other names or shapes than before.
+        """
+        self.add_all([(tensors, weight)])
+
+    def add_all(self, counted: Iterable[tuple[Mapping[str, Tensor], float]]) -> None:
+        """As `add` for each of several clients' tensors and weights, in order: the same bits, in less time.
+
+        Raises:
+            ValueError: see `add`; those before are counted in or not.
+        """
+        for group in together(counted):
+            for tensors, weight in group:
+                self.check(tensors, weight)
+            if not self._sums:
+                self._sums = {k: torch.zeros_like(t, dtype=torch.float64) for k, t in group[0][0].items()}
+            shared = self._threads > 1 and sum(total.numel() for total in self._sums.values()) >= LARGE
+            # One thread is fastest where a block stays in its cache; several hinder each other over short ones.
+            size = BLOCK if shared else BLOCK // 4
+            stacks = [
+                stack
+                for name, total in self._sums.items()
+                for stack in blocks(total, *(tensors[name] for tensors, _ in group), size=size)
+            ]
+            weights = [weight for _, weight in group]
+            if shared and len(stacks) > 1:
+                each = -(-len(stacks) // self._threads)
+                with ThreadPoolExecutor(self._threads, thread_name_prefix="sum") as threads:
+                    parts = (stacks[at : at + each] for at in range(0, len(stacks), each))
+                    list(threads.map(partial(add_up, weights=weights), parts))
+            else:
+                add_up(stacks, weights)
+            for weight in weights:
+                self.weight += weight
+
+    def add_sums(self, sums: Mapping[str, Tensor], weight: float, like: Mapping[str, Tensor]) -> None:
+        """Count in what another mean summed.
+
+        Args:
+            sums: its `sums`.
+            weight: its `weight`.
+            like: tensors of the shapes and dtypes that it was given, by name; others may be among them.
+
+        Raises:
+            ValueError: see `add`.
+        """
+        if missing := sorted(sums.keys() - like.keys()):
+            raise ValueError(f"updates differ in their tensors: {', '.join(missing[:3])}")
+        self._check(sums, weight, {name: like[name].dtype for name in sums})
+        if not self._sums:
+            self._sums = {name: torch.zeros_like(tensor) for name, tensor in sums.items()}
+        for name, total in self._sums.items():
+            for here, there in blocks(total, sums[name]):
+                here.add_(there)
+        self.weight += weight
+
+    @property
+    def sums(self) -> Tensors:
+        """The sums so far of the tensors times their weights, float64, by name."""
+        return self._sums
+
+    def check(self, tensors: Mapping[str, Tensor], weight: float) -> None:
+        """Refuse what `add` cannot count in; the first tensors say what all others must be."""
+        self._check(tensors, weight, {name: tensor.dtype for name, tensor in tensors.items()})
+
+    def _check(self, tensors: Mapping[str, Tensor], weight: float, dtypes: Mapping[str, torch.dtype]) -> None:
+        if not weight >= 0:
+            raise ValueError(f"a weight of {weight} cannot be averaged: weights are >= 0")
+        if not self._forms:
+            self._forms = {k: (t.shape, dtypes[k]) for k, t in tensors.items()}
+        if tensors.keys() != self._forms.keys():
+            odd = sorted(tensors.keys() ^ self._forms.keys())
+            raise ValueError(f"updates differ in their tensors: {', '.join(odd[:3])}")
+        for name, tensor in tensors.items():
+            shape, _ = self._forms[name]
+            if tensor.shape != shape:
+                raise ValueError(f"{name} has shape {tuple(tensor.shape)}, not {tuple(shape)}")
+
+    def mean(self) -> Tensors:
+        """The mean so far, in the dtypes that came in.
+
+        Raises:
+            ValueError: nothing was added, or all weights were 0.
+        """
+        if not self.weight:
+            raise ValueError("no update with a positive weight: there is nothing to average")
+        return {name: self._mean(total, self._forms[name][1]) for name, total in self._sums.items()}
+
+    def _mean(self, total: Tensor, dtype: torch.dtype) -> Tensor:
+        found = torch.empty_like(total, dtype=dtype)
+        for part, of in blocks(found, total):
+            part.copy_(in_dtype(of / self.weight, dtype))
+        return found
+
+
+def add_up(stacks: Sequence[tuple[Tensor, ...]], weights: Sequence[float]) -> None:
+    """Add to the first tensor of each stack the others, times their weights, one after another."""
+    wide: Tensor | None = None
+    for total, *parts in stacks:
+        if wide is None or wide.device != total.device or wide.numel() < total.numel():
+            wide = torch.empty(total.numel(), dtype=torch.float64, device=total.device)
+        room = wide[: total.numel()].view(total.shape)
+        for part, weight in zip(parts, weights, strict=True):
+            # Made float64 first, in memory that is there: the bits of adding it as it is, in half the time.
+            total.add_(room.copy_(part), alpha=weight)
+
+
+def together(
+    counted: Iterable[tuple[Mapping[str, Tensor], float]],
+) -> Iterator[list[tuple[Mapping[str, Tensor], float]]]:
+    """Tensors and weights of clients in groups of `TOGETHER`, or of fewer where they are very large."""
+    left = iter(counted)
+    for first in left:
+        numbers = sum(tensor.numel() for tensor in first[0].values())
+        most = max(1, min(TOGETHER, TOGETHER_NUMBERS // max(1, numbers)))
+        yield [first, *islice(left, most - 1)]
+
+
+def in_dtype(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """A mean in the dtype of what it is of, rounded where that holds whole numbers."""
+    return tensor.to(dtype) if dtype.is_floating_point else tensor.round().to(dtype)

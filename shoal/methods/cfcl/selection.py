@@ -1,0 +1,172 @@
+"""Which samples a device gives to a neighbour: reserves by K-means++, pulls by macro and micro importance (CF-CL).
+
+Shapes: n candidates, r reserve samples, e embedding dimensions. Equations by the paper's numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Macro = Literal["fractions", "share", "sized", "ratio"]
+
+
+def triplet_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float) -> Tensor:
+    """max(0, |a - p|^2 - |a - n|^2 + margin), mean over rows (eq. 1); embeddings (n, e)."""
+    near, far = (anchor - positive).pow(2).sum(1), (anchor - negative).pow(2).sum(1)
+    return (near - far + margin).clamp(min=0).mean()
+
+
+def plus_plus(x: Tensor, clusters: int, rng: np.random.Generator) -> Tensor:
+    """Rows drawn as K-means++ draws its first centres: positions int64 (min(clusters, n),)."""
+    count = min(clusters, len(x))
+    chosen = [int(rng.integers(len(x)))]
+    distance = (x - x[chosen[0]]).pow(2).sum(1).double()
+    while len(chosen) < count:
+        distance[chosen] = 0
+        total = float(distance.sum())
+        if total > 0:
+            # Cumulative sums in numpy: the same draw whatever torch's threads do.
+            edges = np.cumsum(distance.cpu().numpy())
+            pick = int(np.searchsorted(edges, rng.random() * edges[-1], side="right"))
+        else:  # only duplicates are left
+            pick = int(rng.choice(np.setdiff1d(np.arange(len(x)), chosen)))
+        pick = min(pick, len(x) - 1)
+        chosen.append(pick)
+        distance = torch.minimum(distance, (x - x[pick]).pow(2).sum(1).double())
+    return torch.tensor(chosen)
+
+
+def one_start_kmeans(
+    x: Tensor, clusters: int, rng: np.random.Generator, *, iterations: int = 10
+) -> tuple[Tensor, Tensor]:
+    """K-means from one K-means++ start: the cluster of each row (n,) and the centres (k, e).
+
+    Not `shoal.methods.clustering.k_means.kmeans`, the best of ten starts run to convergence: every device clusters for
+    every neighbour at every pull, so one start and a few iterations on a few hundred rows must do.
+    """
+    centres = x[plus_plus(x, clusters, rng)].clone()
+    cluster = torch.cdist(x, centres).argmin(1)
+    for _ in range(iterations):
+        for k in range(len(centres)):
+            if bool((cluster == k).any()):
+                centres[k] = x[cluster == k].mean(0)
+        after = torch.cdist(x, centres).argmin(1)
+        if torch.equal(after, cluster):
+            break
+        cluster = after
+    return cluster, centres
+
+
+def reserve(x: Tensor, size: int, rng: np.random.Generator, kind: Literal["kmeans", "random"]) -> Tensor:
+    """Positions of a reserve (eq. 6): the sample nearest each K-means++ centroid, or drawn uniformly.
+
+    Args:
+        x: embeddings of a device's samples (n, e).
+        size: samples of the reserve; all where there are fewer.
+        rng: of the draws.
+        kind: `kmeans` or `random`.
+
+    Returns:
+        int64, at most `size`, without repetition, ascending.
+    """
+    if size >= len(x):
+        return torch.arange(len(x))
+    if kind == "random":
+        return torch.from_numpy(np.sort(rng.choice(len(x), size, replace=False)))
+    _, centres = one_start_kmeans(x, size, rng)
+    chosen: list[int] = []
+    distance = torch.cdist(centres, x)
+    for row in distance:
+        order = row.argsort()
+        # Two centroids may share their nearest sample: the next one is as real.
+        chosen.append(next(int(i) for i in order if int(i) not in chosen))
+    return torch.tensor(sorted(chosen))
+
+
+def macro_probability(cluster_tx: Tensor, cluster_res: Tensor, clusters: int, kind: Macro) -> Tensor:
+    """Probability of each cluster (eq. 8, 9), float64 (clusters,): high where the receiver has little.
+
+    Args:
+        cluster_tx: cluster of each candidate of the transmitter (n,).
+        cluster_res: cluster of each sample of the receiver's reserve (r,).
+        clusters: how many there are.
+        kind: `fractions`: f / (f + g), where f = n_tx / n and g = n_res / r are the cluster's fractions of candidates
+            and of the reserve, so that it does not matter that there are many more candidates; `share`: the same of
+            the counts, n_tx / (n_tx + n_res); `sized`: n_tx times that, so that without reserves clusters are drawn by
+            their size, as by a uniform pull; `ratio`: n_tx / n_res as printed, n_res at least one.
+    """
+    tx = torch.bincount(cluster_tx, minlength=clusters).double()
+    res = torch.bincount(cluster_res, minlength=clusters).double()
+    if kind == "fractions":
+        f, g = tx / len(cluster_tx), res / max(1, len(cluster_res))
+        weight = torch.where(tx > 0, f / (f + g), 0.0)  # a cluster may hold neither
+    elif kind == "ratio":
+        weight = tx / res.clamp(min=1)
+    else:
+        share = tx / (tx + res).clamp(min=1)
+        weight = share if kind == "share" else tx * share
+    return weight / weight.sum()
+
+
+def micro_probability(losses: Tensor, cluster: Tensor, clusters: int, heat: float) -> Tensor:
+    """Probability of each candidate within its cluster (eq. 11), float64 (n,): proportional to exp(heat * loss)."""
+    weight = torch.zeros(len(losses), dtype=torch.float64)
+    for k in range(clusters):
+        inside = cluster == k
+        if bool(inside.any()):
+            weight[inside] = torch.softmax(heat * losses[inside].double(), 0)
+    return weight
+
+
+def negative_losses(candidates: Tensor, anchors: Tensor, positives: Tensor, margin: float) -> Tensor:
+    """The mean triplet loss of each candidate as the negative of all anchors (eq. 10), (n,).
+
+    Args:
+        candidates: embeddings (n, e).
+        anchors, positives: embeddings of the receiver's reserve and of its augmentations (r, e).
+        margin: of the triplet loss.
+    """
+    near = (anchors - positives).pow(2).sum(1)
+    far = torch.cdist(anchors, candidates).pow(2)
+    return (near[:, None] - far + margin).clamp(min=0).mean(0)
+
+
+def importance(
+    candidates: Tensor,
+    anchors: Tensor,
+    positives: Tensor,
+    *,
+    clusters: int,
+    heat: float,
+    margin: float,
+    kind: Macro,
+    rng: np.random.Generator,
+) -> Tensor:
+    """Probability of each candidate (eq. 12): macro of its cluster times micro within it, float64 (n,), summing to 1.
+
+    Without a reserve of the receiver nothing is known of it, and all candidates are alike.
+    """
+    if not len(anchors):
+        return torch.full((len(candidates),), 1 / len(candidates), dtype=torch.float64)
+    cluster, _ = one_start_kmeans(torch.cat((candidates, anchors)), clusters, rng)
+    of_tx, of_res = cluster[: len(candidates)], cluster[len(candidates) :]
+    macro = macro_probability(of_tx, of_res, clusters, kind)
+    losses = negative_losses(candidates, anchors, positives, margin)
+    joint = macro[of_tx] * micro_probability(losses, of_tx, clusters, heat)
+    return joint / joint.sum()
+
+
+def draw_uniformly(count: int, budget: int, rng: np.random.Generator) -> Tensor:
+    """Positions of a uniform pull among `count` candidates: int64, ascending, at most as many as there are."""
+    return torch.from_numpy(np.sort(rng.choice(count, min(budget, count), replace=False)))
+
+
+def draw(probability: Tensor, budget: int, rng: np.random.Generator) -> Tensor:
+    """Positions drawn without replacement by their probabilities, int64, ascending; at most as many as are possible."""
+    p = probability.numpy()
+    count = min(budget, int((p > 0).sum()))
+    return torch.from_numpy(np.sort(rng.choice(len(p), count, replace=False, p=p / p.sum())))

@@ -1,0 +1,55 @@
+"""Each client's latest transmitted update, where not all take part in a round (section III).
+
+The server then keeps in its state what a client last sent since its cluster was born: `latest/CLIENT/NAME`, one vector
+a client, and one more where full gradients travel. Whoever has sent nothing since then delays the split of its cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import torch
+
+from shoal.methods.contract.base import Message, Tensors, Update
+
+PREFIX = "latest/"
+FACTS = ("n", "gamma")
+"""Numbers of a message that are kept beside its tensors."""
+
+
+def remember(tensors: Tensors, updates: Mapping[int, Update]) -> None:
+    """Keep what these clients sent, in place of what they sent before."""
+    for client, update in updates.items():
+        forget(tensors, [client])
+        message = update.message
+        numbers = {k: torch.tensor([message.facts[k]], dtype=torch.float64) for k in FACTS if k in message.facts}
+        for name, tensor in {**message.tensors, **numbers}.items():
+            tensors[f"{PREFIX}{client}/{name}"] = tensor
+
+
+def recall(tensors: Tensors, clients: Iterable[int]) -> dict[int, Update]:
+    """The latest update of each of some clients; those of whom none is kept are left out."""
+    wanted, found = set(clients), dict[int, dict[str, torch.Tensor]]()
+    for key, tensor in tensors.items():
+        if key.startswith(PREFIX):
+            client, name = key.removeprefix(PREFIX).split("/")
+            if int(client) in wanted:
+                found.setdefault(int(client), {})[name] = tensor
+    return {client: _update(client, parts) for client, parts in sorted(found.items())}
+
+
+def _update(client: int, parts: Tensors) -> Update:
+    facts = {name: float(parts[name]) for name in FACTS if name in parts}
+    return Update(Message({k: v for k, v in parts.items() if k not in FACTS}, facts), client=client)
+
+
+def forget(tensors: Tensors, clients: Iterable[int]) -> None:
+    """Drop what is kept of some clients."""
+    starts = tuple(f"{PREFIX}{client}/" for client in clients)
+    for key in [key for key in tensors if key.startswith(starts)] if starts else []:
+        del tensors[key]
+
+
+def known(tensors: Tensors) -> set[int]:
+    """The clients of whom an update is kept."""
+    return {int(key.removeprefix(PREFIX).split("/")[0]) for key in tensors if key.startswith(PREFIX)}

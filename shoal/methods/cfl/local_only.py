@@ -1,0 +1,69 @@
+"""Local training alone: every client trains its own model and sends nothing. What federation is measured against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from shoal.methods.averaging.vectors import Vectors
+from shoal.methods.cfl.supervised import Supervised, judge
+from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Message, Server, Update
+from shoal.methods.contract.declared import MessageForm, TensorForm
+from shoal.methods.training.local_steps import LocalSteps, TakenSteps
+
+
+@dataclass(frozen=True)
+class AloneSettings:
+    """Local training has no hyper-parameters beyond `local`."""
+
+
+class Alone(Supervised):
+    """Local training as a method: each client's weights are its private memory; all start from the same."""
+
+    name = "alone"
+    proximal = False  # nothing is sent that a client could stay near
+    Settings = AloneSettings
+
+    def init_server(self, federation: Federation) -> Server:
+        """Nothing."""
+        return Server()
+
+    def broadcast(self, server: Server, client: int) -> Message:
+        """Nothing."""
+        return Message()
+
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm:
+        """An empty message."""
+        return MessageForm()
+
+    def declared_memory(self, server: Server, client: int, samples: int) -> MessageForm:
+        """The client's model."""
+        return MessageForm({"weights": TensorForm(tuple(Vectors(net := self.network()).flatten(net).shape))})
+
+    def local_steps(self, message: Message, client: Client) -> LocalSteps:
+        """Local epochs from where the client was."""
+        self.check(client)
+        vectors = Vectors(network := self.network())
+        if client.memory:
+            vectors.load(network, client.memory["weights"])
+
+        def finish(taken: TakenSteps) -> Update:
+            return Update(Message(), memory={"weights": vectors.flatten(network)}, metrics=taken.metrics)
+
+        return self.epochs(network, client, finish)
+
+    def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
+        """Count the round."""
+        for _ in updates:
+            pass
+        return server.next({})
+
+    def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
+        """Each client's own model on its own validation samples."""
+        vectors = Vectors(network := self.network())
+        scores = {}
+        for client in clients:
+            if client.memory:
+                vectors.load(network, client.memory["weights"])
+                scores[client.id] = judge(network, client.validation, self.context)
+        return self.clients_metrics(scores)

@@ -1,0 +1,90 @@
+"""CFL's hyper-parameters, and which of them make no sense together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from shoal.core.setting import setting
+from shoal.methods.cfl.adversary import ATTACKS, Attack
+from shoal.methods.contract.base import MethodError
+
+
+@dataclass(frozen=True)
+class CFLSettings:
+    """Hyper-parameters of CFL."""
+
+    criterion: Literal["absolute", "relative", "schedule"] = setting(
+        "relative",
+        "when a cluster may be split: absolute, |mean| < eps1 and max > eps2; relative, |mean| / max < ratio; "
+        "schedule, in given rounds",
+    )
+    eps1: float = setting(0.4, "absolute: a cluster may be split where the norm of its mean update is below this", gt=0)
+    eps2: float = setting(
+        1.6, "absolute: a cluster may be split where its largest client update has a norm above this", ge=0
+    )
+    ratio: float = setting(
+        0.3, "relative: largest ratio of the mean update's norm to the largest client update's", gt=0, le=1
+    )
+    floor: float = setting(
+        0.5, "relative: the largest norm must exceed this share of the largest median norm seen so far", ge=0, le=1
+    )
+    patience: int = setting(3, "relative: number of rounds in a row in which the criterion must hold", ge=1)
+    schedule: tuple[int, ...] = setting((), "schedule: the rounds at the end of which clusters may be split")
+    first_split: int = setting(10, "relative: no split before this round", ge=1)
+    settle: int = setting(10, "relative: number of rounds that a new cluster trains before it may be split", ge=0)
+    gamma: Literal["fixed", "measured"] = setting(
+        "fixed",
+        "where gamma_max of eq. 39 comes from: the setting gamma_max, or the median of the noise that the cluster's "
+        "clients measure by training on two halves of their samples, which doubles their work in rounds that may split",
+    )
+    gamma_max: float = setting(
+        0.6, "gamma fixed: split only where sqrt((1 - cross) / 2) exceeds this (eq. 39)", ge=0, lt=1
+    )
+    outliers: float = setting(
+        0.0,
+        "exclude a client whose update norm exceeds this multiple of its cluster's median norm; 0: no such rule",
+        ge=0,
+    )
+    similarity: Literal["updates", "gradients", "both"] = setting(
+        "updates",
+        "compute cosines from updates, from full gradients, or from updates while logging the gap of gradients too",
+    )
+    history: float = setting(
+        0.0,
+        "compute cosines from each client's updates summed over rounds, discounted by this factor per round; "
+        "0: from the updates of this round alone, as in the paper",
+        ge=0,
+        lt=1,
+    )
+    weighting: Literal["samples", "uniform"] = setting(
+        "samples", "weight of a client in its cluster's mean update: by number of samples, or 1/|c|"
+    )
+    permute: bool = setting(False, "clients hide the order of their parameters behind a shared permutation (eq. 45)")
+    adversaries: int = setting(0, "number of adversaries: that many clients, the last ones, send false updates", ge=0)
+    attack: Attack = setting("mixed", ATTACKS)
+    attack_scale: float = setting(10.0, "factor by which the attack scale multiplies updates", gt=0)
+    joins: tuple[tuple[int, int], ...] = setting((), "(client, round): first round of each client that joins later")
+    leaves: tuple[tuple[int, int], ...] = setting((), "(client, round): first round without a client that leaves")
+
+
+def check_settings(settings: CFLSettings) -> None:
+    """Refuse settings that contradict each other.
+
+    Raises:
+        MethodError: names the settings and what to give instead.
+    """
+    if settings.criterion == "schedule" and not settings.schedule:
+        raise MethodError("method.criterion schedule needs method.schedule: the rounds, for example [50, 100, 150]")
+    if settings.history and settings.similarity == "gradients":
+        raise MethodError("method.history is of updates; with method.similarity gradients set it to 0")
+    if settings.history and settings.gamma == "measured":
+        raise MethodError(
+            "method.gamma measured is the noise of one round's update, and method.history sums updates over rounds: "
+            "set method.gamma fixed, or method.history 0"
+        )
+    if 0 < settings.outliers < 1:
+        raise MethodError(
+            f"method.outliers is {settings.outliers}: below 1 it would cut off updates shorter than the median; "
+            "give 0 (no such rule) or a number above 1, for example 4"
+        )

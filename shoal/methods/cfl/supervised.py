@@ -1,0 +1,237 @@
+"""What supervised methods share: a classifier or a language model, its loss and judgement, its weights as a vector.
+
+Images are classified, texts are predicted word by word. Clients are judged on their own validation samples, which
+carry the client's planted transformation; perplexity is exp of the mean loss per token.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from shoal.data.augment import normalise
+from shoal.data.view import Samples
+from shoal.methods.contract.base import (
+    Assignment,
+    Client,
+    ClientError,
+    Clients,
+    Context,
+    Evaluation,
+    LocalSettings,
+    MethodError,
+    ModelSettings,
+    Server,
+    Tensors,
+    Update,
+)
+from shoal.methods.training.local import as_input, batches, seeded, unit_images
+from shoal.methods.training.local_steps import LocalSteps, TakenSteps
+from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
+from shoal.methods.training.steps import GradientMethod
+from shoal.models.encoders import build_encoder
+from shoal.models.lstm import WordLSTM, lengths_of_batches
+
+
+class Classifier(nn.Module):
+    """An encoder and a linear layer over the classes."""
+
+    def __init__(self, encoder: nn.Module, classes: int) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.out = nn.Linear(cast(int, encoder.features), classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores (n, classes)."""
+        return self.out(self.encoder(x))
+
+
+class Score(NamedTuple):
+    """Sums over `number` images or tokens: the cross-entropy, and how many were right."""
+
+    loss: float
+    correct: float
+    number: int
+
+    @property
+    def accuracy(self) -> float:
+        """Share that was right."""
+        return self.correct / self.number
+
+    @property
+    def mean_loss(self) -> float:
+        """Mean cross-entropy, nats."""
+        return self.loss / self.number
+
+
+class Supervised(GradientMethod):
+    """A supervised method whose models are vectors of one network's weights."""
+
+    kinds = ("image", "text")
+    needs_validation = True
+    local_defaults = LocalSettings(epochs=3, batch=100, optimiser="sgd", lr=0.05, momentum=0.9)
+    model_defaults = ModelSettings("plain-conv")
+    learns_from_labels = True
+    finds_clusters = False
+
+    def __init__(self, settings: Any, context: Context) -> None:
+        super().__init__(settings, context)
+        if context.spec.kind == "image" and context.spec.classes is None:
+            raise MethodError(
+                f"method {self.name!r} trains on labels, and data set {context.spec.name!r} has none: add it with "
+                "labels, or choose a method that needs none, such as fedcc"
+            )
+        if context.spec.kind == "text" and getattr(settings, "attack", "") == "labels":
+            raise MethodError("method.attack labels is of images with labels: choose another attack for texts")
+
+    @property
+    def needs_clusters(self) -> bool:
+        """Its classes are those of the labels; a language model has none."""
+        return False
+
+    def network(self, purpose: str = "init") -> nn.Module:
+        """A network whose initial weights depend on the seed and `purpose`."""
+        c = self.context
+        if c.spec.kind == "text":
+            vocabulary = c.spec.vocabulary or 0
+            return seeded(lambda: WordLSTM(vocabulary), c, purpose, self.drawn)
+        return seeded(
+            lambda: Classifier(build_encoder(c.model.encoder, c.spec.shape), c.clusters), c, purpose, self.drawn
+        )
+
+    def check(self, client: Client) -> None:
+        """Refuse a client that cannot be trained or judged, before any work.
+
+        Raises:
+            ClientError: fewer than two training samples, or no validation sample.
+        """
+        if len(client.train) < 2:
+            raise ClientError(f"client {client.id} has {len(client.train)} training samples; at least 2 are needed")
+        if not len(client.validation):
+            raise ClientError(
+                f"client {client.id} has no validation sample to be judged on: set partition.validation, say 0.2"
+            )
+
+    @property
+    def stackable(self) -> bool:
+        """Whether several networks can be trained at once: LSTMs cannot."""
+        return self.context.spec.kind == "image"
+
+    def epochs(
+        self,
+        network: nn.Module,
+        client: Client,
+        finish: Callable[[TakenSteps], Update],
+        *,
+        reverse: bool = False,
+        steps: Iterable[Tensor] | None = None,
+    ) -> LocalSteps:
+        """Local epochs on the cross-entropy, not yet done.
+
+        Args:
+            network: to train.
+            client: whose samples it is trained on.
+            finish: makes the update.
+            reverse: of an adversary's image labels, 0 to c - 1, each is taken for c - 1 minus itself.
+            steps: positions of each step's samples; none given: the local epochs of the settings.
+        """
+        text = self.context.spec.kind == "text"
+        given = batches(client, self.context.local) if steps is None else steps
+        positions_of_steps = list(given)
+        # Told before the first step, and taken step by step: to ask for them in each would wait for the device.
+        lengths = iter(lengths_of_batches(client.train.raw(), positions_of_steps) if text else ())
+
+        def select(positions: Tensor) -> Batch:
+            batch = client.train.take(positions)
+            if text:
+                return (batch.raw(),)
+            return (batch.raw(), self.context.clusters - 1 - batch.y() if reverse else batch.y())
+
+        def inputs(batch: Batch) -> Batch:
+            if text:
+                return (*batch, next(lengths))
+            raw, y = batch
+            return (as_input(unit_images(raw)), y)
+
+        return LocalSteps(client, network.train(), positions_of_steps, select, inputs, finish)
+
+    def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
+        """Mean cross-entropy over the images, or the tokens, of a batch."""
+        return cross_entropy(model, batch, self.context), {}
+
+    def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
+        """Nothing: labels are learnt, and what clusters there are, are of clients.
+
+        Raises:
+            MethodError: always.
+        """
+        raise MethodError(f"method {self.name!r} learns from labels, and clusters clients at most: no sample has one")
+
+    def clients_metrics(self, scores: Mapping[int, Score]) -> dict[str, float]:
+        """Accuracy (mean over clients, and the lowest), loss per image or token; of texts also perplexity."""
+        if not scores:
+            return {}
+        total = sum(s.number for s in scores.values())
+        loss = sum(s.loss for s in scores.values()) / total
+        accuracies = [s.accuracy for s in scores.values()]
+        metrics = {
+            "acc": sum(accuracies) / len(accuracies),
+            "acc_min": min(accuracies),
+            "val_loss": loss,
+        }
+        if self.context.spec.kind == "text":
+            metrics["perplexity"] = math.exp(min(loss, 50.0))
+        return metrics
+
+
+def batch_loss(network: nn.Module, samples: Samples, positions: Tensor, context: Context) -> Tensor:
+    """Mean cross-entropy of the samples at `positions`."""
+    batch = samples.take(positions)
+    text = samples.data.spec.kind == "text"
+    return cross_entropy(network, (batch.raw(),) if text else (_images(batch), batch.y()), context)
+
+
+def cross_entropy(network: Callable[..., Any], inputs: tuple[Tensor, ...], context: Context) -> Tensor:
+    """Mean cross-entropy of images and labels, or of texts, whose next words are their labels."""
+    with context.autocast():
+        if context.spec.kind == "text":
+            found = network(*inputs)
+            return F.cross_entropy(found.scores.float(), found.truth)
+        x, y = inputs
+        return F.cross_entropy(network(x).float(), y)
+
+
+@torch.no_grad()
+def judge(network: nn.Module, samples: Samples, context: Context, batch: int = 512) -> Score:
+    """Loss and accuracy of a network on samples, evaluation mode."""
+    network.eval()
+    loss, right, count = 0.0, 0.0, 0
+    for positions in torch.arange(len(samples), device=samples.index.device).split(batch):
+        with context.autocast():
+            if samples.data.spec.kind == "text":
+                scores, truth = network(samples.raw(positions))
+            else:
+                part = samples.take(positions)
+                scores, truth = network(_images(part)), part.y()
+        loss += float(F.cross_entropy(scores.float(), truth, reduction="sum"))
+        right += float((scores.argmax(1) == truth).sum())
+        count += len(truth)
+    return Score(loss, right, count)
+
+
+def gradient(network: nn.Module, samples: Samples, context: Context, batch: int = 512) -> None:
+    """Leave the gradient of the mean loss over all samples in the parameters, evaluation mode."""
+    network.eval()
+    network.zero_grad(set_to_none=True)
+    for positions in torch.arange(len(samples), device=samples.index.device).split(batch):
+        share = len(positions) / len(samples)
+        (batch_loss(network, samples, positions, context) * share).backward()
+
+
+def _images(samples: Samples) -> Tensor:
+    return normalise(samples.x()).contiguous(memory_format=torch.channels_last)

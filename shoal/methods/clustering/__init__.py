@@ -1,0 +1,1 @@
+"""K-means in its several forms, and the number of clusters."""

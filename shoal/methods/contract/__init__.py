@@ -1,0 +1,1 @@
+"""What a method is: its steps, messages, declarations and settings."""

@@ -1,0 +1,148 @@
+"""What every step of a method may use beside its arguments: settings of network, local work and views, seed, device."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+
+from shoal.core.errors import ShoalError
+from shoal.core.setting import setting
+from shoal.data.augment import AugmentSettings
+from shoal.data.prepared import DataSpec
+from shoal.models.encoders import ENCODERS
+
+
+class MethodError(ShoalError):
+    """A method cannot work with these settings or this data."""
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """Which network the clients train."""
+
+    encoder: str = setting("small-conv", "encoder network that maps a sample to its features", choices=ENCODERS)
+    clusters: int = setting(0, "number of clusters to find; 0: as many as the data set has classes", ge=0)
+
+
+@dataclass(frozen=True)
+class LocalSettings:
+    """A client's work in one round."""
+
+    epochs: int = setting(5, "number of local epochs in each round", ge=1)
+    batch: int = setting(128, "mini-batch size of a local gradient step", ge=2)
+    optimiser: Literal["adam", "sgd"] = setting("adam", "optimiser of the local gradient steps")
+    lr: float = setting(3e-4, "learning rate of the local optimiser", gt=0)
+    lr_decay: float = setting(1.0, "factor by which the learning rate is multiplied after each round", gt=0, le=1)
+    momentum: float = setting(0.0, "momentum of SGD; Adam ignores it", ge=0, lt=1)
+    weight_decay: float = setting(0.0, "weight decay (L2 penalty) of the local optimiser", ge=0)
+    proximal: float = setting(
+        0.0, "FedProx's mu: weight of half the squared distance from the model that the round began with", ge=0
+    )
+
+
+@dataclass(frozen=True)
+class ServerOptimiser:
+    """How the server moves its model by the clients' mean change (`shoal.methods.averaging.server_optimiser`)."""
+
+    name: Literal["none", "momentum", "adam", "yogi"] = setting(
+        "none",
+        "optimiser of the server: none (the clients' mean is the next model), momentum (FedAvgM), adam (FedAdam) or "
+        "yogi (FedYogi)",
+    )
+    lr: float = setting(0.0, "learning rate of the server; 0: 1 with momentum, 0.01 with adam and yogi", ge=0)
+    momentum: float = setting(0.9, "decay beta_1 of the first moment", ge=0, lt=1)
+    beta2: float = setting(0.99, "adam, yogi: decay beta_2 of the second moment", ge=0, lt=1)
+    tau: float = setting(1e-3, "adam, yogi: tau, which bounds how far a small change moves the model", gt=0)
+
+    @property
+    def rate(self) -> float:
+        """The learning rate that is used."""
+        if self.lr:
+            return self.lr
+        return 1.0 if self.name == "momentum" else 0.01
+
+
+@dataclass(frozen=True)
+class AggregationSettings:
+    """How the server makes one model of the clients' (`shoal.methods.averaging.robust`)."""
+
+    rule: Literal["mean", "median", "trimmed_mean", "krum", "multi_krum"] = setting(
+        "mean",
+        "how clients' models become one: mean, weighted by samples; against hostile clients median or trimmed_mean of "
+        "each coordinate, krum (the one model closest to its nearest) or multi_krum (the mean of the closest)",
+    )
+    trim: float = setting(
+        0.2, "trimmed_mean: share of the clients whose values are cut off at each end of a coordinate", ge=0, lt=0.5
+    )
+    hostile: float = setting(0.2, "krum, multi_krum: share of the clients that may be hostile", ge=0, lt=0.5)
+    clip: float = setting(
+        0.0, "bound of the norm of what a client changes: a longer change is scaled down to it; 0: no bound", ge=0
+    )
+    clip_by: Literal["norm", "median"] = setting(
+        "norm", "what clip counts in: the norm itself, or the median norm of the round's changes"
+    )
+    server: ServerOptimiser = field(default_factory=ServerOptimiser)
+
+    @property
+    def plain(self) -> bool:
+        """Whether this is the plain weighted mean."""
+        return self.rule == "mean" and not self.clip
+
+
+@dataclass(frozen=True)
+class Context:
+    """What every step of a method may use beside its arguments.
+
+    Attributes:
+        spec: the data set's kind and shape.
+        model, local, augment: the settings of the network, the local work and the views.
+        seed: of the run.
+        rounds: how many rounds the run is set to.
+        fraction: share of the clients that take part in a round.
+        device: where tensors live.
+        precision: fp32, tf32 (which the worker sees to) or bf16 (autocast).
+        compile: torch.compile of networks: off, or its mode.
+        aggregation: how the server makes one model of the clients'.
+        graphs: local steps as CUDA graphs: off, on, or auto: on where they can be captured and come often enough.
+    """
+
+    spec: DataSpec
+    model: ModelSettings = field(default_factory=ModelSettings)
+    local: LocalSettings = field(default_factory=LocalSettings)
+    augment: AugmentSettings = field(default_factory=AugmentSettings)
+    seed: int = 0
+    rounds: int = 1
+    fraction: float = 1.0
+    device: torch.device = torch.device("cpu")  # noqa: RUF009 (a device is immutable)
+    precision: str = "fp32"
+    compile: str = "off"
+    aggregation: AggregationSettings = field(default_factory=AggregationSettings)
+    graphs: str = "off"
+
+    @property
+    def clusters(self) -> int:
+        """The number of clusters to find.
+
+        Raises:
+            MethodError: neither the settings nor the labels say how many.
+        """
+        if self.known_clusters is None:
+            raise MethodError(
+                f"data set {self.spec.name!r} has no labels to count clusters by: set "
+                "model.clusters to the number of clusters to find"
+            )
+        return self.known_clusters
+
+    @property
+    def known_clusters(self) -> int | None:
+        """The number of clusters, where the settings or the labels say it: for methods that can do without."""
+        return self.model.clusters or self.spec.classes or None
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The precision setting as a context for forward passes."""
+        if self.precision == "bf16":
+            return torch.autocast(self.device.type, dtype=torch.bfloat16)
+        return nullcontext()

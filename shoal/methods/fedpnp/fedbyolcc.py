@@ -1,0 +1,93 @@
+"""FedBYOLCC: BYOL with the cluster loss of contrastive clustering and federated averaging, a baseline of FedPNP.
+
+Miao and Koyuncu 2024, section 3.1, name it in one sentence: BYOL's mean squared error (Grill et al. 2020) takes the
+place of the instance loss, and the cluster-level loss is that of contrastive clustering (Li et al. 2021). Momentum,
+heads and what becomes of the target between rounds are ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from shoal.core.setting import setting
+from shoal.methods.contract.base import Client, Message, Tensors, Update
+from shoal.methods.fedpnp.cluster_method import ClusterMethod
+from shoal.methods.losses.byol import byol_loss, make_target, spread, update_target
+from shoal.methods.losses.contrastive import cluster_contrastive
+from shoal.methods.training.local import compiled, load, seeded, weights
+from shoal.methods.training.local_steps import LocalSteps, TakenSteps
+from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
+from shoal.models.encoders import build_encoder
+from shoal.models.heads import ByolClusterNet
+
+TargetStart = Literal["restart", "keep"]
+TARGET = "target."
+"""Prefix of the momentum target's tensors in a client's memory."""
+
+
+@dataclass(frozen=True)
+class FedBYOLCCSettings:
+    """Hyper-parameters of FedBYOLCC. The paper gives the cluster loss's temperature; the rest is ours."""
+
+    momentum: float = setting(
+        0.99, "momentum of the target network: the share of its weights that it keeps in each step", ge=0, le=1
+    )
+    target: TargetStart = setting(
+        "restart", "target network at the start of a round: restarted from the broadcast weights, or kept by the client"
+    )
+    tau_cluster: float = setting(1.0, "temperature of the cluster-level contrastive loss", gt=0)
+    alpha: float = setting(1.0, "weight of the cluster-level loss", ge=0)
+
+
+class FedBYOLCC(ClusterMethod):
+    """FedBYOLCC as a method: server state is one `ByolClusterNet`; with `keep`, a client remembers its target."""
+
+    name = "fedbyolcc"
+    Settings = FedBYOLCCSettings
+    settings: FedBYOLCCSettings
+
+    def network(self) -> ByolClusterNet:
+        """A fresh network with the run's initial weights."""
+        c = self.context
+        return cast(
+            ByolClusterNet,
+            seeded(
+                lambda: ByolClusterNet(build_encoder(c.model.encoder, c.spec.shape), c.clusters), c, drawn=self.drawn
+            ),
+        )
+
+    def local_steps(self, message: Message, client: Client) -> LocalSteps:
+        """Local epochs from the broadcast weights, with the momentum target beside them."""
+        keep = self.settings.target == "keep"
+        network = self.network()
+        load(network, message.tensors)
+        target = compiled(make_target(network), self.context.compile)
+        if keep and client.memory:
+            load(target, client.memory, TARGET)
+
+        def finish(taken: TakenSteps) -> Update:
+            memory = weights(target, TARGET) if keep else None
+            return Update(Message(weights(network), {"n": len(client.train)}), memory=memory, metrics=taken.metrics)
+
+        return self.view_steps(client, network, finish, companions={"target": target})
+
+    def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
+        """L = L_BYOL + alpha L_cluster."""
+        s = self.settings
+        with self.context.autocast():
+            now = model(*batch)
+            projection = model.ask("target", *batch).float()
+        instance = byol_loss(now.prediction, projection)
+        y_a, y_b = now.y.chunk(2)
+        cluster = cluster_contrastive(y_a, y_b, s.tau_cluster)
+        return instance + s.alpha * cluster, {
+            "loss_instance": instance,
+            "loss_cluster": cluster,
+            "confidence": now.y.detach().max(1).values.mean(),
+            "spread": spread(projection),
+        }
+
+    def after_step(self, parameters: Tensors, companions: dict[str, Tensors]) -> None:
+        """The target follows the network."""
+        update_target(companions["target"], parameters, self.settings.momentum)

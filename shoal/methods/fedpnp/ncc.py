@@ -1,0 +1,319 @@
+"""NCC: non-contrastive deep clustering on pooled data (Huang et al. 2021, arXiv 2111.11821), FedPNP's upper bound.
+
+BYOL whose online embedding is moved by a little noise before it is predicted (positive sampling: a neighbour of one
+view should match the other view), and a contrast between the prototypes of the clusters. The clusters are K-means
+pseudo labels on the target's embeddings, found anew after each epoch (E step), then trained on (M step).
+
+The authors renamed the method ProPos; values marked C are of their released configuration for CIFAR-10, values
+marked R are ours. They train 1,000 epochs (200 rounds of 5) on train and test images together; here test images are
+never trained on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from shoal.core.setting import setting
+from shoal.data.augment import normalise
+from shoal.methods.clustering.k_means import kmeans
+from shoal.methods.contract.base import (
+    Client,
+    ClientError,
+    Clients,
+    Context,
+    Evaluation,
+    Federation,
+    LocalSettings,
+    Message,
+    Method,
+    MethodError,
+    Prediction,
+    Server,
+    Tensors,
+    Update,
+)
+from shoal.methods.contract.declared import MessageForm, TensorForm, exactly, forms_like
+from shoal.methods.losses.byol import byol_loss, make_target, spread, update_target
+from shoal.methods.scores.evaluation import evaluate_predictor
+from shoal.methods.training.local import batches, build_optimiser, load, run_steps, seeded, view_recipe, views, weights
+from shoal.methods.training.optimiser_state import optimiser_tensors, restore_optimiser
+from shoal.models.encoders import build_encoder
+from shoal.models.heads import ByolNet
+
+NETWORK, TARGET = "network.", "target."
+"""Prefixes of tensors in the client's memory and in the server's state."""
+
+
+@dataclass(frozen=True)
+class NCCSettings:
+    """Hyper-parameters of NCC."""
+
+    sigma: float = setting(
+        0.001, "standard deviation of the Gaussian noise that is added to the online embedding (C)", ge=0
+    )
+    momentum: float = setting(
+        0.996, "momentum of the target network: the share of its weights that it keeps in each step (C)", ge=0, le=1
+    )
+    tau: float = setting(0.5, "temperature of the prototype-level contrastive loss (C)", gt=0)
+    weight: float = setting(0.1, "weight of the prototype-level contrastive loss (C)", ge=0)
+    warmup: float = setting(
+        0.05,
+        "share of all epochs that trains with BYOL's loss alone while the learning rate warms up (C: 50 of 1,000)",
+        ge=0,
+        lt=1,
+    )
+    cosine: bool = setting(True, "decay the learning rate to 0 along a cosine after the warm-up (C)")
+    predictor_lr: float = setting(10.0, "learning rate of the predictor as a multiple of that of the encoder (C)", gt=0)
+    projection: int = setting(256, "dimension of the embedding that is clustered (C)", ge=1)
+    expansion: int = setting(
+        8, "hidden dimension of projector and predictor as a multiple of the encoder's output (C: 4,096 at 512)", ge=1
+    )
+    starts: int = setting(
+        3, "number of K-means restarts after each epoch, of which the best one counts (C: 1, R: 3)", ge=1
+    )
+
+
+def prototype_loss(online: Tensor, target: Tensor, labels: Tensor, clusters: int, tau: float) -> Tensor:
+    """Contrast between the prototypes of a batch: the mean unit embedding of each pseudo label.
+
+    For cluster k with online prototype q_k and target prototype t_k, both of unit length:
+    -log( e(q_k, t_k) / (e(q_k, t_k) + sum over l != k of e(q_k, q_l)) ), e = exp(cos / tau); the mean over the
+    clusters that occur in the batch, and no other takes part.
+
+    Args:
+        online: (n, p) embeddings of one view; normalised here.
+        target: (n, p), the target's of the other view; no gradient flows into them.
+        labels: (n,) pseudo labels in 0 .. c - 1.
+        clusters: c.
+        tau: temperature.
+
+    Returns:
+        A scalar; 0 where only one cluster occurs.
+    """
+    members = F.one_hot(labels, clusters).T.to(online.dtype)
+    q = F.normalize(members @ F.normalize(online, dim=1), dim=1)
+    t = F.normalize(members @ F.normalize(target.detach(), dim=1), dim=1)
+    present = members.any(1)
+    # Where a cluster has no sample, the masked entries keep shapes fixed: no wait for the device.
+    same = torch.eye(clusters, dtype=torch.bool, device=online.device)
+    logits = torch.where(same, (q * t).sum(1), q @ q.T) / tau
+    logits = logits.masked_fill(~present & ~same, torch.finfo(logits.dtype).min)
+    losses = logits.logsumexp(1) - logits.diagonal()
+    return (losses * present).sum() / present.sum()
+
+
+def lr_factor(progress: float, warmup: float, cosine: bool) -> float:
+    """The learning rate after a share `progress` of all steps, as a multiple: linear to 1, then along a cosine to 0."""
+    if progress < warmup:
+        return progress / warmup
+    return 0.5 * (1 + math.cos(math.pi * (progress - warmup) / (1 - warmup))) if cosine else 1.0
+
+
+class NCC(Method):
+    """NCC as a method: server state is the target network and the prototypes, which is what predicts.
+
+    The one client remembers the online network, the target, the optimiser and the pseudo labels, so that training
+    goes on over rounds as if it had never stopped.
+    """
+
+    name = "ncc"
+    Settings = NCCSettings
+    settings: NCCSettings
+    pooled = True
+    judges_features = True
+    shared_in_evaluation = "clusters"
+    # C; their base rate of 0.05 for 256 samples is 0.1 at a batch of 512.
+    local_defaults = LocalSettings(batch=512, optimiser="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4)
+
+    def __init__(self, settings: NCCSettings, context: Context) -> None:
+        super().__init__(settings, context)
+        self.clusters = context.clusters
+
+    def network(self) -> ByolNet:
+        """A fresh network with the run's initial weights."""
+        c, s = self.context, self.settings
+
+        def build() -> ByolNet:
+            encoder = build_encoder(c.model.encoder, c.spec.shape)
+            return ByolNet(encoder, s.projection, s.expansion * int(encoder.features))  # type: ignore[arg-type]
+
+        return cast(ByolNet, seeded(build, c, drawn=self.drawn))
+
+    def init_server(self, federation: Federation) -> Server:
+        """Nothing: the one client starts from the seeded network."""
+        return Server()
+
+    def broadcast(self, server: Server, client: int) -> Message:
+        """Nothing: the one client goes on from its memory."""
+        return Message()
+
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm:
+        """The target network and the prototypes."""
+        target = forms_like(weights(make_target(self.network()), TARGET))
+        prototypes = TensorForm((self.clusters, self.settings.projection))
+        return MessageForm(target | {"prototypes": prototypes}, {"n": exactly(samples)})
+
+    def client_update(self, message: Message, client: Client) -> Update:
+        """Further epochs on L = L_BYOL / 2 + weight L_prototypes, with new pseudo labels after each.
+
+        Raises:
+            ClientError: fewer samples than clusters, or a loss that is not finite.
+        """
+        if len(client.train) < self.clusters:
+            raise ClientError(
+                f"client {client.id} has {len(client.train)} training samples for {self.clusters} clusters"
+            )
+        training = _Training(self, client)
+        found = [training.epoch() for _ in range(self.context.local.epochs)]
+        metrics = {name: sum(numbers[name] for numbers in found) / len(found) for name in found[0]}
+        result = weights(training.target, TARGET)
+        return Update(
+            Message(result | {"prototypes": training.prototypes}, {"n": len(client.train)}),
+            memory=result | training.memory(),
+            metrics=metrics,
+        )
+
+    def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
+        """What the one client sent."""
+        (update,) = updates
+        return server.next(update.message.tensors)
+
+    def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
+        """The nearest prototype of the target's embedding, softmax(cos / tau), and features of the target's encoder.
+
+        Raises:
+            MethodError: before the first round.
+        """
+        if "prototypes" not in server.model:
+            raise MethodError("NCC has no prototypes before its first round")
+        target = make_target(self.network())
+        load(target, server.model, TARGET)
+        encoder, instance = target.eval()
+        prototypes = server.model["prototypes"].to(self.context.device)
+
+        def predict(x: Tensor) -> Prediction:
+            x = normalise(x.to(self.context.device)).contiguous(memory_format=torch.channels_last)
+            with torch.no_grad(), self.context.autocast():
+                h = encoder(x)
+                z = instance(h)
+            similarity = F.normalize(z.float(), dim=1) @ prototypes.T
+            return Prediction(similarity.argmax(1), (similarity / self.settings.tau).softmax(1), h.float())
+
+        return predict
+
+    def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
+        """ACC, NMI, ARI and purity over all train and test images; representation metrics in the final evaluation."""
+        return evaluate_predictor(self.predictor(server), evaluation, view_recipe(self.context))
+
+
+class _Training:
+    """The networks of one round, from where the client's memory left off.
+
+    A loop of its own, not a `GradientMethod`: one client holds all data, so that nothing could be batched; the learning
+    rate changes with every step and differs between body and predictor; and new pseudo labels end each epoch.
+    """
+
+    def __init__(self, method: NCC, client: Client) -> None:
+        context = method.context
+        self.settings, self.context, self.client = method.settings, context, client
+        self.clusters = method.clusters
+        self.network = method.network().train()
+        self.target = make_target(self.network)
+        self.online, self.slow = dict(self.network.named_parameters()), dict(self.target.named_parameters())
+        body = [*self.network.encoder.parameters(), *self.network.instance.parameters()]
+        self.optimiser = build_optimiser(body, context.local, client.streams.round, context.device)
+        self.optimiser.add_param_group({"params": list(self.network.predictor.parameters())})
+        self.labels = torch.zeros(len(client.train), dtype=torch.int64, device=context.device)
+        if client.memory:
+            load(self.network, client.memory, NETWORK)
+            load(self.target, client.memory, TARGET)
+            restore_optimiser(self.optimiser, client.memory)
+            self.labels = client.memory["labels"].to(context.device)
+        self.prototypes = torch.empty(0)
+        self.recipe = view_recipe(context)
+        self.view_draws = client.streams.torch("views", context.device)
+        self.noise_draws = client.streams.torch("noise", context.device)
+        self.starts = client.streams.numpy("kmeans")
+        self.batches = iter(batches(client, context.local))
+        self.per_epoch = len(client.train) // min(context.local.batch, len(client.train))
+        self.base_lr = self.optimiser.param_groups[0]["lr"]
+        self.steps = context.rounds * context.local.epochs * self.per_epoch
+        self.done = (client.streams.round - 1) * context.local.epochs * self.per_epoch
+
+    @property
+    def warm(self) -> bool:
+        """Whether the warm-up still lasts."""
+        return self.done < self.settings.warmup * self.steps
+
+    def epoch(self) -> dict[str, float]:
+        """One epoch, then new pseudo labels; the means of its numbers."""
+        momentum = self.settings.momentum
+        metrics = run_steps(
+            self.client,
+            islice(self.batches, self.per_epoch),
+            self.optimiser,
+            self.step,
+            after=lambda: update_target(self.slow, self.online, momentum),
+        )
+        last = self.done % (self.context.local.epochs * self.per_epoch) == 0
+        # A round ends with the prototypes that predict; earlier in the warm-up nobody asks for them.
+        if last or not self.warm:
+            self.assign()
+        return metrics
+
+    def step(self, positions: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss of one batch; sets the learning rate of its step."""
+        s, warm = self.settings, self.warm
+        self.done += 1
+        rate = self.base_lr * lr_factor(min(self.done / self.steps, 1.0), s.warmup, s.cosine)
+        for group, multiple in zip(self.optimiser.param_groups, (1.0, s.predictor_lr), strict=True):
+            group["lr"] = rate * multiple
+        x = views(self.client.train, positions, self.recipe, self.view_draws)
+        with self.context.autocast():
+            z = self.network(x).z
+            noise = torch.randn(z.shape, device=z.device, generator=self.noise_draws)
+            prediction = self.network.predictor(z if warm else z + s.sigma * noise).float()
+        with torch.no_grad(), self.context.autocast():
+            projection = self.target(x).float()
+        instance = byol_loss(prediction, projection) / 2
+        contrast = torch.zeros_like(instance) if warm else self._contrast(z, projection, self.labels[positions])
+        return instance + s.weight * contrast, {
+            "loss_instance": instance,
+            "loss_prototypes": contrast,
+            "spread": spread(projection),
+        }
+
+    def _contrast(self, z: Tensor, projection: Tensor, labels: Tensor) -> Tensor:
+        (z_a, z_b), (t_a, t_b) = z.chunk(2), projection.chunk(2)
+        tau = self.settings.tau
+        forth = prototype_loss(z_a, t_b, labels, self.clusters, tau)
+        return (forth + prototype_loss(z_b, t_a, labels, self.clusters, tau)) / 2
+
+    def assign(self) -> None:
+        """Pseudo labels and prototypes (c, p): K-means on the target's unit embeddings, without augmentation."""
+        samples, device = self.client.train, self.context.device
+        self.target.eval()
+        parts = []
+        with torch.no_grad(), self.context.autocast():
+            for positions in torch.arange(len(samples), device=device).split(512):
+                x = normalise(samples.x(positions)).contiguous(memory_format=torch.channels_last)
+                parts.append(F.normalize(self.target(x).float(), dim=1))
+        self.target.train()
+        try:
+            found = kmeans(torch.cat(parts).cpu().numpy(), self.clusters, self.starts, starts=self.settings.starts)
+        except MethodError as error:
+            raise ClientError(f"client {self.client.id}: {error}; lower local.lr or check its data") from error
+        self.labels = torch.from_numpy(found.cluster).to(device)
+        self.prototypes = F.normalize(torch.from_numpy(found.centres).float().to(device), dim=1)
+
+    def memory(self) -> Tensors:
+        """What the next round goes on from, besides the target."""
+        return weights(self.network, NETWORK) | optimiser_tensors(self.optimiser) | {"labels": self.labels}

@@ -1,0 +1,123 @@
+"""Single-training: SimCLR (Chen et al. 2020) on each client alone, FedPNP's baseline without any exchange.
+
+Every client starts from the same weights and trains on its own data for all rounds; weights and optimiser stay with
+it, so that a round is no more than a checkpoint of one uninterrupted training. Clusters are found by K-means on
+the features of each client's encoder, and the scores are means over clients. FedPNP's table trains 300 epochs:
+60 rounds of 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from shoal.core.setting import setting
+from shoal.data.augment import normalise
+from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Message, Server, Tensors, Update
+from shoal.methods.contract.declared import MessageForm, forms_like
+from shoal.methods.losses.contrastive import contrastive
+from shoal.methods.scores.evaluation import evaluate_features
+from shoal.methods.training.local import load, seeded, weights
+from shoal.methods.training.local_steps import LocalSteps, TakenSteps
+from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
+from shoal.methods.training.two_views import TwoViewMethod
+from shoal.models.encoders import build_encoder
+from shoal.models.heads import ProjectionNet
+
+NETWORK = "network."
+"""Prefix of the network's tensors in a client's memory."""
+
+
+@dataclass(frozen=True)
+class SingleSettings:
+    """Hyper-parameters of Single-training."""
+
+    tau: float = setting(0.5, "temperature of the contrastive loss (NT-Xent)", gt=0)
+
+
+class Single(TwoViewMethod):
+    """Single-training as a method: the server holds nothing; a client remembers network and optimiser."""
+
+    name = "single"
+    proximal = False  # nothing is sent that a client could stay near
+    Settings = SingleSettings
+    settings: SingleSettings
+    judges_features = True
+
+    def network(self) -> ProjectionNet:
+        """A fresh network with the run's initial weights."""
+        c = self.context
+        made = seeded(lambda: ProjectionNet(build_encoder(c.model.encoder, c.spec.shape)), c, drawn=self.drawn)
+        return cast(ProjectionNet, made)
+
+    def init_server(self, federation: Federation) -> Server:
+        """Nothing."""
+        return Server()
+
+    def broadcast(self, server: Server, client: int) -> Message:
+        """Nothing."""
+        return Message()
+
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm:
+        """An empty message."""
+        return MessageForm()
+
+    def declared_memory(self, server: Server, client: int, samples: int) -> MessageForm:
+        """The client's network, with its optimiser beside it."""
+        return MessageForm(forms_like(weights(self.network(), NETWORK)), others=True)
+
+    def local_steps(self, message: Message, client: Client) -> LocalSteps:
+        """Further local epochs from where the client's memory left network and optimiser."""
+        network = self.network()
+        if client.memory:
+            load(network, client.memory, NETWORK)
+
+        def finish(taken: TakenSteps) -> Update:
+            return Update(Message(), memory=weights(network, NETWORK) | taken.optimiser, metrics=taken.metrics)
+
+        return self.view_steps(client, network, finish, optimiser=client.memory)
+
+    def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
+        """The contrastive loss of the projections."""
+        with self.context.autocast():
+            z_a, z_b = model(*batch).z.chunk(2)
+        return contrastive(z_a, z_b, self.settings.tau), {}
+
+    def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
+        """Nothing but the count of rounds."""
+        for _ in updates:
+            pass
+        return server.next({})
+
+    def embedder(self, memory: Tensors) -> Callable[[Tensor], Tensor]:
+        """Samples x to features (n, d) of the encoder that a client remembers; the initial one where it has none."""
+        network = self.network()
+        if memory:
+            load(network, memory, NETWORK)
+        network.eval()
+
+        def embed(x: Tensor) -> Tensor:
+            x = normalise(x.to(self.context.device)).contiguous(memory_format=torch.channels_last)
+            with torch.no_grad(), self.context.autocast():
+                return network(x).h
+
+        return embed
+
+    def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
+        """Means over clients of what `evaluate_features` gives for each, with `acc_min` and `acc_max`.
+
+        Each client's features are judged over all train and test images of the federation.
+        """
+        found: list[dict[str, float]] = []
+        for client in clients:
+            own = replace(evaluation, streams=replace(evaluation.streams, client=client.id))
+            found.append(evaluate_features(self.embedder(client.memory), own, self.context.clusters, self.recipe()))
+        metrics = {name: sum(scores[name] for scores in found) / len(found) for name in found[0]}
+        if "acc" in metrics:
+            metrics["acc_min"] = min(scores["acc"] for scores in found)
+            metrics["acc_max"] = max(scores["acc"] for scores in found)
+        return metrics

@@ -1,0 +1,60 @@
+"""Bootstrap your own latent (Grill et al. 2020): a network predicts what a slow copy of it says of another view.
+
+Shapes: n samples, p projection dimensions.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from shoal.models.heads import ByolClusterNet, ByolNet
+
+
+def byol_loss(predictions: Tensor, targets: Tensor) -> Tensor:
+    """|unit(q) - unit(z')|^2 = 2 - 2 cos, mean over samples, summed over both directions (eq. 2 and symmetrised).
+
+    Args:
+        predictions: (2n, p), the online network's, of views a, then of views b.
+        targets: (2n, p), the target's projections of the same views; no gradient flows into them.
+
+    Returns:
+        A scalar from 0 (all agree) to 8.
+    """
+    q_a, q_b = F.normalize(predictions, dim=1).chunk(2)
+    z_a, z_b = F.normalize(targets.detach(), dim=1).chunk(2)
+    return (q_a - z_b).pow(2).sum(1).mean() + (q_b - z_a).pow(2).sum(1).mean()
+
+
+def make_target(network: ByolNet | ByolClusterNet) -> nn.Sequential:
+    """A copy of encoder and instance head without gradient: images in, projections (n, p) out."""
+    parts = OrderedDict(encoder=copy.deepcopy(network.encoder), instance=copy.deepcopy(network.instance))
+    return nn.Sequential(parts).requires_grad_(False).train()
+
+
+def update_target(target: Mapping[str, Tensor], online: Mapping[str, Tensor], momentum: float) -> None:
+    """Move the target's parameters towards the network's: target = momentum target + (1 - momentum) network.
+
+    BatchNorm's running statistics are left alone: the target runs in training mode, so that its own passes keep
+    statistics of its own weights.
+
+    Args:
+        target: parameters of the target by name; changed in place.
+        online: parameters of the network, with every name of the target's; of one client, or stacks of several.
+        momentum: share of itself that the target keeps.
+    """
+    with torch.no_grad():
+        torch._foreach_lerp_(list(target.values()), [online[name] for name in target], 1 - momentum)
+
+
+def spread(z: Tensor) -> Tensor:
+    """Standard deviation of unit vectors z (n, p) over samples, mean over dimensions, times sqrt(p).
+
+    About 1 for vectors in all directions, 0 where the representation has collapsed into one point.
+    """
+    return F.normalize(z.detach(), dim=1).std(0, correction=0).mean() * z.shape[1] ** 0.5

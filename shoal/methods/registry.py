@@ -1,0 +1,58 @@
+"""Methods by name."""
+
+from __future__ import annotations
+
+from shoal.methods.cfcl.cfcl import CFCL
+from shoal.methods.cfl.cfl import CFL
+from shoal.methods.cfl.fedavg import FedAvg
+from shoal.methods.cfl.ifca import IFCA
+from shoal.methods.cfl.local_only import Alone
+from shoal.methods.contract.base import Method
+from shoal.methods.fedpnp.fedbyolcc import FedBYOLCC
+from shoal.methods.fedpnp.fedcc import FedCC
+from shoal.methods.fedpnp.fedpnp import FedPNP
+from shoal.methods.fedpnp.ncc import NCC
+from shoal.methods.fedpnp.pixels import KMeansPixels
+from shoal.methods.fedpnp.single import Single
+from shoal.methods.ssd.fedbyol import FedBYOL
+from shoal.methods.ssd.fedema import FedEMA
+from shoal.methods.ssd.fedsimclr import FedSimCLR
+from shoal.methods.ssd.fedsimclr_kmeans import FedSimCLRKMeans
+from shoal.methods.ssd.fedsimclr_pool import FedSimCLRPool
+from shoal.methods.ssd.ssd import SSD
+from shoal.methods.uifca.clustergan import ClusterGAN
+from shoal.methods.uifca.ifca_flows import IFCAFlows
+from shoal.methods.uifca.kfed import KFed
+from shoal.methods.uifca.shared_trunk import SharedUIFCA
+from shoal.methods.uifca.uifca import UIFCA
+
+METHODS: dict[str, type[Method]] = {
+    method.name: method
+    for method in (
+        FedPNP,
+        FedCC,
+        FedBYOLCC,
+        Single,
+        NCC,
+        KMeansPixels,
+        CFCL,
+        SSD,
+        FedSimCLR,
+        FedSimCLRKMeans,
+        FedSimCLRPool,
+        FedBYOL,
+        FedEMA,
+        CFL,
+        FedAvg,
+        IFCA,
+        Alone,
+        UIFCA,
+        SharedUIFCA,
+        KFed,
+        IFCAFlows,
+        ClusterGAN,
+    )
+}
+"""Every method that `method.name` may say. A new one is added to this tuple."""
+DEFAULT = FedPNP.name
+"""The method of settings that name none."""

@@ -1,0 +1,86 @@
+"""Fine-tuning an encoder with few labels: how representations are judged where some labels can be had."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from shoal.core.streams import stream_seed
+from shoal.data.augment import normalise
+from shoal.methods.contract.base import Evaluation
+from shoal.methods.training.local import seeded_build
+
+
+def few_labels(y: Tensor, share: float, generator: torch.Generator) -> Tensor:
+    """Positions of a class-balanced share of labelled samples, at least one of each class, ascending.
+
+    Args:
+        y: labels (n,).
+        share: of each class.
+        generator: on the CPU.
+    """
+    chosen = []
+    for label in y.unique().tolist():
+        rows = torch.nonzero(y.cpu() == label).squeeze(1)
+        count = max(1, math.floor(share * len(rows)))
+        chosen.append(rows[torch.randperm(len(rows), generator=generator)[:count]])
+    return torch.cat(chosen).sort().values
+
+
+def finetune_accuracy(
+    encoder: nn.Module,
+    evaluation: Evaluation,
+    share: float,
+    *,
+    epochs: int = 30,
+    batch: int = 64,
+    lr: float = 1e-3,
+) -> float:
+    """Test accuracy after training a copy of the encoder and a linear layer on a share of the labels.
+
+    Adam on cross-entropy, without augmentation, the last epoch counts.
+
+    Args:
+        encoder: with an attribute `features`; it is not changed.
+        evaluation: images with labels, and a test part.
+        share: of the training labels, class by class.
+        epochs: passes over them.
+        batch: images a step.
+        lr: learning rate.
+
+    Raises:
+        ValueError: no labels, or no test part.
+    """
+    data, train = evaluation.data, evaluation.train
+    if data.train_y is None or data.test_y is None or not len(data.test_x):
+        raise ValueError("fine-tuning needs labels and a labelled test part")
+    generator = evaluation.streams.torch(f"finetune {share}")
+    rows = few_labels(train.y(), share, generator).to(train.index.device)
+    x = normalise(train.x(rows)).contiguous(memory_format=torch.channels_last)
+    classes = int(max(int(data.train_y.max()), int(data.test_y.max()))) + 1
+    seed = stream_seed(evaluation.streams.seed, f"finetune head {share}")
+    head = seeded_build(lambda: nn.Linear(int(encoder.features), classes), seed)  # type: ignore[arg-type]
+    model = nn.Sequential(copy.deepcopy(encoder), head.to(x.device)).train()
+    y = train.y(rows)
+    optimiser = torch.optim.Adam(model.parameters(), lr, fused=True)
+    with torch.enable_grad():
+        for _ in range(epochs):
+            order = torch.randperm(len(x), generator=generator).to(x.device)
+            # A batch of one has no statistics to normalise by.
+            for part in order.split(batch):
+                if len(part) < 2 <= len(x):
+                    continue
+                optimiser.zero_grad(set_to_none=True)
+                F.cross_entropy(model(x[part]).float(), y[part]).backward()
+                optimiser.step()
+    model.eval()
+    right = 0
+    with torch.no_grad():
+        for part in torch.arange(len(data.test_x), device=data.device).split(evaluation.batch):
+            images = normalise(data.test_x[part].float().div_(255)).contiguous(memory_format=torch.channels_last)
+            right += int((model(images).argmax(1) == data.test_y[part]).sum())
+    return right / len(data.test_x)

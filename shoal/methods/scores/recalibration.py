@@ -1,0 +1,61 @@
+"""BatchNorm before judging: an averaged network is given the statistics of its clients' own training data.
+
+No label is used and no sample leaves its client; see `shoal.methods.training.batch_statistics`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from shoal.methods.contract.base import Client, Clients, Context, Evaluation, Tensors
+from shoal.methods.training.batch_statistics import Party, has_batch_norm, settle
+from shoal.methods.training.local import as_input
+
+LEAST = 32
+"""Where clients are so many that each would give fewer samples than this, fewer clients are asked."""
+
+
+def recalibrate(network: nn.Module, clients: Clients, evaluation: Evaluation, context: Context) -> Tensors:
+    """Find the statistics of an averaged network on its clients' training samples, without augmentation.
+
+    About `evaluation.recalibrate` samples are passed once for each layer: equally many of each client, a seeded draw,
+    or all that it has. Clients count by all their samples. Where there are very many, a seeded draw of them is asked.
+
+    Args:
+        network: with the averaged weights; changed in place, and left in evaluation mode.
+        clients: of the federation.
+        evaluation: how many samples, streams, and samples per pass.
+        context: of the run.
+
+    Returns:
+        The new statistics by their names in the network's state; empty where it has no BatchNorm, or nobody has data.
+    """
+    if not evaluation.recalibrate or not has_batch_norm(network):
+        return {}
+    parties = [_party(client, share, evaluation, context) for client, share in _asked(clients, evaluation)]
+    return settle(network, parties, context) if any(party.batches for party in parties) else {}
+
+
+def _asked(clients: Clients, evaluation: Evaluation) -> list[tuple[Client, int]]:
+    """The clients that take part, and of each how many samples at most."""
+    count = min(len(clients), max(1, evaluation.recalibrate // LEAST))
+    order = torch.randperm(len(clients), generator=evaluation.streams.torch("recalibrate.clients"))
+    share = -(-evaluation.recalibrate // count)
+    return [(clients[number], share) for number in sorted(order[:count].tolist())]
+
+
+def _party(client: Client, share: int, evaluation: Evaluation, context: Context) -> Party:
+    streams = replace(evaluation.streams, client=client.id)
+    order = torch.randperm(len(client.train), generator=streams.torch("recalibrate"))[:share]
+    positions = order.to(client.train.index.device).split(evaluation.batch)
+    make: Callable[[Tensor], Tensor] = partial(_batch, client, context)
+    return Party(len(client.train), [partial(make, part) for part in positions if len(part)])
+
+
+def _batch(client: Client, context: Context, positions: Tensor) -> Tensor:
+    return as_input(client.train.x(positions).to(context.device))

@@ -1,0 +1,90 @@
+"""FedBYOL: BYOL (Grill et al. 2020) with federated averaging of online network and predictor.
+
+A client keeps its momentum target between rounds, or begins each round with a copy of what was broadcast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from shoal.core.setting import setting
+from shoal.methods.contract.base import Client, Message, Tensors, Update
+from shoal.methods.losses.byol import byol_loss, make_target, spread, update_target
+from shoal.methods.ssd.self_supervised import SelfSupervised, SelfSupervisedSettings
+from shoal.methods.training.local import compiled, load, weights
+from shoal.methods.training.local_steps import LocalSteps, TakenSteps
+from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
+from shoal.models.encoders import build_encoder
+from shoal.models.heads import ByolNet
+
+TARGET = "target."
+
+
+@dataclass(frozen=True)
+class FedBYOLSettings(SelfSupervisedSettings):
+    """Hyper-parameters of FedBYOL."""
+
+    momentum: float = setting(
+        0.99, "momentum of the target network: the share of its weights that it keeps in each step", ge=0, le=1
+    )
+    target: Literal["restart", "keep"] = setting(
+        "keep", "target network at the start of a round: restarted from the broadcast weights, or kept by the client"
+    )
+
+
+class FedBYOL(SelfSupervised):
+    """FedBYOL as a method: server state is encoder, projector and predictor."""
+
+    name = "fedbyol"
+    Settings = FedBYOLSettings
+    settings: FedBYOLSettings
+
+    def build(self) -> ByolNet:
+        """Online network with predictor."""
+        c, s = self.context, self.settings
+        encoder = build_encoder(c.model.encoder, c.spec.shape)
+        width = cast(int, encoder.features)
+        return ByolNet(encoder, s.projection or width, s.hidden or 4 * width)
+
+    def begin(self, network: ByolNet, message: Message, client: Client) -> Tensors:
+        """Put the round's start into the network; returns what else the client is to remember."""
+        load(network, message.tensors)
+        return {}
+
+    def keeps_target(self, client: Client) -> bool:
+        """Whether the client goes on with the target of its last round."""
+        return self.settings.target == "keep" and bool(client.memory)
+
+    def local_steps(self, message: Message, client: Client) -> LocalSteps:
+        """Local epochs, with the momentum target beside the network."""
+        network = cast(ByolNet, self.network())
+        remembered = self.begin(network, message, client)
+        target = compiled(make_target(network), self.context.compile)
+        if self.keeps_target(client):
+            load(target, client.memory, TARGET)
+
+        def finish(taken: TakenSteps) -> Update:
+            memory = remembered | (weights(target, TARGET) if self.settings.target == "keep" else {})
+            memory |= self.remember(network)
+            numbers = {name: float(memory[name]) for name in ("lambda", "divergence") if name in memory}
+            message_up = Message(weights(network), {"n": len(client.train)})
+            return Update(message_up, memory=memory or None, metrics=taken.metrics | numbers)
+
+        keep_last = self.keeps_last_batch(message)
+        return self.view_steps(client, network, finish, companions={"target": target}, keep_last=keep_last)
+
+    def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
+        """BYOL's loss; the predictor alone is asked after the pass of the network."""
+        with self.context.autocast():
+            prediction = cast(ByolNet, model.network).predictor(model(*batch).z).float()
+            projection = model.ask("target", *batch).float()
+        return byol_loss(prediction, projection), {"spread": spread(projection)}
+
+    def after_step(self, parameters: Tensors, companions: dict[str, Tensors]) -> None:
+        """The target follows the network."""
+        update_target(companions["target"], parameters, self.settings.momentum)
+
+    def remember(self, network: ByolNet) -> Tensors:
+        """What the client keeps of its trained network."""
+        return {}

@@ -1,0 +1,32 @@
+"""FedSimCLR: SimCLR (Chen et al. 2020) with federated averaging."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shoal.core.setting import setting
+from shoal.methods.contract.base import Tensors
+from shoal.methods.losses.contrastive import contrastive
+from shoal.methods.ssd.self_supervised import SelfSupervised, SelfSupervisedSettings
+from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
+
+
+@dataclass(frozen=True)
+class FedSimCLRSettings(SelfSupervisedSettings):
+    """Hyper-parameters of FedSimCLR."""
+
+    tau: float = setting(0.5, "temperature of the contrastive loss (NT-Xent)", gt=0)
+
+
+class FedSimCLR(SelfSupervised):
+    """FedSimCLR as a method."""
+
+    name = "fedsimclr"
+    Settings = FedSimCLRSettings
+    settings: FedSimCLRSettings
+
+    def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
+        """NT-Xent of the projections."""
+        with self.context.autocast():
+            z_a, z_b = model(*batch).z.chunk(2)
+        return contrastive(z_a, z_b, self.settings.tau), {}

@@ -1,0 +1,209 @@
+"""What the local work of most methods shares: a seeded network, batches, an optimiser, a finite loss."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+
+import torch
+from torch import Tensor, nn
+
+from shoal.core.streams import stream_seed
+from shoal.data.augment import Recipe, choose_recipe, normalise, two_views
+from shoal.data.view import Samples
+from shoal.methods.contract.base import Client, ClientError, Context, LocalSettings, MethodError, Tensors
+from shoal.methods.training.network_copies import copy_all, copy_network, state_of
+
+_GLOBAL_GENERATOR = threading.Lock()
+"""Layers draw their initial weights from torch's one global generator: two threads must not do so at once."""
+
+
+def seeded_build(build: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """What `build` makes when torch's global generator starts from `seed`; the generator is left as it was."""
+    with _GLOBAL_GENERATOR, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return build()
+
+
+def seeded(
+    build: Callable[[], nn.Module],
+    context: Context,
+    purpose: str = "init",
+    drawn: MutableMapping[str, nn.Module] | None = None,
+) -> nn.Module:
+    """A network on the context's device whose initial weights depend on (seed, purpose) alone, compiled if wanted.
+
+    Args:
+        build: makes the network, from torch's global generator.
+        context: of the run.
+        purpose: of the draw.
+        drawn: networks that were drawn before, by purpose; of one that is there a copy is given, which costs less.
+    """
+    if drawn is not None and purpose in drawn:
+        network = copy_network(drawn[purpose])
+    else:
+        network = seeded_build(build, stream_seed(context.seed, purpose))
+        # Channels-last is faster for convolutions on CPUs and GPUs alike.
+        network = network.to(context.device).to(memory_format=torch.channels_last)
+        if drawn is not None:
+            drawn[purpose] = copy_network(network)
+    return compiled(network, context.compile)
+
+
+def compiled(network: nn.Module, mode: str) -> nn.Module:
+    """The network, compiled at its first call by torch.compile in this mode; with `off` as it is.
+
+    All networks of one kind in a process share what was compiled for the first of them.
+    """
+    if mode != "off":
+        # For every shape its own code, however many there are: what is computed must not depend on what came before.
+        torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 10_000
+        network.compile(mode=mode, dynamic=False)
+    return network
+
+
+def build_optimiser(
+    parameters: Iterable[nn.Parameter],
+    local: LocalSettings,
+    round: int,
+    device: torch.device,
+    *,
+    capturable: bool = False,
+) -> torch.optim.Optimizer:
+    """Adam or SGD as the settings say, at the learning rate of round `round` (1-based).
+
+    With `capturable` its steps can be part of a CUDA graph; they have the same bits.
+
+    Raises:
+        MethodError: another name.
+    """
+    lr = local.lr * local.lr_decay ** (round - 1)
+    if local.optimiser == "adam":
+        return torch.optim.Adam(parameters, lr, weight_decay=local.weight_decay, fused=True, capturable=capturable)
+    if local.optimiser == "sgd":
+        return torch.optim.SGD(parameters, lr, momentum=local.momentum, weight_decay=local.weight_decay, fused=True)
+    raise MethodError(f"local.optimiser {local.optimiser!r}: expected adam or sgd")
+
+
+def batches(
+    client: Client, local: LocalSettings, epochs: int | None = None, *, keep_last: bool = False
+) -> Iterable[Tensor]:
+    """Positions into the client's samples, batch by batch, each epoch in a new seeded order.
+
+    The last partial batch is dropped; a client with fewer samples than a batch trains on all of them at once.
+
+    Args:
+        client: whose samples they are.
+        local: the size of a batch, and the epochs where no number is given.
+        epochs: how many.
+        keep_last: the last partial batch is kept, unless it is a single sample: there is nothing to contrast it with.
+
+    Raises:
+        ClientError: fewer than two samples: there is nothing to contrast.
+    """
+    count = len(client.train)
+    if count < 2:
+        raise ClientError(f"client {client.id} has {count} training samples; at least 2 are needed")
+    size = min(local.batch, count)
+    generator = client.streams.torch("batches")
+    device = client.train.index.device
+    whole = count // size * size
+    taken = count if keep_last and count - whole > 1 else whole
+    # All epochs are drawn before the first step: one copy to the device, which no step waits for.
+    drawn = [torch.randperm(count, generator=generator) for _ in range(local.epochs if epochs is None else epochs)]
+    for order in torch.stack(drawn).to(device):
+        yield from order[:taken].split(size)
+
+
+def run_steps(
+    client: Client,
+    steps: Iterable[Tensor],
+    optimiser: torch.optim.Optimizer,
+    step: Callable[[Tensor], tuple[Tensor, Mapping[str, Tensor]]],
+    after: Callable[[], None] | None = None,
+) -> dict[str, float]:
+    """Minimise `step(positions) -> (loss, other numbers)` over the batches; return the means of all numbers.
+
+    Args:
+        client: for its name in errors.
+        steps: batches of positions.
+        optimiser: over the parameters to train.
+        step: the loss of one batch.
+        after: called after each optimiser step (a momentum target follows its network here).
+
+    Raises:
+        ClientError: the loss is not finite.
+    """
+    names: tuple[str, ...] = ()
+    sums = torch.empty(0)
+    count = 0
+    trained = [parameter for group in optimiser.param_groups for parameter in group["params"]]
+    for positions in steps:
+        loss, numbers = step(positions)
+        for parameter in trained:  # what `optimiser.zero_grad` does, at a tenth of its price
+            parameter.grad = None
+        loss.backward()
+        optimiser.step()
+        if after is not None:
+            after()
+        values = {"loss": loss, **numbers}
+        found = torch.stack([value.detach().float() for value in values.values()])
+        sums = sums.add_(found) if count else found
+        names = tuple(values)
+        count += 1
+    return finite_means(client, dict(zip(names, sums.unbind(), strict=True)), count)
+
+
+def finite_means(client: Client, sums: Mapping[str, Tensor], count: int) -> dict[str, float]:
+    """Means of a client's numbers, from their sums over `count` steps.
+
+    Raises:
+        ClientError: one is not finite.
+    """
+    totals = torch.stack(list(sums.values())).tolist() if sums else []
+    means = {name: total / count for name, total in zip(sums, totals, strict=True)}
+    if not all(map(math.isfinite, means.values())):
+        raise ClientError(
+            f"client {client.id}: the loss is not finite in round {client.streams.round} ({means}); lower local.lr "
+            "or check its data"
+        )
+    return means
+
+
+def view_recipe(context: Context, auto: Recipe | None = None) -> Recipe:
+    """The recipe of the run's views: the user's, else `auto`, else the data set's."""
+    return choose_recipe(context.augment, context.spec.name, context.spec.shape, auto)
+
+
+def views(samples: Samples, positions: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
+    """Views a, then views b, of a batch: normalised, channels-last, (2n, channels, height, width)."""
+    return as_input(two_views(samples.x(positions), recipe, generator))
+
+
+def unit_images(raw: Tensor) -> Tensor:
+    """Images uint8 as float32 in [0, 1], as `Samples.x` gives them."""
+    return raw.float().div_(255)
+
+
+def as_input(x: Tensor) -> Tensor:
+    """Images in [0, 1] as networks take them: normalised, channels-last."""
+    return normalise(x).contiguous(memory_format=torch.channels_last)
+
+
+def weights(network: nn.Module, prefix: str = "") -> Tensors:
+    """A copy of the network's parameters and buffers, contiguous, names starting with `prefix`."""
+    state = network.state_dict()
+    copies = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in state.values()]
+    copy_all(copies, list(state.values()))
+    return {prefix + name: copy for name, copy in zip(state, copies, strict=True)}
+
+
+def load(network: nn.Module, tensors: Mapping[str, Tensor], prefix: str = "") -> None:
+    """Load the tensors named `prefix...` into the network (all of its state, nothing else)."""
+    given = {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    own = state_of(network)
+    if own.keys() == given.keys() and all(own[name].shape == tensor.shape for name, tensor in given.items()):
+        copy_all(list(own.values()), [given[name] for name in own])
+    else:
+        network.load_state_dict(given)  # which says what does not fit

@@ -1,0 +1,98 @@
+"""Local steps on two augmented views of each image of a batch: what contrastive and self-supervised methods share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from shoal.data.augment import Recipe, two_views
+from shoal.data.device_views import DeviceViews
+from shoal.methods.contract.base import Client, Message, Tensors, Update
+from shoal.methods.training.local import as_input, batches, load, unit_images, view_recipe, weights
+from shoal.methods.training.local_steps import LocalSteps, TakenSteps
+from shoal.methods.training.model_stack import Batch
+from shoal.methods.training.steps import GradientMethod
+
+
+class TwoViewMethod(GradientMethod):
+    """A method whose clients train on two views: the broadcast weights, for some local epochs, which are sent back.
+
+    A batch of its `step_loss` is one tensor (2n, channels, height, width): views a, then views b, of n images. To
+    override: `network` and `step_loss`; `prepare` where the steps of a client use tensors of its own; `local_steps`
+    where there are companions, or weights that stay with the client.
+    """
+
+    @abstractmethod
+    def network(self) -> nn.Module:
+        """A fresh network with the run's initial weights."""
+
+    def recipe(self) -> Recipe:
+        """The recipe of the views: the user's, else the data set's."""
+        return view_recipe(self.context)
+
+    @cached_property
+    def make_views(self) -> Callable[[Tensor, torch.Generator], Tensor]:
+        """Makes views a, then views b, of images in [0, 1], by the run's recipe."""
+        device = self.context.device
+        if device.type == "cpu":
+            recipe = self.recipe()
+            return lambda x, generator: two_views(x, recipe, generator)
+        return DeviceViews(self.recipe(), self.context.spec.shape, device)
+
+    def prepare(self, message: Message, client: Client) -> Tensors:
+        """Tensors that every step of a client's round uses: the `extra` of `step_loss`; nothing by default."""
+        return {}
+
+    def local_steps(self, message: Message, client: Client) -> LocalSteps:
+        """Local epochs from the broadcast weights; the trained weights and the number of samples go up."""
+        network = self.network()
+        load(network, message.tensors)
+
+        def finish(taken: TakenSteps) -> Update:
+            return Update(Message(weights(network), {"n": len(client.train)}), metrics=taken.metrics)
+
+        return self.view_steps(
+            client, network, finish, extra=self.prepare(message, client), keep_last=self.keeps_last_batch(message)
+        )
+
+    def keeps_last_batch(self, message: Message) -> bool:
+        """Whether an epoch ends with a smaller batch, where samples are left over; by default they are left out."""
+        return False
+
+    def view_steps(
+        self,
+        client: Client,
+        network: nn.Module,
+        finish: Callable[[TakenSteps], Update],
+        *,
+        companions: Mapping[str, nn.Module] | None = None,
+        extra: Tensors | None = None,
+        optimiser: Mapping[str, Tensor] | None = None,
+        keep_last: bool = False,
+    ) -> LocalSteps:
+        """A client's local epochs on two views, not yet done; `keep_last` as `batches`, others as `LocalSteps` has."""
+        make_views = self.make_views
+        generator = client.streams.torch("views", self.context.device)
+
+        def select(positions: Tensor) -> Batch:
+            return (client.train.raw(positions),)
+
+        def inputs(batch: Batch) -> Batch:
+            return (as_input(make_views(unit_images(batch[0]), generator)),)
+
+        return LocalSteps(
+            client,
+            network.train(),
+            batches(client, self.context.local, keep_last=keep_last),
+            select,
+            inputs,
+            finish,
+            companions or {},
+            extra or {},
+            optimiser,
+            generators=(generator,),
+        )

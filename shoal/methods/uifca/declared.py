@@ -1,0 +1,74 @@
+"""What a UIFCA client may send and keep, by what the round is for."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from shoal.methods.contract.base import Message, Update
+from shoal.methods.contract.declared import FactForm, MessageForm, TensorForm, exactly
+from shoal.methods.uifca.state import LearnReport
+from shoal.methods.uifca.tries import WORST
+
+MEMORY = ("assignment", "local", "cluster_round")
+
+
+def centres_form(clusters: int, dimensions: int) -> MessageForm:
+    """k-FED's local centres, of one cluster at least."""
+    return MessageForm({"centres": TensorForm((range(1, clusters + 1), dimensions))})
+
+
+def judge_form(samples: int) -> MessageForm:
+    """A verdict on a try, see `shoal.methods.uifca.tries.JudgeReport`."""
+    bound = WORST * max(1, samples)
+    loss, changed = FactForm(-bound, bound), FactForm(0, samples, whole=True)
+    return MessageForm({}, {"loss": loss, "count": exactly(samples), "changed": changed})
+
+
+def learn_form(flows: Tensor, samples: int) -> MessageForm:
+    """Trained flows, and the report beside them, see `shoal.methods.uifca.state.LearnReport`.
+
+    Args:
+        flows: what the flows began from, (K, p).
+        samples: of the client.
+    """
+    counts = FactForm(0, samples, whole=True, length=len(flows))
+    largest = torch.finfo(torch.float32).max * max(1, samples)
+    facts = {
+        "counts": counts,
+        "points": counts,
+        "changed": FactForm(0, samples, whole=True),
+        # The loss of a flow that has diverged is no number, and that is nobody's fault.
+        "held_loss": FactForm(-largest, largest, length=len(flows), finite=False),
+        "held_count": counts,
+    }
+    tensors = {f"flow/{k}": TensorForm(tuple(flow.shape), flow.dtype, start=flow) for k, flow in enumerate(flows)}
+
+    def rule(message: Message) -> str | None:
+        report = LearnReport.of(message)
+        if any(bool(count) != (f"flow/{k}" in message.tensors) for k, count in enumerate(report.counts)):
+            return f"its counts {list(report.counts)} are not of the flows that it holds"
+        if sum(report.points) > samples or any(a > b for a, b in zip(report.counts, report.points, strict=True)):
+            return f"its flows have {list(report.points)} points, expected {samples} together at most"
+        if len(report.held_loss) != len(report.held_count):
+            return "of held-out points it says the losses or the numbers, expected both or neither"
+        return None
+
+    return MessageForm(tensors, facts, optional=(*tensors, "held_loss", "held_count"), rule=rule)
+
+
+def beyond_centres(update: Update) -> str | None:
+    """Why a client's local clusters cannot be those of the centres that it sends; None where they can."""
+    centres, local = update.message.tensors.get("centres"), (update.memory or {}).get("local")
+    if centres is None or local is None or not local.numel() or int(local.max()) < len(centres):
+        return None
+    return f"'local' names cluster {int(local.max())}, and {len(centres)} centres were sent"
+
+
+def memory_form(clusters: int, samples: int) -> MessageForm:
+    """The clusters of a client's points, which are judged where they lie."""
+    of_points = TensorForm((samples,), torch.int64, least=0, most=clusters - 1)
+    number = TensorForm((1,), torch.int64, least=0)
+    return MessageForm(
+        {"assignment": of_points, "local": of_points, "cluster_round": number}, optional=MEMORY, others=True
+    )

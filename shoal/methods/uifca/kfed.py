@@ -1,0 +1,176 @@
+"""k-FED: one-shot federated K-means (Dennis et al. 2021; UIFCA's algorithm 1).
+
+Each client clusters its points by K-means and sends the centres; the server clusters the centres of all clients. A
+point belongs to the server's cluster of its local centre. A centre of one point would be that point itself: clusters
+smaller than a least size are joined to the nearest before anything is sent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from shoal.core.setting import setting
+from shoal.core.streams import Streams
+from shoal.methods.clustering.k_means import Clustering, join_small, kmeans
+from shoal.methods.contract.base import (
+    Assignment,
+    Client,
+    ClientError,
+    Clients,
+    Evaluation,
+    Federation,
+    Message,
+    Method,
+    MethodError,
+    Prediction,
+    Server,
+    Tensors,
+    Update,
+)
+from shoal.methods.contract.declared import MessageForm
+from shoal.methods.scores.assignment import assign_samples, nearest_centres
+from shoal.methods.scores.clustering import cluster_scores
+from shoal.methods.uifca.declared import beyond_centres, centres_form, memory_form
+
+
+@dataclass(frozen=True)
+class KFedSettings:
+    """Hyper-parameters of k-FED."""
+
+    starts: int = setting(10, "number of starts of K-means on clients and on the server; the best one counts", ge=1)
+    least: int = setting(
+        2,
+        "number of points that a centre is the mean of, at least: smaller clusters are joined to the nearest; with 1 a "
+        "client may send single samples as they are",
+        ge=1,
+    )
+
+
+def local_clustering(x: np.ndarray, clusters: int, rng: np.random.Generator, starts: int, least: int) -> Clustering:
+    """K-means of one client's points (n, d), clusters of fewer than `least` points joined to the nearest."""
+    return join_small(x, kmeans(x, min(clusters, len(x)), rng, starts=starts), least)
+
+
+def local_centres(client: Client, clusters: int, starts: int, least: int) -> tuple[Tensor, Tensor]:
+    """A client's K-means: centres float32 (k, d), k <= clusters, and the local cluster of each point, int64 (n,).
+
+    Raises:
+        ClientError: fewer points than a centre must be the mean of, or values that are not finite.
+    """
+    x = client.train.x().flatten(1).float().cpu().numpy()
+    if not len(x):
+        raise ClientError(f"client {client.id} has no training samples to cluster")
+    if len(x) < least:
+        raise ClientError(
+            f"client {client.id} has {len(x)} training samples, and a centre of k-FED is the mean of {least} at least: "
+            "leave this client out, or lower method.least"
+        )
+    if not np.isfinite(x).all():
+        raise ClientError(f"client {client.id} holds values that are not finite")
+    found = local_clustering(x, clusters, client.streams.numpy("kfed"), starts, least)
+    return torch.from_numpy(found.centres).float(), torch.from_numpy(found.cluster)
+
+
+def gather_centres(
+    updates: Iterable[Update], clusters: int, starts: int, rng: np.random.Generator
+) -> tuple[Tensor, Tensors]:
+    """Return the server's K-means over all local centres: centres (clusters, d), and `labels/I` for each client I."""
+    rows = [(update.client, update.message.tensors["centres"]) for update in updates]
+    every = torch.cat([centres for _, centres in rows]).cpu()
+    found = kmeans(every.numpy(), clusters, rng, starts=starts)
+    labels = torch.from_numpy(found.cluster).split([len(centres) for _, centres in rows])
+    by_client = {f"labels/{client}": part.clone() for (client, _), part in zip(rows, labels, strict=True)}
+    return torch.from_numpy(found.centres).float(), by_client
+
+
+class KFed(Method):
+    """k-FED as a method: one round; the local cluster of each point stays in the client's memory."""
+
+    name = "kfed"
+    Settings = KFedSettings
+    kinds = ("vector", "image")
+    trains = False
+    settings: KFedSettings
+
+    def init_server(self, federation: Federation) -> Server:
+        """Nothing."""
+        return Server(facts={"seed": federation.streams.seed})
+
+    def broadcast(self, server: Server, client: int) -> Message:
+        """Nothing."""
+        return Message()
+
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm:
+        """Local centres."""
+        return centres_form(self.context.clusters, math.prod(self.context.spec.shape))
+
+    def declared_memory(self, server: Server, client: int, samples: int) -> MessageForm:
+        """The local cluster of each point."""
+        return memory_form(self.context.clusters, samples)
+
+    def mismatch(self, update: Update) -> str | None:
+        """A local cluster without a centre: it could not be judged."""
+        return beyond_centres(update)
+
+    def client_update(self, message: Message, client: Client) -> Update:
+        """Local centres up, local clusters into memory."""
+        s = self.settings
+        centres, local = local_centres(client, self.context.clusters, s.starts, s.least)
+        return Update(Message({"centres": centres}), memory={"local": local})
+
+    def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
+        """Cluster the centres; nothing is left to do."""
+        rng = Streams(self.context.seed).numpy("kfed server")
+        centres, labels = gather_centres(updates, self.context.clusters, self.settings.starts, rng)
+        return server.next({"centres": centres}, state=labels, finished=True)
+
+    def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
+        """The nearest of the server's centres, as a hard assignment: for samples that no client holds.
+
+        Raises:
+            MethodError: before the one round.
+        """
+        if "centres" not in server.model:
+            raise MethodError("k-FED has no centres before its round")
+        centres = server.model["centres"].to(self.context.device)
+
+        def predict(x: Tensor) -> Prediction:
+            x = x.to(self.context.device).flatten(1).float()
+            cluster = nearest_centres(x, centres).cluster
+            return Prediction(cluster, F.one_hot(cluster, len(centres)).float(), x)
+
+        return predict
+
+    def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
+        """A client's points go with their local centres; the rest to the nearest of the server's centres."""
+        predict = self.predictor(server)
+        index, cluster = [], []
+        for client in clients:
+            labels = server.state.get(f"labels/{client.id}")
+            if labels is not None and "local" in client.memory:
+                index.append(client.train.index)
+                cluster.append(labels[client.memory["local"]])
+        held = (torch.cat(index), torch.cat(cluster))
+        return assign_samples(predict, evaluation, None, centres=server.model["centres"], held=held)
+
+    def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
+        """Clusters in use over all clients' points, and, of data with labels, purity, ACC, NMI and ARI."""
+        found, truth = [], []
+        for client in clients:
+            labels = server.state.get(f"labels/{client.id}")
+            if labels is not None and "local" in client.memory:
+                found.append(labels[client.memory["local"]])
+                if client.train.data.train_y is not None:
+                    truth.append(client.train.y())
+        if not found:
+            return {}
+        cluster = torch.cat(found).cpu()
+        metrics = {"clusters_used": float(len(cluster.unique()))}
+        return metrics | (cluster_scores(torch.cat(truth).cpu().numpy(), cluster.numpy()) if truth else {})

@@ -1,0 +1,50 @@
+"""`init: kfed`: UIFCA begins with the assignment that k-FED finds, in one round before the first cluster round.
+
+A client keeps the local cluster of each point in its memory (`local`); the server tells each client which of its own
+clusters each local one belongs to (`labels/I`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from torch import Tensor
+
+from shoal.core.streams import Streams
+from shoal.methods.contract.base import Client, Message, Server, Tensors, Update
+from shoal.methods.uifca.kfed import gather_centres, local_centres
+from shoal.methods.uifca.state import UIFCAState
+
+STARTS = 10
+"""Starts of K-means, on clients and server; the best counts."""
+
+
+def send_centres(client: Client, clusters: int, least: int) -> Update:
+    """A client's local centres, each of `least` points or more, go up; the local cluster of each point stays with it.
+
+    Raises:
+        ClientError: fewer than `least` points, or values that are not finite.
+    """
+    centres, local = local_centres(client, clusters, STARTS, least)
+    return Update(Message({"centres": centres}), memory={"local": local})
+
+
+def labels_of(updates: Iterable[Update], clusters: int, seed: int) -> Tensors:
+    """The server's K-means of all local centres: `labels/I` for each client I, int64, a cluster for each of its own."""
+    _, labels = gather_centres(updates, clusters, STARTS, Streams(seed).numpy("kfed server"))
+    return labels
+
+
+def cluster_centres(server: Server, updates: Iterable[Update], clusters: int, seed: int) -> Server:
+    """The server clusters all local centres; the next round learns from the assignment that follows."""
+    labels = labels_of(updates, clusters, seed)
+    facts = replace(UIFCAState.of(server), phase="learn").facts()
+    return server.next(server.model, state={**server.state, **labels}, facts=facts)
+
+
+def kfed_assignment(message: Message, client: Client) -> Tensor | None:
+    """The cluster of each point by k-FED, int64 (n,); None where the client had no part in it."""
+    if "labels" in message.tensors and "local" in client.memory:
+        return message.tensors["labels"][client.memory["local"]]
+    return None

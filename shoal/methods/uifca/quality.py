@@ -1,0 +1,62 @@
+"""How good an assignment of all clients' points is: against the truth where it is known, and by its losses."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from shoal.methods.scores.clustering import cluster_scores
+
+
+class CurrentAssignment(NamedTuple):
+    """The assignment under the current flows, all clients' points one client after another.
+
+    Attributes:
+        cluster: int64 (n,).
+        truth: the true class, int64 (n,); None where the data has no labels.
+        loss: -log p under the flow of the point's cluster, nats, (n,).
+        held_out: whether the point is kept from training in this cluster round, bool (n,).
+    """
+
+    cluster: Tensor
+    truth: Tensor | None
+    loss: Tensor
+    held_out: Tensor
+
+
+def majority(truth: Tensor, cluster: Tensor) -> Tensor:
+    """Whether each point is of its cluster's most frequent class, bool (n,)."""
+    right = torch.zeros(len(truth), dtype=torch.bool)
+    for k in cluster.unique():
+        inside = cluster == k
+        right[inside] = truth[inside] == truth[inside].mode().values
+    return right
+
+
+def assignment_scores(found: CurrentAssignment, loss: Tensor) -> dict[str, float]:
+    """Clusters in use, mean losses, and, where the truth is known, purity, ACC, NMI and ARI.
+
+    Args:
+        found: the assignment.
+        loss: its losses in the unit that is reported, (n,).
+
+    Returns:
+        `loss_all`; with the truth also `loss_right` and `loss_wrong`, of points that are of their cluster's majority
+        or not, and `purity_held`, of the held-out points. A mean of no point, or one that is not finite, is left out.
+    """
+    metrics = {"clusters_used": float(len(found.cluster.unique())), **_mean("loss_all", loss)}
+    if found.truth is None:
+        return metrics
+    metrics |= cluster_scores(found.truth.numpy(), found.cluster.numpy())
+    right = majority(found.truth, found.cluster)
+    metrics |= _mean("loss_right", loss[right]) | _mean("loss_wrong", loss[~right])
+    if bool(found.held_out.any()):
+        held = cluster_scores(found.truth[found.held_out].numpy(), found.cluster[found.held_out].numpy())
+        metrics["purity_held"] = held["purity"]
+    return metrics
+
+
+def _mean(name: str, loss: Tensor) -> dict[str, float]:
+    return {name: float(loss.mean())} if len(loss) and bool(torch.isfinite(loss).all()) else {}

@@ -1,0 +1,58 @@
+"""`stop: validation`: of every flow the version of the communication round with the best held-out loss is kept.
+
+Clients judge the flows that they receive on points that no flow is trained on; the server keeps, within a cluster
+round, the best version of each flow so far: tensors `best` (K, p) and `best_loss` (K,).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from shoal.methods.contract.base import Tensors
+
+
+@dataclass(frozen=True)
+class HeldOutLosses:
+    """Of each flow k: the summed -log p, in nats, of the held-out points of cluster k, and how many there are."""
+
+    loss: tuple[float, ...] = ()
+    count: tuple[int, ...] = ()
+
+
+def held_out_losses(losses: Tensor, clusters: Tensor) -> HeldOutLosses:
+    """Judge each flow by a client's held-out points of its cluster.
+
+    Args:
+        losses: -log p of the held-out points under each flow, (m, K).
+        clusters: the cluster of each, int64 (m,).
+    """
+    own, flows = losses.gather(1, clusters[:, None]).squeeze(1), range(losses.shape[1])
+    return HeldOutLosses(
+        tuple(float(own[clusters == k].sum()) for k in flows), tuple(int((clusters == k).sum()) for k in flows)
+    )
+
+
+def keep_best(kept: Tensors, judged: Tensor, held: Tensor, *, first: bool) -> Tensors:
+    """The best version of each flow in this cluster round so far.
+
+    Args:
+        kept: the server's tensors, with `best` and `best_loss` unless `first`.
+        judged: the flows that the clients received and judged, (K, p).
+        held: summed held-out losses, and numbers of held-out points, of all clients: float64 (2, K).
+        first: whether this is the first communication round of its cluster round.
+
+    Returns:
+        `best` (K, p) and `best_loss` float32 (K,), infinite where nobody had a held-out point.
+    """
+    loss = (held[0] / held[1].clamp(min=1)).float()
+    loss = torch.where(held[1] > 0, loss, torch.inf)
+    if first:
+        return {"best": judged.clone(), "best_loss": loss}
+    better = loss < kept["best_loss"]
+    return {
+        "best": torch.where(better[:, None], judged, kept["best"]),
+        "best_loss": torch.where(better, loss, kept["best_loss"]),
+    }

@@ -1,0 +1,104 @@
+"""`tries`: several random first assignments, each learned from for a few cluster rounds; the most likely one goes on.
+
+A try ends with a round that judges it: clients assign their points by the flows that it led to, send the summed loss,
+and remember the assignment. The server remembers the flows of each try (both under `try/NUMBER`), begins the next one
+at the common starts, and after the last goes on with the try of the lowest mean loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from shoal.methods.contract.base import Client, Message, Server, Tensors, Update
+from shoal.methods.uifca.state import Instruction, Try, UIFCAState
+
+PREFIX = "try/"
+WORST = 1e30
+"""Taken for a loss that is not finite: such a try is never the best, and the sum stays a number."""
+
+
+@dataclass(frozen=True)
+class JudgeReport:
+    """A client's facts after it judged a try.
+
+    Attributes:
+        loss: -log p of its points under the flows of their clusters, summed; in nats.
+        count: its points.
+        changed: how many of them changed their cluster by these flows.
+    """
+
+    loss: float
+    count: int
+    changed: int
+
+    @classmethod
+    def of(cls, message: Message) -> JudgeReport:
+        """The report in a message to the server."""
+        return cls(**message.facts)
+
+    def facts(self) -> dict[str, Any]:
+        """The report as JSON values."""
+        return dict(vars(self))
+
+
+def of_tries(tensors: Tensors) -> Tensors:
+    """Those of a client's, or the server's, tensors that belong to tries."""
+    return {key: value for key, value in tensors.items() if key.startswith(PREFIX)}
+
+
+def judge(instruction: Instruction, client: Client, losses: Tensor, clusters: Tensor, changed: int) -> Update:
+    """A client's verdict on a try.
+
+    Args:
+        instruction: of the round.
+        client: who judges.
+        losses: -log p of its points under each flow, (n, K).
+        clusters: their clusters by these flows, int64 (n,); remembered until a try is chosen.
+        changed: how many of them changed.
+    """
+    losses = losses.nan_to_num(nan=WORST, posinf=WORST)
+    loss = float(losses.gather(1, clusters[:, None]).double().sum())
+    memory = {**client.memory, f"{PREFIX}{instruction.trial}": clusters}
+    return Update(Message({}, JudgeReport(loss, len(clusters), changed).facts()), memory=memory)
+
+
+def returns_to_chosen(instruction: Instruction, client: Client) -> bool:
+    """Whether this round begins from the chosen try, and the client still remembers tries of its own."""
+    return instruction.decided and bool(of_tries(client.memory))
+
+
+def chosen_assignment(instruction: Instruction, client: Client) -> Tensor | None:
+    """The client's assignment of the chosen try, int64 (n,); None where it was not there when that was judged."""
+    return client.memory.get(f"{PREFIX}{instruction.chosen}")
+
+
+def conclude_try(server: Server, updates: Iterable[Update], tries: int, starts: Tensor, partial: bool) -> Server:
+    """After a try has been judged: the next one begins, or, after the last, the best goes on.
+
+    Args:
+        server: the state, with the flows of the try.
+        updates: the clients' verdicts.
+        tries: how many there are.
+        starts: the common starts of the flows, (K, p).
+        partial: whether clients may miss the round that follows, and are then assigned by its flows later.
+    """
+    state = UIFCAState.of(server)
+    reports = [JudgeReport.of(update.message) for update in updates]
+    changed = sum(report.changed for report in reports)
+    loss = sum(report.loss for report in reports) / sum(report.count for report in reports)
+    tried = (*state.tried, Try(loss, settled=not changed))
+    state = replace(
+        state, tried=tried, phase="learn", comm_round=0, still=0, changed=changed, began=state.cluster_round
+    )
+    by_try = {**of_tries(server.state), f"{PREFIX}{len(tried) - 1}": server.model["flows"]}
+    if len(tried) < tries:
+        return server.next({"flows": starts}, state=by_try, facts=state.facts())
+    best = min(range(len(tried)), key=lambda number: tried[number].loss)
+    state = replace(state, chosen=best)
+    flows = by_try[f"{PREFIX}{best}"]
+    kept = {"assigning": flows} if partial else {}
+    return server.next({"flows": flows}, state=kept, facts=state.facts(), finished=tried[best].settled)

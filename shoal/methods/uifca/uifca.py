@@ -1,0 +1,395 @@
+"""UIFCA: unsupervised iterative federated clustering, one normalising flow per cluster.
+
+A cluster round (algorithm 2): K flows are learned by federated averaging over some communication rounds (algorithm 3),
+each client training every flow on its points of that cluster (algorithm 4); then every client assigns each point to
+the flow under which it is likeliest. Which point is in which cluster never leaves the client.
+
+A round of the engine is one communication round; where a cluster round begins, clients assign before they learn.
+Beside the paper's algorithm, each in a module of its own: k-FED's start, tries of several random starts, held-out
+points, and stopping by validation. Where this departs from the paper's print: docs/methods.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from shoal.core.setting import setting
+from shoal.methods.contract.base import (
+    Assignment,
+    Client,
+    ClientError,
+    Clients,
+    Evaluation,
+    Federation,
+    Message,
+    MethodError,
+    RunHistory,
+    Server,
+    Tensors,
+    Update,
+)
+from shoal.methods.contract.declared import MessageForm
+from shoal.methods.scores.assignment import assign_samples
+from shoal.methods.uifca import kfed_start, stopping, tries
+from shoal.methods.uifca.averaged import average
+from shoal.methods.uifca.declared import beyond_centres, centres_form, judge_form, learn_form, memory_form
+from shoal.methods.uifca.flow_method import FlowMethod, FlowSettings
+from shoal.methods.uifca.held_out import HeldOut
+from shoal.methods.uifca.quality import CurrentAssignment, assignment_scores
+from shoal.methods.uifca.state import Instruction, LearnReport, UIFCAState
+from shoal.models.normalising_flows import bits_per_dimension
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class UIFCASettings(FlowSettings):
+    """Hyper-parameters of UIFCA."""
+
+    cluster_rounds: int = setting(20, "number of cluster rounds T", ge=1)
+    comm_rounds: int = setting(100, "communication rounds tau of each cluster round", ge=1)
+    warm_start: bool = setting(
+        False, "begin each cluster round from the flows of the last one instead of the common start"
+    )
+    init: Literal["random", "kfed"] = setting(
+        "random", "first assignment of the points: random, or the one that k-FED finds"
+    )
+    tries: int = setting(
+        1,
+        "random first assignments, each tried for `trial` cluster rounds; the one with the lowest loss goes on",
+        ge=1,
+    )
+    trial: int = setting(4, "cluster rounds of each try; they count towards cluster_rounds", ge=1)
+    stop: Literal["none", "validation"] = setting(
+        "none",
+        "against over-fitting: with validation, keep each flow as it was in the communication round of its best "
+        "held-out loss",
+    )
+    held_out: float = setting(
+        0.2, "with stop validation: share of each client's points that is held out from training", gt=0, lt=1
+    )
+    least: int = setting(
+        2, "with init kfed: number of points that a centre is the mean of, at least; see method kfed", ge=1
+    )
+    folds: int = setting(
+        1,
+        "against over-fitting: number of parts that each client's points are divided into; in every cluster round one "
+        "in turn is held out from training, and only its points are assigned anew; 1: train on all, assign all",
+        ge=1,
+    )
+
+
+class Assigned(NamedTuple):
+    """The cluster of each of a client's points, int64 (n,), and how many points changed theirs."""
+
+    cluster: Tensor
+    changed: int
+
+
+class UIFCA(FlowMethod):
+    """UIFCA as a method: server state is K flows, rows of `flows` (K, p), and `UIFCAState`."""
+
+    name = "uifca"
+    Settings = UIFCASettings
+    settings: UIFCASettings
+    averages_parts = True
+
+    def __init__(self, settings: UIFCASettings, context: Any) -> None:
+        super().__init__(settings, context)
+        s = settings
+        if s.tries > 1 and (s.init != "random" or s.folds > 1):
+            raise MethodError("method.tries is of random first assignments without folds: set init random and folds 1")
+        if s.tries > 1 and s.tries * s.trial >= s.cluster_rounds:
+            raise MethodError(
+                f"method.tries {s.tries} of {s.trial} cluster rounds each leave none of cluster_rounds "
+                f"{s.cluster_rounds}: lower tries or trial"
+            )
+        self.held_out = HeldOut(context.seed, s.folds, 0.0 if s.stop == "none" else s.held_out)
+
+    def init_server(self, federation: Federation) -> Server:
+        """The K starts; with `init: kfed` the first round gathers local centres."""
+        state = UIFCAState("centres" if self.settings.init == "kfed" else "learn", clients=federation.clients)
+        return Server({"flows": self.starts()}, facts=state.facts())
+
+    def stage(self, server: Server) -> str:
+        """What the round is for."""
+        return UIFCAState.of(server).phase
+
+    def broadcast(self, server: Server, client: int) -> Message:
+        """The flows, and what the round is for; after k-FED's round also the clusters of the client's centres.
+
+        To a client that was not there when this cluster round began, also the flows that it began from: `assigning`.
+        """
+        state = UIFCAState.of(server)
+        facts = Instruction.from_state(state).facts()
+        if not state.assigned:
+            return Message(facts=facts)
+        tensors = {"flows": server.model["flows"]}
+        if (labels := server.state.get(f"labels/{client}")) is not None:
+            tensors["labels"] = labels
+        if "assigning" in server.state and not state.begins_cluster_round and client not in state.current:
+            tensors["assigning"] = server.state["assigning"]
+        return Message(tensors, facts)
+
+    def declared(self, server: Server, client: int, samples: int) -> MessageForm:
+        """Local centres, trained flows, or a verdict on a try: by what the round is for."""
+        phase = UIFCAState.of(server).phase
+        if phase == "centres":
+            return centres_form(self.context.clusters, math.prod(self.context.spec.shape))
+        return judge_form(samples) if phase == "judge" else learn_form(server.model["flows"], samples)
+
+    def declared_memory(self, server: Server, client: int, samples: int) -> MessageForm:
+        """The clusters of the client's points."""
+        return memory_form(self.context.clusters, samples)
+
+    def mismatch(self, update: Update) -> str | None:
+        """A local cluster without a centre: it could not be judged."""
+        return beyond_centres(update)
+
+    # --- clients --------------------------------------------------------------------------------------------------
+
+    def client_update(self, message: Message, client: Client) -> Update:
+        """Assign where a cluster round begins, then learn (or judge a try; before all, send the centres of k-FED)."""
+        if not len(client.train):
+            raise ClientError(f"client {client.id} has no training samples to cluster")
+        if not bool(torch.isfinite(client.train.x().float()).all()):
+            raise ClientError(f"client {client.id} holds values that are not finite")
+        instruction = Instruction.of(message)
+        if instruction.phase == "centres":
+            return kfed_start.send_centres(client, self.context.clusters, self.settings.least)
+        assigned = self.assign(message, client)
+        if instruction.phase == "judge":
+            losses = self.losses(message.tensors["flows"], client.train, client.streams)
+            return tries.judge(instruction, client, losses, assigned.cluster, assigned.changed)
+        return self.learn(message, client, assigned)
+
+    def assign(self, message: Message, client: Client) -> Assigned:
+        """The cluster of each point: once a cluster round, its likeliest flow (algorithm 2).
+
+        That is where the cluster round begins, or, for a client that was not there, when it next takes part.
+        """
+        instruction, count = Instruction.of(message), len(client.train)
+        flows = message.tensors.get("assigning", message.tensors["flows"])
+        due = instruction.begins_cluster_round or "assigning" in message.tensors
+        before, of_round = client.memory.get("assignment"), assigned_in(client.memory, instruction)
+        if tries.returns_to_chosen(instruction, client):
+            own = tries.chosen_assignment(instruction, client)
+            return Assigned(self.likeliest(flows, client) if own is None else own, count)
+        if before is None or of_round < instruction.began or instruction.begins_try:
+            # Nothing in this try is assigned yet. Before its first flows are learned, points begin at random.
+            known = due and (instruction.decided or not instruction.first_of_try)
+            return Assigned(self.likeliest(flows, client) if known else self.first_assignment(message, client), count)
+        if not due or (of_round == instruction.cluster_round and not instruction.begins_cluster_round):
+            return Assigned(before, 0)
+        after = before.clone()
+        free = self.held_out.reassigned(client, instruction.cluster_round - 1)
+        after[free] = self.likeliest(flows, client, free)
+        return Assigned(after, int((after != before).sum()))
+
+    def first_assignment(self, message: Message, client: Client) -> Tensor:
+        """The assignment that algorithm 2 is given: k-FED's where there is one, else a random one; int64 (n,)."""
+        if (found := kfed_start.kfed_assignment(message, client)) is not None:
+            return found
+        generator = client.streams.torch("assignment")
+        draw = torch.randint(self.context.clusters, (len(client.train),), generator=generator)
+        return draw.to(client.train.index.device)
+
+    def likeliest(self, flows: Tensor, client: Client, positions: Tensor | None = None) -> Tensor:
+        """The flow with the lowest loss for each of a client's points, or of those at `positions`: int64 (m,)."""
+        samples = client.train if positions is None else client.train.take(positions)
+        return lowest(self.losses(flows, samples, client.streams))
+
+    def learn(self, message: Message, client: Client, assigned: Assigned) -> Update:
+        """Train each flow on the client's points of its cluster (algorithm 4), held-out points left out."""
+        s, instruction = self.settings, Instruction.of(message)
+        # Clients know the seed of the starts: they need not travel.
+        restart = instruction.begins_cluster_round and not s.warm_start
+        flows = self.starts() if restart else message.tensors["flows"]
+        held = self.held_out.positions(client, instruction.cluster_round)
+        judged = stopping.HeldOutLosses()
+        if s.stop == "validation":
+            losses = self.losses(flows, client.train.take(held), client.streams)
+            judged = stopping.held_out_losses(losses, assigned.cluster[held])
+        positions = cluster_positions(assigned.cluster, held, len(flows))
+        with_points = {k: rows for k, rows in enumerate(positions) if len(rows)}
+        fits = self.fit_all(flows, with_points, client, self.rounds_learned(instruction) + 1)
+        trained = {k: fit for k, fit in fits.items() if fit is not None}
+        if not trained:
+            raise ClientError(
+                f"client {client.id}: every flow diverged in round {client.streams.round}; lower local.lr"
+            )
+        points = tuple(map(len, positions))
+        counts = tuple(number if k in trained else 0 for k, number in enumerate(points))
+        report = LearnReport(counts, points, assigned.changed, judged.loss, judged.count)
+        loss = sum(loss for _, loss in trained.values()) / len(trained)
+        metrics = {"loss": loss, "changed": float(assigned.changed), "trained": float(len(trained))}
+        memory = {} if instruction.decided else tries.of_tries(client.memory)
+        tensors = {f"flow/{k}": flow for k, (flow, _) in trained.items()}
+        memory |= {"assignment": assigned.cluster, "cluster_round": torch.tensor([instruction.cluster_round])}
+        return Update(Message(tensors, report.facts()), memory=memory, metrics=metrics)
+
+    def rounds_learned(self, instruction: Instruction) -> int:
+        """Communication rounds that the present flows have been learned for: what the learning rate decays by."""
+        earlier = instruction.cluster_round * self.settings.comm_rounds if self.settings.warm_start else 0
+        return earlier + instruction.comm_round
+
+    # --- server ---------------------------------------------------------------------------------------------------
+
+    def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
+        """Average each flow (algorithm 3); then say whether the cluster round, a try, or the run is over."""
+        s, state = self.settings, UIFCAState.of(server)
+        if state.phase == "centres":
+            return kfed_start.cluster_centres(server, updates, self.context.clusters, self.context.seed)
+        if state.phase == "judge":
+            return tries.conclude_try(server, updates, s.tries, self.starts(), self.partial)
+        begins, sent = state.begins_cluster_round, server.model["flows"]
+        starts = sent if s.warm_start else self.starts()
+        averaged = average(updates, starts, self.context.aggregation)
+        empty = [k for k, number in enumerate(averaged.points) if not number]
+        diverged = [k for k, number in enumerate(averaged.counts) if not number and averaged.points[k]]
+        # A flow that nobody could train begins anew; one whose clients are not there waits for them.
+        waits = sent if self.partial and not begins else starts
+        flows = [
+            mean if mean is not None else (waits if k in empty else starts)[k] for k, mean in enumerate(averaged.flows)
+        ]
+        learned = torch.stack(flows)
+        kept = tries.of_tries(server.state)
+        if s.stop == "validation":
+            judged = starts if begins else sent
+            kept |= stopping.keep_best(server.state, judged, averaged.held, first=begins)
+        if self.partial:
+            state = state.after_part(averaged.clients, averaged.changed, empty, diverged)
+            kept |= of_cluster_round(server.state)
+        else:
+            state = state.after_averaging(averaged.changed, empty, diverged)
+        ends = state.comm_round == s.comm_rounds
+        if self.partial and ends:
+            state = state.after_parts()
+        # Each part of the points must have had its turn.
+        settled = (ends if self.partial else begins) and state.still >= s.folds
+        if settled and not self.partial:
+            # The assignment that did not change was made by the flows that this round began from.
+            learned = sent
+            state = replace(state, comm_round=0)
+        elif ends:
+            learned = kept.get("best", learned)
+            state = replace(state, cluster_round=state.cluster_round + 1, comm_round=0, current=())
+            if self.partial:
+                kept = {k: v for k, v in kept.items() if not k.startswith("labels/")}
+                kept["assigning"] = learned
+        if s.tries > 1 and not state.decided:
+            ends = settled or state.cluster_round - state.began == s.trial
+            facts = replace(state, phase="judge" if ends else "learn").facts()
+            return server.next({"flows": learned}, state=kept, facts=facts)
+        finished = settled or state.cluster_round == s.cluster_rounds
+        return server.next({"flows": learned}, state=kept, facts=state.facts(), finished=finished)
+
+    # --- what is found --------------------------------------------------------------------------------------------
+
+    def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
+        """Purity, ACC, NMI and ARI of the assignment under the current flows; mean losses of right and wrong points.
+
+        Losses are -log p in nats, of images in bits per dimension. With `folds`, points that the current flows are
+        trained on keep the cluster they have. `purity_held` is of the points kept from training, where there are any.
+        """
+        state = UIFCAState.of(server)
+        if not state.assigned or not server.round:
+            return {}
+        found, spec = self.current_assignment(server, clients), self.context.spec
+        loss = bits_per_dimension(-found.loss, math.prod(spec.shape)) if spec.kind == "image" else found.loss
+        progress = {
+            "cluster_round": float(state.cluster_round),
+            "changed": float(state.changed),
+            "empty": float(len(state.empty)),
+            "diverged": float(len(state.diverged)),
+        }
+        return progress | assignment_scores(found, loss)
+
+    def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
+        """The assignment under the current flows; of test samples the likeliest flow; with the flows' posteriors.
+
+        Raises:
+            MethodError: before the first cluster round.
+        """
+        if not UIFCAState.of(server).assigned or not server.round:
+            raise MethodError("UIFCA has assigned no point before its first cluster round")
+        index = torch.cat([client.train.index for client in clients])
+        held = (index, self.current_assignment(server, clients).cluster)
+        return assign_samples(self.predictor(server), evaluation, None, held=held)
+
+    def figures(self, history: RunHistory) -> dict[str, Figure]:
+        """Purity and losses over rounds; clusters against classes and images drawn from each flow of the last state."""
+        from shoal.methods.uifca import figures  # here: training does without matplotlib
+
+        drawn = {"purity": figures.rounds_figure(history.rounds)} if "purity" in history.rounds else {}
+        server = history.server
+        if server is None or not server.round or not UIFCAState.of(server).assigned:
+            return drawn
+        found = self.current_assignment(server, history.clients)
+        if found.truth is not None:
+            truth, cluster = found.truth.numpy(), found.cluster.numpy()
+            clusters, names = self.context.clusters, history.class_names
+            drawn["confusion"] = figures.confusion_figure(truth, cluster, clusters, names)
+        if self.context.spec.kind == "image":
+            drawn["samples"] = figures.samples_figure(self.flow(), server.model["flows"], self.context.seed)
+        return drawn
+
+    def current_assignment(self, server: Server, clients: Clients) -> CurrentAssignment:
+        """The assignment under the current flows: what clients would find if a cluster round began now."""
+        state = UIFCAState.of(server)
+        # The cluster round whose flows these are: a finished one has already been counted.
+        during = state.cluster_round - (1 if state.begins_cluster_round else 0)
+        found, truth, losses, held_out = [], [], [], []
+        for client in clients:
+            rows = self.losses(server.model["flows"], client.train, client.streams)
+            cluster = lowest(rows)
+            if self.settings.folds > 1 and "assignment" in client.memory:
+                free = self.held_out.reassigned(client, during)
+                cluster, likeliest = client.memory["assignment"].clone(), cluster
+                cluster[free] = likeliest[free]
+            losses.append(rows.gather(1, cluster[:, None]).squeeze(1).cpu())
+            found.append(cluster.cpu())
+            out = torch.zeros(len(client.train), dtype=torch.bool)
+            out[self.held_out.positions(client, during).cpu()] = True
+            held_out.append(out)
+            if client.train.data.train_y is not None:
+                truth.append(client.train.y().cpu())
+        return CurrentAssignment(
+            torch.cat(found), torch.cat(truth) if truth else None, torch.cat(losses), torch.cat(held_out)
+        )
+
+
+def lowest(losses: Tensor) -> Tensor:
+    """The flow with the lowest loss for each point, int64 (n,), of losses (n, K); one that diverged is never it."""
+    return losses.nan_to_num(nan=float("inf")).argmin(1)
+
+
+def assigned_in(memory: Tensors, instruction: Instruction) -> int:
+    """The cluster round in which a client's points were last assigned; before this was noted, the present one."""
+    noted = memory.get("cluster_round")
+    return instruction.cluster_round if noted is None else int(noted)
+
+
+def of_cluster_round(tensors: Tensors) -> Tensors:
+    """Those of the server's tensors that clients need who take part in a cluster round for the first time."""
+    return {key: value for key, value in tensors.items() if key == "assigning" or key.startswith("labels/")}
+
+
+def cluster_positions(cluster: Tensor, held: Tensor, clusters: int) -> list[Tensor]:
+    """Positions of the points of each cluster that a client trains on, int64.
+
+    Args:
+        cluster: of each point, int64 (n,).
+        held: positions that are kept from training.
+        clusters: K.
+    """
+    free = torch.ones(len(cluster), dtype=torch.bool, device=cluster.device)
+    free[held] = False
+    return [torch.nonzero((cluster == k) & free).squeeze(1) for k in range(clusters)]

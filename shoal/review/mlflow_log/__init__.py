@@ -1,0 +1,1 @@
+"""Runs as MLflow shows them, and models as it keeps them."""

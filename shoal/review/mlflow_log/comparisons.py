@@ -1,0 +1,43 @@
+"""A comparison of runs in MLflow: a parent run with the numbers of each beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shoal.engine.settings import places
+from shoal.engine.store.run_folder import RunFolder
+from shoal.review.mlflow_log.parent import ParentRun
+from shoal.review.mlflow_log.rounds import metric_name, plain
+from shoal.review.mlflow_log.run import title
+from shoal.review.results.result import run_result, shown_metrics
+
+TAG = "shoal.comparison"
+"""Tag of a parent run: the name of the comparison."""
+
+
+def log_comparison(name: str, runs: Sequence[RunFolder]) -> None:
+    """Log runs side by side, nested under a run `comparison NAME`; the same name again adds to it.
+
+    A run that is nested under another one already, such as a study, stays there. MLflow out of reach is told by a
+    warning. Nothing is logged where the first run's settings have `tracking.mlflow` false.
+
+    Args:
+        name: of the comparison.
+        runs: those that are compared, in the order in which they are shown.
+    """
+    parent = ParentRun(runs[0].settings(), places.mlflow_store(), (TAG, plain(name)), f"comparison {name}")
+    found = [(run, shown_metrics(run_result(run))) for run in runs]
+    for run in runs:
+        parent.adopt(run)
+    metrics = {f"{metric_name(key)}/{run.name}": value for run, values in found for key, value in values.items()}
+    parent.finish(metrics, None, table_of(found))
+
+
+def table_of(found: Sequence[tuple[RunFolder, dict[str, float]]]) -> str:
+    """The numbers in Markdown, a row a run."""
+    keys = list(dict.fromkeys(key for _, values in found for key in values))
+    rows = [["run", "folder", *keys], ["---"] * (len(keys) + 2)]
+    for run, values in found:
+        numbers = [f"{values[key]:.4f}" if key in values else "" for key in keys]
+        rows.append([title(run.settings()), run.name, *numbers])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)

@@ -1,0 +1,126 @@
+"""Names for final models: a version in MLflow's registry for each finished run, and the aliases that point to one.
+
+    newest        the version that was registered last
+    champion      the version to use: the first one, until it is moved
+    challenger    the newest version, as long as it is not the champion
+
+A model is then loaded and served as `models:/NAME@champion`. `set_champion` moves that alias.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+
+from shoal.engine.settings.run_settings import Settings
+from shoal.engine.store.run_folder import RunFolder
+from shoal.review.mlflow_log.models import MODEL, models_of, ready
+
+NEWEST = "newest"
+"""Alias of the version that was registered last; `latest` is MLflow's own word."""
+CHAMPION = "champion"
+"""Alias of the version to use: the first one, until it is moved by `tracking.champion` or on MLflow's page."""
+CHALLENGER = "challenger"
+"""Alias of the newest version where that is not the champion."""
+
+
+def registered_name(settings: Settings) -> str | None:
+    """The name that the run's model is registered under; None where it is not to be."""
+    wanted = settings.tracking.register_as
+    if wanted == "none":
+        return None
+    return f"shoal-{settings.method.name}-{settings.data.name}" if wanted == "auto" else wanted
+
+
+def register(run: RunFolder, settings: Settings, client: Any, run_id: str) -> str | None:
+    """Register the model that the MLflow run has logged, once, and move its aliases.
+
+    Args:
+        run: the run's folder; a version, or why there is none, becomes an event of it.
+        settings: of the run.
+        client: an MlflowClient.
+        run_id: the MLflow run.
+
+    Returns:
+        The version; None where the run's settings want none, there is no model, or the registry refused it.
+    """
+    from mlflow.exceptions import MlflowException
+
+    name = registered_name(settings)
+    if name is None:
+        return None
+    try:
+        known = [each for each in client.search_model_versions(f"run_id = '{run_id}'") if each.name == name]
+        version = str(known[0].version) if known else _new_version(run, settings, client, run_id, name)
+        if version is not None:
+            _point(client, name, version, champion=settings.tracking.champion)
+        return version
+    except MlflowException as error:
+        # A tracking server without a registry: the run and its logged model are as good without a name.
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        run.event("model_not_registered", message=f"MLflow did not register the model as {name!r}: {first[:200]}")
+        return None
+
+
+def set_champion(client: Any, name: str, version: str) -> None:
+    """Make a version the one to use. Where it was the challenger there is none until the next one is registered.
+
+    Args:
+        client: an MlflowClient.
+        name: of the registered model.
+        version: of it.
+
+    Raises:
+        MlflowException: there is no such version.
+    """
+    client.set_registered_model_alias(name, CHAMPION, version)
+    if _aliases(client, name).get(CHALLENGER) == str(version):
+        client.delete_registered_model_alias(name, CHALLENGER)
+
+
+def _aliases(client: Any, name: str) -> dict[str, str]:
+    """The versions that aliases of a name point to."""
+    return {alias: str(version) for alias, version in client.get_registered_model(name).aliases.items()}
+
+
+def _point(client: Any, name: str, version: str, *, champion: bool) -> None:
+    """Move the aliases to a new version; those of one whose aliases were moved before stay where they are now.
+
+    `newest` is moved last: before it is, a kill in between leaves the others to be moved again.
+    """
+    aliases = _aliases(client, name)
+    if int(aliases.get(NEWEST, 0)) >= int(version):
+        return
+    if champion or CHAMPION not in aliases:
+        client.set_registered_model_alias(name, CHAMPION, version)
+        if CHALLENGER in aliases:
+            client.delete_registered_model_alias(name, CHALLENGER)
+    elif aliases[CHAMPION] != version:
+        client.set_registered_model_alias(name, CHALLENGER, version)
+    client.set_registered_model_alias(name, NEWEST, version)
+
+
+def _new_version(run: RunFolder, settings: Settings, client: Any, run_id: str, name: str) -> str | None:
+    from mlflow.exceptions import MlflowException
+
+    model = models_of(client, client.get_run(run_id)).get(MODEL)
+    if model is None or not ready(model):
+        return None
+    if not client.search_registered_models(f"name = '{name}'"):
+        about = f"Final models of {settings.method.name} on {settings.data.name}, a version a finished run."
+        with contextlib.suppress(MlflowException):  # another run made it at the same moment
+            client.create_registered_model(name, description=about)
+    made = client.create_model_version(
+        name,
+        model.artifact_location,
+        run_id,
+        tags={"shoal.run": run.name, "shoal.method": settings.method.name, "shoal.data": settings.data.name},
+        description=f"The model after the last round of run {run.name}.",
+        model_id=model.model_id,
+    )
+    # By this tag MLflow's page shows the version beside the model; a server sets it itself.
+    versions = [{"name": name, "version": str(made.version)}]
+    client.set_logged_model_tags(model.model_id, {"mlflow.modelVersions": json.dumps(versions)})
+    run.event("model_registered", message=f"models:/{name}/{made.version}", name=name, version=str(made.version))
+    return str(made.version)

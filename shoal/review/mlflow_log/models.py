@@ -1,0 +1,192 @@
+"""A run's states as models of MLflow: each kept checkpoint, and the final model that can be served.
+
+A model of MLflow's has the round as its step, and the metrics of that round linked to it and to the data set, so that
+`mlflow.search_logged_models` orders rounds by a score. A checkpoint is its safetensors file alone: that costs
+milliseconds, and `mlflow.pytorch.log_model` seconds.
+
+A model counts as there once MLflow calls it READY, which is said last: one that a kill cut short is gone on with.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from shoal.engine.settings.run_settings import Settings, flatten
+from shoal.engine.store.checkpoint import has_server, load_manifest, load_state, rounds_done
+from shoal.engine.store.codec import StoreError, load_server, save_server
+from shoal.engine.store.round_paths import SERVER, RoundPaths
+from shoal.engine.store.run_folder import RunFolder
+from shoal.methods.contract.base import Method
+from shoal.methods.registry import METHODS
+from shoal.review.mlflow_log.rounds import metric_name, quality_metrics, round_stamp
+from shoal.review.mlflow_log.run import PARAMETERS, data_sets
+from shoal.review.mlflow_log.uploads import time_to_send
+
+MODEL = "model"
+"""The name of a run's final model: `runs:/RUN/model`. A checkpoint's is `round-0007`."""
+CHECKPOINT, FINAL = "checkpoint", "final"
+"""The types of models, as MLflow's filters know them."""
+
+
+def models_of(client: Any, found: Any) -> dict[str, Any]:
+    """The models of an MLflow run by name, those that are not whole yet too.
+
+    Args:
+        client: an MlflowClient.
+        found: the MLflow run.
+    """
+    models: dict[str, Any] = {}
+    for model in _pages(client, found):
+        known = models.get(model.name)
+        if known is None or not ready(known):
+            models[model.name] = model
+    return models
+
+
+def _pages(client: Any, found: Any) -> Iterator[Any]:
+    token = None
+    while True:
+        page = client.search_logged_models(
+            [found.info.experiment_id], f"source_run_id = '{found.info.run_id}'", page_token=token
+        )
+        yield from page
+        token = page.token
+        if not token:
+            return
+
+
+def ready(model: Any) -> bool:
+    """Whether a model of MLflow is whole."""
+    return str(model.status) == "READY"
+
+
+def log_models(client: Any, found: Any, run: RunFolder, settings: Settings, *, final: bool) -> None:
+    """Log the kept checkpoints of a run as the settings want them, and its final model, as far as they are not there.
+
+    Args:
+        client: an MlflowClient.
+        found: the MLflow run.
+        run: the run's folder.
+        settings: of the run.
+        final: whether the run has its final model now.
+    """
+    full = [r for r in rounds_done(run) if has_server(run, r)]
+    rounds = {"none": [], "final": full[-1:], "all": full}[settings.tracking.checkpoints]
+    wanted = final and settings.tracking.model
+    if not rounds and not wanted:
+        return
+    models = models_of(client, found)
+    for round in rounds:
+        known = models.get(f"round-{round:04d}")
+        if known is None or not ready(known):
+            log_checkpoint(client, found, run, settings, round, known)
+    if wanted and (MODEL not in models or not ready(models[MODEL])):
+        log_final_model(client, found, run, settings, models.get(MODEL))
+
+
+def log_checkpoint(client: Any, found: Any, run: RunFolder, settings: Settings, round: int, known: Any | None) -> None:
+    """Log the state of a round.
+
+    Args:
+        client, found, run, settings: as of `log_models`.
+        round: the round.
+        known: the model that was begun, if it was.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        told = settings.tracking.clients
+        load_state(run, round)  # a damaged state is refused
+        copy_checkpoint(RoundPaths(run.path, round), folder, METHODS[settings.method.name], told)
+        model = known or create(client, found, run, settings, f"round-{round:04d}", CHECKPOINT, round)
+        complete(client, found, run, settings, model, round, folder)
+
+
+def log_final_model(client: Any, found: Any, run: RunFolder, settings: Settings, known: Any | None) -> bool:
+    """Log the newest state of a run as a pyfunc. Arguments as of `log_checkpoint`.
+
+    Returns:
+        False where the method's server holds no model.
+    """
+    # Advice on annotations of `predict`: the signature is given. MLflow sets filters of its own for it.
+    with warnings.catch_warnings(record=True):
+        from shoal.review.mlflow_log.pyfunc import save_final_model, servable
+
+    checkpoint = servable(run)
+    if checkpoint is None:
+        return False
+    round = checkpoint.server.round
+    with tempfile.TemporaryDirectory() as scratch:
+        model = known or create(client, found, run, settings, MODEL, FINAL, round)
+        folder = save_final_model(run, checkpoint, Path(scratch), model)
+        complete(client, found, run, settings, model, round, folder)
+    return True
+
+
+def create(client: Any, found: Any, run: RunFolder, settings: Settings, name: str, kind: str, round: int) -> Any:
+    """A new model of MLflow's, not whole yet, with what tells it apart from those of other runs."""
+    flat = flatten(settings)
+    params = {**{key: str(flat[key]) for key in PARAMETERS if key in flat}, "round": str(round)}
+    about = {"shoal.run": run.name, "shoal.round": str(round)}
+    return client.create_logged_model(found.info.experiment_id, name, found.info.run_id, about, params, kind)
+
+
+def complete(client: Any, found: Any, run: RunFolder, settings: Settings, model: Any, round: int, folder: Path) -> None:
+    """Give a model its step, its files and the metrics of its round, and call it whole; repeating it changes nothing.
+
+    Args:
+        client, found, run, settings: as of `log_models`.
+        model: of MLflow's.
+        round: that it is of.
+        folder: its files.
+    """
+    from mlflow.entities import LoggedModelOutput, LoggedModelStatus, Metric
+
+    outputs = found.outputs.model_outputs if found.outputs is not None else []
+    if all(output.model_id != model.model_id for output in outputs):
+        client.log_outputs(found.info.run_id, [LoggedModelOutput(model.model_id, round)])
+    with time_to_send(folder):
+        client.log_model_artifacts(model.model_id, str(folder))
+    data, _ = data_sets(run, settings)
+    stamp, linked = round_stamp(run, round), (model.model_id, data.name, data.digest)
+    metrics = [Metric(name, value, stamp, round, *linked) for name, value in metrics_of(run, round).items()]
+    client.log_batch(found.info.run_id, metrics=metrics)
+    client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
+
+
+def metrics_of(run: RunFolder, round: int) -> dict[str, float]:
+    """The numbers that judge the state of a round, by their names in MLflow."""
+    found = {}
+    try:
+        record = load_manifest(run, round).record
+    except StoreError:
+        record = None
+    if record is not None:
+        found = {metric_name(name): float(value) for name, value in record.metrics.items()}
+    judged, quality = quality_metrics(run)
+    found |= quality if judged == round else {}
+    return {name: value for name, value in found.items() if not math.isnan(value)}
+
+
+def copy_checkpoint(paths: RoundPaths, folder: Path, method: type[Method], told: bool) -> None:
+    """The server state of a round as MLflow is to have it: single clients' updates only where enrolment needs them.
+
+    Args:
+        paths: of the round.
+        folder: where to put it.
+        method: of the run.
+        told: whether anything of single clients may be told (`tracking.clients`), the manifest too.
+    """
+    server = load_server(paths.server)
+    kept = method.served(server, clients_told=told)
+    if kept.tensors.keys() == server.tensors.keys():
+        shutil.copy(paths.server, folder)
+    else:
+        save_server(folder / SERVER, kept, sync=False)
+    if told:
+        shutil.copy(paths.manifest, folder)

@@ -1,0 +1,224 @@
+"""The final model as an MLflow pyfunc: images in; cluster, soft assignment and embedding out.
+
+The logged model carries the server state, the settings and the code it needs, so it loads in a fresh process.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from mlflow.pyfunc import PythonModel
+
+from shoal.core.errors import brief
+from shoal.core.seal import BrokenSeal, sealed, unsealed
+from shoal.data.prepared import DataSpec, open_prepared
+from shoal.engine.settings.run_settings import make_settings
+from shoal.engine.store.checkpoint import Checkpoint
+from shoal.engine.store.codec import StoreError, load_server, save_server, server_digest
+from shoal.engine.store.kept_state import read_state_if_any
+from shoal.engine.store.opened_run import OpenedRun
+from shoal.engine.store.run_folder import RunFolder
+from shoal.methods.contract.base import Context, MethodError, Prediction, Server
+from shoal.methods.registry import METHODS
+from shoal.review.mlflow_log.pyfunc_input import samples, takes
+
+ROOMS = ("core", "data", "models", "methods", "engine", "review")
+NEEDS = (
+    "mlflow",
+    "torch",
+    "torchvision",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "pillow",
+    "scipy",
+    "scikit-learn",
+    "safetensors",
+    "pydantic",
+    "pyyaml",
+)
+"""What the carried code imports to load and to predict."""
+
+
+class FederatedModel(PythonModel):
+    """A trained server state as a pyfunc.
+
+    Input: samples as they are stored, or images as base64 strings (`shoal.review.mlflow_log.pyfunc_input.samples`).
+    Output: a frame with `cluster` (int), `soft` (list of c floats) and `embedding` (list of d floats).
+    """
+
+    def load_context(self, context: Any) -> None:
+        """Read settings, data manifest and server state from the logged files."""
+        about = read_about(Path(context.artifacts["model"]))
+        settings = make_settings(about["settings"])
+        self.spec = DataSpec(**{**about["spec"], "shape": tuple(about["spec"]["shape"])})
+        method = METHODS[settings.method.name](
+            settings.dataclass("method"),
+            Context(
+                self.spec,
+                settings.dataclass("model"),
+                settings.dataclass("local"),
+                settings.dataclass("augment"),
+                settings.seed,
+            ),
+        )
+        self.predictor = method.predictor(read_server(Path(context.artifacts["server"]), about))
+
+    # Without annotations: MLflow would read them as a schema, and the signature says it better.
+    def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
+        """Cluster, soft assignment and embedding of each sample.
+
+        Raises:
+            InputError: the input is not samples of the kind and shape that the model was trained on.
+        """
+        x = torch.from_numpy(samples(model_input, self.spec).astype("float32"))
+        if self.spec.kind == "image":
+            x = x / 255
+        parts = [self.predictor(part) for part in x.split(512)]
+        found = Prediction(*(torch.cat(p).cpu() for p in zip(*parts, strict=True)))
+        columns = {
+            "cluster": found.cluster.tolist(),
+            "soft": found.soft.float().tolist(),
+            "embedding": found.embedding.float().tolist(),
+        }
+        return pd.DataFrame(columns)
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    """Read what a served model is: settings, data, and the digest of its state.
+
+    Raises:
+        StoreError: the file was changed or damaged since the model was logged.
+    """
+    remedy = "log the model again, or serve another version"
+    try:
+        about = unsealed(json.loads(path.read_text()))
+    except (BrokenSeal, ValueError, OSError) as error:
+        raise StoreError(f"{path} cannot be trusted: {brief(error)}; {remedy}") from None
+    if not {"settings", "spec"} <= about.keys():
+        raise StoreError(f"{path} does not describe a model: {remedy}")
+    return about
+
+
+def read_server(path: Path, about: dict[str, Any]) -> Server:
+    """Read the state of a served model.
+
+    Args:
+        path: its file.
+        about: from `read_about`; models of version 0.1.0 have no digest in it.
+
+    Raises:
+        StoreError: the file was changed or damaged since the model was logged.
+    """
+    remedy = "log the model again, or serve another version"
+    try:
+        server = load_server(path)
+    except (StoreError, KeyError, TypeError) as error:
+        raise StoreError(f"{path} is no whole model ({error}): {remedy}") from error
+    if about.get("server_sha256") not in (None, server_digest(server)):
+        raise StoreError(f"{path} has been changed or damaged since the model was logged: {remedy}")
+    return server
+
+
+def servable(run: RunFolder) -> Checkpoint | None:
+    """The newest state of a run; None where there is none, or the method's server holds no model, which an event says.
+
+    Args:
+        run: the run's folder.
+    """
+    checkpoint = read_state_if_any(run)
+    if checkpoint is None:
+        return None
+    try:
+        OpenedRun(run).method.predictor(checkpoint.server)
+    except MethodError as error:
+        if all(event.get("message") != str(error) for event in run.events()):
+            run.event("model_skipped", message=str(error))
+        return None
+    return checkpoint
+
+
+def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logged: Any) -> Path:
+    """Write a state of a run as a pyfunc.
+
+    Args:
+        run: the run's folder.
+        checkpoint: the state.
+        scratch: an empty folder.
+        logged: the model of MLflow's that it becomes; its id and run are written beside the pyfunc.
+
+    Returns:
+        The pyfunc's folder, below `scratch`.
+    """
+    from mlflow.models import Model
+    from mlflow.pyfunc import save_model
+
+    spec = open_prepared(run.folder_of("data")).spec
+    about = {
+        "settings": run.settings().plain(),
+        "spec": asdict(spec),
+        "server_sha256": server_digest(checkpoint.judged),
+    }
+    (scratch / "model.json").write_text(json.dumps(sealed(json.loads(json.dumps(about)))))
+    # As it was judged: what is served is what the metrics are of.
+    save_server(scratch / "server.safetensors", checkpoint.judged, sync=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # advice on examples and annotations; the signature is given
+        save_model(
+            scratch / "model",
+            python_model=str(Path(__file__).with_name("pyfunc_code.py")),  # from code: nothing is pickled
+            artifacts={"model": str(scratch / "model.json"), "server": str(scratch / "server.safetensors")},
+            code_paths=[str(path) for path in copy_code(scratch / "code")],
+            pip_requirements=requirements(),
+            signature=answers(),
+            metadata={"input": takes(spec), "shoal_run": run.name},
+            mlflow_model=Model(
+                artifact_path=logged.artifact_location,
+                model_uuid=logged.model_id,
+                run_id=logged.source_run_id,
+                model_id=logged.model_id,
+            ),
+        )
+    return scratch / "model"
+
+
+def answers() -> Any:
+    """The signature: what a prediction holds.
+
+    It leaves the input open. MLflow knows no schema that admits both arrays and columns of text, and answers what does
+    not fit its schema with all the values that were sent; `samples` says in one sentence what is wrong.
+    """
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, DataType, Schema
+    from mlflow.types.schema import Array
+
+    many = Array(DataType.double)
+    return ModelSignature(
+        outputs=Schema([ColSpec(DataType.long, "cluster"), ColSpec(many, "soft"), ColSpec(many, "embedding")])
+    )
+
+
+def requirements() -> list[str]:
+    """The installed versions, pinned, without a build's local part (+cu130): an index knows only the public one."""
+    return [f"{name}=={version(name).split('+')[0]}" for name in NEEDS]
+
+
+def copy_code(target: Path) -> list[Path]:
+    """Copy the package's Python files and templates alone, without data/store; return the folder of the copy."""
+    package = Path(__file__).resolve().parents[2]
+    copy = target / package.name
+    copy.mkdir(parents=True)
+    shutil.copy(package / "__init__.py", copy)
+    for room in ROOMS:
+        # `engine/store` is code; the store of data holds none.
+        skip = shutil.ignore_patterns("__pycache__", "*.pyc", *(("store",) if room == "data" else ()))
+        shutil.copytree(package / room, copy / room, ignore=skip)
+    return [copy]

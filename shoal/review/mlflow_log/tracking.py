@@ -1,0 +1,198 @@
+"""MLflow as a view of the run folder: one function brings it up to date, and can be repeated at any time.
+
+What a sync does depends on what is new: tags of the MLflow run say how far it has the run
+(`shoal.review.mlflow_log.rounds`, `shoal.review.mlflow_log.files`), and its models say whether they are whole
+(`shoal.review.mlflow_log.models`), so nothing is logged twice. Metrics carry the time at which their round ended. A
+server out of reach never stops training; the next sync catches up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from shoal.engine.settings import places
+from shoal.engine.settings.addresses import masked, resolved
+from shoal.engine.settings.run_settings import Settings
+from shoal.engine.store.run_folder import RunFolder
+from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
+from shoal.review.mlflow_log.files import log_files
+from shoal.review.mlflow_log.models import log_models
+from shoal.review.mlflow_log.rounds import log_quality, log_rounds
+from shoal.review.mlflow_log.run import describe, mlflow_run
+from shoal.review.mlflow_log.trouble import check_installed, tell_trouble
+
+# A server out of reach must be noticed in seconds; MLflow's own defaults wait for minutes.
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+# Progress and warnings are Shoal's to show; standard output may be for JSON alone.
+os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
+# MLflow prints the address of each run that ends, with the password in it.
+os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
+logging.getLogger("alembic").setLevel(logging.WARNING)
+
+_DATABASE = re.compile(r"(sqlite|postgresql|mysql|mssql)(\+\w+)?://")
+PAUSE = 10.0
+"""After a sync none begins for so many times as long as it took."""
+
+
+def tracking_uri(settings: Settings, store: Path) -> str:
+    """Where runs are logged: the setting, MLFLOW_TRACKING_URI, or the embedded SQLite store in `store`.
+
+    It may hold a password: for what is written or shown there is `shown_uri`.
+
+    Raises:
+        AddressError: the setting names an environment variable that is not set.
+    """
+    if settings.tracking.uri:
+        return resolved(settings.tracking.uri, "tracking.uri")
+    return os.environ.get("MLFLOW_TRACKING_URI") or store_uri(store)
+
+
+def shown_uri(settings: Settings, store: Path) -> str:
+    """As `tracking_uri`, without a password or token."""
+    return masked(settings.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or store_uri(store))
+
+
+def artifact_folder(uri: str, store: Path) -> Path | None:
+    """Where the files of a new experiment go: beside the embedded store, for databases that no server stands before.
+
+    MLflow's own default is a folder below the working directory, which differs from run to run.
+
+    Args:
+        uri: from `tracking_uri`.
+        store: folder of the embedded store.
+
+    Returns:
+        None where a server says it.
+
+    >>> artifact_folder("postgresql+psycopg2://me@host/mlflow", Path("mlflow")).as_posix()
+    'mlflow/artifacts'
+    """
+    return store / "artifacts" if _DATABASE.match(uri) else None
+
+
+class Tracker:
+    """Keeps MLflow up to date with a run while it goes on, on a thread of its own.
+
+    Args:
+        run: the run's folder.
+        settings: of the run.
+        store: folder of the embedded store.
+    """
+
+    def __init__(self, run: RunFolder, settings: Settings, store: Path) -> None:
+        self.run, self.settings, self.store = run, settings, store
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="mlflow")
+        self._pending: Future[None] | None = None
+        self._monitor: Any = None
+        self._told = False
+        self._next = 0.0
+
+    def start(self) -> None:
+        """Begin to create the MLflow run (or take up the one the run already has), and system metrics.
+
+        On the thread: MLflow takes seconds to import, in which the first round can be under way.
+        """
+        self._pending = self._thread.submit(self._begin)
+
+    def _begin(self) -> None:
+        self._safely("RUNNING", look=True)
+        run_id = self.run.lineage().get("mlflow_run")
+        if self.settings.tracking.system and run_id and not self._told:
+            # System metrics are a courtesy: whatever keeps them from starting must not stop the run.
+            with contextlib.suppress(Exception):
+                from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+
+                uri = tracking_uri(self.settings, self.store)
+                self._monitor = SystemMetricsMonitor(run_id, resume_logging=True, tracking_uri=uri)
+                self._monitor.start()
+
+    def observe(self, event: dict[str, Any]) -> None:
+        """After each round, sync; but not while a sync is going on, and not so often that it slows short rounds."""
+        idle = self._pending is None or self._pending.done()
+        if event["event"] == "round_finished" and idle and time.monotonic() >= self._next:
+            self._pending = self._thread.submit(self._safely, "RUNNING")
+
+    def close(self) -> bool:
+        """Let a sync that is going on end, and begin no more; closing twice is the same.
+
+        Returns:
+            Whether the last sync failed, and the run's events say so.
+        """
+        self._thread.shutdown()
+        monitor, self._monitor = self._monitor, None
+        if monitor is not None:
+            with contextlib.suppress(Exception):
+                monitor.finish()
+        return self._told
+
+    def stop(self, status: str) -> None:
+        """The last sync of a run that did not come to its end; `status` is FAILED or KILLED."""
+        self.close()
+        self._safely(status)
+
+    def _safely(self, status: str, *, look: bool = False) -> None:
+        began = time.monotonic()
+        try:
+            sync(self.run, self.settings, self.store, status, look=look)
+            self._told = False
+            self._next = time.monotonic() + PAUSE * (time.monotonic() - began)
+        except Exception as error:  # whatever MLflow raises, training goes on
+            if not self._told:
+                self._told = True
+                tell_unreachable(self.run, error)
+
+
+def tell_unreachable(run: RunFolder, error: Exception) -> None:
+    """Say in the events of a run why MLflow does not have it, and what to do."""
+    tell_trouble(run, error, shown_uri(run.settings(), places.mlflow_store()))
+
+
+def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHED", *, look: bool | None = None) -> str:
+    """Bring MLflow up to date with a run folder; repeating it changes nothing.
+
+    Args:
+        run: the run's folder.
+        settings: of the run.
+        store: folder of the embedded store.
+        status: of the MLflow run; at FINISHED also the final model is logged.
+        look: whether the embedded store is looked at, and made or replaced, first; by default after the last round.
+
+    Returns:
+        The MLflow run's id, which is also kept in the run's lineage.
+
+    Raises:
+        Exception: whatever MLflow raises when it is out of reach.
+    """
+    check_installed()
+    from mlflow import MlflowClient
+    from mlflow.entities import RunTag
+
+    uri, shown = tracking_uri(settings, store), shown_uri(settings, store)
+    look = status != "RUNNING" if look is None else look
+    if look and uri == store_uri(store) and (changed := ready_store(store)):
+        run.event("mlflow_store_changed", message=changed)
+    client = MlflowClient(tracking_uri=uri)
+    found = mlflow_run(client, run, settings, shown, artifact_folder(uri, store))
+    run_id, tags = str(found.info.run_id), found.data.tags
+    log_rounds(client, run_id, tags, run, settings)
+    log_quality(client, run_id, tags, run)
+    if status != "RUNNING":
+        log_models(client, found, run, settings, final=status == "FINISHED")
+        report = settings.tracking.clients and (run.path / "report.html").exists()
+        new = log_files(client, found, run, settings) | describe(run, found, report=report)
+        client.log_batch(run_id, tags=[RunTag(key, value) for key, value in new.items()])
+    if found.info.status != status:
+        if status == "RUNNING":
+            client.update_run(run_id, status=status)
+        else:
+            client.set_terminated(run_id, status, int(run.status().get("updated", 0) * 1000) or None)
+    return run_id

@@ -1,0 +1,183 @@
+"""Contact sheets of clusters: the images a model is most certain of, then those it is least certain of."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from PIL import Image, ImageDraw, ImageFont
+
+from shoal.data.partition.table import Partition, load_partition
+from shoal.data.prepared import Prepared, open_prepared
+from shoal.engine.store.run_folder import RunFolder
+from shoal.review.results.clusters import TEST, read_clusters
+from shoal.review.results.fonts import drawable, font
+
+FOLDER = "clusters"
+"""Where a run's sheets lie, below its figures."""
+COLUMNS = 10
+CERTAIN, UNSURE = 30, 20
+"""How many images of a cluster are shown: the most certain, and the least certain."""
+SHEETS = 100
+"""At most so many sheets, of the largest clusters."""
+_SMALL, SHOWN_SIDE, _NAMED = 48, 96, 104
+"""Pixels: images are enlarged to at least the first, and reduced to at most the second; cells with names are wider."""
+_GAP, _INK, _GREY = 6, (30, 30, 30), (110, 110, 110)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some images under one heading.
+
+    Attributes:
+        heading: in words.
+        images: uint8 (channels, height, width) each.
+        names: of the files; empty where nothing is known.
+        clients: whose they are, written beside the confidence where there are file names.
+        confidence: of each.
+    """
+
+    heading: str
+    images: Sequence[np.ndarray]
+    names: Sequence[str]
+    clients: Sequence[str]
+    confidence: Sequence[float]
+
+
+def draw_cluster_sheets(run: RunFolder) -> list[Path]:
+    """A PNG per cluster of a run on images, figures/clusters/cluster-03.png, in place of those that were there.
+
+    Images are as clients hold them: planted rotations are applied. Empty clusters have no sheet.
+
+    Returns:
+        The files; none where the run has no cluster table, or its samples are no images.
+    """
+    folder = run.figures / FOLDER
+    shutil.rmtree(folder, ignore_errors=True)
+    prepared = open_prepared(run.folder_of("data"))
+    table = read_clusters(run)
+    if prepared.manifest.kind != "image" or table is None:
+        return []
+    image_of = images_of(prepared, load_partition(run.folder_of("partition")))
+    drawn = []
+    largest = table["cluster"].value_counts().index[:SHEETS]
+    for cluster in sorted(largest):
+        rows = table[table["cluster"] == cluster]
+        title = f"Cluster {cluster}: {len(rows):,} of {len(table):,} samples ({len(rows) / len(table):.1%})"
+        path = folder / f"cluster-{cluster:02d}.png"
+        drawn.append(draw_sheet(path, title, about(rows), cluster_blocks(rows, image_of)))
+    return drawn
+
+
+def images_of(prepared: Prepared, partition: Partition) -> Callable[[str, int], np.ndarray]:
+    """A function from (part, number) to the image as its client holds it, uint8 (channels, height, width)."""
+    change_of = dict(zip(partition.sample.tolist(), partition.transformation.tolist(), strict=True))
+
+    def image_of(part: str, sample: int) -> np.ndarray:
+        if part == TEST:
+            assert prepared.test_x is not None
+            return np.asarray(prepared.test_x[sample])
+        turns = partition.transformations[change_of[sample]].degrees // 90
+        return np.rot90(np.asarray(prepared.train_x[sample]), turns, axes=(-2, -1))
+
+    return image_of
+
+
+def about(rows: pd.DataFrame) -> list[str]:
+    """What is known of a cluster, line by line: whose its samples are, and their labels where they have some."""
+    lines = [f"mean confidence {rows['confidence'].mean():.2f}"]
+    for column, what in (("client_name", "clients"), ("label", "labels")):
+        if column in rows and rows[column].notna().any():
+            shares = rows[column].value_counts(normalize=True)
+            shown = [f"{name} ({share:.0%})" for name, share in shares.head(6).items()]
+            more = [f"and {len(shares) - 6} more"] if len(shares) > 6 else []
+            lines.append(f"{what}: {', '.join(shown + more)}")
+    return lines
+
+
+def by_certainty(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The most certain rows, most certain first, and of the others the least certain, least certain first."""
+    ordered = rows.sort_values("confidence", ascending=False, kind="stable")
+    count = min(CERTAIN, -(-len(ordered) * CERTAIN // (CERTAIN + UNSURE)))
+    return ordered[:count], ordered[count:][::-1][:UNSURE]
+
+
+def cluster_blocks(rows: pd.DataFrame, image_of: Callable[[str, int], np.ndarray]) -> list[Block]:
+    """The two blocks of a cluster's sheet."""
+    blocks = []
+    for heading, part in zip(("most certain", "least certain"), by_certainty(rows), strict=True):
+        if len(part):
+            images = [image_of(*where) for where in zip(part["part"], part["sample"], strict=True)]
+            names = part["file"].fillna("").tolist()
+            clients = part["client_name"].fillna("").tolist()
+            blocks.append(Block(heading, images, names, clients, part["confidence"].tolist()))
+    return blocks
+
+
+def draw_sheet(path: Path, title: str, lines: Sequence[str], blocks: Sequence[Block]) -> Path:
+    """Draw blocks of images, each image with its name and confidence below it, as a PNG whose folder is made."""
+    named = any(name for block in blocks for name in block.names)
+    thumbs = [[thumbnail(image) for image in block.images] for block in blocks]
+    height = max((t.height for row in thumbs for t in row), default=_SMALL)
+    width = max([t.width for row in thumbs for t in row] + ([_NAMED] if named else [_SMALL]))
+    cell = height + (30 if named else 17)
+    rows = sum(-(-len(block.images) // COLUMNS) for block in blocks)
+    top = 34 + 17 * len(lines)
+    sheet = Image.new(
+        "RGB", (COLUMNS * (width + _GAP) + _GAP, top + 26 * len(blocks) + rows * (cell + _GAP) + _GAP), "white"
+    )
+    draw = ImageDraw.Draw(sheet)
+    draw.text((_GAP, _GAP), shortened(title, font(17), sheet.width - 2 * _GAP, end=True), _INK, font(17))
+    for number, line in enumerate(lines):
+        draw.text(
+            (_GAP, 30 + 17 * number), shortened(line, font(12), sheet.width - 2 * _GAP, end=True), _GREY, font(12)
+        )
+    for block, row in zip(blocks, thumbs, strict=True):
+        draw.text((_GAP, top + 5), block.heading, _INK, font(13))
+        top += 26
+        captions = zip(block.names, block.clients, block.confidence, strict=True)
+        for place, (thumb, (name, client, sure)) in enumerate(zip(row, captions, strict=True)):
+            left, up = _GAP + place % COLUMNS * (width + _GAP), top + place // COLUMNS * (cell + _GAP)
+            sheet.paste(thumb, (left + (width - thumb.width) // 2, up + (height - thumb.height) // 2))
+            if named:
+                draw.text((left, up + height + 2), shortened(name, font(10), width), _INK, font(10))
+            below = shortened(f"{sure:.2f}  {client}", font(10), width, end=True) if named else f"{sure:.2f}"
+            draw.text((left, up + cell - 15), below, _GREY, font(10))
+        top += -(-len(row) // COLUMNS) * (cell + _GAP)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sheet.save(path, format="PNG", optimize=True)
+    return path
+
+
+def thumbnail(image: np.ndarray) -> Image.Image:
+    """An image uint8 (channels, height, width) as it is shown: small ones enlarged by a whole factor."""
+    pixels = np.broadcast_to(image[:3].transpose(1, 2, 0), (*image.shape[1:], 3))
+    shown = Image.fromarray(np.ascontiguousarray(pixels))
+    side = max(shown.size)
+    if side < _SMALL:
+        factor = -(-_SMALL // side)
+        return shown.resize((shown.width * factor, shown.height * factor), Image.Resampling.NEAREST)
+    shown.thumbnail((SHOWN_SIDE, SHOWN_SIDE), Image.Resampling.LANCZOS)
+    return shown
+
+
+def shortened(text: str, face: ImageFont.FreeTypeFont, width: int, *, end: bool = False) -> str:
+    """The text where it fits into so many pixels, else without its beginning (of names the end tells them apart).
+
+    Args:
+        text, face: what is written, and how.
+        width: pixels.
+        end: leave out the end instead.
+    """
+    text = drawable(text)
+    if face.getlength(text) <= width:
+        return text
+    for cut in range(1, len(text)):
+        short = text[:-cut] + "…" if end else "…" + text[cut:]
+        if face.getlength(short) <= width:
+            return short
+    return "…"

@@ -1,0 +1,198 @@
+"""Runs side by side as one self-contained HTML page: numbers, curves, and in which settings and origins they differ."""
+
+from __future__ import annotations
+
+import string
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from shoal.core.errors import ShoalError
+from shoal.engine.settings.addresses import masked
+from shoal.engine.settings.run_settings import flatten
+from shoal.engine.store.run_folder import RunFolder
+from shoal.methods.scores.metrics import DESCRIBED, METRICS, shown_in
+from shoal.review.pages.figures import compare_curves
+from shoal.review.pages.pages import embedded, write_page
+from shoal.review.pages.provenance import shown
+from shoal.review.results.result import RunResult, run_result, shown_metrics
+from shoal.review.results.summary import duration, size
+
+MOST = len(string.ascii_uppercase)
+"""Runs that have a letter."""
+CLOSE = 5e-5
+"""Numbers that differ by less are shown alike, and none of them is called the best."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One run of a comparison.
+
+    Attributes:
+        letter: what the page calls it.
+        folder: of the run.
+        result: what it came to.
+    """
+
+    letter: str
+    folder: RunFolder
+    result: RunResult
+
+    @property
+    def words(self) -> str:
+        """Method, data, partition and seed."""
+        settings = self.folder.settings()
+        return f"{settings.method.name} on {settings.data.name}, {settings.partition.kind}, seed {settings.seed}"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One number of all runs.
+
+    Attributes:
+        name: of the number.
+        words: what it is.
+        better: higher, lower or neither.
+        values: as they are shown, one a run; empty where a run has none.
+        best: whether each is the best one.
+    """
+
+    name: str
+    words: str
+    better: str
+    values: tuple[str, ...]
+    best: tuple[bool, ...]
+
+
+def write_comparison(folders: Sequence[RunFolder], path: Path) -> Path:
+    """Write the page.
+
+    Args:
+        folders: of the runs, at least two and at most `MOST`.
+        path: the HTML file.
+
+    Raises:
+        ShoalError: too few or too many runs, or the same one twice.
+    """
+    if not 2 <= len(folders) <= MOST:
+        raise ShoalError(f"a page compares 2 to {MOST} runs, and {len(folders)} were named")
+    if len({folder.path.resolve() for folder in folders}) < len(folders):
+        raise ShoalError("a run is named twice: a page compares runs that differ")
+    runs = [Compared(*each) for each in zip(string.ascii_uppercase, folders, map(run_result, folders), strict=False)]
+    origins = [origins_of(run.folder) for run in runs]
+    return write_page(
+        path,
+        "comparison.html.j2",
+        runs=runs,
+        links={run.letter: report_of(run.folder) for run in runs},
+        lines=lines_of(runs),
+        curves=curves_of(runs),
+        settings=differing([flat_settings(run.folder) for run in runs]),
+        same=[name for name in origins[0] if len({each.get(name) for each in origins}) == 1],
+        origins=differing(origins),
+    )
+
+
+def lines_of(runs: Sequence[Compared]) -> list[Line]:
+    """Every number that a run has, those that are described first; then bytes and seconds."""
+    numbers = [shown_metrics(run.result) for run in runs]
+    known = [metric.name for metric in METRICS if any(metric.name in own for own in numbers)]
+    others = sorted({name for own in numbers for name in own} - set(known))
+    found = []
+    for name in (*known, *others):
+        about = DESCRIBED.get(name)
+        values = [own.get(name) for own in numbers]
+        words, better = (about.words, about.better) if about else ("", "neither")
+        texts = tuple("" if value is None else number(value) for value in values)
+        found.append(Line(name, words, better, texts, best_of(values, better)))
+    for key, words in (("up", "sent to the server"), ("down", "sent from the server"), ("d2d", "between clients")):
+        sent = [float(run.result.bytes[key]) for run in runs]
+        if any(sent):
+            found.append(Line(f"bytes {key}", words, "lower", tuple(map(size, sent)), best_of(sent, "lower")))
+    seconds = [run.result.seconds for run in runs]
+    found.append(Line("time", "of all rounds", "neither", tuple(map(duration, seconds)), (False,) * len(runs)))
+    return found
+
+
+def number(value: float) -> str:
+    """A number as the page shows it.
+
+    >>> number(0.41739), number(10.0), number(82.1859)
+    ('0.4174', '10', '82.19')
+    """
+    if value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.4f}" if abs(value) < 10 else f"{value:,.2f}"
+
+
+def best_of(values: Sequence[float | None], better: str) -> tuple[bool, ...]:
+    """Which of some numbers are the best; none where nothing is better, or all are alike.
+
+    >>> best_of([0.5, None, 0.7], "higher"), best_of([1.0, 1.0], "lower")
+    ((False, False, True), (False, False))
+    """
+    there = [value for value in values if value is not None]
+    if better == "neither" or len(there) < 2 or max(there) - min(there) < CLOSE:
+        return (False,) * len(values)
+    best = max(there) if better == "higher" else min(there)
+    return tuple(value is not None and abs(value - best) < CLOSE for value in values)
+
+
+def curves_of(runs: Sequence[Compared]) -> list[tuple[str, str]]:
+    """Of each metric that figures show and some run has over rounds: its name, and a PNG in base64."""
+    tables = {run.letter: run.folder.table("rounds") for run in runs}
+    found = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in (*(metric.name for metric in shown_in("figure")), "loss"):
+            curves = {letter: table for letter, table in tables.items() if has(table, name)}
+            if any(len(table[name].dropna()) > 1 for table in curves.values()):
+                path = compare_curves(curves, name, Path(scratch) / f"{name}.png")
+                found.append((name, embedded(path)))
+    return found
+
+
+def has(table: pd.DataFrame, name: str) -> bool:
+    """Whether a table of rounds has any value of a metric."""
+    return name in table and bool(table[name].notna().any())
+
+
+def flat_settings(folder: RunFolder) -> dict[str, str]:
+    """Settings by dotted key, as they are shown."""
+    return {key: shown(value) for key, value in flatten(folder.settings()).items()}
+
+
+def differing(columns: Sequence[dict[str, str]]) -> list[tuple[str, list[str]]]:
+    """The keys whose values are not the same in all, with their values; empty where one has no such key.
+
+    >>> differing([{"a": "1", "b": "2"}, {"a": "1"}])
+    [('b', ['2', ''])]
+    """
+    keys = dict.fromkeys(key for column in columns for key in column)
+    rows = [(key, [column.get(key, "") for column in columns]) for key in keys]
+    return [(key, values) for key, values in rows if len(set(values)) > 1]
+
+
+def origins_of(folder: RunFolder) -> dict[str, str]:
+    """What a run comes from, by name: equal words mean equal bytes."""
+    lineage: dict[str, Any] = folder.lineage()
+    code, resolved = lineage.get("git") or {}, lineage.get("resolved") or {}
+    changed = " with changes" if code.get("dirty") else ""
+    versions = ", ".join(f"{name} {version}" for name, version in (lineage.get("versions") or {}).items())
+    found = {
+        "data": (lineage.get("data") or {}).get("digest"),
+        "partition": (lineage.get("partition") or {}).get("digest"),
+        "commit": f"{code['commit']}{changed}" if code.get("commit") else None,
+        "device": " ".join(filter(None, (resolved.get("device"), resolved.get("precision")))),
+        "versions": versions,
+    }
+    return {name: masked(value) for name, value in found.items() if value}
+
+
+def report_of(folder: RunFolder) -> str:
+    """The address of a run's report; empty where it has none."""
+    path = folder.path / "report.html"
+    return path.resolve().as_uri() if path.exists() else ""

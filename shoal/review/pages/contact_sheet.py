@@ -1,0 +1,139 @@
+"""A contact sheet: some samples of each client or each label of an image set, in one PNG."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, ImageDraw
+
+from shoal.core.errors import DataError
+from shoal.data.partition.table import Partition
+from shoal.data.prepared import Prepared
+from shoal.review.results.fonts import drawable, font
+
+_GAP = 2
+_MIN_SIDE, _MAX_SIDE = 32, 128
+"""Pixels that the shorter side of a small image, and the longer side of a large one, have on the sheet."""
+_FONT = 13
+_LONGEST = 32
+"""Characters of a name that are drawn."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of the sheet: a name and images uint8 (channels, height, width)."""
+
+    name: str
+    images: list[np.ndarray]
+
+
+def contact_sheet(
+    prepared: Prepared, path: Path, *, partition: Partition | None = None, columns: int = 12, rows: int = 200
+) -> Path:
+    """Draw training images on a grid, a named row for each client, or for each label where the data name no clients.
+
+    Planted rotations are applied. Small images are enlarged by a whole factor, of large ones every n-th pixel is
+    shown.
+
+    Args:
+        prepared: a set of images.
+        path: the PNG, whose folder is made.
+        partition: whose clients are shown, instead of those that the data name.
+        columns: images in a row.
+        rows: at most so many; what is left out is said in the last row.
+
+    Raises:
+        DataError: the set does not hold images.
+    """
+    if prepared.manifest.kind != "image":
+        raise DataError(
+            f"data set {prepared.manifest.name!r} holds {prepared.manifest.kind}s: only images can be drawn"
+        )
+    if partition:
+        lines = _of_clients(prepared, partition, columns)
+    elif "client" in prepared.columns():
+        lines = _of_own_clients(prepared, columns)
+    else:
+        lines = _of_labels(prepared, columns)
+    left_out = len(lines) - rows
+    return draw_lines(lines[:rows], path, prepared.manifest.shape, f"and {left_out} more" if left_out > 0 else "")
+
+
+def draw_lines(lines: list[Line], path: Path, shape: tuple[int, ...], last: str = "") -> Path:
+    """Draw named rows of images as a PNG.
+
+    Args:
+        lines: the rows.
+        path: the PNG, whose folder is made.
+        shape: channels, height and width of every image.
+        last: a line of text below the rows.
+    """
+    _, height, width = shape
+    step = -(-max(height, width) // _MAX_SIDE)
+    height, width = -(-height // step), -(-width // step)
+    zoom = max(1, min(-(-_MIN_SIDE // min(height, width)), _MAX_SIDE // max(height, width)))
+    cell = (height * zoom + _GAP, width * zoom + _GAP)
+    face = font(_FONT)
+    names = [drawable(line.name) for line in lines]
+    names = [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..." for name in names]
+    margin = max((int(face.getlength(name)) for name in (*names, last)), default=0) + 8
+    columns = max((len(line.images) for line in lines), default=0)
+    below = 2 * _FONT if last else 0
+    sheet = np.full((len(lines) * cell[0] + _GAP + below, margin + columns * cell[1] + _GAP, 3), 255, dtype=np.uint8)
+    for r, line in enumerate(lines):
+        for c, image in enumerate(line.images):
+            shown = np.broadcast_to(image.transpose(1, 2, 0)[::step, ::step], (height, width, 3))
+            top, left = r * cell[0] + _GAP, margin + c * cell[1] + _GAP
+            large = shown.repeat(zoom, axis=0).repeat(zoom, axis=1)
+            sheet[top : top + height * zoom, left : left + width * zoom] = large
+    drawn = Image.fromarray(sheet)
+    pen = ImageDraw.Draw(drawn)
+    for r, name in enumerate(names):
+        pen.text((4, _GAP + r * cell[0] + height * zoom // 2), name, fill="black", font=face, anchor="lm")
+    if last:
+        pen.text((4, len(lines) * cell[0] + below // 2), last, fill="black", font=face, anchor="lm")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    drawn.save(path, format="PNG")
+    return path
+
+
+def _of_labels(prepared: Prepared, columns: int) -> list[Line]:
+    if prepared.train_y is None:
+        images = prepared.train_x[: columns * 8]
+        return [Line("", list(images[start : start + columns])) for start in range(0, len(images), columns)]
+    labels = np.asarray(prepared.train_y)
+    names = prepared.manifest.class_names
+    return [
+        Line(
+            names[value] if value < len(names) else str(value),
+            [prepared.train_x[i] for i in np.flatnonzero(labels == value)[:columns]],
+        )
+        for value in np.unique(labels)
+    ]
+
+
+def _of_own_clients(prepared: Prepared, columns: int) -> list[Line]:
+    client = prepared.column("client")
+    names = [str(name) for name in prepared.manifest.extra.get("clients", [])]
+    return [
+        Line(
+            names[k] if k < len(names) else str(k),
+            [prepared.train_x[i] for i in np.flatnonzero(client == k)[:columns]],
+        )
+        for k in np.unique(client)
+    ]
+
+
+def _of_clients(prepared: Prepared, partition: Partition, columns: int) -> list[Line]:
+    lines = []
+    for client in range(partition.clients):
+        images = []
+        for row in range(*partition.rows(client).indices(len(partition.client)))[:columns]:
+            turns = partition.transformations[partition.transformation[row]].degrees // 90
+            image = torch.from_numpy(np.array(prepared.train_x[partition.sample[row]]))
+            images.append(torch.rot90(image, turns, dims=(-2, -1)).numpy())
+        lines.append(Line(partition.client_names[client] if partition.client_names else str(client), images))
+    return lines

@@ -1,0 +1,180 @@
+"""Figures of runs, drawn without a display."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from shoal.engine.store.client_names import client_names, named
+from shoal.engine.store.run_folder import RunFolder
+from shoal.methods.scores.metrics import DESCRIBED, shown_in
+from shoal.review.pages.method_views import draw_method_views
+from shoal.review.results.fonts import make_drawable
+
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""The colours of Okabe and Ito, which people with any kind of colour blindness tell apart, without yellow."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+"""Beside the colours: lines can be told apart in black and white."""
+NAMED = len(PALETTE)
+"""Up to so many clients have a line with a name; of more, lines are grey."""
+SPREAD = 4
+"""Of fewer clients quartiles say nothing that their lines do not."""
+FAINT = 200
+"""Of more clients than these only median and quartiles are drawn."""
+
+
+def draw_figures(run: RunFolder) -> list[Path]:
+    """Scores, losses of clients and bytes over rounds, and what the method adds: files in the run's figures folder."""
+    rounds, clients = run.table("rounds"), run.table("clients")
+    drawn = []
+    shown = [metric.name for metric in shown_in("figure") if metric.name in rounds]
+    if shown:
+        figure, axes = curves("scores", "score (0 to 1, higher is better)")
+        for number, name in enumerate(shown):
+            points = rounds[["round", name]].dropna()
+            axes.plot(points["round"], points[name], label=name.upper(), **style(number))
+        axes.set_ylim(0, 1)
+        axes.legend()
+        drawn.append(save(figure, run.figures / "scores.png"))
+    if "loss" in clients and clients["loss"].notna().any():
+        figure, axes = curves("loss that clients report", "mean loss of local steps (no unit)")
+        draw_spread(axes, clients[["round", "client", "loss"]].dropna(), "loss", client_names(run, "client {}"))
+        drawn.append(save(figure, run.figures / "losses.png"))
+    if len(rounds):
+        figure, axes = curves("bytes moved", "MB, summed over clients and rounds")
+        for number, (way, words) in enumerate((("up", "up"), ("down", "down"), ("d2d", "between clients"))):
+            moved = rounds[f"bytes_{way}"].cumsum() / 1e6
+            if way != "d2d" or moved.any():
+                axes.plot(rounds["round"], moved, label=words, **style(number))
+        axes.set_ylim(bottom=0)
+        axes.legend()
+        drawn.append(save(figure, run.figures / "bytes.png"))
+    if chosen := run.lineage().get("clusters_chosen"):
+        drawn.append(save(number_figure(chosen), run.figures / "cluster-number.png"))
+    return drawn + draw_method_views(run)
+
+
+def number_figure(chosen: Mapping[str, Any]) -> Figure:
+    """Stability and silhouette over the number of clusters, and the number that was chosen.
+
+    Args:
+        chosen: as `shoal.lifecycle.choosing.choose_clusters` gives it.
+    """
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    curve = pd.DataFrame(chosen["curve"])
+    spread = {"stability": "stability: Rand index of two halves", "silhouette": "simplified silhouette"}
+    for number, (name, label) in enumerate(spread.items()):
+        look = style(number)
+        axes.fill_between(
+            curve["clusters"],
+            curve[name] - curve[f"{name}_std"],
+            curve[name] + curve[f"{name}_std"],
+            color=look["color"],
+            alpha=0.2,
+            linewidth=0,
+        )
+        axes.plot(curve["clusters"], curve[name], label=label, **look)
+    axes.axvline(chosen["clusters"], color="black", linestyle=":", label=f"chosen: {chosen['clusters']}")
+    axes.set(title="how many clusters", xlabel="number of clusters", ylabel="mean over pairs of halves (1 is best)")
+    axes.set_ylim(top=1.02)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
+    return figure
+
+
+def curves(title: str, unit: str) -> tuple[Figure, Axes]:
+    """An empty figure over rounds.
+
+    Args:
+        title: of the figure.
+        unit: what the vertical axis shows.
+    """
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.set(title=title, xlabel="communication round", ylabel=unit)
+    axes.grid(alpha=0.3)
+    return figure, axes
+
+
+def style(number: int) -> dict[str, Any]:
+    """Colour, marker and dashes of the line of that number."""
+    return {
+        "color": PALETTE[number % len(PALETTE)],
+        "marker": MARKERS[number % len(MARKERS)],
+        "markersize": 4,
+        "linestyle": "-" if number % 2 == 0 else "--",  # of two lines at one place both are seen
+        "alpha": 0.85,
+    }
+
+
+def draw_spread(axes: Axes, values: pd.DataFrame, column: str, names: Sequence[str]) -> None:
+    """What clients report over rounds: a line for each client, and median and quartiles of them.
+
+    Args:
+        axes: where it is drawn.
+        values: a row a client and round, with the columns `round`, `client` and `column`.
+        column: what is drawn.
+        names: of the clients, by number.
+    """
+    clients = values["client"].nunique()
+    if clients <= FAINT:
+        for number, (client, rows) in enumerate(values.groupby("client")):
+            if clients <= NAMED:
+                axes.plot(rows["round"], rows[column], label=named(names, int(client)), **style(number))
+            else:
+                axes.plot(rows["round"], rows[column], color="0.75", linewidth=0.7)
+    if clients >= SPREAD:
+        spread = values.groupby("round")[column].quantile([0.25, 0.5, 0.75]).unstack()
+        low, middle, high = (spread[share].to_numpy(dtype=float) for share in (0.25, 0.5, 0.75))
+        rounds = spread.index.to_numpy()
+        label = f"quartiles of {clients} clients"
+        tint = PALETTE[0] if clients > NAMED else "0.5"  # a colour that no line beside it has
+        if len(rounds) > 1:
+            axes.fill_between(rounds, low, high, color=tint, alpha=0.3, linewidth=0, label=label)
+        else:
+            axes.errorbar(rounds, middle, [middle - low, high - middle], color=tint, capsize=6, label=label)
+        axes.plot(rounds, middle, label="median", color="black", linewidth=2.5, alpha=0.8)
+    axes.legend(fontsize="small")
+
+
+def compare_curves(tables: Mapping[str, pd.DataFrame], metric: str, path: Path) -> Path:
+    """One metric over rounds for several runs.
+
+    Args:
+        tables: by label, tables with the columns `round` and `metric`.
+        metric: which column.
+        path: the PNG file.
+    """
+    figure = Figure(figsize=(6.5, 4), layout="constrained")
+    axes = figure.subplots()
+    last = max(int(table["round"].max()) for table in tables.values())
+    for number, (label, table) in enumerate(tables.items()):
+        points = table[["round", metric]].dropna()
+        if len(points) == 1:
+            # One round only: a level to compare with.
+            axes.axhline(float(points[metric].iloc[0]), linestyle="--", color="grey", label=label)
+        else:
+            axes.plot(points["round"], points[metric], label=label, **{**style(number), "markersize": 3})
+    axes.set(xlabel="communication round", ylabel=metric.upper(), xlim=(0.5, last + 0.5))
+    if metric in DESCRIBED and DESCRIBED[metric].unit in ("share", "index"):
+        axes.set_ylim(0, 1)
+    axes.legend()
+    axes.grid(alpha=0.3)
+    return save(figure, path)
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Write a figure as PNG."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for axes in figure.axes:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))  # rounds are whole
+    make_drawable(figure)
+    figure.savefig(path, dpi=120)
+    return path

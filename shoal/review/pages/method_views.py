@@ -1,0 +1,75 @@
+"""What only runs of one method have: the figures and tables that the method itself makes of a finished run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pandas import DataFrame
+
+from shoal.core.errors import ShoalError
+from shoal.data.csv_file import write_csv
+from shoal.engine.store.checkpoint import MemoryIndex
+from shoal.engine.store.client_names import client_names
+from shoal.engine.store.codec import StoreError
+from shoal.engine.store.kept_state import read_state_if_any
+from shoal.engine.store.opened_run import OpenedClients, OpenedRun
+from shoal.engine.store.run_folder import RunFolder
+from shoal.methods.contract.base import Method, RunHistory
+from shoal.methods.registry import METHODS
+from shoal.review.results.fonts import make_drawable
+
+
+def method_and_history(run: RunFolder) -> tuple[Method, RunHistory]:
+    """A run's method, and the run as its method draws it.
+
+    Raises:
+        ShoalError: the run's data or partition are not on this machine, or are others now. StoreError: its last state
+            is damaged.
+    """
+    opened, checkpoint = OpenedRun(run), read_state_if_any(run)
+    round, memory = (checkpoint.server.round, checkpoint.memory_index) if checkpoint is not None else (0, MemoryIndex())
+    history = RunHistory(
+        run.table("rounds"),
+        run.table("clients"),
+        tuple(client_names(run)),
+        tuple(opened.prepared.manifest.class_names),
+        checkpoint.server if checkpoint is not None else None,
+        OpenedClients(opened, round, memory),
+    )
+    return opened.method, history
+
+
+def method_tables(run: RunFolder) -> dict[str, DataFrame]:
+    """The tables that the run's method makes of it, by name.
+
+    Raises:
+        ShoalError: as `method_and_history`.
+    """
+    method, history = method_and_history(run)
+    return method.tables(history)
+
+
+def draw_method_views(run: RunFolder) -> list[Path]:
+    """Write the method's own figures (PNG) and tables (CSV) into the run's figures folder.
+
+    A run whose data or partition are not on this machine any more keeps those that were drawn where they were.
+    """
+    kind = METHODS[run.settings().method.name]
+    if kind.figures is Method.figures and kind.tables is Method.tables:
+        return []  # nothing to open the run for
+    try:
+        method, history = method_and_history(run)
+    except StoreError:
+        raise
+    except ShoalError:
+        return []
+    run.figures.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, figure in method.figures(history).items():
+        written.append(run.figures / f"{name}.png")
+        make_drawable(figure)
+        figure.savefig(written[-1], dpi=120)
+    for name, table in method.tables(history).items():
+        written.append(run.figures / f"{name}.csv")
+        write_csv(table, written[-1])
+    return written

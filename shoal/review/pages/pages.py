@@ -1,0 +1,33 @@
+"""What all HTML pages share: self-contained, made from a template, images embedded."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader
+
+from shoal.engine.store.codec import write_atomic
+
+
+def write_page(path: Path, template: str, **parts: Any) -> Path:
+    """Write an HTML page.
+
+    Args:
+        path: the file.
+        template: its name in review/templates.
+        parts: what it shows.
+    """
+    # Names of files, labels and settings are no HTML; by its ending a template would not be taken for some.
+    environment = Environment(
+        loader=PackageLoader("shoal.review.pages"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, environment.get_template(template).render(**parts).encode(), sync=False)
+    return path
+
+
+def embedded(path: Path) -> str:
+    """A file in base64."""
+    return base64.b64encode(path.read_bytes()).decode()

@@ -1,0 +1,35 @@
+"""Parts of a report that are made where they can be: one that fails is left out and told, and the run is as it was."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import TypeVar
+
+from shoal.core.errors import ShoalError, brief
+from shoal.engine.store.run_folder import RunFolder
+
+Made = TypeVar("Made")
+
+
+def attempted(
+    run: RunFolder, what: str, make: Callable[[], Made], but: tuple[type[Exception], ...] | type[Exception] = ()
+) -> Made | None:
+    """What `make` gives; where it fails None, and one event of the run says what is missing and why.
+
+    Args:
+        run: the run's folder.
+        what: the part that is made, in words.
+        make: makes it.
+        but: errors that are raised all the same.
+    """
+    try:
+        return make()
+    except but:
+        raise
+    except Exception as error:  # whatever it is: figures and tables are views, and a run is worth more than they
+        message = f"{what} left out: {type(error).__name__}: {brief(error)}"
+        with contextlib.suppress(ShoalError):  # on a full disk nothing can be told
+            if all(event.get("message") != message for event in run.events()):
+                run.event("not_shown", message=message)
+        return None

@@ -1,0 +1,124 @@
+"""Counts of samples by two things, as tables that a report shades: labels, clusters and clients crossed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import linear_sum_assignment
+
+from shoal.data.partition.summary import label_counts
+from shoal.engine.store.run_folder import RunFolder
+from shoal.review.results.run_data import run_data
+
+CROSSED = 30
+"""Of a table at most so many rows and columns are shown."""
+
+
+@dataclass(frozen=True)
+class CrossTable:
+    """Counts of samples by rows and columns.
+
+    Attributes:
+        row, column: what a row and a column are, in one word.
+        columns: the names of the columns.
+        rows: the name of each row, and its counts, one a column.
+        most: the largest count, at least 1.
+        left: how many further rows and columns are not shown.
+    """
+
+    row: str
+    column: str
+    columns: list[str]
+    rows: list[tuple[str, list[int]]]
+    most: int
+    left: tuple[int, int]
+
+
+def cross_table(counts: pd.DataFrame, row: str, column: str) -> CrossTable | None:
+    """The largest `CROSSED` rows and columns of a table of counts, in the order in which they stand there.
+
+    Args:
+        counts: integers, whose index and columns name rows and columns.
+        row, column: what these are.
+
+    Returns:
+        None where nothing is counted.
+    """
+    if not counts.size:
+        return None
+    rows = np.sort(np.argsort(-counts.sum(axis=1).to_numpy(), kind="stable")[:CROSSED])
+    columns = np.sort(np.argsort(-counts.sum(axis=0).to_numpy(), kind="stable")[:CROSSED])
+    shown = counts.iloc[rows, columns]
+    return CrossTable(
+        row,
+        column,
+        [str(name) for name in shown.columns],
+        [(str(name), [int(count) for count in values]) for name, values in zip(shown.index, shown.values, strict=True)],
+        max(1, int(counts.to_numpy().max())),
+        (len(counts) - len(rows), counts.shape[1] - len(columns)),
+    )
+
+
+def clusters_by_clients(table: pd.DataFrame) -> CrossTable | None:
+    """Samples by cluster and client.
+
+    Args:
+        table: the run's cluster table (`shoal.review.results.clusters`).
+
+    Returns:
+        None where no sample has a client.
+    """
+    held = table.dropna(subset=["client_name"])
+    if not len(held):
+        return None
+    counts = pd.crosstab(held["cluster"], held["client_name"])
+    # In the order of the partition, not of the alphabet: client 10 comes after client 9.
+    order = held.drop_duplicates("client_name").sort_values("client")["client_name"]
+    return cross_table(counts[list(order)], "cluster", "client")
+
+
+def confusion(table: pd.DataFrame) -> CrossTable | None:
+    """Samples by label and cluster; clusters stand in the order that puts matched labels on the diagonal.
+
+    Args:
+        table: the run's cluster table, of training and test samples.
+
+    Returns:
+        None where no sample has a label.
+    """
+    if "label" not in table or not table["label"].notna().any():
+        return None
+    known = table.dropna(subset=["label"])
+    counts = pd.crosstab(known["label"], known["cluster"])
+    counts = counts.loc[sorted(counts.index, key=by_number)]
+    rows, columns = linear_sum_assignment(counts.to_numpy(), maximize=True)
+    matched = [int(column) for _, column in sorted(zip(rows, columns, strict=True))]
+    others = [column for column in range(counts.shape[1]) if column not in set(matched)]
+    return cross_table(counts.iloc[:, [*matched, *others]], "label", "cluster")
+
+
+def by_number(name: str) -> tuple[int, int, str]:
+    """A key to sort names by: numbers by their size, before words.
+
+    >>> sorted(["10", "9", "cat"], key=by_number)
+    ['9', '10', 'cat']
+    """
+    return (0, int(name), "") if name.isdecimal() else (1, 0, name)
+
+
+def labels_by_clients(run: RunFolder) -> CrossTable | None:
+    """Samples by label and client, as the partition dealt them (before planted label maps).
+
+    Returns:
+        None where there are no labels, or the data are not on this machine, or are others now.
+    """
+    data = run_data(run)
+    if data is None or data[0].train_y is None:
+        return None
+    prepared, partition = data
+    counts = label_counts(partition, prepared)
+    labels = list(prepared.manifest.class_names) or [str(label) for label in range(len(counts))]
+    clients = list(partition.client_names) or [str(client) for client in range(partition.clients)]
+    return cross_table(pd.DataFrame(counts, index=labels, columns=clients), "label", "client")

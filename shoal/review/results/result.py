@@ -1,0 +1,77 @@
+"""What a run came to, read from its folder."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from shoal.engine.store.run_folder import RunFolder
+from shoal.methods.scores.metrics import METRICS
+from shoal.review.results.clusters import quality
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The summary of a run; its JSON is what `shoal run --json` ends with.
+
+    Args:
+        run: the run's folder.
+        status: running, finished, interrupted or failed.
+        rounds: rounds done.
+        metrics: by name, of the last evaluated round.
+        quality: the numbers that need no labels (`shoal.review.results.clusters.quality`); empty where samples have no
+            clusters.
+        bytes: sent in all rounds: up (to the server), down (from it) and d2d (between clients).
+        seconds: of all rounds.
+        mlflow_run: id of the run in MLflow, if it was logged.
+        weights_sha256: digest of the final server state, if the run is finished.
+    """
+
+    run: str
+    status: str
+    rounds: int
+    metrics: dict[str, float]
+    quality: dict[str, float]
+    bytes: dict[str, int]
+    seconds: float
+    mlflow_run: str | None
+    weights_sha256: str | None
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+
+def run_result(run: RunFolder) -> RunResult:
+    """What the run in a folder came to so far."""
+    status = run.status()
+    rounds = run.table("rounds")
+    skip = {"round", "clients", "left_out", "bytes_up", "bytes_down", "bytes_d2d", "finished_at"}
+    names = [c for c in rounds.columns if c not in skip and not c.startswith("seconds_")]
+    evaluated = rounds.dropna(subset=names, how="all") if names else rounds[:0]
+    last: dict[str, Any] = dict(evaluated.iloc[-1][names].dropna()) if len(evaluated) else {}
+    return RunResult(
+        run=str(run.path),
+        status=status["state"],
+        rounds=int(status["round"]),
+        metrics={name: float(value) for name, value in last.items()},
+        quality=quality(run),
+        bytes={k: int(rounds[f"bytes_{k}"].sum()) if len(rounds) else 0 for k in ("up", "down", "d2d")},
+        seconds=round(float(rounds["seconds_round"].sum()), 3) if len(rounds) else 0.0,
+        mlflow_run=run.lineage().get("mlflow_run"),
+        weights_sha256=status.get("weights_sha256"),
+    )
+
+
+def shown_metrics(result: RunResult) -> dict[str, float]:
+    """The numbers of a result in the order in which tables show them.
+
+    First the measures of quality that have a description, in its order, then other metrics, then quality without
+    labels. Last comes what is no measure of quality: equally full clusters are right only where classes are equally
+    frequent, and a random assignment has a `balance` of 1.
+    """
+    described = [metric.name for metric in METRICS if metric.name in result.metrics]
+    metrics = {name: result.metrics[name] for name in described} | result.metrics
+    neither = [metric.name for metric in METRICS if metric.better == "neither"]
+    last = {name: metrics.pop(name) for name in neither if name in metrics}
+    return {**metrics, **result.quality, **last}

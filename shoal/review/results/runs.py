@@ -1,0 +1,149 @@
+"""The runs that are there: what each is and came to, and how one is removed."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal.core.errors import ShoalError
+from shoal.engine.store.codec import disk_error
+from shoal.engine.store.run_folder import INTERRUPTED, RUNNING, RunError, RunFolder, in_order
+from shoal.methods.registry import METHODS
+from shoal.review.results.clusters import expects_clusters
+from shoal.review.results.result import run_result, shown_metrics
+
+REMOVED = ".removed"
+"""The folder, among the runs, of those that are being removed."""
+OF_CLUSTERS = ("acc", "stability")
+"""The numbers by which clusters are known, with and without labels: the first that is there."""
+OF_FEATURES = ("probe", "knn")
+"""Those by which features are known."""
+UNREADABLE = "unreadable"
+"""The state of a run whose files cannot be trusted any more."""
+
+
+@dataclass(frozen=True)
+class ListedRun:
+    """A run in a line.
+
+    Args:
+        name: of its folder.
+        method, data: as in its settings; empty where these cannot be read.
+        state: running, finished, interrupted, stopped, failed or unreadable; a run that says it runs and that no
+            process works on was interrupted.
+        rounds: rounds done.
+        score: name and value of the first number that judges it; None where it was not judged.
+        bytes: on the disk.
+        seconds: of all rounds.
+        why: what is wrong with it, where something is.
+        epsilon: of private updates: of a client's messages in this run, and in all private runs on its data set up to
+            its end; of noise that is not secret infinite, and None for the set.
+    """
+
+    name: str
+    method: str = ""
+    data: str = ""
+    state: str = UNREADABLE
+    rounds: int = 0
+    score: tuple[str, float] | None = None
+    bytes: int = 0
+    seconds: float = 0.0
+    why: str = ""
+    epsilon: tuple[float, float | None] | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON, which has no infinite numbers: None stands for one."""
+        epsilon = self.epsilon and [e if e is not None and math.isfinite(e) else None for e in self.epsilon]
+        return asdict(self) | {"epsilon": epsilon}
+
+
+def listed_runs(
+    runs: Path, *, method: str | None = None, data: str | None = None, states: Sequence[str] = ()
+) -> list[ListedRun]:
+    """The runs of a folder, the newest first.
+
+    Args:
+        runs: the folder.
+        method, data: only runs of these.
+        states: only runs in one of these states.
+    """
+    found = (listed(RunFolder(path.parent)) for path in reversed(in_order(runs)))
+    return [
+        run
+        for run in found
+        if (method is None or run.method == method)
+        and (data is None or run.data == data)
+        and (not states or run.state in states)
+    ]
+
+
+def listed(run: RunFolder) -> ListedRun:
+    """One run in a line; what cannot be read of it is said, and is no error."""
+    size = bytes_of(run.path)
+    try:
+        settings, result = run.settings(), run_result(run)
+        state = INTERRUPTED if result.status == RUNNING and not at_work(run) else result.status
+        why = str(run.status().get("message", ""))
+    except (ShoalError, OSError, ValueError, KeyError) as error:
+        return ListedRun(run.name, bytes=size, why=str(error))
+    kind = METHODS[settings.method.name]
+    score = main_score(shown_metrics(result), of_features=not expects_clusters(kind))
+    about = (settings.method.name, settings.data.name, state, result.rounds)
+    numbers = result.metrics
+    epsilon = (numbers["epsilon_sent"], numbers.get("epsilon_set_sent")) if "epsilon_sent" in numbers else None
+    return ListedRun(run.name, *about, score=score, bytes=size, seconds=result.seconds, why=why, epsilon=epsilon)
+
+
+def main_score(shown: Mapping[str, float], *, of_features: bool) -> tuple[str, float] | None:
+    """The number that stands for a run: where none of those for its kind is there, the first of all."""
+    first = OF_FEATURES if of_features else OF_CLUSTERS
+    return next(((name, shown[name]) for name in (*first, *shown) if name in shown), None)
+
+
+def bytes_of(folder: Path) -> int:
+    """How many bytes the files below a folder have; those that go meanwhile are not counted."""
+    total, left = 0, [str(folder)]
+    while left:
+        try:
+            with os.scandir(left.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        left.append(entry.path)
+                    else:
+                        total += entry.stat(follow_symlinks=False).st_size
+        except OSError:
+            continue
+    return total
+
+
+def at_work(run: RunFolder) -> bool:
+    """Whether a process holds the run."""
+    if not (run.path / "lock").exists():
+        return False
+    try:
+        with run.locked():
+            return False
+    except RunError:
+        return True
+
+
+def remove_run(run: RunFolder) -> None:
+    """Remove a run's folder; what MLflow has of it stays there.
+
+    Raises:
+        RunError: a process is working on it. StoreError: the folder cannot be removed.
+    """
+    with run.locked():
+        # Where it lies then nobody takes it for a run, wherever the removal is cut short.
+        bin = run.path.parent / REMOVED
+        try:
+            bin.mkdir(exist_ok=True)
+            run.path.rename(bin / run.name)
+        except OSError as error:
+            raise disk_error(run.path, error) from error
+    shutil.rmtree(bin, ignore_errors=True)

@@ -1,0 +1,165 @@
+"""What was asked of a run and what came out, in two sentences and five numbers: how its report begins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shoal.engine.store.run_folder import FINISHED, RunFolder
+from shoal.methods.registry import METHODS
+from shoal.methods.scores.metrics import DESCRIBED
+from shoal.review.results.clusters import cluster_facts, read_clusters
+from shoal.review.results.result import RunResult, run_result
+from shoal.review.results.run_data import run_data
+
+SCORES = ("acc", "nmi", "perplexity", "knn", "probe", "silhouette", "stability", "loss")
+"""The scores that a summary may name, the most telling first: those with labels before those without."""
+SHOWN = 2
+"""How many scores a summary names."""
+IN_WORDS = {"acc": "ACC", "nmi": "NMI", "knn": "k-NN accuracy", "probe": "linear probe"}
+"""What people call a score that is known by its letters; the others are called by their names."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """One number of a summary.
+
+    Attributes:
+        value: as it is shown, with its unit.
+        name: what it is, in a word or two.
+        about: what a reader must know to judge it; may be empty.
+    """
+
+    value: str
+    name: str
+    about: str = ""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How a report begins.
+
+    Attributes:
+        asked: one sentence: method, data, clients, rounds.
+        found: one sentence: how far it came, clusters and scores.
+        numbers: at most five: clusters, two scores, bytes, time.
+    """
+
+    asked: str
+    found: str
+    numbers: tuple[Number, ...]
+
+
+def summary_of(run: RunFolder) -> Summary:
+    """The summary of a run, finished or not; what it does not have is not named.
+
+    Args:
+        run: the run's folder.
+    """
+    result = run_result(run)
+    clusters, scores = clusters_found(run, result), scores_of(result)
+    numbers = (*clusters, *scores, bytes_moved(result.bytes), Number(duration(result.seconds), "time", "of all rounds"))
+    return Summary(asked(run), found(run, result, (*clusters, *scores)), numbers)
+
+
+def asked(run: RunFolder) -> str:
+    """The task in one sentence; how many samples there are is left out where the data are elsewhere."""
+    settings = run.settings()
+    method = METHODS[settings.method.name]
+    held = ""
+    if (data := run_data(run)) is not None:
+        prepared, partition = data
+        samples = counted(len(partition.sample), f"{prepared.manifest.kind} sample")
+        verb = "pooled from" if method.pooled else "held by"
+        scheme = settings.partition.kind.replace("_", " ")
+        held = f": {samples} {verb} {counted(partition.clients, 'client')} ({scheme} partition)"
+    labels = "with" if method.learns_from_labels else "without"
+    rounds = counted(settings.rounds, "round")
+    return f"{settings.method.name} was asked to learn {labels} labels from {settings.data.name}{held}, in {rounds}."
+
+
+def found(run: RunFolder, result: RunResult, numbers: tuple[Number, ...]) -> str:
+    """The outcome in one sentence."""
+    if result.status == FINISHED:
+        state = f"It finished after {counted(result.rounds, 'round')}"
+    else:
+        state = f"It is {result.status} after {result.rounds} of {counted(run.settings().rounds, 'round')}"
+    told = [f"{n.value} {n.name}" if n.name.startswith("cluster") else f"{n.name} {n.value}" for n in numbers]
+    if numbers and numbers[0].name.startswith("cluster") and numbers[0].about:
+        told[0] += f" {numbers[0].about}"
+    return f"{state}: {', '.join(told)}." if told else f"{state}."
+
+
+def clusters_found(run: RunFolder, result: RunResult) -> tuple[Number, ...]:
+    """How many clusters have samples, and how many samples; else what the method counted; nothing where it has none."""
+    facts = cluster_facts(run)
+    table = read_clusters(run, ["cluster"])
+    if facts is not None and table is not None:
+        sizes = table["cluster"].value_counts()
+        empty = facts["clusters"] - len(sizes)
+        least, most = int(sizes.min()), int(sizes.max())
+        about = f"of {least:,} to {most:,} samples" if least < most else f"of {counted(most, 'sample')} each"
+        if empty:
+            about += f"; {empty} of {facts['clusters']} are empty"
+        return (Number(f"{len(sizes)}", plural(len(sizes), "cluster"), about),)
+    for name, what in (("clusters_used", "cluster"), ("clusters", "cluster of clients")):
+        if name in result.metrics:
+            count = round(result.metrics[name])
+            head, _, rest = what.partition(" ")
+            return (Number(f"{count}", f"{plural(count, head)} {rest}".strip()),)
+    return ()
+
+
+def scores_of(result: RunResult) -> tuple[Number, ...]:
+    """The most telling scores that the run has."""
+    values = {**result.metrics, **result.quality}
+    names = [name for name in SCORES if name in values][:SHOWN]
+    return tuple(
+        Number(f"{values[name]:.3f}", IN_WORDS.get(name, name), DESCRIBED[name].words if name in DESCRIBED else "")
+        for name in names
+    )
+
+
+def bytes_moved(moved: Mapping[str, int]) -> Number:
+    """All bytes that were sent, and the share of each way."""
+    ways = (("up", "up"), ("down", "down"), ("d2d", "between clients"))
+    parts = [f"{size(moved[key])} {words}" for key, words in ways if moved.get(key)]
+    return Number(size(sum(moved.values())), "moved", ", ".join(parts))
+
+
+def size(count: float) -> str:
+    """Bytes in the unit that leaves few digits.
+
+    >>> size(14_349_360)
+    '14.3 MB'
+    """
+    units = ("B", "kB", "MB", "GB", "TB")
+    power = 0
+    while count >= 1000 and power < len(units) - 1:
+        count, power = count / 1000, power + 1
+    return f"{count:,.1f} {units[power]}" if power else f"{count:,.0f} B"
+
+
+def duration(seconds: float) -> str:
+    """A time in minutes; below one in seconds, from two hours on in hours.
+
+    >>> duration(9.4), duration(90), duration(9000)
+    ('9.4 s', '1.5 min', '2.5 h')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "round"), counted(1797, "sample")
+    ('1 round', '1,797 samples')
+    """
+    return f"{count:,} {plural(count, noun)}"
+
+
+def plural(count: int, noun: str) -> str:
+    """The noun as it follows a number."""
+    return noun if count == 1 else f"{noun}s"

@@ -1,0 +1,1 @@
+"""What a finished run is used for: predict, explain, enroll, compare, promote."""

@@ -1,0 +1,78 @@
+"""New images as the set of a finished run has them, with a note of every conversion."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from shoal.core.errors import DataError, brief
+from shoal.data.image_decoding import Decoded, Unusable
+from shoal.data.image_kind import why_not_read
+from shoal.data.images import resized_pixels
+from shoal.data.intake import Intake
+from shoal.data.prepared import DataSpec
+
+MADE_GREY = "made grey, as the set is"
+
+
+def fitted(pixels: np.ndarray, spec: DataSpec, on_odd: str) -> np.ndarray:
+    """An image as the set has them: uint8 (channels, height, width).
+
+    A coloured image becomes grey where the set is grey (ITU-R 601 luma), a grey one gets three equal planes where the
+    set is coloured.
+
+    Args:
+        pixels: uint8 (height, width) or (height, width, 3).
+        spec: of the set.
+        on_odd: what becomes of another size.
+
+    Raises:
+        Unusable: it has another size, and `on_odd` is not resize.
+    """
+    channels, height, width = spec.shape
+    size = pixels.shape[:2]
+    if size != (height, width) and on_odd != "resize":
+        raise Unusable(
+            f"odd-sized: {size[0]}x{size[1]}, the set's images are {height}x{width} (--on-odd resize fits them)",
+            f"not {height}x{width} (height x width)",
+        )
+    pixels = np.asarray(Image.fromarray(pixels).convert("L" if channels == 1 else "RGB"))
+    if size != (height, width):
+        pixels = resized_pixels(pixels, (height, width))
+    return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+
+def one_file(source: Path, name: str, intake: Intake) -> list[Path]:
+    """Return a file as the one image to read.
+
+    Raises:
+        DataError: it is no image that can be read.
+    """
+    intake.see("files")
+    try:
+        reason = why_not_read(source)
+    except OSError as error:
+        raise DataError(f"{source} cannot be read: {brief(error)}") from error
+    if reason is not None:
+        raise DataError(f"{source} is no image that can be used ({reason}): the model was trained on those of {name!r}")
+    return [source]
+
+
+def note_changes(file: str, decoded: Decoded, spec: DataSpec, intake: Intake) -> None:
+    """Note every conversion of an image that is used, those by `fitted` included."""
+    for kind, detail in decoded.changes:
+        intake.adapt(kind, file, detail)
+    height, width = decoded.pixels.shape[:2]
+    if (height, width) != spec.shape[1:]:
+        intake.adapt(resized_to(spec), file, f"from {height}x{width}")
+    if decoded.pixels.ndim == 3 and spec.shape[0] == 1:
+        intake.adapt(MADE_GREY, file)
+    if decoded.pixels.ndim == 2 and spec.shape[0] == 3:
+        intake.adapt("grey: its pixels fill all three colours", file)
+
+
+def resized_to(spec: DataSpec) -> str:
+    """Return the kind under which resized images are noted."""
+    return f"resized to {spec.shape[1]}x{spec.shape[2]} (height x width)"

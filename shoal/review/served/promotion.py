@@ -1,0 +1,154 @@
+"""The champion of a registered name: which run it is of, and how a challenger that was judged takes its place.
+
+A decision is kept first as an event of the challenger's run; what MLflow is told of it follows from that event, and can
+be told again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from shoal.core.errors import ShoalError, brief
+from shoal.engine.settings import places
+from shoal.engine.settings.addresses import masked
+from shoal.engine.settings.run_settings import Settings
+from shoal.engine.store.run_folder import RunFolder
+from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
+from shoal.review.mlflow_log.model_registry import CHAMPION, registered_name, set_champion
+from shoal.review.mlflow_log.tracking import shown_uri, tracking_uri
+from shoal.review.mlflow_log.trouble import check_installed, is_no_answer
+from shoal.review.served.drift import Drift
+from shoal.review.served.judging import Decision, Judged
+
+DECIDED, DRIFTED = "night_decided", "drift"
+"""Events of a run: what became of it when it was judged against the champion; and what was unlike before."""
+
+
+class PromotionError(ShoalError):
+    """The registry does not say, or does not take, which model is the champion."""
+
+
+def champion_run(settings: Settings, runs: Path) -> RunFolder | None:
+    """The run whose model is the champion of the name that these settings register under; None where there is none.
+
+    Raises:
+        PromotionError: MLflow does not answer, or the run's folder is not there.
+    """
+    name, version = _champion(settings)
+    if version is None:
+        return None
+    run = str(version.tags.get("shoal.run", ""))
+    if not run or not (runs / run / "settings.yaml").is_file():
+        raise PromotionError(
+            f"the champion models:/{name}@{CHAMPION} is of run {run or 'unknown'}, whose folder is not in {runs}: "
+            "bring it back, or give the alias to a version whose run is there"
+        )
+    return RunFolder(runs / run)
+
+
+def _champion(settings: Settings) -> tuple[str, Any]:
+    name = registered_name(settings)
+    if name is None:
+        raise PromotionError("tracking.register_as is none: a champion needs a registered name, such as auto")
+    try:
+        client = _client(settings)
+        if not client.search_registered_models(f"name = '{name}'"):
+            return name, None
+        version = client.get_registered_model(name).aliases.get(CHAMPION)
+        return name, None if version is None else client.get_model_version(name, version)
+    except ShoalError:
+        raise
+    except Exception as error:  # whatever MLflow raises
+        raise _unreachable(settings, error) from error
+
+
+def _client(settings: Settings) -> Any:
+    check_installed()
+    from mlflow import MlflowClient
+
+    store = places.mlflow_store()
+    uri = tracking_uri(settings, store)
+    if uri == store_uri(store):
+        ready_store(store)
+    return MlflowClient(tracking_uri=uri)
+
+
+def _unreachable(settings: Settings, error: Exception) -> PromotionError:
+    where = shown_uri(settings, places.mlflow_store())
+    said = masked(brief(error), settings.tracking.uri)
+    if is_no_answer(error):
+        return PromotionError(f"MLflow at {where} did not answer ({said}): start it")
+    return PromotionError(f"MLflow at {where} did not do what was asked ({said})")
+
+
+def keep_decision(run: RunFolder, decision: Decision, drift: Sequence[Drift]) -> None:
+    """Write a decision to the events of the challenger's run, from which everything else follows."""
+    fate = "promoted" if decision.promoted else "kept the champion"
+    run.event(DECIDED, message=f"{fate}: {decision.why}", **decision.plain(), drift=[each.told() for each in drift])
+
+
+def decision_of(run: RunFolder) -> Decision | None:
+    """What was decided of a run; None where it was not judged."""
+    found = next((event for event in reversed(run.whole_events()) if event["event"] == DECIDED), None)
+    if found is None:
+        return None
+    champion = found["champion"]
+    return Decision(
+        found["promoted"],
+        found["why"],
+        found["score"],
+        found["margin"],
+        Judged(**found["challenger"]),
+        None if champion is None else Judged(**champion),
+    )
+
+
+def carry_out_decision(run: RunFolder) -> str | None:
+    """Tell MLflow what was decided of a run: the alias champion where it was promoted, and tags; it can be told again.
+
+    Returns:
+        The version of the run's model.
+
+    Raises:
+        PromotionError: MLflow does not answer, or has no model of the run.
+    """
+    settings, decision, run_id = run.settings(), decision_of(run), run.lineage().get("mlflow_run")
+    name = registered_name(settings)
+    if decision is None or name is None:
+        return None
+    try:
+        client = _client(settings)
+        versions = client.search_model_versions(f"run_id = '{run_id}'") if run_id else []
+        version = next((str(each.version) for each in versions if each.name == name), None)
+        if version is None:
+            raise PromotionError(
+                f"MLflow has no model {name!r} of run {run.name}: `shoal run --resume {run.name}` logs it"
+            )
+        if decision.promoted:
+            set_champion(client, name, version)
+        for key, value in decision_tags(decision).items():
+            client.set_tag(run_id, key, value)
+            client.set_model_version_tag(name, version, key, value)
+    except ShoalError:
+        raise
+    except Exception as error:
+        raise _unreachable(settings, error) from error
+    return version
+
+
+def decision_tags(decision: Decision) -> dict[str, str]:
+    """A decision as tags: what was decided, why, by which score and margin, and the scores of both."""
+    tags = {
+        "shoal.night.decision": "promoted" if decision.promoted else "champion kept",
+        "shoal.night.why": decision.why,
+        "shoal.night.score": decision.score or "none",
+        "shoal.night.margin": f"{decision.margin:g}",
+        "shoal.night.held_out": str(decision.challenger.samples),
+    }
+    for who, judged in (("challenger", decision.challenger), ("champion", decision.champion)):
+        if judged is not None:
+            tags |= {f"shoal.night.{who}.{name}": f"{value:.6f}" for name, value in judged.scores.items()}
+            tags[f"shoal.night.{who}.run"] = judged.run
+    return tags

@@ -1,0 +1,70 @@
+"""The last units of work of a run that MLflow keeps: log it whole, then give its model a name in the registry.
+
+What goes wrong with MLflow is told as an event of the run and never makes the run fail; carrying a unit out again
+changes nothing that is there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from shoal.engine.settings import places
+from shoal.engine.store.run_folder import RunFolder
+from shoal.review.mlflow_log.model_registry import register
+from shoal.review.mlflow_log.tracking import sync, tell_unreachable, tracking_uri
+from shoal.review.mlflow_log.trouble import check_installed
+
+
+@dataclass(frozen=True)
+class LogRun:
+    """Bring MLflow up to date with a run whose rounds are done: tables, figures, report, checkpoints, final model.
+
+    Args:
+        run: the run's folder.
+        told: whether the run's events say already that MLflow does not answer.
+    """
+
+    run: Path
+    told: bool = False
+    name: ClassVar[str] = "log to MLflow"
+
+    def carry_out(self) -> bool:
+        """Whether MLflow has the whole run now."""
+        run = RunFolder(self.run)
+        try:
+            sync(run, run.settings(), places.mlflow_store())
+        except Exception as error:  # whatever MLflow raises, the run is done
+            if not self.told:
+                tell_unreachable(run, error)
+            return False
+        return True
+
+
+@dataclass(frozen=True)
+class PromoteModel:
+    """Register the model that a run has logged, and move the aliases of its name.
+
+    Args:
+        run: the run's folder.
+    """
+
+    run: Path
+    name: ClassVar[str] = "register the model"
+
+    def carry_out(self) -> str | None:
+        """The model's version; None where the settings want none, or MLflow has no model of the run."""
+        run = RunFolder(self.run)
+        settings, run_id = run.settings(), run.lineage().get("mlflow_run")
+        if run_id is None:
+            return None
+        try:
+            check_installed()
+            from mlflow import MlflowClient
+
+            uri = tracking_uri(settings, places.mlflow_store())
+            return register(run, settings, MlflowClient(tracking_uri=uri), run_id)
+        except Exception as error:
+            tell_unreachable(run, error)
+            return None

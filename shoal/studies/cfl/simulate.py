@@ -1,0 +1,88 @@
+"""Simulations of the CFL studies: the bipartition of noisy gradients, and a toy problem in the plane."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from shoal.core.streams import Streams
+from shoal.methods.cfl.bipartition import bipartition, correct, separation_gap
+
+
+def noisy_gradients(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float]:
+    """Figure 3: how often noisy gradients at a stationary point can be told apart by their groups.
+
+    k group gradients are normal with mean zero over groups (stationary), each client's is its group's plus normal
+    noise whose norm is `noise` times as large.
+
+    Returns:
+        Shares of `trials`: `gap_positive`, the separation gap is positive (what eq. 30 is the probability of), and
+        `correct_bipartition`, no group is cut (definition 1), which is less: remark 2 takes the two for the same.
+    """
+    k, d, trials = settings["groups"], settings["dimension"], settings["trials"]
+    rng = Streams(seed).numpy(f"separation {k} {settings['noise']}")
+    truth = np.repeat(np.arange(k), settings["clients_per_group"])
+    positive = right = 0
+    for _ in range(trials):
+        gradients = rng.standard_normal((k, d))
+        gradients -= gradients.mean(0)
+        noise = rng.standard_normal((len(truth), d))
+        noise *= np.linalg.norm(gradients, axis=1)[truth, None] / np.linalg.norm(noise, axis=1, keepdims=True)
+        seen = gradients[truth] + settings["noise"] * noise
+        seen /= np.linalg.norm(seen, axis=1, keepdims=True)
+        alpha = seen @ seen.T
+        positive += separation_gap(alpha, truth) > 0
+        right += correct(bipartition(alpha), truth)
+    return {"gap_positive": positive / trials, "correct_bipartition": right / trials}
+
+
+def toy_paths(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float]:
+    """Figure 2: two clients in the plane, each with zero risk inside a disc of its own.
+
+    A client's risk is half the squared distance to its disc. Discs that overlap are congruent: federated averaging
+    comes to rest where both gradients vanish; disjoint ones are not, and the gradients point apart at rest.
+
+    Returns:
+        `mean_norm`, `max_norm` and `cosine` of the gradients at rest, and `split`: 1 where eps1 and eps2 ask for one.
+    """
+    half = settings["distance"] / 2
+    centres = np.array([[-half, 0.0], [half, 0.0]])
+    radius = settings["radius"]
+
+    def gradients(theta: np.ndarray) -> np.ndarray:
+        away = theta - centres
+        length = np.linalg.norm(away, axis=1, keepdims=True)
+        return away * np.maximum(0.0, 1 - radius / np.maximum(length, 1e-12))
+
+    rng = Streams(seed).numpy("toy path")
+    path = [np.array([rng.uniform(-2, 2), rng.choice([-1, 1]) * rng.uniform(2, 3)])]
+    for _ in range(settings["steps"]):
+        path.append(path[-1] - settings["lr"] * gradients(path[-1]).mean(0))
+    at_rest = gradients(path[-1])
+    norms = np.linalg.norm(at_rest, axis=1)
+    mean_norm, max_norm = float(np.linalg.norm(at_rest.mean(0))), float(norms.max())
+    cosine = float(at_rest[0] @ at_rest[1] / (norms[0] * norms[1])) if norms.min() > 1e-9 else 0.0
+
+    figure = Figure(figsize=(5, 4.2), layout="constrained")
+    axes = figure.subplots()
+    side = np.linspace(-3.2, 3.2, 120)
+    xx, yy = np.meshgrid(side, side)
+    grid = np.stack((xx, yy), -1)[:, :, None, :] - centres
+    risk = (np.maximum(0.0, np.linalg.norm(grid, axis=-1) - radius) ** 2 / 2).sum(-1)
+    axes.contour(xx, yy, risk, 15, linewidths=0.5, cmap="viridis")
+    for centre, colour in zip(centres, ("tab:blue", "tab:orange"), strict=True):
+        turn = np.linspace(0, 2 * np.pi, 100)
+        axes.fill(centre[0] + radius * np.cos(turn), centre[1] + radius * np.sin(turn), color=colour, alpha=0.25)
+    walked = np.array(path)
+    axes.plot(walked[:, 0], walked[:, 1], "k.-", markersize=3, linewidth=0.8)
+    for pull, colour in zip(-at_rest, ("tab:blue", "tab:orange"), strict=True):
+        if np.linalg.norm(pull) > 1e-6:
+            axes.annotate("", tuple(path[-1] + pull), tuple(path[-1]), arrowprops={"arrowstyle": "->", "color": colour})
+    axes.set(aspect="equal", title="path of federated averaging; arrows: what each client wants at rest")
+    axes.title.set_fontsize("small")
+    figure.savefig(folder / "paths.png", dpi=120)
+    split = mean_norm < settings["eps1"] and max_norm > settings["eps2"]
+    return {"mean_norm": mean_norm, "max_norm": max_norm, "cosine": cosine, "split": float(split)}

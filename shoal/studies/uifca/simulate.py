@@ -1,0 +1,104 @@
+"""Simulations and figures of the UIFCA studies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from shoal.core.streams import Streams
+from shoal.data import synthetic
+from shoal.data.partition.deal import NOBODY, deal_majority
+from shoal.methods.clustering.k_means import kmeans
+from shoal.methods.scores.clustering import purity
+from shoal.methods.uifca.batched import run_batched
+from shoal.methods.uifca.kfed import local_clustering
+from shoal.review.pages.figures import save
+from shoal.studies.rows import Measured
+
+
+def federated_points(settings: dict[str, Any], seed: int) -> tuple[Tensor, np.ndarray]:
+    """Synthetic points of equally large clients: x (clients, points, d) and the true cluster (clients, points)."""
+    k, n, d = settings["clusters"], settings["points"], settings["dimension"]
+    if settings["data"] == "gaussian":
+        x, y = synthetic.gaussian(k, n, d, seed)
+    else:
+        x, y = synthetic.subspace(k, n, d, settings["rank"], seed)
+    owner = deal_majority(y, np.arange(k), k, settings["p"], Streams(seed).numpy("partition majority"))
+    assert not (owner == NOBODY).any()
+    order = np.argsort(owner, kind="stable")
+    return torch.from_numpy(x[order].reshape(k, -1, d)), y[order].reshape(k, -1)
+
+
+def affine_starts(clusters: int, dimension: int, spread: float, seed: int) -> Tensor:
+    """The K starts of affine flows, as the method `uifca` makes them: identity and zero, plus N(0, spread^2)."""
+    common = torch.cat((torch.eye(dimension).flatten(), torch.zeros(dimension)))
+    rows = []
+    for k in range(clusters):
+        noise = torch.randn(len(common), generator=Streams(seed).torch(f"flow start {k}"))
+        rows.append(common + spread * noise)
+    return torch.stack(rows)
+
+
+def table1(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float]:
+    """A cell of table 1: purity of UIFCA or k-FED on synthetic points.
+
+    Returns:
+        `purity`; of UIFCA also `cluster_rounds` carried out, and `purity/0` (at random) to `purity/T` after each.
+    """
+    x, truth = federated_points(settings, seed)
+    if settings["method"] == "kfed":
+        return {"purity": purity(truth.ravel(), kfed_clusters(x, settings["clusters"], seed))}
+    found = run_batched(
+        x,
+        affine_starts(settings["clusters"], settings["dimension"], settings["spread"], seed),
+        seed=seed,
+        lr=settings["lr"],
+        batch=100,
+        cluster_rounds=settings["cluster_rounds"],
+        comm_rounds=settings["comm_rounds"],
+        steps=settings["steps"],
+        tries=settings.get("tries", 1),
+        trial=settings.get("trial", 4),
+        folds=settings.get("folds", 1),
+    )
+    purities = [purity(truth.ravel(), a.numpy().ravel()) for a in found.assignments]
+    # Where no assignment changes any more, later rounds would leave it as it is.
+    purities += purities[-1:] * (settings["cluster_rounds"] + 1 - len(purities))
+    after = {f"purity/{t}": value for t, value in enumerate(purities)}
+    return {"purity": purities[-1], "cluster_rounds": float(found.cluster_rounds), **after}
+
+
+def purity_rounds(measured: Sequence[Measured], folder: Path) -> None:
+    """Figure 3: purity over cluster rounds, a line per column (heterogeneity p) and a panel per row; mean and range."""
+    rows = list({cell.row.key: cell.row for cell in measured}.values())
+    figure = Figure(figsize=(5.5 * len(rows), 4), layout="constrained")
+    for axes, row in zip(figure.subplots(1, len(rows), squeeze=False)[0], rows, strict=True):
+        for cell in measured:
+            if cell.row.key != row.key:
+                continue
+            rounds = sum(key.startswith("purity/") for key in cell.metrics[0])
+            table = np.array([[metrics[f"purity/{t}"] for t in range(rounds)] for metrics in cell.metrics])
+            (line,) = axes.plot(range(rounds), table.mean(0), marker=".", label=cell.column.caption)
+            axes.fill_between(range(rounds), table.min(0), table.max(0), alpha=0.12, color=line.get_color())
+        axes.set(title=row.caption, xlabel="cluster round", ylabel="purity", ylim=(0, 1.02))
+        axes.legend(fontsize="small")
+        axes.grid(alpha=0.3)
+    save(figure, folder / "purity-rounds.png")
+
+
+def kfed_clusters(x: Tensor, clusters: int, seed: int) -> np.ndarray:
+    """k-FED on points (clients, points, d): the cluster of each point, clients one after another."""
+    local, centres = [], []
+    for i, points in enumerate(x.numpy()):
+        found = local_clustering(points, clusters, Streams(seed, 1, i).numpy("kfed"), starts=10, least=2)
+        local.append(found.cluster)
+        centres.append(found.centres)
+    labels = kmeans(np.concatenate(centres), clusters, Streams(seed).numpy("kfed server")).cluster
+    firsts = np.cumsum([0, *map(len, centres)])
+    return np.concatenate([labels[first + own] for first, own in zip(firsts, local, strict=False)])

@@ -1,0 +1,1 @@
+"""How a unit of work is dispatched as a Prefect task."""

@@ -1,0 +1,142 @@
+"""Requests, answers, done-files and manifests: what is sent or written is what is read, under the same keys."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shoal.engine.messages.wire import (
+    Answer,
+    Assign,
+    Assigned,
+    ClientFiles,
+    Evaluate,
+    Evaluated,
+    Failed,
+    Recalibrate,
+    RemoteRequest,
+    Request,
+    See,
+    Train,
+    Trained,
+    answer_of,
+    request_of,
+)
+from shoal.engine.store.finished_work import FinishedWork
+from shoal.engine.store.manifest import ClientRow, Manifest, PeerBytes, RoundRecord, RoundSeconds
+from shoal.engine.store.memory_index import MemoryIndex
+from shoal.engine.store.packed_map import PackedMap
+from shoal.engine.store.round_paths import RoundPaths, round_of, sender_of
+
+RUN = Path("/runs/one")
+INDEX = MemoryIndex(
+    PackedMap.of({3: "memory/3/0006.safetensors"}), PackedMap.of({5: ("memory/5/inbox/0006-3.safetensors",)})
+)
+TRAIN = Train(RUN, 7, (ClientFiles(3, "memory/3/0006.safetensors"), ClientFiles(5, None, ("a", "b"))), ((3, 5),))
+EVALUATE = Evaluate(RUN, 7, RUN / "server.safetensors", INDEX, final=True)
+IN_PARTS = Evaluate(RUN, 7, RUN / "server.safetensors", INDEX, final=False, parts=3)
+RECALIBRATE = Recalibrate(RUN, 7, RUN / "server.safetensors", INDEX, final=True)
+SEE = See(RUN, 7, RUN / "server.safetensors", INDEX, final=True, part=1, parts=3, averaged=True)
+ASSIGN = Assign(RUN, 7, RUN / "server.safetensors", INDEX, judge=False)
+DONE = {
+    "client": 3,
+    "samples": 40,
+    "bytes_up": 8,
+    "bytes_down": 16,
+    "bytes_d2d": 4,
+    "metrics": {"loss": 0.5},
+    "peers": {"5": 4},
+    "files": {"update": "update-3.safetensors", "peer-5": "peer-3-5.safetensors"},
+    "sha256": {"update-3.safetensors": "aa", "peer-3-5.safetensors": "bb"},
+    "seconds": 1.5,
+}
+"""A done-file."""
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        TRAIN,
+        EVALUATE,
+        IN_PARTS,
+        RECALIBRATE,
+        SEE,
+        ASSIGN,
+        RemoteRequest(TRAIN, "s3://b", "one-1", {"settings.yaml": "ab"}, "back/0", "d", "p"),
+    ],
+)
+def test_requests_travel_as_json(request_: Request | RemoteRequest) -> None:
+    assert request_of(json.loads(json.dumps(request_.plain()))) == request_
+
+
+def test_an_unknown_request_is_refused() -> None:
+    with pytest.raises(ValueError, match="a worker cannot do 'sing'"):
+        request_of({**EVALUATE.plain(), "do": "sing"})
+
+
+@pytest.mark.parametrize(
+    ("request_", "answer"),
+    [
+        (TRAIN, Trained({3: FinishedWork.of(DONE), 5: Failed("no samples", "ClientError", "...")})),
+        (EVALUATE, Evaluated({"acc": 0.5}, 2.0)),
+        (SEE, Evaluated({}, 2.0)),
+        (ASSIGN, Failed("gone", "RunError")),
+    ],
+)
+def test_answers_travel_as_plain_values(request_: Request, answer: Answer) -> None:
+    assert answer_of(request_, answer.plain()) == answer
+
+
+def test_clusters_travel_as_arrays() -> None:
+    found = Assigned(2, np.array([0, 1]), np.array([0.5, 1.0], np.float32), silhouette=0.25)
+    back = answer_of(ASSIGN, found.plain())
+    assert isinstance(back, Assigned)
+    assert back.cluster.tolist() == [0, 1]
+    assert (back.centres, back.silhouette) == (None, 0.25)
+
+
+def test_a_done_file_keeps_its_keys() -> None:
+    done = FinishedWork.of(DONE)
+    assert (done.update, done.memory, done.peer(5)) == ("update-3.safetensors", None, "peer-3-5.safetensors")
+    assert done.plain() == DONE
+    with pytest.raises(KeyError):
+        FinishedWork.of({"client": 3})
+
+
+def test_a_manifest_keeps_its_keys() -> None:
+    row = ClientRow.of_work(7, FinishedWork.of(DONE))
+    record = RoundRecord({"acc": 0.5}, (row,), (PeerBytes(7, 3, 5, 4),), (1,), RoundSeconds(1.0, 0.1, 0.2, 1.3))
+    plain = json.loads(json.dumps(Manifest(7, 12.5, "cc", record).plain()))
+    assert plain["clients"] == [
+        {
+            "round": 7,
+            "client": 3,
+            "samples": 40,
+            "bytes_up": 8,
+            "bytes_down": 16,
+            "bytes_d2d": 4,
+            "seconds": 1.5,
+            "loss": 0.5,
+        }
+    ]
+    assert plain["links"] == [{"round": 7, "from": 3, "to": 5, "bytes": 4}]
+    assert plain["seconds"] == {"train": 1.0, "aggregate": 0.1, "evaluate": 0.2, "round": 1.3}
+    assert (plain["round"], plain["left_out"], plain["metrics"]) == (7, [1], {"acc": 0.5})
+    assert Manifest.of(plain) == Manifest(7, 12.5, "cc", record)
+    assert record.totals() == {"bytes_up": 8, "bytes_down": 16, "bytes_d2d": 4}
+    sealed = Manifest(0, 1.0, "dd", None, True, {"links.json": "ee"})
+    assert Manifest.of(json.loads(json.dumps(sealed.plain()))) == sealed
+
+
+def test_the_paths_of_a_round() -> None:
+    paths = RoundPaths(RUN, 7)
+    assert paths.manifest == RUN / "rounds/0007/manifest.json"
+    assert paths.done(3) == RUN / "work/0007/done-3.json"
+    assert paths.memory(3) == "memory/0/3/0007.safetensors"
+    assert paths.memory(12_345) == "memory/12/12345/0007.safetensors", "a thousand clients share a folder"
+    inbox = paths.inbox(receiver=5, sender=3)
+    assert inbox == "memory/0/5/inbox/0007-3.safetensors"
+    assert (round_of(inbox), sender_of(inbox)) == (7, 3)

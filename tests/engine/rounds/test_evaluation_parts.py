@@ -1,0 +1,156 @@
+"""Evaluations in parts: the same numbers to the bit, whoever looked at which samples."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.engine.messages.wire import Answer, Evaluate, Evaluated, Failed, Request, See
+from shoal.engine.rounds import evaluation_parts
+from shoal.engine.rounds.active_run import RunAtWork
+from shoal.engine.rounds.evaluation_parts import evaluate_in_parts
+from shoal.engine.store.memory_index import MemoryIndex
+from shoal.engine.store.round_paths import JUDGED, RoundPaths
+from shoal.engine.store.run_folder import RunError, RunFolder
+from shoal.engine.workers.worker import Worker
+from shoal.engine.workers.worker_processes import WorkerLost
+from shoal.methods.registry import METHODS
+from shoal.methods.scores import evaluation
+from tests.runs import straight
+
+Small = Callable[..., Any]
+SHARED = [name for name, kind in METHODS.items() if kind.shared_in_evaluation != "nothing"]
+CASES: dict[str, dict[str, Any]] = {
+    "cfcl": {
+        "method": {"name": "cfcl", "steps": 4, "tau_a": 2, "tau_p": 2, "reserve": 3, "candidates": 6, "budget": 3},
+        "model": {"encoder": "pooled-conv"},
+        "rounds": 20,
+    },
+    "ncc": {"method": {"name": "ncc"}, "rounds": 1},
+    # Judged by the features of two models, of which none is shared.
+    "fedsimclr_kmeans": {
+        "method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3, "components": 3, "starts": 2},
+        "rounds": 4,
+    },
+}
+TIMES = {"seconds", "seconds_train", "seconds_aggregate", "seconds_evaluate", "seconds_round", "finished_at"}
+
+
+class Office:
+    """Workers that are one, asked one at a time; counts what they are asked."""
+
+    def __init__(self) -> None:
+        self.worker, self.lock, self.asked = Worker(), threading.Lock(), Counter[str]()
+
+    def call(self, request: Request) -> Answer:
+        with self.lock:
+            self.asked[type(request).__name__] += 1
+            return self.worker.handle(request)
+
+
+def carried_out(settings: Any, slots: int) -> tuple[RunFolder, Office]:
+    office = Office()
+    return straight(settings, office.call, slots=slots), office
+
+
+def numbers(run: RunFolder) -> Any:
+    table = run.table("rounds")
+    return table[[name for name in table.columns if name not in TIMES]]
+
+
+def settings_of(name: str, small: Small) -> Any:
+    case = CASES.get(name, {"method": {"name": name}, "rounds": 2})
+    return small(**case, evaluate={"every": 1, "batch": 32})
+
+
+@pytest.mark.parametrize("name", [*SHARED, "fedsimclr_kmeans"])
+def test_the_same_numbers_to_the_bit(home: Path, small: Small, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    alone, _ = carried_out(settings_of(name, small), 3)  # too few samples to be shared
+    monkeypatch.setattr(evaluation_parts, "LEAST", 64)
+    shared, office = carried_out(settings_of(name, small), 3)
+    assert numbers(alone).equals(numbers(shared))
+    assert alone.status()["weights_sha256"] == shared.status()["weights_sha256"]
+    last = alone.status()["round"]
+    judged = [RoundPaths(run.path, last).judged for run in (alone, shared)]
+    assert judged[0].exists() == judged[1].exists()
+    if judged[0].exists():
+        assert judged[0].read_bytes() == judged[1].read_bytes()
+    # In the last evaluation also under the averaged statistics.
+    rounds = {"clusters": last, "features": 1}.get(METHODS[name].shared_in_evaluation)
+    assert office.asked["See"] == (3 * (rounds + judged[0].exists()) if rounds else 0)
+    assert not list(shared.work.rglob("*")), "what was seen is not kept"
+
+
+def test_whoever_works_out_the_metrics_looks_at_no_batch(
+    home: Path, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation_parts, "LEAST", 64)
+    looked: list[tuple[int, int]] = []
+    batches = evaluation.all_batches
+
+    def watched(of: Any, part: tuple[int, int] = (0, 1)) -> Any:
+        looked.append(part)
+        return batches(of, part)
+
+    monkeypatch.setattr(evaluation, "all_batches", watched)
+    carried_out(settings_of("fedcc", small), 2)
+    assert Counter(looked) == {(0, 2): 3, (1, 2): 3}, "two rounds, the last also with averaged statistics"
+
+
+def test_workers_without_the_runs_folder_evaluate_alone(
+    home: Path, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation_parts, "LEAST", 64)
+    _, office = carried_out(small(workers={"runner": "dask", "depot": "file:///nowhere"}, rounds=1), 3)
+    assert (office.asked["See"], office.asked["Evaluate"]) == (0, 1)
+
+
+def test_a_part_that_fails_fails_the_evaluation(home: Path, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation_parts, "LEAST", 64)
+    worker = Office()
+
+    def call(request: Request) -> Answer:
+        if isinstance(request, See) and request.part == 1:
+            return Failed("no memory is left", "OutOfMemoryError")
+        return worker.call(request)
+
+    with pytest.raises(RunError, match="round 1 could not be evaluated: no memory is left"):
+        straight(settings_of("fedcc", small), call, slots=2)
+
+
+def test_a_lost_worker_has_the_evaluation_done_again(home: Path, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation_parts, "LEAST", 64)
+    worker, lost = Office(), []
+
+    def call(request: Request) -> Answer:
+        if isinstance(request, See) and not lost:
+            lost.append(request)
+            raise WorkerLost("gone")
+        return worker.call(request)
+
+    run = straight(settings_of("fedcc", small), call, slots=2)
+    assert lost
+    assert numbers(run).equals(numbers(straight(settings_of("fedcc", small))))
+
+
+def test_what_a_state_was_judged_with_before_is_not_used_again(
+    home: Path, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first try may have left it beside the state."""
+    monkeypatch.setattr(evaluation_parts, "LEAST", 64)
+    settings = small(method={"name": "fedcc"}, rounds=1, evaluate={"recalibrate": 0, "batch": 32})
+    run, office = carried_out(settings, 2)
+    folder = RoundPaths(run.path, 1).checkpoint
+    other, _ = carried_out(small(method={"name": "fedcc"}, rounds=1), 1)
+    (folder / JUDGED).write_bytes(RoundPaths(other.path, 1).judged.read_bytes())
+
+    wanted = Evaluate(run.path, 1, folder / "server.safetensors", MemoryIndex(), final=False)
+    answer = evaluate_in_parts(RunAtWork(run, office.call), wanted, 2)
+    assert isinstance(answer, Evaluated)
+    assert not (folder / JUDGED).exists()
+    assert answer.metrics["acc"] == float(run.table("rounds")["acc"].iloc[-1])

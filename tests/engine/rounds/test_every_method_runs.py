@@ -1,0 +1,120 @@
+"""Every family of methods through the real engine: interrupted and resumed, and on two slots, the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal.data.prepare import store_folder
+from shoal.data.prepared import Manifest, write_prepared
+from shoal.engine.settings import places
+from shoal.engine.workers.worker_processes import WorkerProcesses
+from shoal.review.results.result import run_result
+from tests.runs import go_on, numbers, stopped, straight
+
+VALIDATED = {"kind": "iid", "clients": 4, "validation": 0.3, "transform": "label_swap", "groups": 2}
+CASES: dict[str, dict[str, Any]] = {
+    "cfl": {
+        "method": {"name": "cfl", "criterion": "schedule", "schedule": [2], "gamma_max": 0.0},
+        "partition": VALIDATED,
+        "rounds": 4,
+    },
+    "ifca": {"method": {"name": "ifca", "models": 2}, "partition": VALIDATED},
+    "alone": {"method": {"name": "alone"}, "partition": VALIDATED},
+    "cfcl": {
+        "method": {"name": "cfcl", "steps": 6, "tau_a": 3, "tau_p": 2, "reserve": 5, "candidates": 20, "budget": 4},
+        "partition": {"kind": "labels_per_client", "labels": 2, "clients": 5},
+        "model": {"encoder": "pooled-conv"},
+        "rounds": 50,
+    },
+    "uifca": {
+        "method": {"name": "uifca", "cluster_rounds": 2, "comm_rounds": 2, "steps": 3},
+        "data": {"name": "gaussian", "limit": None, "options": {"samples": 60, "clusters": 3}},
+        "partition": {"kind": "majority", "p": 0.5, "clients": 3},
+        "rounds": 4,
+    },
+    "fedsimclr_pool": {
+        "method": {"name": "fedsimclr_pool", "kmeans_rounds": 3, "components": 3, "pool_after": 0.5},
+        "rounds": 5,
+    },
+    "uifca_shared": {
+        "method": {
+            "name": "uifca_shared",
+            "cluster_rounds": 2,
+            "first_rounds": 1,
+            "comm_rounds": 2,
+            "steps": 3,
+            "width": 4,
+        },
+        "partition": {"kind": "majority", "p": 0.5, "clients": 3},
+        "participation": {"fraction": 0.7},
+        "rounds": 5,
+    },
+    "ifca_flows": {
+        "method": {"name": "ifca_flows", "steps": 3},
+        "data": {"name": "subspace", "limit": None, "options": {"samples": 60, "clusters": 3}},
+        "partition": {"kind": "majority", "p": 1.0, "clients": 3},
+    },
+    "clustergan": {"method": {"name": "clustergan", "steps": 2, "critic_steps": 2, "width": 4}},
+    "ssd": {"method": {"name": "ssd"}, "participation": {"fraction": 0.7}},
+    "fedema": {"method": {"name": "fedema"}},
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_resumed_and_on_two_slots_the_same_bits(home: Path, small: Callable[..., Any], name: str) -> None:
+    settings = small(**CASES[name])
+    run = straight(settings)
+    assert run_result(run).status == "finished"
+
+    halted = stopped(settings, "round_finished", 2)
+    with WorkerProcesses(2) as slots:
+        go_on(halted, slots.call)
+    assert numbers(halted) == numbers(run)
+
+
+def test_cfcl_counts_what_devices_send_each_other(home: Path, small: Callable[..., Any]) -> None:
+    from shoal.studies.cfcl.derive import exchange_table
+
+    run = straight(small(**CASES["cfcl"]))
+    rounds = run.table("rounds")
+    # 64 bytes an 8x8 image; reserves of 5 and pulls of 4 over every link, both ways, and 8 bytes for the round.
+    links = 2 * 10
+    assert rounds["bytes_d2d"].tolist()[:2] == [links * 5 * 64, links * (4 * 64 + 8)]
+    table = exchange_table(run)
+    assert len(table) == 3 * links * 4
+    assert (table["from"] != table["to"]).all()
+    assert sorted(table["round"].unique()) == [2, 4, 7]
+    between = run.table("links")
+    assert between["bytes"].sum() == rounds["bytes_d2d"].sum()
+    assert set(between["bytes"][between["round"] == 1]) == {5 * 64}
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+@pytest.mark.parametrize("method", [{"name": "ssd", "finetune": True}, {"name": "cfcl", "steps": 4, "tau_a": 2}])
+def test_natural_clients(home: Path, small: Callable[..., Any], method: dict[str, Any], labelled: bool) -> None:
+    """Own images that come with their clients, without test part: a fifth of the training samples is held out."""
+    generator = np.random.default_rng(0)
+    clients = np.repeat([0, 1, 2], [40, 24, 10])
+    arrays = {"train_x": generator.integers(0, 256, (74, 1, 8, 8), dtype=np.uint8)}
+    if labelled:
+        arrays["train_y"] = generator.integers(0, 2, 74)
+    manifest = Manifest("mine", "image", (1, 8, 8), 2 if labelled else None, 74, 0, source="a test", licence="none")
+    write_prepared(store_folder(places.store(), "mine"), manifest, arrays, {"client": clients})
+    run = straight(
+        small(
+            method=method,
+            data={"name": "mine", "limit": None},
+            partition={"kind": "by_column", "column": "client"},
+            rounds=20,
+        )
+    )
+    metrics = run_result(run).metrics
+    assert {"uniformity", "alignment", "effective_rank"} <= metrics.keys()
+    assert ({"knn", "acc"} <= metrics.keys()) == labelled
+    assert "finetune_1" not in metrics, "there is no test part"
+    assert run.table("clients").groupby("client")["samples"].first().tolist() == [40, 24, 10]

@@ -1,0 +1,89 @@
+"""Epsilon against a numerical integration of the Gaussian mechanism that knows nothing of Renyi orders."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+from scipy.stats import norm
+
+from shoal.engine.rounds.privacy import Ledger, Spent, multiplier
+
+
+def exact(noise: float, rounds: int, delta: float) -> float:
+    """The least epsilon of `rounds` Gaussian mechanisms: their sum is one with sensitivity sqrt(rounds).
+
+    Balle and Wang 2018, theorem 8: delta(eps) = Phi(s/2 - eps/s) - e^eps Phi(-s/2 - eps/s), s = sqrt(rounds) / noise.
+    """
+    s = math.sqrt(rounds) / noise
+
+    def excess(eps: float) -> float:
+        return float(norm.cdf(s / 2 - eps / s) - math.exp(eps) * norm.cdf(-s / 2 - eps / s)) - delta
+
+    return float(brentq(excess, 1e-6, 500))
+
+
+@pytest.mark.parametrize(("noise", "rounds"), [(1.0, 1), (2.0, 10), (8.0, 100), (0.7, 3)])
+def test_epsilon_bounds_the_exact_one_closely(noise: float, rounds: int) -> None:
+    ledger = Ledger(noise, 1e-5)
+    for _ in range(rounds):
+        ledger.add([0], [10])
+    spent = ledger.spent()
+    assert spent.sent == pytest.approx(spent.mean)
+    least = exact(noise, rounds, 1e-5)
+    assert least <= spent.sent <= 1.15 * least
+
+
+def test_many_clients_hide_each_other_in_the_mean() -> None:
+    """Sixteen alike are as good as four times the noise; the messages themselves tell what they told."""
+    many = Ledger(1.0, 1e-5)
+    many.add(range(16), [10] * 16)
+    four = Ledger(4.0, 1e-5)
+    four.add([0], [10])
+    assert many.spent().mean == pytest.approx(four.spent().mean)
+    assert many.spent().sent > 3 * many.spent().mean
+    assert multiplier(1.0, [30, 10, 10]) == pytest.approx(math.sqrt(1100) / 30)
+
+
+def test_the_client_that_took_part_most_counts() -> None:
+    ledger, one = Ledger(2.0, 1e-5), Ledger(2.0, 1e-5)
+    for clients in ([0, 1], [1, 2], [2, 1]):
+        ledger.add(clients, [5, 5])
+    for _ in range(3):
+        one.add([1], [5])
+    assert ledger.spent().sent == one.spent().sent
+
+
+def test_looking_ahead_spends_nothing() -> None:
+    ledger = Ledger(1.0, 1e-5)
+    assert ledger.spent() == Spent(0.0, 0.0)
+    ahead = ledger.after([0, 1], [5, 5]).spent()
+    assert ledger.spent() == Spent(0.0, 0.0)
+    ledger.add([0, 1], [5, 5])
+    assert ledger.spent() == ahead
+    assert ledger.after([0, 1], [5, 5]).spent().sent > ahead.sent
+
+
+def test_without_noise_everything_may_be_told() -> None:
+    ledger = Ledger(0.0, 1e-5)
+    ledger.add([0], [5])
+    assert np.isinf(ledger.spent().sent)
+    assert np.isinf(ledger.spent().mean)
+
+
+def test_of_the_states_no_more_is_told_than_of_the_messages() -> None:
+    """Ten clients, each in one round of its own: no state tells more of any of them than its message."""
+    ledger = Ledger(1.0, 1e-5)
+    for client in range(10):
+        ledger.add([client], [5])
+    assert ledger.spent().mean == ledger.spent().sent
+
+
+def test_a_round_of_which_nothing_is_known_counts_for_all() -> None:
+    known, lost = Ledger(1.0, 1e-5), Ledger(1.0, 1e-5)
+    for ledger in (known, lost):
+        ledger.add([0, 1], [5, 5])
+    known.add([1], [5])
+    lost.add_unknown()
+    assert lost.spent() == known.spent()
+    assert lost.after([0, 1], [5, 5]).spent().sent == known.after([0, 1], [5, 5]).spent().sent

@@ -1,0 +1,152 @@
+"""Private updates through the engine: what leaves, what is accounted, and where a budget ends a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from shoal.engine.messages.wire import Trained
+from shoal.engine.rounds.loop import RoundFailed
+from shoal.engine.rounds.privacy import Ledger
+from shoal.engine.settings.run_settings import SettingsError, make_settings
+from shoal.engine.store.checkpoint import load_round
+from shoal.engine.workers.worker import Worker
+from shoal.lifecycle import preflight
+from shoal.lifecycle.starting import new_run
+from shoal.methods.averaging.noise import secret_normal
+from shoal.methods.averaging.private import private_message
+from shoal.methods.contract.base import MethodError
+from tests.runs import go_on, numbers, stopped, straight
+
+Make = Callable[..., Any]
+PRIVATE = {"clip": 0.5, "noise": 0.8}
+SEEDED = {**PRIVATE, "noise_source": "seeded"}
+
+
+def test_without_noise_the_mean_of_clipped_differences_is_what_the_server_gets(home: Path, small: Make) -> None:
+    plain, clipped = straight(small(rounds=1)), straight(small(rounds=1, privacy={"clip": 0.5}))
+    start = load_round(plain, 0).server.tensors
+    changes = {
+        run: torch.cat([(t - start[n]).flatten() for n, t in load_round(run, 1).server.tensors.items()
+                        if t.is_floating_point()]).norm()
+        for run in (plain, clipped)
+    }  # fmt: skip
+    assert changes[clipped] <= 0.5 < changes[plain]
+    assert torch.isinf(torch.tensor(clipped.table("rounds")["epsilon_sent"][0])), "nothing is hidden without noise"
+
+
+def test_seeded_noise_comes_from_the_clients_own_stream_whatever_the_workers(home: Path, small: Make) -> None:
+    settings = small(privacy=SEEDED, rounds=2)
+    run = straight(settings)
+    again = new_run(settings)
+    seen: list[Any] = []
+
+    class Spy(Worker):
+        def write(self, opened: Any, round: int, down: Any, client: Any, update: Any, began: float) -> Any:
+            seen.append((client.id, update.message, down.tensors))
+            return super().write(opened, round, down, client, update, began)
+
+    go_on(again, Spy().handle)
+    assert numbers(run) == numbers(again)
+    _, message, sent = seen[0]
+    name = next(name for name, tensor in sent.items() if tensor.is_floating_point())
+    quiet = private_message(message, sent, 1e9, 0.0, secret_normal)
+    assert torch.equal(quiet.tensors[name], message.tensors[name])
+    noises = [m.tensors[name] - s[name] for _, m, s in seen[:2]]
+    assert not torch.equal(*noises)
+
+
+def test_epsilon_is_told_with_every_round_and_survives_a_stop(home: Path, small: Make) -> None:
+    settings = small(privacy=PRIVATE, participation={"fraction": 0.67}, rounds=3)
+    whole = straight(settings)
+    table = whole.table("rounds")
+    ledger = Ledger(0.8, 1e-5)
+    clients = whole.table("clients")
+    for round in (1, 2, 3):
+        rows = clients[clients["round"] == round]
+        ledger.add(list(rows["client"]), list(rows["samples"]))
+        assert table["epsilon_sent"][round - 1] == ledger.spent().sent
+        assert table["epsilon_mean"][round - 1] == ledger.spent().mean
+
+    run = stopped(settings, "round_finished", 2)
+    go_on(run)
+    for name in ("epsilon_sent", "epsilon_mean"):
+        assert list(run.table("rounds")[name]) == list(table[name])
+    seeded = small(privacy=SEEDED, participation={"fraction": 0.67}, rounds=3)
+    again = stopped(seeded, "round_finished", 2)
+    go_on(again)
+    assert numbers(again) == numbers(straight(seeded)), "what is for tests has the same bits"
+
+
+def test_a_budget_ends_the_run_before_it_is_spent(home: Path, small: Make) -> None:
+    """The last round that it allows is evaluated as a last one is."""
+    ledger = Ledger(0.8, 1e-5)
+    for _ in range(2):
+        ledger.add([0], [64])
+    budget = ledger.spent().sent
+    run = straight(small(privacy={**PRIVATE, "epsilon": budget}, rounds=5, evaluate={"every": 5}))
+    assert list(run.table("rounds")["round"]) == [1, 2]
+    assert run.status()["state"] == "finished"
+    assert "knn" in run.table("rounds")
+    (told,) = [e["message"] for e in run.events() if e["event"] == "budget_spent"]
+    assert "privacy.epsilon" in told
+    none = straight(small(privacy={**PRIVATE, "epsilon": budget}, rounds=5, seed=1))
+    assert not len(none.table("rounds")), "the run before has spent what the data set has"
+
+
+@pytest.mark.parametrize("aggregation", [{"rule": "median"}, {"clip": 1.0}])
+def test_other_rules_than_the_mean_hide_no_client_behind_the_others(
+    home: Path, small: Make, aggregation: dict[str, Any]
+) -> None:
+    last = straight(small(rounds=2, privacy=PRIVATE, aggregation=aggregation)).table("rounds").iloc[-1]
+    assert last["epsilon_mean"] == last["epsilon_sent"]
+    plain = straight(small(rounds=2, privacy=PRIVATE, seed=1)).table("rounds").iloc[-1]
+    assert plain["epsilon_mean"] < plain["epsilon_sent"] == last["epsilon_sent"]
+
+
+def test_too_few_answers_spend_nothing_beyond_the_budget(home: Path, small: Make) -> None:
+    """Where fewer clients answer, less noise hides each of them in the mean."""
+    ledger = Ledger(2.0, 1e-5)
+    ledger.add([0, 1, 2], [80, 80, 80])
+    privacy = {"clip": 0.5, "noise": 2.0, "epsilon": ledger.spent().mean * 1.01, "budget": "mean"}
+    run = new_run(small(privacy=privacy, rounds=1, participation={"retries": 0}))
+    worker = Worker()
+
+    def loses(request: Any) -> Any:
+        answer = worker.handle(request)
+        if isinstance(answer, Trained):
+            answer.clients.pop(1, None)
+        return answer
+
+    with pytest.raises(RoundFailed, match=r"more than privacy\.epsilon"):
+        go_on(run, loses)
+    go_on(run)
+    assert len(run.table("clients")) == 3
+
+
+def test_settings_that_do_not_go_together_are_refused(home: Path, small: Make) -> None:
+    for wrong, said in (({"noise": 1.0}, "set privacy.clip"), ({"clip": 1.0, "epsilon": 2.0}, "needs noise")):
+        with pytest.raises(SettingsError, match=said):
+            make_settings({"privacy": wrong})
+    for method in ("cfcl", "single", "fedsimclr_kmeans"):
+        with pytest.raises(MethodError, match=r"privacy\.clip is for methods"):
+            new_run(small(privacy=PRIVATE, method={"name": method}))
+
+
+def test_without_its_accountant_nothing_private_is_begun(
+    home: Path, small: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "find_spec", lambda name: None)
+    with pytest.raises(MethodError, match="needs the package opacus"):
+        new_run(small(privacy=PRIVATE))
+    new_run(small())
+
+
+def test_digests_of_runs_without_privacy_stay(small: Make) -> None:
+    assert "privacy" in json.dumps(small().plain())
+    assert small().digest() == small(privacy={"delta": 1e-5}).digest() != small(privacy=PRIVATE).digest()

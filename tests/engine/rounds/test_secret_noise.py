@@ -1,0 +1,150 @@
+"""The noise of a private run cannot be made again from what the run leaves: its folder, MLflow and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from shoal.core.streams import SERVER, Streams
+from shoal.engine.settings.run_settings import SettingsError, make_settings
+from shoal.engine.store.checkpoint import load_round
+from shoal.engine.workers import worker
+from shoal.engine.workers.worker import Worker
+from shoal.lifecycle.driving import drive
+from shoal.lifecycle.preflight import check_privacy
+from shoal.lifecycle.starting import new_run
+from shoal.methods.averaging import noise
+from shoal.methods.averaging.noise import secret_normal, seeded_normal
+from shoal.methods.contract.base import MethodError
+from shoal.review.pages.report import write_report
+from tests.runs import go_on, numbers, stopped, straight
+
+Make = Callable[..., Any]
+PRIVATE = {"clip": 0.5, "noise": 0.8}
+SEEDED = {**PRIVATE, "noise_source": "seeded"}
+METHOD = {"name": "fedavg"}
+HELD_OUT = {"kind": "iid", "clients": 3, "validation": 0.3}
+
+
+@dataclass
+class Spied:
+    """What a worker drew, and what it sent with it."""
+
+    bits: list[bytes] = field(default_factory=list)
+    sent: list[tuple[int, torch.Tensor, torch.Tensor]] = field(default_factory=list)
+    """Client, its true change, and its change as it was sent."""
+
+
+@pytest.fixture
+def spied(monkeypatch: pytest.MonkeyPatch) -> Spied:
+    found, urandom = Spied(), noise.os.urandom
+    leaving = worker.leaving
+
+    def drawn(count: int) -> bytes:
+        found.bits.append(urandom(count))
+        return found.bits[-1]
+
+    def spy(opened: Any, server: Any, down: Any, client: Any, update: Any) -> Any:
+        left = leaving(opened, server, down, client, update)
+        true, sent = (
+            torch.cat([(u.message.tensors[n] - down.tensors[n]).flatten().double() for n in sorted(down.tensors)])
+            for u in (update, left)
+        )
+        found.sent.append((client.id, true, sent))
+        return left
+
+    monkeypatch.setattr(noise, "os", SimpleNamespace(urandom=drawn))
+    monkeypatch.setattr(worker, "leaving", spy)
+    return found
+
+
+def cosine(left: torch.Tensor, right: torch.Tensor) -> float:
+    return float(torch.nn.functional.cosine_similarity(left, right, 0))
+
+
+def attacked(found: Spied, seed: int, rounds: int) -> float:
+    """The best cosine to the true changes after noise of every stream that follows from a seed is subtracted."""
+    best = 0.0
+    for client, true, sent in found.sent:
+        for round in range(rounds + 1):
+            for who in (client, SERVER):
+                drawn = seeded_normal(Streams(seed, round, who).torch("privacy"))(sent.shape) * 0.4
+                best = max(best, cosine(true, sent - drawn))
+    return best
+
+
+def test_the_noise_is_not_in_what_a_run_leaves(home: Path, small: Make, spied: Spied) -> None:
+    """The same attack takes the noise off every message of a run whose noise is seeded."""
+    settings = small(
+        method=METHOD, partition=HELD_OUT, rounds=1, privacy=PRIVATE, tracking={"mlflow": True, "system": False}
+    )
+    run = new_run(settings)
+    call = Worker().handle
+    drive(run, slots=SimpleNamespace(count=1, most=1, call=call))  # type: ignore[arg-type]
+    write_report(run)
+    assert len(spied.sent) == 3
+    assert attacked(spied, settings.seed, 1) < 0.2
+    windows = {bits[at : at + 8] for bits in spied.bits for at in range(0, len(bits), 8)}
+    assert len(windows) > 10_000, "the bits that were drawn"
+    files = [path for path in home.rglob("*") if path.is_file() and path.parts[len(home.parts)] != "data"]
+    assert {"report.html", "settings.yaml", "mlflow.db", "digits.json"} <= {path.name for path in files}
+    for path in files:
+        content = path.read_bytes()
+        for offset in range(8):
+            words = np.frombuffer(content[offset : offset + (len(content) - offset) // 8 * 8], dtype="S8")
+            assert windows.isdisjoint(words.tolist()), path
+
+    spied.sent.clear()
+    straight(small(method=METHOD, partition=HELD_OUT, rounds=1, privacy=SEEDED))
+    assert attacked(spied, settings.seed, 1) > 0.99, "the attack is one"
+
+
+def test_two_runs_and_two_tries_have_noise_of_their_own(home: Path, small: Make, spied: Spied) -> None:
+    settings = small(method=METHOD, partition=HELD_OUT, rounds=1, privacy=PRIVATE)
+    first, second = straight(settings), straight(settings)
+    assert numbers(first)[0] != numbers(second)[0]
+    by_client = {client: [sent for who, _, sent in spied.sent if who == client] for client in range(3)}
+    for one, other in by_client.values():
+        assert cosine(one, other) < 0.2
+    # A client that is stopped before its answer counts works again, with other noise.
+    spied.sent.clear()
+    run = stopped(small(method=METHOD, partition=HELD_OUT, rounds=1, privacy=PRIVATE, seed=1), "round_started", 1)
+    go_on(run)
+    assert len(spied.sent) == 3
+
+
+def test_a_seeded_run_says_that_it_protects_nothing(home: Path, small: Make) -> None:
+    run = straight(small(method=METHOD, partition=HELD_OUT, rounds=1, privacy=SEEDED))
+    (told,) = [event["message"] for event in run.events() if event["event"] == "noise_not_secret"]
+    assert "protects nothing" in told
+    assert "protects nothing" in write_report(run).read_text()
+    last = run.table("rounds").iloc[-1]
+    assert np.isinf(last["epsilon_sent"])
+    assert np.isinf(last["epsilon_mean"])
+    assert "epsilon_set_sent" not in last
+    assert not (home / "privacy").exists(), "what hides nothing has no ledger"
+    assert make_settings({"privacy": PRIVATE}).privacy.noise_source == "secret", "never by default"
+    with pytest.raises(SettingsError, match="needs secret noise"):
+        make_settings({"privacy": {**SEEDED, "epsilon": 3.0}})
+
+
+def test_work_is_not_done_twice_on_purpose(small: Make) -> None:
+    with pytest.raises(MethodError, match=r"with privacy\.noise set workers\.reissue=0"):
+        check_privacy(small(privacy=PRIVATE, workers={"reissue": 2.0}))
+    check_privacy(small(privacy=SEEDED, workers={"reissue": 2.0}))
+
+
+def test_the_noise_reaches_the_state(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of noise that is 0 the state is that of clipped updates: so it is the drawn noise that makes the difference."""
+    clipped = straight(small(method=METHOD, partition=HELD_OUT, rounds=1, privacy={"clip": 0.5}))
+    monkeypatch.setattr(worker, "secret_normal", lambda shape: 0 * secret_normal(shape))
+    quiet = straight(small(method=METHOD, partition=HELD_OUT, rounds=1, privacy=PRIVATE))
+    states = [load_round(run, 1).server.tensors for run in (clipped, quiet)]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])

@@ -1,0 +1,85 @@
+"""Runs on a set of one's own are divided by its clients, and call them by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from shoal.core.errors import DataError
+from shoal.data.own import add_folder
+from shoal.data.prepare import prepare
+from shoal.engine.settings import places
+from shoal.engine.store.client_names import client_names, named
+from shoal.engine.store.run_folder import RunFolder
+from shoal.lifecycle.preparing import prepare_partition
+from shoal.lifecycle.starting import find_like, new_run
+from shoal.review.pages.figures import draw_figures
+
+SITES = ["cork", "dover", "evora"]
+
+
+@pytest.fixture
+def own(home: Path, small: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes settings of a run on a set of three named sites."""
+    draw = np.random.default_rng(0)
+    for site in SITES:
+        (home / "photos" / site).mkdir(parents=True)
+        for i in range(8):
+            Image.fromarray(draw.integers(0, 256, (8, 8), dtype=np.uint8)).save(home / "photos" / site / f"{i}.png")
+    add_folder(home / "photos", "photos", places.store())
+
+    def make(**changes: Any) -> Any:
+        data, partition = {"name": "photos", "limit": None}, changes.pop("partition", {"kind": "auto"})
+        settings = small(data=data, model={"encoder": "tiny-conv", "clusters": 2}, rounds=1, **changes)
+        return type(settings)(**{**settings.plain(), "partition": partition})
+
+    return make
+
+
+def test_own_clients_unless_told_otherwise(own: Callable[..., Any]) -> None:
+    run = new_run(own())
+    assert (run.settings().partition.kind, run.settings().partition.clients) == ("by_column", 0)
+    assert client_names(run) == SITES
+    assert find_like(own()) is not None
+    told = new_run(own(partition={"kind": "iid", "clients": 4}))
+    assert told.settings().partition.kind == "iid"
+    assert client_names(told) == ["0", "1", "2", "3"]
+    assert client_names(told, "client {}")[2] == "client 2"
+    folder, partition = prepare_partition(own(), prepare("photos", places.store()))
+    assert "by_column" in folder.name
+    assert partition.client_names == tuple(SITES)
+
+
+def test_names_where_all_are_pooled_or_the_partition_is_gone(own: Callable[..., Any]) -> None:
+    assert client_names(new_run(own(method={"name": "kmeans"}))) == ["all clients"]
+    run = new_run(own())
+    run.set_lineage(partition={**run.lineage()["partition"], "folder": str(run.path / "gone")})
+    run.set_table("clients", [{"round": 1, "client": 2}])
+    assert client_names(run, "client {}") == ["client 0", "client 1", "client 2"]
+    assert named(["a"], 4) == "4"
+
+
+def test_figures_name_the_clients(own: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    run = new_run(own())
+    run.set_table("clients", [{"round": r, "client": k, "loss": 1.0 / r} for r in (1, 2) for k in range(3)])
+    drawn: dict[str, list[str]] = {}
+
+    def note(figure: Any, path: Path) -> Path:
+        (axes,) = figure.axes
+        drawn[path.stem] = axes.get_legend_handles_labels()[1]
+        return path
+
+    monkeypatch.setattr("shoal.review.pages.figures.save", note)
+    draw_figures(RunFolder(run.path))
+    assert drawn["losses"] == SITES
+
+
+def test_a_set_that_dvc_has_not_pulled(own: Callable[..., Any]) -> None:
+    (places.store() / "own" / "theirs.dvc").write_text("outs: []\n")
+    with pytest.raises(DataError, match=r"DVC keeps, and its files are not here: run `dvc pull .*theirs\.dvc`"):
+        new_run(type(own())(**{**own().plain(), "data": {"name": "theirs"}}))

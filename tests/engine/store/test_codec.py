@@ -1,0 +1,39 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from shoal.engine.store.codec import StoreError, load_tensors, save_tensors
+
+
+def test_tensors_that_share_memory_are_kept_apart(tmp_path):
+    whole = torch.arange(6.0)
+    save_tensors(tmp_path / "x.safetensors", {"a": whole, "b": whole, "c": whole[2:], "d": torch.ones(2)}, {"n": 1})
+    found, facts = load_tensors(tmp_path / "x.safetensors")
+    assert facts == {"n": 1}
+    assert torch.equal(found["a"], whole)
+    assert torch.equal(found["b"], whole)
+    assert torch.equal(found["c"], whole[2:])
+    assert torch.equal(found["d"], torch.ones(2))
+
+
+def test_tensors_come_in_the_order_of_their_names_each_time(tmp_path):
+    tensors = {f"layer{index}.weight": torch.full((index + 1,), float(index)) for index in range(10)}
+    tensors["layer3.count"] = torch.tensor(7)
+    save_tensors(tmp_path / "many.safetensors", tensors)
+    for _ in range(5):
+        found, _ = load_tensors(tmp_path / "many.safetensors")
+        assert list(found) == sorted(tensors)
+
+
+def test_a_broken_header_is_told_in_one_line_that_can_be_printed(tmp_path: Path) -> None:
+    save_tensors(tmp_path / "server.safetensors", {"weight": torch.ones(2)})
+    whole = (tmp_path / "server.safetensors").read_bytes()
+    (tmp_path / "server.safetensors").write_bytes(whole.replace(b"F32", b"F\xcc\xb2", 1))  # a combining line
+    with pytest.raises(StoreError, match=r"server\.safetensors cannot be read: .*F") as error:
+        load_tensors(tmp_path / "server.safetensors")
+    assert str(error.value).isprintable()
+    (tmp_path / "server.safetensors").write_bytes(whole.replace(b"F32", b"F\x7f2", 1))
+    with pytest.raises(StoreError, match=r"server\.safetensors cannot be read: .*F\?2") as error:
+        load_tensors(tmp_path / "server.safetensors")
+    assert str(error.value).isprintable()

@@ -1,0 +1,379 @@
+"""A file that was changed after it was written is noticed: it is named, and what is computed is right or nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from shoal.core.errors import DataError, ShoalError
+from shoal.core.seal import BrokenSeal, sealed, unsealed
+from shoal.data.prepared import read_manifest
+from shoal.engine.messages.wire import Trained
+from shoal.engine.rounds.privacy import Ledger
+from shoal.engine.store import verified
+from shoal.engine.store.checkpoint import load_manifest, load_round
+from shoal.engine.store.codec import StoreError, load_tensors, save_tensors
+from shoal.engine.store.finished_work import finished_work
+from shoal.engine.store.manifest import COUNTED, MetricNameTaken, check_metric_names
+from shoal.engine.store.round_paths import RoundPaths
+from shoal.engine.store.run_folder import RunError, RunFolder
+from shoal.engine.store.verified import open_verified
+from shoal.engine.workers.worker import Worker
+from shoal.lifecycle.starting import find_like, new_run
+from shoal.methods.fedpnp.fedpnp import FedPNP
+from shoal.review.pages.report import missed_rounds
+from tests.runs import go_on, numbers, stopped, straight
+
+Make = Callable[..., Any]
+CFCL: dict[str, Any] = {
+    "method": {"name": "cfcl", "steps": 6, "tau_a": 3, "tau_p": 2, "reserve": 5, "candidates": 20, "budget": 4},
+    "partition": {"kind": "labels_per_client", "labels": 2, "clients": 3},
+    "model": {"encoder": "pooled-conv"},
+    "rounds": 50,
+}
+
+
+def flip(path: Path, place: float = 0.7) -> None:
+    """Flip a bit; the size stays."""
+    raw = bytearray(path.read_bytes())
+    raw[int(place * len(raw))] ^= 4
+    path.write_bytes(raw)
+
+
+def zero(path: Path) -> None:
+    """The same tensors, all of them zero."""
+    tensors, facts = load_tensors(path)
+    save_tensors(path, {name: torch.zeros_like(tensor) for name, tensor in tensors.items()}, facts)
+
+
+def swap(path: Path, other: Path) -> None:
+    """Two files in each other's place."""
+    first, second = path.read_bytes(), other.read_bytes()
+    assert first != second
+    path.write_bytes(second)
+    other.write_bytes(first)
+
+
+def edit(path: Path, change: Callable[[Any], None]) -> None:
+    """Change a JSON file, as somebody would by hand."""
+    about = json.loads(path.read_text())
+    change(about)
+    path.write_text(json.dumps(about))
+
+
+def copy_of(run: RunFolder, place: Path) -> RunFolder:
+    shutil.copytree(run.path, place / run.name)
+    return RunFolder(place / run.name)
+
+
+def memories(run: RunFolder, round: int) -> list[Path]:
+    return [run.path / path for path in sorted(load_round(run, round).memory_index.memory.values())]
+
+
+def test_every_kind_of_damage_to_a_checkpoint_falls_back_to_the_round_before(home: Path, small: Make) -> None:
+    """And the run ends with the bits of one that was never touched, having said which file it was."""
+    settings = small(rounds=4)
+    whole = numbers(straight(settings))
+    run = stopped(settings, "round_finished", 2)
+
+    def newest(run: RunFolder, name: str) -> Path:
+        return run.rounds / "0002" / name
+
+    def numbers_of(about: dict[str, Any]) -> None:
+        about["clients"][0]["samples"] += 1
+
+    damages: dict[str, Callable[[RunFolder], None]] = {
+        "memory flipped": lambda run: flip(memories(run, 2)[0]),
+        "memory zeroed": lambda run: zero(memories(run, 2)[1]),
+        "memories swapped": lambda run: swap(*memories(run, 2)[:2]),
+        "memory of an older round": lambda run: shutil.copy(memories(run, 1)[0], memories(run, 2)[0]),
+        "memory missing": lambda run: memories(run, 2)[0].unlink(),
+        "links changed": lambda run: edit(newest(run, "links.json"), lambda about: about["memory"].pop("0")),
+        "links of another round": lambda run: shutil.copy(
+            run.rounds / "0001" / "links.json", newest(run, "links.json")
+        ),
+        "numbers changed": lambda run: edit(newest(run, "manifest.json"), numbers_of),
+        "manifest of another round": lambda run: shutil.copy(
+            run.rounds / "0001" / "manifest.json", newest(run, "manifest.json")
+        ),
+        "state ends the run": lambda run: ended_early(newest(run, "server.safetensors")),
+        "state of another round": lambda run: shutil.copy(
+            run.rounds / "0001" / "server.safetensors", newest(run, "server.safetensors")
+        ),
+        "state zeroed": lambda run: zero(newest(run, "server.safetensors")),
+    }
+    for what, damage in damages.items():
+        damaged = copy_of(run, home / what.replace(" ", "_"))
+        damage(damaged)
+        go_on(damaged)
+        passed = [e["message"] for e in damaged.events() if e["event"] == "checkpoint_unreadable"]
+        assert len(passed) == 1, what
+        assert "round 2 is passed over" in passed[0], what
+        assert str(damaged.path) in passed[0], what
+        assert numbers(damaged) == whole, what
+
+
+def ended_early(path: Path) -> None:
+    tensors, about = load_tensors(path)
+    save_tensors(path, tensors, {**about, "finished": True})
+
+
+def test_what_a_state_was_judged_with_has_a_digest_too(home: Path, small: Make) -> None:
+    run = straight(small(rounds=1, evaluate={"recalibrate": 60}))
+    judged = run.rounds / "0001" / "judged.safetensors"
+    assert load_round(run, 1).statistics
+    zero(judged)
+    with pytest.raises(StoreError, match=r"judged.safetensors has been changed or damaged"):
+        load_round(run, 1)
+    judged.unlink()
+    with pytest.raises(StoreError, match=r"judged.safetensors is missing"):
+        load_round(run, 1)
+
+
+def test_a_damaged_old_manifest_costs_its_rows_and_not_the_run(home: Path, small: Make) -> None:
+    settings = small(rounds=4)
+    whole = straight(settings)
+    run = stopped(settings, "round_finished", 3)
+    flip(run.rounds / "0001" / "manifest.json")
+    with mock.patch.dict(sys.modules, {"opacus": None}):  # nothing is accounted: nothing of it is needed
+        go_on(run)
+    assert run.status()["weights_sha256"] == whole.status()["weights_sha256"]
+    assert list(run.table("rounds")["round"]) == [2, 3, 4]
+    (told,) = [e["message"] for e in run.events() if e["event"] == "manifest_unreadable"]
+    assert "round 1 is missing from the tables" in told
+    missed_rounds(run)
+    assert len([e for e in run.events() if e["event"] == "manifest_unreadable"]) == 1, "who reads tells nothing"
+
+
+def test_a_missing_manifest_is_told_of_too(home: Path, small: Make) -> None:
+    run = stopped(small(rounds=3), "round_finished", 2)
+    shutil.rmtree(run.rounds / "0001")
+    go_on(run)
+    assert list(run.table("rounds")["round"]) == [2, 3]
+    (told,) = [e["message"] for e in run.events() if e["event"] == "manifest_unreadable"]
+    assert "is missing" in told
+
+
+def test_with_a_damaged_manifest_no_less_is_accounted(home: Path, small: Make) -> None:
+    """Of the lost round it is only known that somebody told something."""
+    settings = small(rounds=3, privacy={"clip": 0.5, "noise": 0.8}, participation={"fraction": 0.34})
+    whole = straight(settings).table("rounds")
+    run = stopped(settings, "round_finished", 2)
+    flip(run.rounds / "0001" / "manifest.json")
+    go_on(run)
+    ledger = Ledger(0.8, 1e-5)
+    for _ in range(3 if one_client(whole) else 2):
+        ledger.add([0], [10])
+    last = run.table("rounds").iloc[-1]
+    assert last["epsilon_sent"] >= whole.iloc[-1]["epsilon_sent"]
+    assert last["epsilon_sent"] >= ledger.spent().sent
+    assert last["epsilon_mean"] >= whole.iloc[-1]["epsilon_mean"]
+
+
+def one_client(rounds: Any) -> bool:
+    """Whether the same client told something in every round: a round then costs what it costs one client."""
+    steps = rounds["epsilon_sent"].diff().dropna()
+    return bool((steps > 0).all())
+
+
+@pytest.mark.parametrize("batched", [1, 2])
+def test_an_answer_damaged_before_it_is_aggregated_is_made_anew(home: Path, small: Make, batched: int) -> None:
+    """To the same bits, and it is not held against its client."""
+    settings = small(rounds=2, workers={"batched": batched})
+    whole = straight(settings)
+    run, worker = new_run(settings), Worker()
+    spoilt: list[int] = []
+
+    def rots(request: Any) -> Any:
+        answer = worker.handle(request)
+        if isinstance(answer, Trained) and request.round == 2 and 1 in answer.clients and not spoilt:
+            spoilt.append(1)
+            flip(RoundPaths(run.path, 2).work / answer.clients[1].update)
+        return answer
+
+    go_on(run, rots)
+    assert numbers(run) == numbers(whole)
+    (failed,) = [e for e in run.events() if e["event"] == "client_failed"]
+    assert failed["client"] == 1
+    assert "update-1" in failed["message"]
+    assert not load_manifest(run, 2).record.refused
+
+
+def test_a_message_that_waits_for_a_client_is_the_one_that_was_sent(home: Path, small: Make) -> None:
+    settings = small(**CFCL)
+
+    def waits(round: int) -> list[str]:
+        return [path for paths in load_round(run, round).memory_index.inbox.values() for path in paths]
+
+    for stop in range(1, 8):
+        run = stopped(settings, "round_finished", stop)
+        if waits(stop):
+            break
+    whole = copy_of(run, home / "whole")
+    go_on(whole)
+    waiting = waits(stop)[0]
+    zero(run.path / waiting)
+    go_on(run)
+    assert numbers(run) == numbers(whole)
+    assert any(waiting in e.get("message", "") for e in run.events())
+
+
+def test_a_worker_reads_no_memory_with_another_digest(home: Path, small: Make) -> None:
+    """Also where the damage comes while the run is at work."""
+    settings = small(rounds=3)
+    whole = numbers(straight(settings))
+    run = new_run(settings)
+
+    def damage(entry: dict[str, Any]) -> None:
+        if entry["event"] == "round_finished" and entry["round"] == 1:
+            zero(memories(run, 1)[2])
+
+    with pytest.raises(ShoalError, match=r"0001.safetensors has been changed or damaged since it was written"):
+        go_on(run, observers=[damage])
+    go_on(run)
+    assert numbers(run) == whole
+
+
+def test_a_done_file_counts_only_as_it_was_written(home: Path, small: Make) -> None:
+    settings = small(rounds=2)
+    whole = numbers(straight(settings))
+    run = stopped(settings, "client_finished", 2)
+    done = sorted((run.work / "0002").glob("done-*.json"))
+    first = int(done[0].stem.split("-")[1])
+    assert finished_work(run, 2, first) is not None
+    edit(done[0], lambda about: about.update(samples=1, bytes_up=7))
+    assert finished_work(run, 2, first) is None
+    go_on(run)
+    assert numbers(run) == whole
+
+
+def test_settings_and_lineage_are_those_that_the_run_was_started_with(home: Path, small: Make) -> None:
+    settings = small(rounds=3)
+    run = stopped(settings, "round_finished", 1)
+    text = (run.path / "settings.yaml").read_text()
+    (run.path / "settings.yaml").write_text(yaml.safe_dump({**yaml.safe_load(text), "seed": 9}, sort_keys=False))
+    with pytest.raises(ShoalError, match=r"settings.yaml has been changed or damaged"):
+        go_on(run)
+    assert find_like(settings) is None, "nobody goes on with it unasked"
+    (run.path / "settings.yaml").write_text(text[: text.rindex("\n", 0, -1) + 1])
+    with pytest.raises(ShoalError, match=r"settings.yaml has been changed or damaged"):
+        go_on(run)
+    (run.path / "settings.yaml").write_text(text)
+    lineage = (run.path / "lineage.json").read_text()
+    edit(run.path / "lineage.json", lambda about: about["git"].update(commit="0" * 40))
+    with pytest.raises(StoreError, match=r"lineage.json cannot be trusted"):
+        go_on(run)
+    (run.path / "lineage.json").write_text(lineage)
+    go_on(run)
+    assert numbers(run) == numbers(straight(settings))
+
+
+def test_other_software_is_told_of_and_does_not_stop_a_run(home: Path, small: Make) -> None:
+    run = stopped(small(rounds=2), "round_finished", 1)
+    lineage = run.lineage()
+    run.set_lineage(versions={**lineage["versions"], "torch": "1.0"}, git={"commit": "0" * 40, "dirty": False})
+    go_on(run)
+    (told,) = [e["message"] for e in run.events() if e["event"] == "software_changed"]
+    assert "torch 1.0 is now" in told
+    assert "commit 0000000000 is now" in told
+    again = stopped(small(rounds=2), "round_finished", 1)
+    go_on(again)
+    assert "software_changed" not in {e["event"] for e in again.events()}
+
+
+@pytest.mark.parametrize("name", ["train_x.npy", "train_y.npy", "test_x.npy"])
+def test_prepared_data_are_compared_before_they_are_used(home: Path, small: Make, name: str) -> None:
+    """And again when a file has another time or size; not when nothing has changed."""
+    run = straight(small(rounds=1))
+    folder = run.folder_of("data")
+    flip(folder / name)
+    with pytest.raises(DataError, match="are not those of its manifest"):
+        new_run(small(rounds=1, seed=1))
+
+
+def test_data_are_read_whole_once(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = straight(small(rounds=1))
+    folder = run.folder_of("data")
+    asked: list[bool] = []
+    real = verified.open_prepared
+
+    def counted(folder: Path, *, verify: bool = False) -> Any:
+        asked.append(verify)
+        return real(folder, verify=verify)
+
+    monkeypatch.setattr(verified, "open_prepared", counted)
+    open_verified(folder)
+    assert asked == [False]
+    os.utime(folder / "train_x.npy")
+    open_verified(folder)
+    assert asked == [False, False, True]
+    edit(verified.note_of(folder), lambda about: about.update(digest="another"))
+    open_verified(folder)
+    assert asked[-1], "a note that was changed is worth nothing"
+
+
+def test_a_manifest_of_data_says_what_it_said(home: Path, small: Make) -> None:
+    run = straight(small(rounds=1))
+    folder = run.folder_of("data")
+    edit(folder / "manifest.json", lambda about: about["class_names"].reverse() or about.update(licence="mine"))
+    with pytest.raises(DataError, match=r"manifest.json .* changed or damaged"):
+        read_manifest(folder)
+
+
+def test_names_of_clients_are_part_of_what_a_partition_seals(home: Path, small: Make) -> None:
+    run = straight(small(rounds=1))
+    folder = run.folder_of("partition")
+    edit(folder / "partition.json", lambda about: about.update(client_names=["a", "b", "c"]))
+    with pytest.raises(ShoalError, match="changed or damaged"):
+        new_run(small(rounds=1), folder)
+
+
+def test_a_clients_metric_never_stands_for_what_is_counted(
+    home: Path, small: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in COUNTED:
+        with pytest.raises(MetricNameTaken, match=name):
+            check_metric_names({"loss": 1.0, name: 2.0})
+    real = FedPNP.client_update
+
+    def lying(self: Any, message: Any, client: Any) -> Any:
+        update = real(self, message, client)
+        return replace(update, metrics={**update.metrics, "bytes_up": 0.0})
+
+    monkeypatch.setattr(FedPNP, "client_update", lying)
+    with pytest.raises(ShoalError, match="may not be called 'bytes_up'"):
+        straight(small(rounds=1))
+
+
+def test_a_run_folder_of_an_older_layout_is_refused(home: Path, small: Make) -> None:
+    run = stopped(small(rounds=3), "round_finished", 2)
+    edit(run.path / "lineage.json", lambda about: [about.pop(name) for name in ("seal", "settings_file_sha256")])
+    with pytest.raises(RunError, match=rf"run {run.name} has the layout of an older version.*shoal run"):
+        go_on(run)
+    run = stopped(small(rounds=3), "round_finished", 2)
+    edit(RoundPaths(run.path, 2).manifest, lambda about: [about.pop(name) for name in ("seal", "files")])
+    with pytest.raises(StoreError, match="is not the manifest of a round: KeyError 'files'"):
+        load_manifest(run, 2)
+
+
+def test_a_seal_does_not_depend_on_the_order_of_entries() -> None:
+    record = {"b": [1.5, float("1e-300")], "a": {"y": "²", "x": None}}
+    again = json.loads(json.dumps(sealed(record)))
+    assert unsealed(again) == record
+    assert unsealed(dict(reversed(again.items()))) == record
+    for broken in ({**again, "c": 1}, {**again, "b": [1.5, 0.0]}, {"seal": again["seal"], "a": again["a"]}):
+        with pytest.raises(BrokenSeal):
+            unsealed(broken)
+    assert np.isclose(unsealed(again)["b"][0], 1.5)

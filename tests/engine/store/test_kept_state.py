@@ -1,0 +1,151 @@
+"""Who reads a run gets its last state whole, or an error that names it; only resuming passes over a damaged one."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.core.errors import ShoalError
+from shoal.engine.rounds.evaluate import evaluate_state
+from shoal.engine.store.checkpoint import load_round, newest_valid
+from shoal.engine.store.codec import StoreError, server_digest
+from shoal.engine.store.kept_state import read_state, read_state_if_any
+from shoal.engine.store.run_folder import RunError, RunFolder
+from shoal.engine.store.warm_start import Origin
+from shoal.lifecycle.starting import new_run
+from tests.engine.store.test_damage import edit, flip
+from tests.runs import go_on, numbers, stopped, straight
+
+Make = Callable[..., Any]
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.fixture
+def whole(home: Path, small: Make) -> RunFolder:
+    return straight(small(rounds=3))
+
+
+def test_the_last_state_is_read_whole_or_named(whole: RunFolder) -> None:
+    state = read_state(whole)
+    assert state.server.round == 3
+    assert server_digest(state.server) == whole.status()["weights_sha256"]
+    assert read_state(whole, 2).server.round == 2
+    flip(whole.rounds / "0003" / "server.safetensors")
+    named = rf"run {whole.name}: .*0003/server\.safetensors .*; `shoal run --resume .*` computes round 3 again, and "
+    with pytest.raises(StoreError, match=named + r"--round takes an older state .*\(kept: 2\)"):
+        read_state(whole)
+    newest = newest_valid(whole)
+    assert newest is not None
+    assert newest.server.round == 2, "resuming goes on from the round before"
+    for read in (evaluate_state, Origin.of, read_state_if_any):
+        with pytest.raises(StoreError, match=r"0003/server\.safetensors"):
+            read(whole)
+    assert read_state(whole, 2).server.round == 2, "an older state is taken where it is named"
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "links.json", "server.safetensors", ""])
+def test_what_is_missing_is_named(whole: RunFolder, name: str) -> None:
+    path = whole.rounds / "0003" / name
+    if name:
+        path.unlink()
+    else:
+        shutil.rmtree(path)
+    with pytest.raises(StoreError, match=r"run .*rounds/0003/.* is missing; `shoal run --resume"):
+        read_state(whole)
+    before = whole.status()["weights_sha256"]
+    go_on(whole)
+    assert server_digest(read_state(whole).server) == before, "resuming computes it again, to the same bits"
+
+
+def test_another_state_in_place_of_the_last_one_is_refused(whole: RunFolder) -> None:
+    edit(
+        whole.path / "status.json", lambda about: about.update(weights_sha256="0" * 64, seal=None) or about.pop("seal")
+    )
+    with pytest.raises(StoreError, match="holds another state than the one that the run ended with"):
+        read_state(whole)
+
+
+def test_a_run_without_a_round_has_no_state(home: Path, small: Make) -> None:
+    run = new_run(small())
+    assert read_state_if_any(run) is None
+    with pytest.raises(RunError, match="has no finished round yet"):
+        read_state(run)
+
+
+def test_rounds_that_are_not_kept_are_said(whole: RunFolder) -> None:
+    with pytest.raises(RunError, match=r"does not keep the state of round 1: it keeps 2, 3"):
+        read_state(whole, 1)
+
+
+def test_a_stopped_run_is_read_at_its_newest_round_alone(home: Path, small: Make) -> None:
+    run = stopped(small(rounds=4), "round_finished", 2)
+    assert read_state(run).server.round == 2
+    (run.rounds / "0002" / "manifest.json").unlink()
+    with pytest.raises(StoreError, match=r"0002/manifest\.json is missing"):
+        read_state(run)
+
+
+def test_an_older_round_that_is_damaged_does_not_block_resuming(home: Path, small: Make) -> None:
+    settings = small(rounds=4, checkpoint={"keep": 3})
+    expected = numbers(straight(settings))
+    run = stopped(settings, "round_finished", 3)
+    flip(run.rounds / "0002" / "links.json")
+    go_on(run)
+    assert numbers(run) == expected
+    said = [event["message"] for event in run.events() if event["event"] == "checkpoint_unreadable"]
+    assert len(said) == 1
+    assert "round 2 cannot be gone back to" in said[0]
+    # Files of clients that later rounds name are all there.
+    for round in (3, 4):
+        load_round(run, round)
+
+
+def test_a_table_that_changed_after_the_end_is_refused_and_written_again(whole: RunFolder) -> None:
+    expected = whole.table("clients")
+    for name in ("rounds", "clients"):
+        path = whole.path / f"{name}.parquet"
+        kept = path.read_bytes()
+        for damage in (flip, cut, Path.unlink):
+            damage(path)
+            with pytest.raises(StoreError, match=rf"run {whole.name}: .*{name}\.parquet .*--resume .* writes it again"):
+                whole.table(name)
+            path.write_bytes(kept)
+    flip(whole.path / "clients.parquet")
+    go_on(whole)
+    assert whole.table("clients").equals(expected)
+
+
+def test_a_table_of_a_stopped_run_that_is_cut_short_is_named(home: Path, small: Make) -> None:
+    run = stopped(small(rounds=3), "round_finished", 2)
+    run.settle_table("rounds")
+    path = run.path / "rounds.parquet"
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(StoreError, match=r"rounds\.parquet is no whole Parquet table"):
+        run.table("rounds")
+
+
+def test_a_status_or_events_that_changed_are_refused(whole: RunFolder) -> None:
+    kept = (whole.path / "status.json").read_bytes()
+    edit(whole.path / "status.json", lambda about: about.update(round=2))
+    with pytest.raises(ShoalError, match=r"status\.json cannot be trusted"):
+        whole.status()
+    (whole.path / "status.json").unlink()
+    with pytest.raises(RunError, match=r"status\.json is missing; `shoal run --resume"):
+        whole.status()
+    (whole.path / "status.json").write_bytes(kept)
+    events = whole.path / "events.jsonl"
+    lines = events.read_bytes()
+    assert whole.whole_events() == whole.events()
+    events.write_bytes(lines.replace(b'"round": 2', b'"round": 3', 1))
+    with pytest.raises(StoreError, match=r"line \d+ of .*events\.jsonl has been changed or damaged"):
+        whole.whole_events()
+    events.write_bytes(lines[:-200])
+    with pytest.raises(StoreError, match="has lost lines since the run ended"):
+        whole.whole_events()

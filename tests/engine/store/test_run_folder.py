@@ -1,0 +1,120 @@
+"""The folder of a run: which one is the latest, who holds it, and who may read what clients leave in it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.engine.settings import places
+from shoal.engine.store import run_folder
+from shoal.engine.store.codec import PRIVATE, write_atomic, write_sealed
+from shoal.engine.store.run_folder import FINISHED, RunError, RunFolder, in_order
+from shoal.engine.workers.worker import Worker
+from shoal.flows.claim import claimed_run
+from shoal.lifecycle.starting import find_like, new_run
+from tests.runs import straight
+
+Make = Callable[..., Any]
+
+
+class Clock:
+    """A clock that was set back: every run is made an hour before the one before it."""
+
+    hour = 20
+
+    @classmethod
+    def now(cls, zone: Any) -> Any:
+        cls.hour -= 1
+        return __import__("datetime").datetime(2026, 1, 31, cls.hour, tzinfo=zone)
+
+
+def test_latest_is_the_run_that_was_started_last(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_folder, "datetime", Clock)
+    made = [new_run(small()) for _ in range(3)]
+    assert sorted(run.name for run in made) == [run.name for run in reversed(made)]
+    assert [path.parent.name for path in in_order(places.runs())] == [run.name for run in made]
+    assert RunFolder.find("latest", places.runs()).name == made[-1].name
+    found = find_like(small())
+    assert found is not None
+    assert found.name == made[-1].name
+    with claimed_run(small()) as claimed:
+        assert claimed.name == made[-1].name
+    # Runs that came from elsewhere stand before those that were started here; without the file names decide.
+    made[2].path.rename(places.runs() / "20991231-000000_copied")
+    assert RunFolder.find("latest", places.runs()).name == made[1].name
+    (places.runs() / run_folder.ORDER).unlink()
+    assert RunFolder.find("latest", places.runs()).name == "20991231-000000_copied"
+
+
+def test_who_holds_a_run_goes_on_holding_it(home: Path, small: Make) -> None:
+    run = new_run(small())
+    other = f"from pathlib import Path; from shoal.engine.store.run_folder import RunFolder; r = RunFolder(Path({str(run.path)!r}))"  # noqa: E501
+    take = [sys.executable, "-c", f"{other}\nwith r.locked(): pass"]
+    with run.locked():
+        with run.locked():
+            pass
+        assert "is in use by another process" in subprocess.run(take, capture_output=True, text=True).stderr
+        with pytest.raises(RunError, match="in use by another process"), RunFolder(run.path).locked():
+            pass
+    assert subprocess.run(take, capture_output=True).returncode == 0
+
+
+def test_a_status_that_is_none_is_named(home: Path, small: Make) -> None:
+    run = new_run(small())
+    (run.path / "status.json").write_text('["running"]')
+    with pytest.raises(RunError, match=r"status\.json cannot be trusted: it holds a list .* `shoal run --resume"):
+        run.status()
+    write_sealed(run.path / "status.json", {"state": "running", "round": "3"})
+    with pytest.raises(RunError, match=r"status\.json is no status of a run; `shoal run --resume"):
+        run.status()
+    (run.path / "events.jsonl").write_bytes(b'\xff\n[1]\n{"event": "started"}\n{"event": "fail')
+    assert run.events() == [{"event": "started"}]
+
+
+def modes(folder: Path) -> tuple[set[str], set[str]]:
+    """The modes of all folders and of all files below a folder, itself included."""
+    paths = [folder, *folder.rglob("*")]
+    return tuple({oct(p.stat().st_mode & 0o777) for p in paths if p.is_dir() is of} for of in (True, False))  # type: ignore
+
+
+def test_what_clients_keep_and_send_is_the_users_alone(home: Path, small: Make) -> None:
+    before = os.umask(0o022)
+    seen: list[tuple[set[str], set[str]]] = []
+    worker = Worker()
+
+    def call(request: Any) -> Any:
+        answer = worker.handle(request)
+        work = run_of(request) / "work"
+        if work.is_dir() and any(work.rglob("update-*")):
+            tensors = {oct(p.stat().st_mode & 0o777) for p in work.rglob("*.safetensors")}
+            seen.append((modes(work)[0], tensors))
+        return answer
+
+    def run_of(request: Any) -> Path:
+        return request.run
+
+    try:
+        run = straight(small(rounds=2, method={"name": "cfcl"}, local={"lr": 1e-3, "batch": 32, "epochs": None}), call)
+    finally:
+        os.umask(before)
+    assert seen
+    assert all(folders == {"0o700"} and files == {"0o600"} for folders, files in seen)
+    assert any(run.memory.rglob("*.safetensors"))
+    assert modes(run.memory) == ({"0o700"}, {"0o600"})
+    assert run.status()["state"] == FINISHED
+
+
+def test_a_file_never_has_a_wider_mode_than_asked_for(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        write_atomic(tmp_path / "mine", b"x", mode=PRIVATE)
+        write_atomic(tmp_path / "ours", b"x")
+    finally:
+        os.umask(before)
+    assert [oct((tmp_path / name).stat().st_mode & 0o777) for name in ("mine", "ours")] == ["0o600", "0o666"]

@@ -1,0 +1,123 @@
+"""Folders among everybody's temporary files: what another user put there first is not used."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shoal.engine.cluster import host_cache, own_gpu
+from shoal.engine.store import shared_temp
+from shoal.engine.store.shared_temp import own_folder, user_name, why_not_own
+
+NOBODY = 65534
+"""Another user's number."""
+IS_ROOT = os.geteuid() == 0
+"""Who may give files to another user, and start processes of one."""
+
+
+@pytest.fixture
+def temp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    tmp_path.chmod(0o1777)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.delenv("SHOAL_CACHE", raising=False)
+    shared_temp._other_folder.cache_clear()
+    return tmp_path
+
+
+def link(path: Path, target: Path) -> None:
+    path.symlink_to(target)
+
+
+def open_to_all(path: Path, target: Path) -> None:
+    path.mkdir()
+    path.chmod(0o777)
+
+
+def no_folder(path: Path, target: Path) -> None:
+    path.write_text("in the way")
+
+
+@pytest.mark.parametrize(("plant", "why"), [(link, "is a link"), (open_to_all, "by others"), (no_folder, "no folder")])
+@pytest.mark.parametrize("place", [host_cache.cache, own_gpu.places])
+def test_what_lies_there_is_not_trusted(
+    temp: Path, place: Callable[[], Path], plant: Callable[[Path, Path], None], why: str
+) -> None:
+    honest = place()
+    assert honest.parent == temp
+    assert stat.S_IMODE(honest.stat().st_mode) == 0o700
+    honest.rmdir()
+    mine = temp / "mine"
+    mine.mkdir()
+    (mine / "precious").write_text("mine")
+    plant(honest, mine)
+    with pytest.warns(UserWarning, match=f"{honest.name} .*{why}"):
+        found = place()
+    assert found != honest
+    assert stat.S_IMODE(found.lstat().st_mode) == 0o700
+    assert found.lstat().st_uid == os.geteuid()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert place() == found, "it is said once"
+    assert (mine / "precious").read_text() == "mine"
+
+
+def test_a_folder_of_the_user_is_closed_to_others(temp: Path) -> None:
+    path = temp / f"shoal-test-{user_name()}"
+    path.mkdir(mode=0o755)
+    assert own_folder("shoal-test") == path
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
+
+
+def test_a_place_that_was_removed_is_made_again(temp: Path) -> None:
+    (temp / f"shoal-test-{user_name()}").write_text("in the way")
+    with pytest.warns(UserWarning, match="is no folder"):
+        first = own_folder("shoal-test")
+    first.rmdir()
+    first.symlink_to(temp)
+    with pytest.warns(UserWarning, match="is no folder"):
+        second = own_folder("shoal-test")
+    assert second != first
+    assert why_not_own(second) is None
+
+
+def test_another_users_folder_is_not_used(temp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = temp / f"shoal-test-{user_name()}"
+    path.mkdir(mode=0o700)
+    if IS_ROOT:
+        os.chown(path, NOBODY, NOBODY)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
+    assert "belongs to another user" in (why_not_own(path) or "")
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="only root can act as two users")
+def test_a_link_that_another_user_planted_deletes_nothing(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """The attack: the victim's worker forgets old runs in its cache, which is the victim's own folder."""
+    temp = Path(tempfile.mkdtemp(dir="/tmp"))  # pytest's own are closed to other users
+    request.addfinalizer(lambda: shutil.rmtree(temp))
+    temp.chmod(0o1777)
+    monkeypatch.setattr(tempfile, "tempdir", str(temp))
+    monkeypatch.delenv("SHOAL_CACHE", raising=False)
+    victim = temp / "home"
+    (victim / "runs" / "old").mkdir(parents=True)
+    os.utime(victim / "runs" / "old", (0, 0))
+    planted = temp / f"shoal-cache-{user_name()}"
+    plant = f"import os; os.setgid({NOBODY}); os.setuid({NOBODY}); os.symlink({str(victim)!r}, {str(planted)!r})"
+    subprocess.run([sys.executable, "-S", "-c", plant], check=True)
+    assert planted.lstat().st_uid == NOBODY
+    with pytest.warns(UserWarning, match="is a link"):
+        host_cache.forget_unused(host_cache.cache())
+    assert (victim / "runs" / "old").is_dir()
+    host_cache.forget_unused(planted)
+    assert not (victim / "runs" / "old").exists(), "it would have been deleted"

@@ -1,0 +1,132 @@
+"""Worker slots that are closed while their processes still start, or while somebody is still about to use them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.engine.messages.wire import Answer, Request, Train
+from shoal.engine.rounds import active_run as at_work
+from shoal.engine.rounds.active_run import RunAtWork, hold
+from shoal.engine.rounds.units import ThreadRunner, TrainCohort
+from shoal.engine.workers import worker_processes
+from shoal.engine.workers.worker_processes import WorkerLost, WorkerProcesses
+from shoal.tasks.prefect.once import Once
+from tests.runs import straight
+
+
+class SlowProcess:
+    """A process that starts when it is let, and cannot be ended before."""
+
+    let, ended = threading.Event(), threading.Event()
+    started = False
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def start(self) -> None:
+        assert self.let.wait(30)
+        self.started = True
+
+    def kill(self) -> None:
+        assert self.started, "what was not started cannot be ended"
+        self.ended.set()
+
+    def join(self, timeout: float) -> None:
+        pass
+
+    def is_alive(self) -> bool:
+        return False
+
+
+class SlowContext:
+    Process = SlowProcess
+    Pipe = staticmethod(multiprocessing.Pipe)
+
+
+def test_slots_can_be_closed_while_they_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine all runs of a study may be there before its workers are; none of them stays."""
+    monkeypatch.setattr(worker_processes, "warm", SlowContext)
+    monkeypatch.setattr(worker_processes, "cool", lambda: None)
+    monkeypatch.setattr(worker_processes, "WAIT", 0.1)
+    pool = WorkerProcesses(1)
+    pool.close()
+    SlowProcess.let.set()
+    assert SlowProcess.ended.wait(30), "who starts late is ended at once"
+    pool._starting.join(30)
+    assert pool.processes[0].process is None
+
+
+def test_a_slot_that_starts_anew_while_all_are_closed_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker was lost, and whoever needs it next has it started just as the run ends."""
+
+    class Slow(SlowProcess):
+        begun, let, ended = threading.Event(), threading.Event(), threading.Event()
+        pid, exitcode = 0, 1
+
+        def start(self) -> None:
+            self.begun.set()
+            super().start()
+
+    class Context(SlowContext):
+        Process = Slow
+
+    monkeypatch.setattr(worker_processes.WorkerProcesses, "_start", lambda self: None)
+    monkeypatch.setattr(worker_processes, "warm", Context)
+    pool = WorkerProcesses(1)
+    said: list[str] = []
+
+    def ask() -> None:
+        try:
+            pool.call(Train(Path("/nowhere"), 1, (), ()))
+        except WorkerLost as lost:
+            said.append(str(lost))
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    assert Slow.begun.wait(30)
+    pool.close()
+    Slow.let.set()
+    asking.join(30)
+    assert said == ["the worker slots are closed"]
+    assert Slow.ended.is_set(), "nobody else would end it"
+    assert pool.processes[0].process is None
+
+
+@pytest.mark.parametrize("by", ["threads", "prefect"])
+def test_a_unit_that_comes_late_opens_no_workers_of_its_own(
+    home: Path, small: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """Its run was interrupted between being given away and being carried out."""
+    opened: list[Any] = []
+    monkeypatch.setattr(at_work, "open_pool", lambda *args: opened.append(args))
+    run = straight(small(rounds=1))
+    asked: list[Request] = []
+
+    def closed(request: Request) -> Answer:
+        asked.append(request)
+        raise WorkerLost("the worker slots are closed")
+
+    begin = threading.Event()
+    unit = TrainCohort(run.path, 1, ((0,),))
+    runner = ThreadRunner(1)
+    with hold(RunAtWork(run, closed)):
+        if by == "threads":
+            outcome = runner.submit(unit, lambda: bool(begin.wait(30)))
+        else:
+            once = Once(unit)
+            outcome = once.outcome
+    begin.set()
+    if by == "prefect":
+        with pytest.raises(WorkerLost):
+            once()
+    with pytest.raises(WorkerLost):
+        outcome.result(30)
+    runner.close()
+    assert len(asked) == 1
+    assert not opened

@@ -1,0 +1,139 @@
+"""`model.clusters: auto`: a number before the run begins, kept with how it was found; the same for equal settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.core.errors import ShoalError
+from shoal.engine.settings import places
+from shoal.engine.settings.run_settings import SettingsError, load_settings
+from shoal.engine.store.run_folder import RunFolder, in_order
+from shoal.lifecycle import starting
+from shoal.lifecycle.choosing import choice_file, components_of, encoder_settings, known_choice
+from shoal.lifecycle.preparing import settled, with_scheme
+from shoal.lifecycle.rehearsal import rehearse
+from shoal.lifecycle.starting import find_like, new_run
+from shoal.methods.contract.base import MethodError
+from shoal.review.pages.figures import draw_figures
+from tests.runs import go_on, straight
+
+Make = Callable[..., Any]
+POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 80, "clusters": 3, "dimension": 8, "test": 20}}
+AUTO = {"model": {"clusters": "auto"}, "choose": {"most": 6, "repeats": 2}}
+
+
+def on_points(small: Make, **changes: Any) -> Any:
+    partition = {"kind": "dirichlet", "clients": 3, "beta": 1.0}
+    return small(**{"data": POINTS, "method": {"name": "kfed"}, "partition": partition, "rounds": 1, **AUTO, **changes})
+
+
+def test_the_run_has_the_number_and_its_lineage_says_how_it_was_chosen(home: Path, small: Make) -> None:
+    settings = on_points(small)
+    run = straight(settings)
+    assert run.settings().model.clusters == 3, "as many as were planted"
+    told = run.lineage()["clusters_chosen"]
+    assert (told["clusters"], told["least"], told["most"], told["features"]) == (3, 2, 6, "samples")
+    assert [each["clusters"] for each in told["curve"]] == [2, 3, 4, 5, 6]
+    first = run.events()[0]
+    assert first["event"] == "clusters_chosen"
+    assert "3 clusters, of 2 to 6: most stable" in first["message"]
+    assert run.figures / "cluster-number.png" in draw_figures(run)
+    plain = on_points(small, model={"clusters": 3})
+    assert run.settings().digest() == plain.digest(), "as if it had been set"
+    for asked in (plain, settings):
+        like = find_like(asked)
+        assert like is not None
+        assert like.path == run.path
+
+
+def test_the_command_line_says_what_was_chosen(home: Path, small: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    from shoal.cli.console import carry_out
+
+    carry_out(new_run(on_points(small)))
+    assert "3 clusters: most stable over halves" in capsys.readouterr().err
+
+
+def test_the_same_settings_choose_once_and_other_data_choose_anew(home: Path, small: Make, monkeypatch: Any) -> None:
+    settings = on_points(small)
+    first = new_run(settings).lineage()["clusters_chosen"]
+    file = choice_file(with_scheme(settings))
+    kept = file.read_bytes()
+    file.unlink()
+    assert new_run(settings).lineage()["clusters_chosen"] == first, "the same bits"
+    assert file.read_bytes() == kept
+    monkeypatch.setattr("shoal.lifecycle.choosing.find_cluster_number", lambda *_: pytest.fail("it was chosen before"))
+    assert new_run(settings).lineage()["clusters_chosen"] == first
+    assert settled(settings).model.clusters == 3
+    file.write_bytes(kept.replace(b'"clusters": 3', b'"clusters": 4', 1))
+    assert known_choice(with_scheme(settings)) is None, "a file that was changed is not believed"
+
+
+def test_features_come_from_an_encoder_that_is_trained_once(home: Path, small: Make) -> None:
+    settings = small(
+        model={"clusters": "auto"}, choose={"most": 4, "repeats": 1, "rounds": 1}, method={"name": "fedcc"}, rounds=2
+    )
+    run = new_run(settings)
+    told = run.lineage()["clusters_chosen"]
+    assert told["features"] == "fedsimclr"
+    encoder = RunFolder.find(told["features_run"], places.runs())
+    assert (encoder.settings().method.name, encoder.settings().rounds) == ("fedsimclr", 1)
+    assert encoder.status()["state"] == "finished"
+    assert encoder.lineage()["partition"]["digest"] == run.lineage()["partition"]["digest"]
+    choice_file(with_scheme(settings)).unlink()
+    assert new_run(settings).lineage()["clusters_chosen"]["features_run"] == encoder.name
+    assert len([path for path in in_order(places.runs()) if "_fedsimclr_" in path.parent.name]) == 1
+    go_on(run)
+    assert 2 <= run.settings().model.clusters <= 4
+
+
+def test_a_method_that_is_fedsimclr_trains_its_own_kind_of_encoder(small: Make) -> None:
+    own = small(method={"name": "fedsimclr_kmeans", "tau": 0.2, "kmeans_rounds": 3}, rounds=8, local={"lr": 0.05})
+    encoder = encoder_settings(own)
+    assert (encoder.rounds, encoder.method.tau, encoder.local.lr) == (5, 0.2, 0.05)
+    other = encoder_settings(small(local={"lr": 0.05, "epochs": 2}))
+    assert (other.local.epochs, other.local.optimiser, other.local.lr) == (2, "sgd", 0.1)
+
+
+def test_among_what_clusters_are_sought_is_as_measured_or_as_the_method_says(small: Make) -> None:
+    assert components_of(small(method={"name": "fedcc"})) == (16, 1.0)
+    own = small(method={"name": "fedsimclr_pool", "components": 24, "whitening": 0.25})
+    assert components_of(own) == (24, 0.25)
+
+
+def test_a_plan_counts_with_the_largest_number_and_chooses_none(home: Path, small: Make) -> None:
+    plan = rehearse(small(model={"clusters": "auto"}, choose={"most": 9}))
+    assert plan.choice == (2, 9)
+    assert plan.measured is not None
+    assert not (places.store() / "choices").exists()
+    assert not places.runs().exists()
+
+
+REFUSED = [
+    (
+        ("method=fedavg", "partition.validation=0.2", "model.clusters=auto"),
+        "'fedavg' learns from labels and looks for no number of clusters",
+    ),
+    (("model.clusters=auto", "privacy.clip=1.0"), "not covered by privacy.clip"),
+    (("choose.least=8", "choose.most=5"), "there is nothing to choose"),
+    (("model.clusters=some",), "expected a whole number or auto"),
+    (("model.clusters=-1",), "greater than or equal to 0"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "words"), REFUSED)
+def test_what_cannot_be_chosen_is_refused_in_one_sentence(home: Path, overrides: Any, words: str) -> None:
+    with pytest.raises((MethodError, SettingsError), match=words) as told:
+        new_run(load_settings(None, overrides))
+    assert "\n" not in str(told.value)
+    assert not places.runs().exists()
+
+
+def test_a_choice_that_fails_leaves_no_run(home: Path, small: Make) -> None:
+    few = {**POINTS, "options": {**POINTS["options"], "samples": 10}}
+    with pytest.raises(ShoalError, match=r"set choose\.most to"):
+        starting.new_run(on_points(small, data=few, choose={"most": 30}))
+    assert not list(places.runs().glob("[!.]*"))

@@ -1,0 +1,47 @@
+"""A client with too few samples does not take part, and the run says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from shoal.cli.plan import plan_table
+from shoal.core.errors import PartitionError
+from shoal.data.own import add_table
+from shoal.engine.settings import places
+from shoal.lifecycle.rehearsal import rehearse
+from shoal.lifecycle.starting import new_run
+
+REASON = "2 of 4 clients have fewer than 2 samples: 'far', 'tiny'"
+
+
+def add(home: Path, clients: list[str]) -> None:
+    table = pd.DataFrame({"client": clients, "v": np.random.default_rng(0).normal(size=len(clients))})
+    table.assign(w=table["v"] * 2 + 1).to_csv(home / "t.csv", index=False)
+    add_table(home / "t.csv", "sites", places.store(), force=True)
+
+
+def test_small_clients_are_named_by_the_run_and_by_its_plan(home: Path, small: Callable[..., Any]) -> None:
+    add(home, ["a"] * 20 + ["b"] * 20 + ["far", "tiny"])
+    changes = {"method": {"name": "kfed"}, "data": {"name": "sites", "limit": None}, "model": {"clusters": 2}}
+    settings = small(**changes, partition={"kind": "by_column", "clients": 0})
+    run = new_run(settings)
+    (event,) = run.events()
+    assert (event["event"], event["level"]) == ("clients_too_small", "warning")
+    assert event["message"] == f"clients that do not take part: {REASON}"
+    assert event["clients"] == {"far": 1, "tiny": 1}
+    plan = rehearse(settings)
+    assert (plan.clients, plan.left_out) == (2, REASON)
+    console = Console(width=140)
+    with console.capture() as said:
+        console.print(plan_table(plan))
+    assert REASON in said.get()
+    add(home, ["a"] * 20 + ["far", "tiny"])
+    with pytest.raises(PartitionError, match=r"2 of 3 clients have fewer than 2 samples .*'far', 'tiny'.*add samples"):
+        new_run(settings)

@@ -1,0 +1,160 @@
+"""New data of a night: all of it or nothing, and only under settings that move nobody's samples."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from shoal.core.errors import DataError, ShoalError
+from shoal.data.intake import names_file
+from shoal.data.prepare import prepare
+from shoal.engine.settings import places
+from shoal.lifecycle.night_settings import NightSettings
+from shoal.lifecycle.taking_in import NightError, bring, take_in
+from tests.planted_images import write_clients, write_new
+
+Make = Callable[..., Any]
+PHOTOS: dict[str, Any] = {
+    "data": {"name": "photos", "limit": None},
+    "partition": {"kind": "auto", "clients": None},
+    "model": {"clusters": 3},
+}
+NIGHT = NightSettings(watch="incoming")
+
+
+def digest() -> str:
+    return prepare("photos", places.store(), force=True).manifest.digest  # every byte is read
+
+
+def test_what_is_new_is_taken_and_the_rest_is_not_read(home: Path, small: Make) -> None:
+    settings, incoming = small(**PHOTOS), home / "incoming"
+    with pytest.raises(DataError, match=r"the watched folder .* is not there"):
+        take_in(settings, NIGHT)
+    incoming.mkdir()
+    with pytest.raises(DataError, match="has no images yet"):
+        take_in(settings, NIGHT)
+    write_clients(incoming)
+    first = take_in(settings, NIGHT)
+    assert (first.new, first.digest) == (63, digest())
+    for path in incoming.rglob("*.png"):  # what was taken may go
+        path.unlink()
+    assert take_in(settings, NIGHT).new == 0
+    write_new(incoming / "north", each=2)
+    write_new(incoming / "abroad", each=1)
+    Image.new("L", (12, 12), 30).save(incoming / "lab 3" / "dark-more.png")
+    second = take_in(settings, NIGHT)
+    assert second.new == 10
+    assert second.message.startswith("10 new images of 3 clients in ")
+    again = take_in(settings, NIGHT)
+    assert (again.new, again.digest) == (0, second.digest)
+
+
+def test_a_bad_night_changes_nothing(home: Path, small: Make) -> None:
+    settings, incoming = small(**PHOTOS), home / "incoming"
+    write_clients(incoming)
+    take_in(settings, NIGHT)
+    before = digest()
+    rng = np.random.default_rng(0)
+
+    def put(name: str, pixels: np.ndarray) -> Path:
+        path = incoming / "north" / name
+        Image.fromarray(pixels).save(path)
+        return path
+
+    def refused(match: str, *paths: Path, **night: Any) -> None:
+        with pytest.raises(DataError, match=match):
+            take_in(settings, NightSettings(watch="incoming", **night))
+        assert digest() == before
+        for path in paths:
+            path.unlink()
+
+    good = put("good.png", np.full((12, 12), 20, np.uint8))
+    broken = incoming / "north" / "broken.png"
+    broken.write_bytes(good.read_bytes()[:50])
+    refused(r"north/broken\.png: unreadable", broken)
+    refused("odd-sized: 9x9", put("small.png", np.full((9, 9), 20, np.uint8)))
+    refused("1 of these are coloured", put("red.png", np.full((12, 12, 3), (200, 0, 0), np.uint8)))
+    noise = [put(f"noise{k}.png", rng.integers(0, 255, (12, 12), dtype=np.uint8)) for k in range(30)]
+    refused("30 of 31 new images .* are unlike every image that 'photos' has; .*night.strange to 1")
+    assert take_in(settings, NightSettings(watch="incoming", strange=1)).new == 31
+    assert len(noise) == 30
+
+
+def test_a_night_says_what_it_adapted_and_left_out(home: Path, small: Make) -> None:
+    settings, incoming = small(**PHOTOS), home / "incoming"
+    write_clients(incoming)
+    take_in(settings, NIGHT)
+    Image.fromarray(np.full((12, 12), 5140, np.uint16)).save(incoming / "north" / "dark-deep.png")
+    Image.fromarray(np.full((12, 12), 5140, np.uint16)).save(incoming / "north" / "dark-again.png")
+    (incoming / "north" / "phone.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(40))
+    second = take_in(settings, NIGHT)
+    assert second.new == 2
+    assert second.message.endswith(
+        "incoming; adapted: 2 16-bit greys scaled to 8 bits; left out: 1 HEIC photo: export it as JPEG or PNG; "
+        "noted: 1 copy of another image, on the same side of the test part"
+    )
+    additions = json.loads(names_file(Path(second.folder)).read_text())["additions"]
+    assert [list(each["left_out"]) for each in additions] == [[], ["HEIC photo: export it as JPEG or PNG"]]
+    assert take_in(settings, NIGHT).message.endswith("; left out: 1 HEIC photo: export it as JPEG or PNG")
+    (incoming / "north" / "lost.png").symlink_to("nowhere.png")
+    with pytest.raises(DataError, match=r"north/lost\.png: a link to nothing"):
+        take_in(settings, NIGHT)
+    skipped = take_in(settings, NightSettings(watch="incoming", on_bad="skip"))
+    assert "1 a link to nothing" in skipped.message
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        (
+            {"partition": {"kind": "iid", "clients": 3}},
+            r"partition\.kind is iid: a set that grows is divided by its own",
+        ),
+        ({"partition": {"kind": "by_column", "clients": 2}}, "by_column with clients 0"),
+        ({"partition": {"kind": "auto", "clients": 2}}, r"partition\.clients draws some of the clients"),
+        ({"data": {"name": "photos", "limit": 50}}, r"data\.limit draws some of the samples"),
+        ({"data": {"name": "digits"}}, "'digits' is the name of a built-in data set"),
+    ],
+)
+def test_settings_that_would_deal_samples_anew_are_refused(
+    home: Path, small: Make, changes: dict[str, Any], match: str
+) -> None:
+    write_clients(home / "incoming")
+    with pytest.raises(ShoalError, match=match):
+        take_in(small(**{**PHOTOS, **changes, "data": {"limit": None, **changes.get("data", PHOTOS["data"])}}), NIGHT)
+    assert not (places.store() / "own" / "photos").exists()
+
+
+def test_a_set_without_a_watched_folder_is_taken_as_it_is(home: Path, small: Make) -> None:
+    found = take_in(small(), NightSettings())
+    assert (found.new, found.digest) == (0, prepare("digits", places.store()).manifest.digest)
+
+
+def test_a_folder_that_dvc_tracks_is_brought_to_its_pointer(home: Path) -> None:
+    def dvc(*words: str) -> None:
+        subprocess.run([sys.executable, "-m", "dvc", *words, "--quiet"], cwd=home, check=True, capture_output=True)
+
+    incoming, pointer = home / "incoming", home / "incoming.dvc"
+    bring(incoming)  # no repository: left alone
+    dvc("init", "--no-scm")
+    write_new(incoming / "north", each=1)
+    dvc("add", "incoming")
+    old = pointer.read_text()
+    write_new(incoming / "south", each=1)
+    dvc("add", "incoming")
+    new = pointer.read_text()
+    for text, there in ((old, False), (new, True)):
+        pointer.write_text(text)
+        bring(incoming)
+        assert (incoming / "south").exists() == there
+    pointer.write_text(old.replace("md5: ", "md5: 0", 1))
+    with pytest.raises(NightError, match=r"DVC did not bring .*incoming up to date"):
+        bring(incoming)

@@ -1,0 +1,131 @@
+"""The number of clusters: planted ones are found, and nothing is used that clients would not send."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import adjusted_rand_score
+
+from shoal.data.synthetic import gaussian
+from shoal.methods.clustering.cluster_number import (
+    Held,
+    Search,
+    Traffic,
+    Tried,
+    chosen,
+    find_cluster_number,
+    half,
+    judged,
+    projected,
+    rand_index,
+    simplified_silhouette,
+    sums_by_client,
+)
+from shoal.methods.clustering.federated_k_means import cluster_sums
+from shoal.methods.contract.base import MethodError
+
+QUICK = Search(least=2, most=7, repeats=2, starts=3)
+
+
+def held(clusters: int, samples: int = 60, clients: int = 4, seed: int = 0, power: float = 0.5) -> Held:
+    """Blobs in 10 dimensions dealt unevenly: every client has some clusters more than others."""
+    x, y = gaussian(clusters, samples, 10, seed)
+    rng = np.random.default_rng(seed)
+    shares = rng.dirichlet([power] * clients, clusters)
+    owner = np.array([rng.choice(clients, p=shares[k]) for k in y])
+    order = np.argsort(owner, kind="stable")
+    return Held(torch.from_numpy(x[order]).double(), torch.from_numpy(owner[order]), clients)
+
+
+@pytest.mark.parametrize("clusters", [3, 5])
+def test_planted_clusters_are_counted(clusters: int) -> None:
+    found = find_cluster_number(held(clusters), QUICK, 0, Traffic())
+    assert found.clusters == clusters
+    assert [each.clusters for each in found.tried] == [2, 3, 4, 5, 6, 7]
+    assert found.bytes_up > 0
+    assert found.bytes_down > 0
+
+
+def test_the_same_seed_gives_the_same_curve_and_another_seed_another() -> None:
+    x = held(4)
+    first, again = (find_cluster_number(x, QUICK, 0, Traffic()) for _ in range(2))
+    assert first == again
+    assert find_cluster_number(x, QUICK, 1, Traffic()).tried != first.tried
+
+
+def test_sums_of_all_clients_at_once_are_those_of_each_by_itself() -> None:
+    x = held(3)
+    centres = torch.from_numpy(np.random.default_rng(0).normal(2, 2, (4, 5, 10)))
+    sums, counts, inertia = sums_by_client(x, centres, 2)
+    for client in range(x.clients):
+        own = cluster_sums(x.of(client), centres, least=2)
+        torch.testing.assert_close(sums[client], own.sums)
+        torch.testing.assert_close(counts[client], own.counts)
+        torch.testing.assert_close(inertia[client], own.inertia)
+
+
+def test_the_index_from_added_up_tables_is_that_of_pooled_samples() -> None:
+    x = held(4)
+    rng = np.random.default_rng(1)
+    first, second = (x.x[torch.from_numpy(rng.permutation(len(x.x))[:5])] for _ in range(2))
+    stability, silhouette = judged(x, first, second, Traffic())
+    labels = [torch.cdist(x.x, centres).argmin(1).numpy() for centres in (first, second)]
+    assert stability == pytest.approx(adjusted_rand_score(*labels))
+    pooled = [simplified_silhouette(x.x, centres)[1].mean() for centres in (first, second)]
+    assert silhouette == pytest.approx(float(sum(pooled) / 2))
+
+
+def test_the_simplified_silhouette_by_hand() -> None:
+    cluster, score = simplified_silhouette(
+        torch.tensor([[0.0], [4.0], [5.0], [10.0]]).double(), torch.tensor([[0.0], [10.0]]).double()
+    )
+    assert cluster.tolist() == [0, 0, 0, 1]
+    assert score.tolist() == pytest.approx([1.0, 1 / 3, 0.0, 1.0])
+
+
+def test_the_rand_index_is_scikit_learns() -> None:
+    rng = np.random.default_rng(2)
+    a, b = rng.integers(0, 4, 200), rng.integers(0, 3, 200)
+    table = torch.zeros(4, 4).double()
+    table.index_put_((torch.from_numpy(a), torch.from_numpy(b)), torch.ones(200).double(), accumulate=True)
+    assert rand_index(table) == pytest.approx(adjusted_rand_score(a, b))
+
+
+def test_every_client_halves_its_own_samples() -> None:
+    x = held(3)
+    first = half(x, 0, 0)
+    for client in range(x.clients):
+        mine = first[x.client == client]
+        assert int(mine.sum()) == -(-len(mine) // 2)
+    assert not torch.equal(first, half(x, 0, 1)), "each repeat draws anew"
+    # A client's draw does not depend on who else there is.
+    alone = Held(x.x[x.client <= 1], x.client[x.client <= 1], 2)
+    assert torch.equal(half(alone, 0, 0), first[x.client <= 1])
+
+
+def test_projection_by_moments_is_that_of_pooled_samples() -> None:
+    x = held(3)
+    traffic = Traffic()
+    found = projected(x, 4, 0.0, unit=False, least_points=2, traffic=traffic)
+    centred = x.x - x.x.mean(0)
+    _, _, directions = torch.linalg.svd(centred, full_matrices=False)
+    torch.testing.assert_close(found.x.abs(), (centred @ directions[:4].T).abs(), rtol=1e-6, atol=1e-6)
+    assert traffic.up == 8 * 4 * (1 + 10 + 100)
+
+
+def tried(*stability: float) -> list[Tried]:
+    return [Tried(k, value, 0.1 * k, 0.0, 0.0) for k, value in enumerate(stability, 2)]
+
+
+def test_the_most_stable_number_and_of_ties_the_greatest() -> None:
+    assert chosen(tried(0.5, 0.9, 0.7), 0.02)[0] == 3
+    assert chosen(tried(1.0, 0.99, 0.985, 0.6), 0.02)[0] == 4
+    number, rule = chosen(tried(0.9, 0.5, 0.4), 0.02)
+    assert number == 2
+    assert "silhouette is largest at 4" in rule
+
+
+def test_too_few_samples_for_so_many_clusters_are_told() -> None:
+    with pytest.raises(MethodError, match=r"set choose\.most to"):
+        find_cluster_number(held(3, samples=8), Search(2, 12, 1), 0, Traffic())

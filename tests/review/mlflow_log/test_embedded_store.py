@@ -1,0 +1,215 @@
+"""The embedded MLflow store: made once by however many, noticed where it is broken, and replaced."""
+
+from __future__ import annotations
+
+import base64
+import http.server
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+
+from shoal.cli.doctor import servers
+from shoal.engine.store.run_folder import RunError, RunFolder
+from shoal.lifecycle import driving
+from shoal.lifecycle.driving import drive
+from shoal.lifecycle.starting import new_run
+from shoal.review.mlflow_log import tracking
+from shoal.review.mlflow_log.embedded_store import broken, newest_revision, ready_store, store_uri
+from shoal.review.mlflow_log.run import experiment_of, experiment_tags, title
+
+Make = Callable[..., Any]
+ON = {"mlflow": True, "system": False, "model": False}
+FIRST = """
+import sys, time
+from pathlib import Path
+from mlflow import MlflowClient
+from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
+from shoal.review.mlflow_log.run import experiment_of
+store = Path(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+ready_store(store)
+uri = store_uri(store)
+print(experiment_of(MlflowClient(tracking_uri=uri), "shoal", store / "artifacts"))
+"""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A store, made by three processes that begin at the same moment."""
+    store = tmp_path_factory.mktemp("many") / "mlflow"
+    made = [
+        subprocess.Popen(
+            [sys.executable, "-c", FIRST, str(store)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for _ in range(3)
+    ]  # fmt: skip
+    for each in made:
+        assert each.stdout is not None
+        assert each.stdout.readline() == "ready\n"
+    for each in made:
+        assert each.stdin is not None
+        each.stdin.write("\n")
+        each.stdin.flush()
+    answers = [each.communicate() for each in made]
+    assert [each.returncode for each in made] == [0, 0, 0], answers
+    assert {out.strip() for out, _ in answers} == {"1"}
+    assert broken(store) is None
+    assert sorted(path.name for path in store.iterdir() if "mlflow.db" in path.name) == ["mlflow.db"]
+    return (store / "mlflow.db").read_bytes()
+
+
+def spoil(path: Path, how: str) -> None:
+    if how == "bytes":
+        path.write_bytes(path.read_bytes()[:5000] + b"\xff" * 3000)
+        return
+    with sqlite3.connect(path) as store:
+        store.execute(how)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("drop table alembic_version", "no table 'alembic_version'"),
+        ("drop table runs", "no table 'runs'"),
+        ("delete from alembic_version", "it names 0 versions of itself"),
+        ("update alembic_version set version_num = '451aebb31d03'", "of version 451aebb31d03 instead of"),
+        ("bytes", "SQLite"),
+    ],
+)
+def test_a_broken_store_is_noticed_and_replaced(home: Path, whole: bytes, how: str, said: str) -> None:
+    path = home / "mlflow" / "mlflow.db"
+    path.parent.mkdir()
+    path.write_bytes(whole)
+    (check,) = (each for each in servers() if each.name == "mlflow store")
+    assert check.ok
+    assert "0 runs" in check.detail
+    spoil(path, how)
+    (check,) = (each for each in servers() if each.name == "mlflow store")
+    assert not check.ok
+    assert said in check.detail
+    assert "--resume" in check.mend
+    moved = ready_store(path.parent)
+    assert moved is not None
+    assert said in moved
+    assert broken(path.parent) is None
+    assert path.with_name("mlflow.db.broken-1").exists()
+    assert ready_store(path.parent) is None
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_an_experiments_tag_that_another_run_writes_just_now_is_taken(
+    home: Path, whole: bytes, monkeypatch: pytest.MonkeyPatch, written: bool
+) -> None:
+    (home / "mlflow").mkdir()
+    (home / "mlflow" / "mlflow.db").write_bytes(whole)
+    client = MlflowClient(tracking_uri=store_uri(home / "mlflow"))
+    write = client.set_experiment_tag
+
+    def too_late(experiment_id: str, key: str, value: str) -> None:
+        if written:
+            write(experiment_id, key, value)
+        raise MlflowException("UNIQUE constraint failed: experiment_tags.key, experiment_tags.experiment_id")
+
+    monkeypatch.setattr(client, "set_experiment_tag", too_late)
+    if not written:
+        with pytest.raises(MlflowException, match="UNIQUE"):
+            experiment_of(client, "another", None)
+        return
+    found = client.get_experiment(experiment_of(client, "another", None))
+    assert found.tags.keys() >= experiment_tags(found.experiment_id).keys()
+
+
+def test_resume_repairs_a_broken_store(home: Path, small: Make) -> None:
+    run = new_run(small(rounds=1, tracking=ON))
+    drive(run)
+    first = run.lineage()["mlflow_run"]
+    spoil(home / "mlflow" / "mlflow.db", "drop table alembic_version")
+    drive(RunFolder(run.path))
+    again = run.lineage()["mlflow_run"]
+    assert again != first
+    client = MlflowClient(store_uri(home / "mlflow"))
+    assert client.get_run(again).info.status == "FINISHED"
+    assert [metric.step for metric in client.get_metric_history(again, "score/acc")] == [1]
+    (told,) = (event for event in run.events() if event["event"] == "mlflow_store_changed")
+    assert "mlflow.db.broken-1, and a new one was made" in told["message"]
+
+
+def test_the_version_of_the_tables_is_that_of_mlflow() -> None:
+    from mlflow.store.db.utils import _get_latest_schema_revision
+
+    assert newest_revision() == _get_latest_schema_revision()
+
+
+def test_a_refused_second_resume_touches_nothing(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = new_run(small(rounds=2, tracking=ON))
+    states: list[str] = []
+
+    def look(event: dict[str, Any]) -> None:
+        if event["event"] == "round_finished" and event["round"] == 1:
+            tracking.sync(run, run.settings(), home / "mlflow", "RUNNING", look=True)
+            client = MlflowClient(store_uri(home / "mlflow"))
+            with monkeypatch.context() as patched:
+                # Workers for who is refused would be started in vain.
+                patched.setattr(driving, "open_pool", lambda *_: pytest.fail("workers were started"))
+                with pytest.raises(RunError, match="in use by another process"):
+                    drive(RunFolder(run.path))
+            states.append(client.get_run(run.lineage()["mlflow_run"]).info.status)
+
+    drive(run, observers=[look])
+    assert states == ["RUNNING"]
+
+
+def test_the_doctor_asks_a_server_with_the_password_of_the_environment(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    word = base64.b64encode(b"me:proxy-word").decode()
+
+    class Proxy(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.headers["Authorization"] == f"Basic {word}" else 401)
+            self.end_headers()
+
+        def log_message(self, *words: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{server.server_port}")
+    refused = next(servers())
+    assert not refused.ok
+    assert "refused (status 401)" in refused.detail
+    assert "MLFLOW_TRACKING_PASSWORD" in refused.mend
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "me")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "proxy-word")
+    assert next(servers()).ok
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_doctor_looks_into_a_database_that_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not into the embedded store, to which nothing is logged then."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{home / 'none' / 'other.db'}")
+    assert not next(servers()).ok
+    ready_store(home / "there")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store_uri(home / "there"))
+    assert next(servers()).detail == f"{store_uri(home / 'there')}: 0 runs"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://me:database-word@127.0.0.1:1/mlflow")
+    away = next(servers())
+    assert not away.ok
+    assert "Connection refused" in away.detail
+    assert "database-word" not in away.detail
+
+
+def test_a_name_is_no_longer_than_tables_hold(small: Make) -> None:
+    long = title(small(partition={"kind": "by_column", "column": "c" * 300, "clients": None}))
+    assert (len(long), long[-1]) == (250, "…")

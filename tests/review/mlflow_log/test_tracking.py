@@ -1,0 +1,222 @@
+"""MLflow as a view of the run folder, on a real SQLite store."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from typer.testing import CliRunner
+
+from shoal.cli.main import app
+from shoal.engine.settings import places
+from shoal.engine.settings.run_settings import flatten
+from shoal.engine.store.checkpoint import load_manifest
+from shoal.engine.store.codec import load_server
+from shoal.engine.store.round_paths import RoundPaths
+from shoal.lifecycle.driving import drive
+from shoal.lifecycle.starting import new_run
+from shoal.methods.cfl.cfl import CFL
+from shoal.methods.scores.metrics import METRICS
+from shoal.review.mlflow_log import rounds as mlflow_rounds
+from shoal.review.mlflow_log.models import copy_checkpoint, models_of
+from shoal.review.mlflow_log.rounds import client_losses, client_metric_names, metric_name, names_of_clients
+from shoal.review.mlflow_log.run import NOTE
+from shoal.review.mlflow_log.tracking import sync
+from shoal.review.results.clusters import TABLE, quality
+from tests.runs import straight
+
+Make = Callable[..., Any]
+ON = {"mlflow": True, "system": False}
+
+
+@pytest.fixture
+def tracked(home: Path, small: Make) -> Any:
+    run = new_run(small(rounds=2, tracking=ON))
+    drive(run)
+    return run
+
+
+def client_of(home: Path) -> MlflowClient:
+    return MlflowClient(f"sqlite:///{home}/mlflow/mlflow.db")
+
+
+def test_a_run_is_logged_once_with_its_lineage(home: Path, tracked: Any) -> None:
+    client = client_of(home)
+    run_id = tracked.lineage()["mlflow_run"]
+    for _ in range(2):  # the second time changes nothing
+        assert sync(tracked, tracked.settings(), places.mlflow_store()) == run_id
+        drive(tracked)
+    found = client.get_run(run_id)
+    assert found.info.status == "FINISHED"
+    rounds = tracked.table("rounds")
+    history = client.get_metric_history(run_id, "score/acc")
+    assert [(m.step, m.value) for m in history] == list(zip(rounds["round"], rounds["acc"], strict=True))
+    assert found.data.params == {key: str(value) for key, value in flatten(tracked.settings()).items()}
+    assert found.info.run_name == "fedpnp digits iid x3 seed 0"
+    lineage = tracked.lineage()
+    for tag, value in (
+        ("shoal.data_dvc", lineage["data"]["dvc"]),
+        ("shoal.partition_dvc", lineage["partition"]["dvc"]),
+        ("shoal.settings_sha256", tracked.settings().digest()),
+        ("shoal.run", tracked.name),
+        ("mlflow.source.git.commit", lineage["git"]["commit"]),
+    ):
+        assert found.data.tags[tag] == value
+    assert {d.dataset.digest for d in found.inputs.dataset_inputs} == {
+        lineage["data"]["digest"][:36],
+        lineage["partition"]["digest"][:36],
+    }
+    clients = tracked.table("clients")
+    for k in range(3):
+        losses = clients.loc[clients["client"] == k, "loss"].tolist()
+        assert [m.value for m in client.get_metric_history(run_id, f"loss/client/{k}")] == losses
+    judged = {name: client.get_metric_history(run_id, metric_name(name)) for name in quality(tracked)}
+    assert "largest_cluster" in judged
+    assert {n: [(m.step, m.value) for m in found] for n, found in judged.items()} == {
+        name: [(2, value)] for name, value in quality(tracked).items()
+    }
+    paths = {artifact.path for artifact in client.list_artifacts(run_id)}
+    assert {"settings.yaml", "report.html", "figures", "images", "tables", "clients.parquet", TABLE} <= paths
+    assert client.list_artifacts(run_id, "figures/clusters")
+
+
+def test_nothing_of_single_clients_is_told_where_that_is_off(home: Path, small: Make) -> None:
+    run = new_run(small(rounds=2, tracking={**ON, "clients": False}))
+    drive(run)
+    client = client_of(home)
+    run_id = run.lineage()["mlflow_run"]
+    metrics = client.get_run(run_id).data.metrics
+    assert "score/acc" in metrics
+    assert not [name for name in metrics if name.startswith("loss/client")]
+    logged = {artifact.path for artifact in client.list_artifacts(run_id)}
+    assert logged == {"settings.yaml", "lineage.json", "rounds.parquet"}
+    models = models_of(client, client.get_run(run_id))
+    (checkpoint,) = client.list_logged_model_artifacts(models["round-0002"].model_id)
+    assert checkpoint.path == "server.safetensors", "the manifest names clients"
+    assert "Report" not in client.get_run(run_id).data.tags[NOTE]
+
+
+def test_of_single_clients_updates_mlflow_gets_those_that_enrol(home: Path, small: Make) -> None:
+    settings = small(
+        method={"name": "cfl", "criterion": "schedule", "schedule": [2], "gamma_max": 0.0, "history": 0.5},
+        partition={"kind": "iid", "clients": 4, "validation": 0.3, "transform": "label_swap", "groups": 2},
+        participation={"fraction": 0.75},
+        rounds=4,
+    )
+    run = straight(settings)
+    paths = RoundPaths(run.path, 4)
+    whole = set(load_server(paths.server).tensors)
+    starts = {name.split("/")[0] for name in whole}
+    assert {"latest", "past", "edge"} <= starts
+    for told, left in ((True, {"edge"}), (False, set())):
+        folder = home / str(told)
+        folder.mkdir()
+        copy_checkpoint(paths, folder, CFL, told=told)
+        kept = {name.split("/")[0] for name in load_server(folder / "server.safetensors").tensors}
+        assert kept == starts - {"latest", "past", "edge"} | left
+        assert (folder / "manifest.json").exists() == told
+
+
+def test_the_model_loads_in_a_fresh_process(home: Path, tracked: Any) -> None:
+    code = (
+        "import json, sys, numpy as np, mlflow\n"
+        "mlflow.set_tracking_uri(sys.argv[2])\n"
+        "model = mlflow.pyfunc.load_model(f'runs:/{sys.argv[1]}/model')\n"
+        "assert model.metadata.run_id == sys.argv[1]\n"
+        "found = model.predict(np.zeros((3, 1, 8, 8), dtype=np.uint8))\n"
+        "print(json.dumps([list(found.columns), len(found), sum(found['soft'][0]), len(found['embedding'][0])]))\n"
+    )
+    words = (tracked.lineage()["mlflow_run"], f"sqlite:///{home}/mlflow/mlflow.db")
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=home, check=False)
+    assert done.returncode == 0, done.stderr
+    columns, count, total, width = json.loads(done.stdout.splitlines()[-1])
+    assert columns == ["cluster", "soft", "embedding"]
+    assert count == 3
+    assert total == pytest.approx(1, abs=1e-5)
+    assert width == 128
+
+
+def test_out_of_reach_mlflow_never_stops_a_run(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    run = new_run(small(rounds=2, tracking={**ON, "model": False}))
+    assert drive(run).status == "finished"
+    told = [e for e in run.events() if e["event"] == "mlflow_unreachable"]
+    assert len(told) == 1
+    assert "127.0.0.1:9" in told[0]["message"]
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    drive(run)
+    history = client_of(home).get_metric_history(run.lineage()["mlflow_run"], "score/acc")
+    assert [m.step for m in history] == [1, 2]
+
+
+def test_losses_of_many_clients_are_told_by_their_spread(
+    home: Path, small: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = straight(small(rounds=2))
+    losses = run.table("clients").query("round == 2")["loss"]
+    manifest, names = load_manifest(run, 2), names_of_clients(run, run.settings())
+    assert client_losses(manifest, names) == {f"loss/client/{k}": loss for k, loss in enumerate(losses)}
+    monkeypatch.setattr(mlflow_rounds, "CLIENTS", 2)
+    spread = {"min": losses.min(), "median": losses.median(), "max": losses.max()}
+    assert client_losses(manifest, names) == {f"loss/clients/{what}": value for what, value in spread.items()}
+    pooled = straight(small(method={"name": "kmeans"}))
+    assert client_losses(load_manifest(pooled, 1), names_of_clients(pooled, pooled.settings())).keys() == {
+        "loss/client/all"
+    }
+
+
+def test_any_client_name_can_name_a_metric() -> None:
+    names = client_metric_names(["Klinik Süd", "a/b", "a_b", "..", "50 % #1", "a.b"])
+    assert names[0] == "Klinik Süd"
+    assert len(set(names)) == len(names)
+    from mlflow.utils.validation import _validate_metric_name
+
+    for name in names:
+        _validate_metric_name(f"loss/client/{name}")
+
+
+def test_names_of_very_many_clients_are_made_once(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = [f"site {number}" for number in range(300_000)]
+    assert client_metric_names([*many, "a/b", "a_b"])[-3:] == ["site 299999", "a_b-300000", "a_b-300001"]
+    asked: list[Path] = []
+    inner = mlflow_rounds.client_names
+    monkeypatch.setattr(mlflow_rounds, "client_names", lambda run: asked.append(run.path) or inner(run))
+    run = straight(small(rounds=1))
+    assert names_of_clients(run, run.settings()) == names_of_clients(run, run.settings()) == ["0", "1", "2"]
+    assert asked == [run.path]
+
+
+def test_metrics_come_in_sections() -> None:
+    said = {name: metric_name(name) for name in [metric.name for metric in METRICS] + ["loss_all", "epsilon_sent"]}
+    assert said["acc"] == "score/acc"
+    assert said["probe_gradient"] == "score/probe_gradient"
+    assert said["loss"] == "loss/loss"
+    assert said["loss_all"] == "loss/loss_all"
+    assert said["balance"] == "cluster/balance"
+    assert said["epsilon_sent"] == "privacy/epsilon_sent"
+    assert {name.split("/")[0] for name in said.values()} == {"score", "loss", "cluster", "privacy"}
+
+
+def test_a_comparison_is_a_parent_run(home: Path, tracked: Any) -> None:
+    client = client_of(home)
+    words = ["compare", tracked.name, "latest", "--log", "a pair"]
+    for _ in range(2):
+        assert CliRunner().invoke(app, words).exit_code == 0
+    (parent,) = client.search_runs(["1"], "tags.`shoal.comparison` = 'a pair'")
+    assert parent.info.run_name == "comparison a pair"
+    acc = tracked.table("rounds")["acc"].iloc[-1]
+    assert [m.value for m in client.get_metric_history(parent.info.run_id, f"score/acc/{tracked.name}")] == [acc]
+    assert f"| fedpnp digits iid x3 seed 0 | {tracked.name} | {acc:.4f} |" in parent.data.tags[NOTE]
+    assert client.get_run(tracked.lineage()["mlflow_run"]).data.tags["mlflow.parentRunId"] == parent.info.run_id
+
+
+def test_report_and_figures_show_the_numbers(home: Path, tracked: Any) -> None:
+    page = (tracked.path / "report.html").read_text()
+    assert f"{tracked.table('rounds').iloc[-1]['acc']:.4f}" in page
+    assert page.count("data:image/png;base64,") == len(list(tracked.figures.glob("*.png"))) == 4

@@ -1,0 +1,86 @@
+"""Why MLflow does not have a run: the true reason, heard by whoever watches."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+
+from shoal.engine.store.codec import StoreError
+from shoal.lifecycle.driving import drive
+from shoal.lifecycle.starting import new_run
+from shoal.review.mlflow_log.trouble import INCOMPLETE, UNREACHABLE, TrackingError, check_installed, why_not_logged
+from tests.engine.store.test_damage import flip
+
+Make = Callable[..., Any]
+ON = {"mlflow": True, "system": False, "model": False}
+
+
+def test_a_deleted_experiment_is_the_reason_and_every_observer_hears_it(home: Path, small: Make) -> None:
+    drive(new_run(small(rounds=1, tracking=ON)))
+    client = MlflowClient(f"sqlite:///{home}/mlflow/mlflow.db")
+    experiment = client.get_experiment_by_name("shoal")
+    assert experiment is not None
+    client.delete_experiment(experiment.experiment_id)
+    heard: list[dict[str, Any]] = []
+    run = new_run(small(rounds=1, seed=1, tracking=ON))
+    assert drive(run, observers=[heard.append]).status == "finished"
+    (told,) = [event for event in heard if event.get("level") == "warning"]
+    assert told["event"] == INCOMPLETE
+    assert "its experiment 'shoal' was deleted: restore it" in told["message"]
+    assert f"--experiment-id {experiment.experiment_id}" in told["message"]
+    assert f"`shoal log {run.name}` logs it" in told["message"]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (ConnectionRefusedError("no"), UNREACHABLE, "did not answer (no)"),
+        (
+            MlflowException("API request to http://h failed with exception Max retries exceeded"),
+            UNREACHABLE,
+            "not answer",
+        ),
+        (
+            MlflowException("The run 1 must be in the 'active' state"),
+            INCOMPLETE,
+            "did not take the run (The run 1 must",
+        ),
+        (StoreError("clusters.json is missing"), INCOMPLETE, "does not have all of the run: clusters.json is missing"),
+    ],
+)
+def test_reasons_are_told_apart(small: Make, error: Exception, kind: str, words: str) -> None:
+    found = why_not_logged(error, "http://h", small())
+    assert found[0] == kind
+    assert words in found[1]
+
+
+def test_a_folder_called_mlflow_is_not_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_installed()
+    (tmp_path / "mlflow").mkdir()
+    spec = PathFinder.find_spec("mlflow", [str(tmp_path)])
+    assert spec is not None, "Python takes the folder for a package"
+    for found in (spec, None):
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name, found=found: found)
+        with pytest.raises(TrackingError, match="the package mlflow is not installed here: `pip install mlflow`"):
+            check_installed()
+
+
+def test_a_damaged_run_is_not_logged(home: Path, small: Make) -> None:
+    from typer.testing import CliRunner
+
+    from shoal.cli.main import app
+
+    run = new_run(small(rounds=1, tracking=ON))
+    drive(run)
+    flip(run.path / "clients.parquet")
+    done = CliRunner().invoke(app, ["log", run.name])
+    assert done.exit_code == 1
+    assert f"{run.name}: not logged: run {run.name}: " in done.stdout
+    assert "clients.parquet has been changed or damaged" in done.stdout

@@ -1,0 +1,342 @@
+"""The report of a run: what it says of labelled, unlabelled and broken runs, against the run's own tables."""
+
+from __future__ import annotations
+
+import base64
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from sklearn.manifold import trustworthiness
+from sklearn.metrics import confusion_matrix
+
+from shoal.core.errors import ShoalError
+from shoal.data.own import add_folder
+from shoal.data.partition.table import load_partition
+from shoal.engine.settings import places
+from shoal.engine.settings.run_settings import load_settings
+from shoal.engine.store.codec import load_tensors
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.workers.worker import Worker
+from shoal.lifecycle.driving import drive
+from shoal.lifecycle.starting import new_run
+from shoal.methods.scores.clustering import cluster_scores
+from shoal.methods.scores.shown import COMPONENTS, SAMPLES, shown_features
+from shoal.review.pages import figures, report
+from shoal.review.pages.cluster_sheets import draw_cluster_sheets
+from shoal.review.pages.embedding_figure import draw_embedding, plane
+from shoal.review.pages.figures import draw_figures, draw_spread
+from shoal.review.pages.provenance import chosen_settings, repeat_command
+from shoal.review.pages.report import write_report
+from shoal.review.results.clusters import FEATURES, TABLE, keep_clusters
+from shoal.review.results.cross_tables import CROSSED, clusters_by_clients, confusion, cross_table, labels_by_clients
+from shoal.review.results.summary import bytes_moved, duration, summary_of
+from tests.planted_images import write_clients
+from tests.runs import straight
+
+Make = Callable[..., Any]
+
+
+def judged(settings: Any) -> RunFolder:
+    """A finished run with whatever clusters, figures and sheets it has."""
+    worker = Worker()
+    run = straight(settings, worker.handle)
+    keep_clusters(run, worker.handle)
+    draw_figures(run)
+    draw_embedding(run)
+    draw_cluster_sheets(run)
+    return run
+
+
+@pytest.fixture
+def digits_run(home: Path, small: Make) -> RunFolder:
+    return judged(small(rounds=2, data={"limit": 300}, partition={"clients": 4}))
+
+
+def links(page: str) -> list[str]:
+    return re.findall(r'href="([^"]*)"', page)
+
+
+def test_it_begins_with_what_was_asked_and_what_came_out(digits_run: RunFolder) -> None:
+    summary, last = summary_of(digits_run), digits_run.table("rounds").iloc[-1]
+    assert summary.asked == (
+        "fedpnp was asked to learn without labels from digits: 300 image samples held by 4 clients (iid partition), "
+        "in 2 rounds."
+    )
+    sizes = pd.read_parquet(digits_run.path / TABLE)["cluster"].value_counts()
+    names = [number.name for number in summary.numbers]
+    assert names == ["clusters" if len(sizes) > 1 else "cluster", "ACC", "NMI", "moved", "time"]
+    values = [number.value for number in summary.numbers]
+    assert values[:3] == [str(len(sizes)), f"{last['acc']:.3f}", f"{last['nmi']:.3f}"]
+    assert f"of {sizes.min()} to {sizes.max()} samples" in summary.found
+    assert summary.found.startswith("It finished after 2 rounds: ")
+    moved = digits_run.table("rounds")[["bytes_up", "bytes_down", "bytes_d2d"]].sum().sum()
+    assert values[3] == f"{moved / 1e6:.1f} MB"
+    page = write_report(digits_run).read_text()
+    assert page.index(summary.asked) < page.index(summary.found) < page.index("<h2>")
+    assert not [event for event in digits_run.events() if event["event"] == "not_shown"]
+
+
+def test_the_page_holds_all_that_it_shows(digits_run: RunFolder) -> None:
+    path = write_report(digits_run)
+    page = path.read_text()
+    sources = re.findall(r'src="([^"]{12})', page)
+    assert len(sources) == len(list(digits_run.figures.rglob("*.png")))
+    assert set(sources) <= {"data:image/p", "data:image/j"}
+    assert path.stat().st_size < 3_000_000
+    assert page.count("<table") == page.count('<div class="wide"><table'), "a table that a phone cannot scroll"
+    assert [link for link in links(page) if not link.startswith("file://")]
+    for link in links(page):
+        there = Path(link.removeprefix("file://")) if link.startswith("file://") else digits_run.path / link
+        assert there.exists(), link
+    assert repeat_command(digits_run) in page
+    assert load_settings(Path(repeat_command(digits_run).split()[-1])) == digits_run.settings()
+    copied = write_report(digits_run, beside=False).read_text()
+    assert all(link.startswith("file://") for link in links(copied))
+    assert str(digits_run.path) not in copied
+
+
+def test_clusters_stand_beside_labels_and_clients(digits_run: RunFolder) -> None:
+    table = pd.read_parquet(digits_run.path / TABLE)
+    confused = confusion(table)
+    assert confused is not None
+    counts = np.array([row for _, row in confused.rows])
+    truth, found = table["label"].astype(int), table["cluster"]
+    both = confusion_matrix(truth, found, labels=range(10))
+    assert (counts == both[:, [int(name) for name in confused.columns]]).all()
+    scores = cluster_scores(truth.to_numpy(), found.to_numpy())
+    assert np.trace(counts) / len(table) == pytest.approx(scores["acc"]), "matched clusters are not on the diagonal"
+    crossed = clusters_by_clients(table)
+    assert crossed is not None
+    assert crossed.columns == ["0", "1", "2", "3"]
+    assert sum(sum(row) for _, row in crossed.rows) == 300
+    dealt = labels_by_clients(digits_run)
+    assert dealt is not None
+    partition = load_partition(digits_run.folder_of("partition"))
+    assert [sum(column) for column in zip(*(row for _, row in dealt.rows), strict=True)] == list(
+        np.bincount(partition.client)
+    )
+    page = write_report(digits_run).read_text()
+    assert "Clusters and true labels" in page
+    assert "Who holds which labels" in page
+
+
+def test_labels_stand_in_the_order_of_numbers() -> None:
+    table = pd.DataFrame({"label": ["10", "9", "2", "cat", None], "cluster": [0, 1, 2, 3, 3]})
+    found = confusion(table)
+    assert found is not None
+    assert [name for name, _ in found.rows] == ["2", "9", "10", "cat"]
+    assert found.columns == ["2", "1", "0", "3"]
+    assert sum(sum(row) for _, row in found.rows) == 4
+    assert confusion(table.drop(columns="label")) is None
+
+
+def test_without_labels_it_says_what_needs_none(home: Path, small: Make) -> None:
+    write_clients(home / "pictures")
+    add_folder(home / "pictures", "mine", places.store())
+    own = {
+        "data": {"name": "mine", "limit": None},
+        "partition": {"kind": "by_column", "column": "client", "clients": 0},
+    }
+    run = judged(small(**own, rounds=2, model={"clusters": 3}))
+    summary = summary_of(run)
+    assert [number.name for number in summary.numbers][1:3] == ["silhouette", "stability"]
+    page = write_report(run).read_text()
+    for left_out in ("Clusters and true labels", "Who holds which labels", ">ACC<"):
+        assert left_out not in page
+    for shown in ("Images of each cluster", "Samples by cluster and client", ">süd</th>"):
+        assert shown in page
+
+
+def test_a_method_that_gives_samples_no_clusters(home: Path, small: Make) -> None:
+    method = {"name": "cfl", "criterion": "schedule", "schedule": [1], "gamma_max": 0.0}
+    partition = {"clients": 4, "validation": 0.3, "transform": "label_swap", "groups": 2}
+    run = judged(small(method=method, partition=partition, rounds=2))
+    summary = summary_of(run)
+    assert "asked to learn with labels" in summary.asked
+    assert "2 clusters of clients" in summary.found
+    page = write_report(run).read_text()
+    assert "<h2>Clusters</h2>" not in page
+    assert "Who holds which labels" in page
+    assert page.count("<figure>") == len(list(run.figures.glob("*.png")))
+
+
+def test_a_run_whose_data_are_elsewhere(digits_run: RunFolder) -> None:
+    for what in ("data", "partition"):
+        shutil.rmtree(digits_run.lineage()[what]["folder"])
+    page = write_report(digits_run).read_text()
+    assert "from digits, in 2 rounds." in page
+    assert "Clusters and true labels" in page
+    assert "Who holds which labels" not in page
+    assert not [link for link in links(page) if link.startswith("file://")]
+
+
+def test_other_data_in_the_place_of_its_own_are_not_shown(digits_run: RunFolder) -> None:
+    digits_run.set_lineage(partition={**digits_run.lineage()["partition"], "digest": "another"})
+    page = write_report(digits_run).read_text()
+    assert "from digits, in 2 rounds." in page
+    assert "Who holds which labels" not in page
+
+
+def test_a_run_that_was_never_started(home: Path, small: Make) -> None:
+    run = new_run(small())
+    page = write_report(run).read_text()
+    assert "It is interrupted after 0 of 3 rounds" in page
+    for left_out in ("<h2>Clusters</h2>", "<h2>Events</h2>", "<h2>Over rounds</h2>"):
+        assert left_out not in page
+
+
+def test_no_view_that_fails_makes_the_run_fail(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError("of a figure")
+
+    monkeypatch.setattr(report, "confusion", broken)
+    monkeypatch.setattr(figures, "draw_method_views", broken)
+    run = new_run(small(rounds=1))
+    assert drive(run).status == "finished"
+    page = (run.path / "report.html").read_text()
+    assert "Clusters and true labels" not in page
+    assert "Samples by cluster and client" in page
+    told = [event["message"] for event in run.events() if event["event"] == "not_shown"]
+    assert told == [
+        "figures left out: ZeroDivisionError: of a figure",
+        "clusters by labels left out: ZeroDivisionError: of a figure",
+    ]
+    write_report(run)
+    assert len([event for event in run.events() if event["event"] == "not_shown"]) == 2, "told twice"
+    monkeypatch.setattr(report, "run_result", broken)
+    drive(run)
+    assert "the report left out: ZeroDivisionError: of a figure" in run.events()[-1]["message"]
+
+
+def test_settings_that_were_chosen_stand_before_the_others(home: Path, small: Make) -> None:
+    run = new_run(small(local={"lr": 0.002}, participation={"dropout": 0.25}))
+    chosen = {key: (value, default) for key, value, default in chosen_settings(run.settings())}
+    assert chosen["method.name"] == ("fedpnp", "fedpnp")
+    assert chosen["participation.dropout"] == ("0.25", "0.0")
+    assert chosen["local.lr"][0] == "0.002"
+    assert "seed" not in chosen
+    assert "local.momentum" not in chosen
+    page = write_report(run).read_text()
+    assert page.index("<td>participation.dropout</td>") < page.index("<summary>All settings</summary>")
+
+
+def test_losses_are_drawn_with_their_spread() -> None:
+    losses = np.random.default_rng(0).random((3, 9))
+    values = pd.DataFrame(
+        [{"round": r + 1, "client": k, "loss": losses[r, k]} for r in range(3) for k in range(9)],
+    )
+    axes = Figure().subplots()
+    draw_spread(axes, values, "loss", [])
+    (median,) = [line for line in axes.lines if line.get_label() == "median"]
+    assert np.allclose(np.array(median.get_ydata(), dtype=float), np.median(losses, axis=1))
+    (band,) = axes.collections
+    edges = np.array(band.get_paths()[0].vertices, dtype=float)
+    for r in range(3):
+        heights = edges[edges[:, 0] == r + 1][:, 1]
+        assert np.allclose([heights.min(), heights.max()], np.quantile(losses[r], [0.25, 0.75]))
+    few = Figure().subplots()
+    draw_spread(few, values[values["client"] < 3], "loss", ["a", "b", "c"])
+    assert few.get_legend_handles_labels()[1] == ["a", "b", "c"]
+    assert not few.collections
+
+
+def test_large_tables_show_the_largest() -> None:
+    counts = pd.DataFrame(np.ones((CROSSED + 5, 2), dtype=int))
+    counts.iloc[0] = 0
+    table = cross_table(counts, "label", "client")
+    assert table is not None
+    assert len(table.rows) == CROSSED
+    assert table.rows[0][0] == "1"
+    assert table.left == (5, 0)
+    assert cross_table(counts.iloc[:0], "label", "client") is None
+
+
+def test_figures_that_do_not_fit_are_named(digits_run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "FIGURES_BYTES", (digits_run.figures / "scores.png").stat().st_size)
+    page = write_report(digits_run).read_text()
+    assert page.count("<figure>") == 1
+    assert "losses.png, bytes.png" in page
+
+
+def test_units() -> None:
+    assert [duration(seconds) for seconds in (9.4, 90, 9000)] == ["9.4 s", "1.5 min", "2.5 h"]
+    assert bytes_moved({"up": 999, "down": 0, "d2d": 1}).value == "1.0 kB"
+    assert bytes_moved({"up": 520, "down": 0, "d2d": 0}).about == "520 B up"
+
+
+def test_features_are_drawn_by_cluster_client_and_label(digits_run: RunFolder) -> None:
+    """The points are of the rows that were kept, and the page shows them once."""
+    kept = load_tensors(digits_run.path / FEATURES)[0]
+    table = pd.read_parquet(digits_run.path / TABLE)
+    rows = kept["rows"].numpy()
+    assert (np.diff(rows) > 0).all()
+    assert len(rows) == min(SAMPLES, len(table)) == len(kept["features"])
+    (path,) = draw_embedding(digits_run)
+    page = write_report(digits_run).read_text()
+    assert page.count(base64.b64encode(path.read_bytes()).decode()) == 1
+    # Neighbours in the features are neighbours in the plane, as far as a plane can show it.
+    features = kept["features"].numpy().astype(np.float64)
+    points = plane(features)
+    assert points is not None
+    assert trustworthiness(features, points, n_neighbors=8) > 0.9
+    assert trustworthiness(features, np.roll(points, 1, axis=0), n_neighbors=8) < 0.7, "the measure sees a shuffle"
+    before = path.stat().st_mtime_ns
+    assert draw_embedding(digits_run) == [path]
+    assert path.stat().st_mtime_ns == before, "what is there is not computed again"
+    damaged = (digits_run.path / FEATURES).read_bytes()
+    path.unlink()
+    (digits_run.path / FEATURES).write_bytes(damaged[:-1] + bytes([damaged[-1] ^ 1]))
+    with pytest.raises(ShoalError, match=FEATURES.replace(".", r"\.")):
+        draw_embedding(digits_run)
+
+
+def test_features_that_are_kept_are_few(home: Path) -> None:
+    rng = np.random.default_rng(0)
+    wide = rng.normal(size=(SAMPLES + 50, 80)) * np.linspace(9, 0.01, 80)
+    found = shown_features(wide, np.random.default_rng(1))
+    assert found is not None
+    rows, features = found
+    assert features.shape == (SAMPLES, COMPONENTS)
+    distances = [np.linalg.norm(each[:50, None] - each[None, :50], axis=2) for each in (wide[rows], features)]
+    assert np.abs(distances[0] - distances[1]).max() < 0.3 * distances[0].max()
+    again = shown_features(wide @ np.diag([-1.0] * 80), np.random.default_rng(1))
+    assert again is not None
+    assert again[1] == pytest.approx(-features, abs=1e-4), "the sign of a direction is its own"
+    assert shown_features(np.array([[1.0], [np.nan]]), rng) is None
+    assert shown_features(wide[:1], rng) is None
+    narrow = shown_features(wide[:20, :3], rng)
+    assert narrow is not None
+    assert narrow[1] == pytest.approx(wide[:20, :3] - wide[:20, :3].mean(0), abs=1e-5)
+
+
+def test_samples_that_are_all_alike_are_not_drawn(digits_run: RunFolder) -> None:
+    assert plane(np.ones((50, 4))) is None
+    assert plane(np.ones((3, 4))) is None
+
+
+def test_what_others_named_is_no_html(home: Path, small: Make) -> None:
+    """Sites, files and messages may be called anything; the page shows the words."""
+    write_clients(home / "pictures")
+    (home / "pictures" / "north").rename(home / "pictures" / "<script>alert(1)<")
+    add_folder(home / "pictures", "mine", places.store())
+    run = judged(
+        small(
+            method={"name": "kmeans"},
+            data={"name": "mine", "limit": None},
+            partition={"kind": "by_column", "column": "client", "clients": 0},
+            model={"clusters": 3},
+        )
+    )
+    run.event("told", message="<img src=x onerror=alert(2)>")
+    page = write_report(run).read_text()
+    assert "<script" not in page
+    assert "<img src=x" not in page
+    assert "&lt;script&gt;alert(1)&lt;" in page
+    assert "&lt;img src=x onerror=alert(2)&gt;" in page

@@ -1,0 +1,417 @@
+"""From clusters back to files: the table of a run, its quality without labels, its sheets, and new samples."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from shoal.core.errors import DataError
+from shoal.data.own import add_folder, add_table
+from shoal.engine.messages.wire import Answer, Request
+from shoal.engine.settings import places
+from shoal.engine.store.codec import StoreError
+from shoal.engine.store.run_folder import RunError, RunFolder
+from shoal.engine.workers.worker import Worker
+from shoal.engine.workers.worker_processes import WorkerLost
+from shoal.methods.scores.clustering import ari, cluster_balance, cluster_scores
+from shoal.review.pages import report
+from shoal.review.pages.cluster_sheets import CERTAIN, UNSURE, by_certainty, draw_cluster_sheets, thumbnail
+from shoal.review.pages.report import write_report
+from shoal.review.results.clusters import CENTRES, FACTS, QUALITY, TABLE, cluster_facts, keep_clusters, quality
+from shoal.review.results.result import run_result, shown_metrics
+from shoal.review.served.predict import predict, predicted_sheet, write_table
+from tests.planted_images import KINDS, draw, kind_of, write_clients, write_new
+from tests.runs import go_on, numbers, straight
+
+Make = Callable[..., Any]
+OWN = {"data": {"name": "mine", "limit": None}, "partition": {"kind": "by_column", "column": "client", "clients": 0}}
+
+
+def judged(settings: Any) -> RunFolder:
+    """A finished run with its table."""
+    worker = Worker()
+    run = straight(settings, worker.handle)
+    assert keep_clusters(run, worker.handle)
+    return run
+
+
+def table_of(run: RunFolder) -> pd.DataFrame:
+    return pd.read_parquet(run.path / TABLE)
+
+
+@pytest.fixture
+def own(home: Path) -> Path:
+    """A folder of images in planted kinds, added as the set `mine` with a test part."""
+    write_clients(home / "pictures")
+    add_folder(home / "pictures", "mine", places.store(), test=0.25)
+    return home / "pictures"
+
+
+@pytest.fixture
+def planted(own: Path, small: Make) -> RunFolder:
+    return judged(small(**OWN, method={"name": "kmeans"}, model={"clusters": 3}))
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+def test_every_file_is_in_the_cluster_of_its_planted_kind(own: Path, planted: RunFolder) -> None:
+    table = table_of(planted)
+    files = {path.relative_to(own).as_posix() for path in own.rglob("*.png")}
+    assert len(files) == 63
+    assert set(table["file"]) == files
+    assert len(table) == len(files)
+    kinds = table["file"].map(kind_of)
+    assert table["cluster"].groupby(kinds).nunique().to_dict() == dict.fromkeys(KINDS, 1)
+    assert table["cluster"].nunique() == 3
+    # Whose a file is stands in its path, in the test part too; part and number lead to the bytes in the store.
+    assert (table["client_name"] == table["file"].str.split("/").str[0]).all()
+    names = sorted(("north", "süd", "lab 3"))
+    assert [names[k] for k in table["client"]] == table["client_name"].tolist()
+    assert set(table["part"]) == {"train", "test"}
+    folder = planted.folder_of("data")
+    arrays = {part: np.load(folder / f"{part}_x.npy") for part in ("train", "test")}
+    for row in table.itertuples():
+        assert np.array_equal(arrays[row.part][row.sample][0], np.asarray(Image.open(own / row.file)))
+    assert "label" not in table
+
+
+def test_a_set_without_file_names_has_labels_and_numbers(home: Path, small: Make) -> None:
+    run = judged(small(method={"name": "fedcc"}, rounds=2))
+    table = table_of(run)
+    assert table["file"].isna().all()
+    assert (len(table), (table["part"] == "train").sum()) == (240 + 360, 240)
+    assert sorted(table["client"].dropna().unique()) == [0, 1, 2]
+    assert table["client"].isna().equals(table["part"] == "test")
+    # From the table alone: the scores that the last round was given.
+    last = run.table("rounds").iloc[-1]
+    scores = cluster_scores(table["label"].astype(int).to_numpy(), table["cluster"].to_numpy())
+    assert scores == pytest.approx({name: last[name] for name in scores})
+    assert cluster_balance(table["cluster"].to_numpy(), 10) == pytest.approx(last["balance"])
+
+
+def test_planted_label_maps_and_rotations_count(home: Path, small: Make) -> None:
+    groups = {"kind": "iid", "clients": 4, "transform": "label_swap", "groups": 2}
+    run = judged(small(method={"name": "kmeans"}, partition=groups))
+    table = table_of(run)
+    scores = cluster_scores(table["label"].astype(int).to_numpy(), table["cluster"].to_numpy())
+    assert scores["acc"] == pytest.approx(run_result(run).metrics["acc"])
+    assert set(table["client"].dropna()) == {0, 1, 2, 3}, "K-means pools all data, and each sample still has its client"
+
+
+@pytest.mark.parametrize("method", ["fedsimclr", "uifca", "kfed"])
+def test_the_run_is_the_same_with_its_table_and_the_table_after_resuming(home: Path, small: Make, method: str) -> None:
+    changes: dict[str, Any] = {"method": {"name": method}}
+    if method == "uifca":
+        changes["method"] |= {"cluster_rounds": 3, "comm_rounds": 1, "steps": 3}
+        changes["data"] = {"name": "gaussian", "limit": None, "options": {"samples": 60, "clusters": 3}}
+    settings = small(**changes)
+    without = straight(settings)
+    before = numbers(without)
+    run = judged(settings)
+    assert numbers(run) == before
+    assert keep_clusters(without, Worker().handle)  # a run that was finished earlier gets it when it is taken up
+    assert numbers(without) == before
+    assert (without.path / TABLE).read_bytes() == (run.path / TABLE).read_bytes()
+    assert cluster_facts(without) == cluster_facts(run)
+
+    if method == "kfed":
+        return  # one round
+
+    class Stop(KeyboardInterrupt):
+        pass
+
+    def stop(event: dict[str, Any]) -> None:
+        if event["event"] == "round_finished" and event["round"] == 2:
+            raise Stop
+
+    from shoal.lifecycle.starting import new_run
+
+    halted = new_run(settings)
+    with pytest.raises(KeyboardInterrupt):
+        go_on(halted, observers=[stop])
+    assert not keep_clusters(halted, Worker().handle), "it is not finished"
+    go_on(halted)
+    assert keep_clusters(halted, Worker().handle)
+    assert cluster_facts(halted) == cluster_facts(run)
+    assert table_of(halted).equals(table_of(run))
+
+
+def test_it_is_made_once_and_again_where_it_is_missing_or_of_another_state(planted: RunFolder) -> None:
+    def refuse(request: dict[str, Any]) -> dict[str, Any]:
+        raise AssertionError("nothing is left to do")
+
+    assert keep_clusters(planted, refuse)
+    content = (planted.path / TABLE).read_bytes()
+    (planted.path / TABLE).unlink()
+    assert keep_clusters(planted, Worker().handle)
+    assert (planted.path / TABLE).read_bytes() == content
+    facts = cluster_facts(planted)
+    (planted.path / FACTS).write_text(json.dumps({**facts, "weights_sha256": "another"}))
+    assert keep_clusters(planted, Worker().handle)
+    assert cluster_facts(planted) == facts
+
+
+@pytest.mark.parametrize("method", ["single", "fedavg"])
+def test_a_method_without_clusters_of_samples_says_so_once(home: Path, small: Make, method: str) -> None:
+    validated = {"kind": "iid", "clients": 3, "validation": 0.3}
+    run = straight(small(method={"name": method}, rounds=1, partition=validated))
+    for _ in range(2):
+        assert not keep_clusters(run, Worker().handle)
+    told = [event for event in run.events() if event["event"] == "clusters_skipped"]
+    assert len(told) == 1
+    assert method in told[0]["message"]
+    assert not (run.path / TABLE).exists()
+    assert run_result(run).quality == {}
+    with pytest.raises(RunError, match=r"cannot give new samples a cluster: .*" + method):
+        predict(run, run.path)
+
+
+def test_a_lost_worker_is_asked_again_and_a_finished_run_stays_finished(home: Path, small: Make) -> None:
+    run = straight(small(method={"name": "kmeans"}))
+    worker, lost = Worker(), [2]
+
+    def call(request: Request) -> Answer:
+        lost[0] -= 1
+        if lost[0] >= 0:
+            raise WorkerLost("worker slot 0 ended")
+        return worker.handle(request)
+
+    assert not keep_clusters(run, call)
+    assert "worker slot 0 ended" in run.events()[-1]["message"]
+    assert run.status()["state"] == "finished"
+    lost[0] = 1
+    assert keep_clusters(run, call)
+
+
+def test_unknown_number_of_clusters_is_said(own: Path, small: Make) -> None:
+    run = straight(small(**OWN, method={"name": "fedsimclr"}, rounds=1))
+    assert not keep_clusters(run, Worker().handle)
+    assert "model.clusters" in run.events()[-1]["message"]
+
+
+# --- quality without labels -------------------------------------------------------------------------------------------
+
+
+def test_quality_of_a_planted_set_without_labels(planted: RunFolder) -> None:
+    found = quality(planted)
+    assert found["silhouette"] > 0.7
+    assert found["smallest_cluster"] == found["largest_cluster"] == pytest.approx(1 / 3)
+    assert found["empty_clusters"] == 0
+    assert "stability" not in found, "K-means has one round"
+    shown = list(shown_metrics(run_result(planted)))
+    assert shown[-1] == "balance"
+    assert [name for name in shown if name in QUALITY] == [name for name in QUALITY if name in found]
+
+
+def test_stability_is_of_the_last_two_rounds(home: Path, small: Make) -> None:
+    """The same as of two runs' tables, of which one ended a round earlier."""
+    long = judged(small(method={"name": "fedcc"}, rounds=3, local={"epochs": 1, "batch": 16, "lr": 0.003}))
+    short = judged(small(method={"name": "fedcc"}, rounds=2, local={"epochs": 1, "batch": 16, "lr": 0.003}))
+    expected = ari(table_of(short)["cluster"].to_numpy(), table_of(long)["cluster"].to_numpy())
+    assert quality(long)["stability"] == pytest.approx(expected)
+    assert quality(long)["stability"] < 1
+    assert cluster_facts(long)["compared_with_round"] == 2
+    one = judged(small(method={"name": "fedcc"}, rounds=2, checkpoint={"keep": 1}))
+    assert "stability" not in quality(one), "the round before is not kept"
+
+
+# --- contact sheets and the report ------------------------------------------------------------------------------------
+
+
+def test_the_most_and_the_least_certain_come_first() -> None:
+    rows = pd.DataFrame({"confidence": np.linspace(0, 1, 200)})
+    certain, unsure = by_certainty(rows)
+    assert (len(certain), len(unsure)) == (CERTAIN, UNSURE)
+    assert certain["confidence"].iloc[0] == 1
+    assert certain["confidence"].is_monotonic_decreasing
+    assert unsure["confidence"].iloc[0] == 0
+    assert unsure["confidence"].is_monotonic_increasing
+    for count in (0, 1, 2, 10, 50, 51):
+        certain, unsure = by_certainty(rows[:count])
+        assert len(certain) + len(unsure) == min(count, CERTAIN + UNSURE)
+        assert not set(certain.index) & set(unsure.index)
+
+
+def test_a_sheet_per_cluster_shows_its_files(own: Path, planted: RunFolder) -> None:
+    stale = planted.figures / "clusters" / "cluster-99.png"
+    stale.parent.mkdir()
+    stale.write_bytes(b"of an earlier table")
+    drawn = draw_cluster_sheets(planted)
+    assert [path.name for path in drawn] == [f"cluster-{k:02d}.png" for k in range(3)]
+    assert not stale.exists()
+    table = table_of(planted)
+    for cluster, path in enumerate(drawn):
+        rows = table[table["cluster"] == cluster]
+        first = rows.loc[rows["confidence"].idxmax(), "file"]
+        shown = np.asarray(thumbnail(np.asarray(Image.open(own / first))[None]))
+        others = [np.asarray(thumbnail(np.asarray(Image.open(own / f))[None])) for f in table["file"]]
+        sheet = np.asarray(Image.open(path))
+        left = find(sheet, shown)
+        assert left is not None, "the most certain image is not on its sheet"
+        places = [find(sheet, other) for other in others]
+        found = zip(places, table["file"], strict=True)
+        assert all((place is not None) <= (kind_of(f) == kind_of(first)) for place, f in found)
+        assert min(place for place in places if place is not None) == left, "it is not the first"
+
+
+def find(sheet: np.ndarray, image: np.ndarray) -> tuple[int, int] | None:
+    """Where the image is on the sheet: row, then column of its upper left corner."""
+    height, width = image.shape[:2]
+    for top, left in np.argwhere((sheet[:-height, :-width] == image[0, 0]).all(2)):
+        if np.array_equal(sheet[top : top + height, left : left + width], image):
+            return int(top), int(left)
+    return None
+
+
+def test_sets_of_vectors_have_a_table_and_no_sheets(home: Path, small: Make) -> None:
+    run = judged(small(method={"name": "kmeans"}, data={"name": "gaussian", "limit": 100}, partition={"clients": 2}))
+    assert "distance" in table_of(run)
+    assert draw_cluster_sheets(run) == []
+    assert "Images of each cluster" not in write_report(run).read_text()
+
+
+def test_the_report_shows_clusters_names_and_quality(planted: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw_cluster_sheets(planted)
+    page = write_report(planted).read_text()
+    assert page.count("data:image/jpeg;base64,") == 3
+    assert all(name in page for name in ("silhouette", "süd", "lab 3", "mean confidence"))
+    counts = pd.crosstab(table_of(planted)["cluster"], table_of(planted)["client_name"])
+    assert f">{counts.loc[0, 'lab 3']}</td>" in page
+    monkeypatch.setattr(report, "SHEETS_BYTES", 60_000)
+    page = write_report(planted).read_text()
+    shown = page.count("data:image/jpeg;base64,")
+    assert shown < 3
+    assert f"{3 - shown} more are in figures/clusters/" in page
+
+
+# --- new samples ------------------------------------------------------------------------------------------------------
+
+
+def test_new_files_of_the_same_kinds_get_the_same_clusters(home: Path, planted: RunFolder) -> None:
+    table = table_of(planted)
+    cluster_of = dict(zip(table["file"].map(kind_of), table["cluster"], strict=True))
+    write_new(home / "new")
+    (home / "new" / "broken.png").write_bytes(b"no image")
+    rng = np.random.default_rng(2)
+    draw("left", rng).convert("RGB").save(home / "new" / "left-colour.png")
+    draw("right", rng, 20).save(home / "new" / "right-large.png")
+    found = predict(planted, home / "new")
+    assert {each.path: each.reason.split()[0] for each in found.skipped} == {
+        "broken.png": "unreadable",
+        "right-large.png": "odd-sized:",
+    }
+    assert found.recoloured == 1
+    assert found.intake.seen == {"files": 12}
+    assert found.intake.taken == {"files": 10}
+    assert found.intake.adapted == {"made grey, as the set is": {"left-colour.png": ""}}
+    assert {reason: list(names) for reason, names in found.intake.left_out.items()} == {
+        "unreadable or truncated": ["broken.png"],
+        "not 12x12 (height x width)": ["right-large.png"],
+    }
+    assert set(found.table["file"]) >= {"left-colour.png", "below/dark-new1.png"}
+    assert len(found.table) == 10
+    assert found.table["cluster"].tolist() == [cluster_of[kind_of(file)] for file in found.table["file"]]
+    resized = predict(planted, home / "new", "resize")
+    assert resized.resized == 1
+    assert resized.intake.adapted["resized to 12x12 (height x width)"] == {"right-large.png": "from 20x20"}
+    assert len(resized.table) == 11
+    assert resized.table["cluster"].tolist() == [cluster_of[kind_of(file)] for file in resized.table["file"]]
+    sheet = np.asarray(Image.open(predicted_sheet(found, home / "new", home / "sheet.png")))
+    image = np.asarray(thumbnail(np.asarray(Image.open(home / "new" / "below" / "dark-new1.png"))[None]))
+    assert find(sheet, image) is not None
+
+
+@pytest.mark.parametrize("method", ["kmeans", "fedsimclr", "fedcc"])
+def test_what_was_trained_on_is_predicted_as_the_table_says(own: Path, small: Make, method: str) -> None:
+    """With centres of K-means and with a cluster head; the data set need not be there any more."""
+    run = judged(small(**OWN, method={"name": method}, model={"clusters": 3}, local={"batch": 8}))
+    os.rename(run.lineage()["data"]["folder"], own.parent / "gone")
+    known = table_of(run).set_index("file")
+    found = predict(run, own).table.set_index("file").loc[known.index]
+    assert found["cluster"].tolist() == known["cluster"].tolist()
+    columns = ["confidence", "distance"] if method != "fedcc" else ["confidence"]
+    assert (run.path / CENTRES).exists() == (method != "fedcc")
+    for column in columns:
+        assert found[column].to_numpy() == pytest.approx(known[column].to_numpy(), abs=1e-4)
+
+
+def test_what_the_command_shows(home: Path, planted: RunFolder) -> None:
+    from shoal.cli.predict import predict_command
+
+    write_new(home / "new", each=12)
+    out, err = Console(file=io.StringIO(), width=100), Console(file=io.StringIO(), width=100)
+    predict_command(out, err, planted.name, home / "new", None, None, "as-set", "none", False)
+    shown = out.file.getvalue()
+    assert "below/dark-new1.png" in shown
+    assert "and 6 more; --out FILE" in shown
+    assert "36 samples" in shown
+    assert not err.file.getvalue()
+    for table, sheet in ((Path("found.xlsx"), None), (None, Path("found.jpg"))):
+        with pytest.raises(DataError, match="expected a name that ends in"):
+            predict_command(out, err, "no such run", home / "new", table, sheet, "as-set", "none", False)
+
+
+def test_tables_are_read_by_the_names_of_their_columns(home: Path, small: Make, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    truth = np.arange(60) % 3
+    x = 8 * np.eye(3)[truth] + rng.normal(0, 0.3, (60, 3))
+    frame = pd.DataFrame(x, columns=["a", "b", "c"]).assign(client=np.arange(60) % 2)
+    frame.to_csv(tmp_path / "mine.csv", index=False)
+    add_table(tmp_path / "mine.csv", "mine", places.store())
+    run = judged(small(**OWN, method={"name": "kmeans"}, model={"clusters": 3}))
+    table = table_of(run)
+    assert table["file"].tolist() == [f"mine.csv:{row}" for row in range(60)]
+    cluster_of = dict(zip(truth, table["cluster"], strict=True))
+    new = pd.DataFrame(8 * np.eye(3)[[2, 0, 1, 2]], columns=["a", "b", "c"])
+    new[["c", "a", "b"]].assign(other="x").to_parquet(tmp_path / "new.parquet")
+    found = predict(run, tmp_path / "new.parquet").table
+    assert found["cluster"].tolist() == [cluster_of[k] for k in (2, 0, 1, 2)]
+    assert list(found.columns) == ["row", "cluster", "confidence", "distance"]
+    for name in ("out.csv", "out.parquet"):
+        write_table(found, tmp_path / name)
+    assert pd.read_csv(tmp_path / "out.csv")["cluster"].tolist() == found["cluster"].tolist()
+    assert pd.read_parquet(tmp_path / "out.parquet").equals(found)
+    new[["a", "c"]].to_csv(tmp_path / "few.csv", index=False)
+    with pytest.raises(DataError, match="lacks 1 of the 3 features of 'mine': b"):
+        predict(run, tmp_path / "few.csv")
+    with pytest.raises(DataError, match="is no table"):
+        predict(run, tmp_path)
+    with pytest.raises(DataError, match=r"\.parquet, \.csv"):
+        write_table(found, tmp_path / "out.txt")
+
+
+def test_wrong_number_of_features_of_a_set_without_names(home: Path, small: Make, tmp_path: Path) -> None:
+    run = judged(small(method={"name": "kmeans"}, data={"name": "gaussian", "limit": 100}, partition={"clients": 2}))
+    pd.DataFrame(np.zeros((3, 7))).to_csv(tmp_path / "seven.csv", index=False)
+    with pytest.raises(DataError, match=r"has 7 columns, expected the \d+ features of"):
+        predict(run, tmp_path / "seven.csv")
+
+
+def test_predict_says_what_is_wrong(own: Path, small: Make, planted: RunFolder, tmp_path: Path) -> None:
+    from shoal.lifecycle.starting import new_run
+
+    begun = new_run(small(**OWN, method={"name": "kmeans"}, model={"clusters": 3}))
+    with pytest.raises(RunError, match=r"is not finished .*--resume"):
+        predict(begun, own)
+    with pytest.raises(DataError, match="does not exist"):
+        predict(planted, tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="no image in"):
+        predict(planted, tmp_path / "empty")
+    (tmp_path / "empty" / "bad.png").write_bytes(b"x")
+    with pytest.raises(DataError, match=r"(?s)none of the 1 images .*bad.png: unreadable"):
+        predict(planted, tmp_path / "empty")
+    (planted.path / FACTS).unlink()
+    with pytest.raises(StoreError, match=r"clusters\.json is missing; .*--resume"):
+        predict(planted, own)

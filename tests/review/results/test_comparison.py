@@ -1,0 +1,79 @@
+"""The page that shows runs side by side, against the runs' own tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.core.errors import ShoalError
+from shoal.engine.store.run_folder import RunFolder
+from shoal.review.pages.comparison_page import best_of, differing, write_comparison
+from shoal.review.pages.report import write_report
+from shoal.review.results.result import run_result
+from tests.runs import straight
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+def pair(home: Path, small: Make) -> list[RunFolder]:
+    first = straight(small(rounds=2))
+    write_report(first)
+    return [first, straight(small(rounds=3, method={"name": "fedcc"}, seed=1))]
+
+
+def row(page: str, name: str) -> str:
+    found = re.search(rf'<tr><th scope="row">{re.escape(name)}</th>(.*?)</tr>', page)
+    assert found, name
+    return found[1]
+
+
+def test_numbers_stand_beside_each_other_and_the_best_is_marked(pair: list[RunFolder], tmp_path: Path) -> None:
+    page = write_comparison(pair, tmp_path / "pages" / "both.html").read_text()
+    values = [run_result(run).metrics["acc"] for run in pair]
+    assert re.findall(r">([\d.]+)</td>", row(page, "acc")) == [f"{value:.4f}" for value in values]
+    best = [bool(mark) for mark in re.findall(r"<td( class=\"best\")?>[\d.]", row(page, "acc"))]
+    assert best == [value == max(values) for value in values]
+    assert "best" not in row(page, "balance"), "which is no measure of quality"
+    assert page.count("data:image/png") >= 3
+    assert f'href="{(pair[0].path / "report.html").resolve().as_uri()}"' in page
+    assert pair[1].name in page, "which has no report to link to"
+    assert page.count("<table") == page.count('<div class="wide"><table'), "a table that a phone cannot scroll"
+
+
+def test_it_says_what_differs_and_what_does_not(pair: list[RunFolder], tmp_path: Path) -> None:
+    page = write_comparison(pair, tmp_path / "both.html").read_text()
+    cells = re.findall(r"<td class=\"words\">(.*?)</td>", row(page, "method.name"))
+    assert cells == ["fedpnp", "fedcc"]
+    assert re.findall(r">(.*?)</td>", row(page, "rounds")) == ["2", "3"]
+    assert "data.name" not in page
+    said = re.search(r"The same for all: (.*?)\.", page)
+    assert said
+    assert {"data", "device"} <= set(said[1].split(", "))
+    assert "partition" not in said[1], "another seed deals samples otherwise"
+    digests = [run.lineage()["partition"]["digest"] for run in pair]
+    assert all(digest in row(page, "partition") for digest in digests)
+
+
+def test_what_cannot_be_compared_is_said(pair: list[RunFolder], tmp_path: Path) -> None:
+    with pytest.raises(ShoalError, match="2 to 26 runs, and 1 were named"):
+        write_comparison(pair[:1], tmp_path / "one.html")
+    with pytest.raises(ShoalError, match="named twice"):
+        write_comparison([*pair, pair[0]], tmp_path / "twice.html")
+    assert not list(tmp_path.glob("*.html"))
+
+
+def test_the_best_of_numbers() -> None:
+    assert best_of([0.5, None, 0.7], "higher") == (False, False, True)
+    assert best_of([0.5, 0.7, 0.5], "lower") == (True, False, True)
+    assert best_of([0.5, 0.7], "neither") == (False, False)
+    assert best_of([0.5, None], "higher") == (False, False), "of one there is no best"
+    assert best_of([0.70001, 0.70002], "higher") == (False, False), "which are shown alike"
+
+
+def test_keys_that_one_has_alone_differ() -> None:
+    assert differing([{"a": "1", "b": "2"}, {"a": "1", "c": "3"}]) == [("b", ["2", ""]), ("c", ["", "3"])]

@@ -1,0 +1,212 @@
+"""A home that is moved between two rounds, and between a run and what is asked of it, gives the same bits."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from shoal.core.seal import sealed
+from shoal.data.own import add_folder
+from shoal.engine.settings import places
+from shoal.engine.store.relocation import located, stored_path
+from shoal.engine.store.run_folder import RunFolder
+from shoal.lifecycle.driving import drive
+from shoal.lifecycle.starting import new_run
+from shoal.review.mlflow_log.embedded_store import FILE, kept_uri, ready_store, store_uri
+from shoal.review.mlflow_log.moved_store import follow_move, local_path
+from shoal.review.mlflow_log.run import experiment_of
+from shoal.review.pages.report import write_report
+from shoal.review.served.explain import explain
+from shoal.review.served.predict import predict
+from tests.runs import numbers
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """A folder of two clients with twelve images each."""
+    rng = np.random.default_rng(0)
+    for client in "ab":
+        (tmp_path / "photos" / client).mkdir(parents=True)
+        for k in range(12):
+            pixels = rng.integers(0, 256, (8, 8), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / client / f"{k}.png")
+    return tmp_path / "photos"
+
+
+def live_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder.mkdir(exist_ok=True)
+    monkeypatch.setenv(places.HOME_VARIABLE, str(folder))
+    monkeypatch.chdir(folder)
+    return folder
+
+
+OWN_SET: dict[str, Any] = {
+    "data": {"name": "mine", "limit": None},
+    "partition": {"kind": "by_column", "clients": 0},
+    "model": {"clusters": 2},
+    "rounds": 2,
+}
+
+
+def begun(photos: Path, settings: Any) -> RunFolder:
+    """A new run on the photos in the present home."""
+    add_folder(photos, "mine", places.store())
+    return new_run(settings)
+
+
+def stop(entry: dict[str, Any]) -> None:
+    if entry["event"] == "round_finished" and entry["round"] == 1:
+        raise KeyboardInterrupt
+
+
+def test_a_home_moved_between_two_rounds_and_before_the_report_gives_the_same_bits(
+    tmp_path: Path, photos: Path, small: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SHOAL_DATA_MIRROR", "MLFLOW_TRACKING_URI", "PREFECT_API_URL"):
+        monkeypatch.delenv(name, raising=False)
+    settings = small(**OWN_SET, tracking={"mlflow": True})
+    live_in(tmp_path / "straight", monkeypatch)
+    whole = begun(photos, settings)
+    drive(whole)
+
+    first = live_in(tmp_path / "first", monkeypatch)
+    run = begun(photos, settings)
+    with pytest.raises(KeyboardInterrupt):
+        drive(run, observers=[stop])
+    lost = run.lineage()["mlflow_run"]
+
+    # Another place between two rounds.
+    second = tmp_path / "second"
+    os.rename(first, second)
+    live_in(second, monkeypatch)
+    run = RunFolder(second / "runs" / run.name)
+    drive(run)
+    assert numbers(run) == numbers(whole)
+    assert not first.exists()
+    assert run.lineage()["mlflow_run"] == lost
+
+    # And between the run and what is asked of it.
+    third = tmp_path / "third"
+    os.rename(second, third)
+    live_in(third, monkeypatch)
+    run = RunFolder(third / "runs" / run.name)
+    report = run.path / "report.html"
+    report.unlink()
+    write_report(run)
+    assert report.exists()
+    table = predict(run, photos).table
+    whole_table = predict(whole, photos).table
+    assert table.drop(columns="run", errors="ignore").equals(whole_table.drop(columns="run", errors="ignore"))
+    assert explain(run, int(table["cluster"].iloc[0])).samples > 0
+
+    assert ready_store(places.mlflow_store()) is not None
+    assert ready_store(places.mlflow_store()) is None
+    from mlflow import MlflowClient, set_tracking_uri
+    from mlflow.pyfunc import load_model
+
+    uri = store_uri(places.mlflow_store())
+    client = MlflowClient(tracking_uri=uri)
+    found = client.get_run(lost)
+    assert found.data.tags["shoal.run_folder"] == f"runs/{run.name}"
+    assert {each.path for each in client.list_artifacts(lost)} >= {"report.html", "settings.yaml", "lineage.json"}
+    (version,) = client.search_model_versions(f"run_id = '{lost}'")
+    set_tracking_uri(uri)
+    try:
+        served = load_model(f"models:/{version.name}/{version.version}")
+    finally:
+        set_tracking_uri(None)
+    images = np.array(np.load(third / "data" / "store" / "own" / "mine" / "train_x.npy")[:4])
+    assert len(served.predict(images)) == 4
+    again = new_run(settings)
+    drive(again)
+    assert numbers(again) == numbers(whole)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["photos", "straight", "third"]
+
+
+def test_records_name_folders_relative_to_the_home(home: Path, tmp_path: Path, photos: Path, small: Make) -> None:
+    run = begun(photos, small(**OWN_SET))
+    lineage = run.lineage()
+    assert lineage["data"]["folder"] == "data/store/own/mine"
+    assert lineage["partition"]["folder"].startswith("data/store/partitions/mine-by_column-")
+    assert str(tmp_path) not in json.dumps(lineage)
+    assert run.folder_of("data") == home / "data" / "store" / "own" / "mine"
+    assert stored_path(Path("/somewhere/else")) == "/somewhere/else"
+
+
+def test_a_record_of_before_follows_a_home_that_was_moved(home: Path, photos: Path, small: Make) -> None:
+    run = begun(photos, small(**OWN_SET))
+    lineage = run.lineage()
+    for what in ("data", "partition"):
+        lineage[what]["folder"] = f"/no/such/home/{lineage[what]['folder']}"
+    (run.path / "lineage.json").write_text(json.dumps(sealed(lineage)))
+    assert run.folder_of("data") == home / "data" / "store" / "own" / "mine"
+    assert run.folder_of("partition").parent == home / "data" / "store" / "partitions"
+    drive(run)
+    other = {**lineage["data"], "digest": "of another set"}
+    assert located(other, run.path) == Path(lineage["data"]["folder"])  # never another version of the same name
+
+
+def addresses(store: Path) -> set[str]:
+    with sqlite3.connect(store / FILE) as opened:
+        return {address for (address,) in opened.execute("select artifact_location from experiments")}
+
+
+def test_addresses_follow_a_copy_too_and_those_that_a_person_chose_stay(tmp_path: Path) -> None:
+    from mlflow import MlflowClient
+
+    store = tmp_path / "old home, 100%" / "mlflow"
+    ready_store(store)
+    client = MlflowClient(tracking_uri=store_uri(store))
+    experiment_of(client, "shoal", store / "artifacts")
+    client.create_experiment("elsewhere", artifact_location="s3://bucket/elsewhere")
+    chosen = tmp_path / "big" / "artifacts" / "chosen"
+    chosen.mkdir(parents=True)
+    client.create_experiment("chosen", artifact_location=chosen.as_uri())
+    new = tmp_path / "new" / "mlflow"
+    shutil.copytree(store, new)
+    (said,) = follow_move(new, FILE)
+    assert said.startswith(f"the MLflow store was moved from {store} to {new}: 2 addresses")
+    expected = {"s3://bucket/elsewhere", str(chosen), str(new / "artifacts" / "shoal"), str(new / "artifacts" / "0")}
+    assert {str(local_path(address) or address) for address in addresses(new)} == expected
+    assert follow_move(new, FILE) == []
+    assert follow_move(store, FILE) == []
+
+
+def test_files_that_an_earlier_version_wrote_to_the_old_place_keep_their_address(tmp_path: Path) -> None:
+    from mlflow import MlflowClient
+
+    store = tmp_path / "old" / "mlflow"
+    ready_store(store)
+    client = MlflowClient(tracking_uri=store_uri(store))
+    number = experiment_of(client, "shoal", store / "artifacts")
+    runs = [client.create_run(number) for _ in range(2)]
+    for run in runs:
+        client.log_text(run.info.run_id, "kept", "note.txt")
+    new = tmp_path / "new" / "mlflow"
+    shutil.copytree(store, new)
+    left = local_path(runs[0].info.artifact_uri)
+    assert left is not None
+    shutil.rmtree(new / left.relative_to(store))
+    shutil.rmtree(local_path(runs[1].info.artifact_uri) or tmp_path / "none")
+    (said,) = follow_move(new, FILE)
+    assert said.endswith("1 name files that are only at the old place")
+    client = MlflowClient(tracking_uri=store_uri(new))
+    for run in runs:
+        assert [each.path for each in client.list_artifacts(run.info.run_id)] == ["note.txt"]
+    assert (tmp_path / "old").exists()
+
+
+def test_the_record_of_the_embedded_store_does_not_say_where_it_lies(tmp_path: Path) -> None:
+    assert kept_uri(store_uri(tmp_path / "mlflow"), tmp_path / "mlflow") == "sqlite:///mlflow/mlflow.db"
+    assert kept_uri("http://host:5000", tmp_path / "mlflow") == "http://host:5000"

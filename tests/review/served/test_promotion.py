@@ -1,0 +1,173 @@
+"""Champion and challenger: judged on the same held-out samples, promoted by a margin, and told to MLflow."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mlflow import MlflowClient
+from PIL import Image
+
+from shoal.data.own import read_folder
+from shoal.data.own_store import store_batch
+from shoal.data.prepare import prepare
+from shoal.engine.settings import places
+from shoal.engine.settings.merge import merge
+from shoal.engine.settings.run_settings import make_settings
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.workers.worker import Worker
+from shoal.lifecycle.driving import drive
+from shoal.lifecycle.starting import new_run
+from shoal.review.results.clusters import keep_clusters
+from shoal.review.served.drift import CLUSTERS, UNIFORMITY, find_drift
+from shoal.review.served.judging import Decision, JudgingError, compare
+from shoal.review.served.promotion import PromotionError, carry_out_decision, champion_run, decision_of, keep_decision
+from tests.conftest import SMALL
+from tests.planted_images import draw, write_clients
+from tests.runs import straight
+
+Make = Callable[..., Any]
+NAME = "shoal-fedpnp-digits"
+TRAINING: dict[str, Any] = {"data": {"limit": 500}, "local": {"epochs": 2, "lr": 0.003}}
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunFolder, RunFolder]]:
+    """A poor model that is the champion, being the first, and a better one; both registered."""
+    with pytest.MonkeyPatch.context() as patch:
+        home = tmp_path_factory.mktemp("promotion")
+        patch.setenv("SHOAL_HOME", str(home))
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        patch.chdir(home)
+        runs = []
+        for rounds in (1, 5):
+            changes = {"rounds": rounds, "tracking": {"mlflow": True, "system": False}}
+            run = new_run(make_settings(merge(SMALL, TRAINING, changes)))
+            drive(run)
+            runs.append(run)
+        yield runs[0], runs[1]
+
+
+def decided(pair: tuple[RunFolder, RunFolder], score: Any = "auto", margin: float = 0.02) -> Decision:
+    return compare(pair[1], pair[0], prepare("digits", places.store()).folder, score, margin)
+
+
+def test_the_score_without_labels_agrees_with_accuracy(pair: tuple[RunFolder, RunFolder]) -> None:
+    decision = decided(pair)
+    assert decision.champion is not None
+    for name in ("acc", "nmi", "neighbours"):
+        assert decision.challenger.scores[name] > decision.champion.scores[name] + 0.02, name
+    assert (decision.score, decision.promoted, decision.challenger.samples) == ("acc", True, 360)
+    blind = decided(pair, "neighbours")
+    assert (blind.score, blind.promoted) == ("neighbours", True)
+    assert blind.challenger == decision.challenger
+    other_way = compare(pair[0], pair[1], prepare("digits", places.store()).folder, "neighbours", 0.0)
+    assert not other_way.promoted
+    assert "not better" in other_way.why
+
+
+def test_the_margin_decides(pair: tuple[RunFolder, RunFolder]) -> None:
+    ahead = decided(pair)
+    assert ahead.champion is not None
+    gap = ahead.challenger.scores["acc"] - ahead.champion.scores["acc"]
+    assert decided(pair, margin=gap - 1e-9).promoted
+    kept = decided(pair, margin=gap + 1e-9)
+    assert not kept.promoted
+    assert "less than the margin" in kept.why
+    same = compare(pair[1], pair[1], prepare("digits", places.store()).folder, "auto", 0.0)
+    assert (same.promoted, same.why) == (True, "it is the champion already")
+
+
+def test_mlflow_is_told_and_can_be_told_again(pair: tuple[RunFolder, RunFolder]) -> None:
+    champion, challenger = pair
+    client = MlflowClient(tracking_uri=f"sqlite:///{places.mlflow_store()}/mlflow.db")
+    found = champion_run(challenger.settings(), places.runs())
+    assert found is not None
+    assert found.name == champion.name
+    assert decision_of(challenger) is None
+    assert carry_out_decision(challenger) is None
+    keep_decision(challenger, decided(pair, margin=0.9), [])
+    assert carry_out_decision(challenger) == "2"
+    assert str(client.get_model_version_by_alias(NAME, "champion").version) == "1"
+    decision = decided(pair)
+    keep_decision(challenger, decision, [])
+    assert decision_of(challenger) == decision
+    for _ in range(2):
+        assert carry_out_decision(challenger) == "2"
+        assert str(client.get_model_version_by_alias(NAME, "champion").version) == "2"
+    tags = client.get_run(challenger.lineage()["mlflow_run"]).data.tags
+    assert tags["shoal.night.decision"] == "promoted"
+    assert (tags["shoal.night.score"], tags["shoal.night.margin"]) == ("acc", "0.02")
+    assert float(tags["shoal.night.challenger.acc"]) == pytest.approx(decision.challenger.scores["acc"], abs=1e-6)
+    assert tags["shoal.night.champion.run"] == champion.name
+    assert client.get_model_version(NAME, "2").tags["shoal.night.why"] == decision.why
+    moved = challenger.path.with_name("elsewhere")
+    shutil.move(challenger.path, moved)
+    try:
+        with pytest.raises(PromotionError, match=f"is of run {challenger.name}, whose folder is not in"):
+            champion_run(champion.settings(), places.runs())
+    finally:
+        shutil.move(moved, challenger.path)
+
+
+def test_what_cannot_be_judged_is_said(pair: tuple[RunFolder, RunFolder], tmp_path: Path) -> None:
+    write_clients(tmp_path / "photos", each=2)
+    photos = store_batch("photos", tmp_path / "store", read_folder(tmp_path / "photos"), 0.2, 0, by_hash=True)
+    with pytest.raises(JudgingError, match=r"'photos' holds out \d samples, and models are judged on 10 at least"):
+        compare(pair[1], pair[0], photos.folder, "auto", 0.01)
+    write_clients(tmp_path / "more", each=12)
+    more = store_batch("more", tmp_path / "store", read_folder(tmp_path / "more"), 0.4, 0, by_hash=True)
+    with pytest.raises(JudgingError, match=r"was trained on images of shape \(1, 8, 8\), and 'more' holds"):
+        compare(pair[1], pair[0], more.folder, "auto", 0.01)
+    settings = make_settings(merge(SMALL, {"tracking": {"register_as": "none"}}))
+    with pytest.raises(PromotionError, match="a champion needs a registered name"):
+        champion_run(settings, places.runs())
+    assert champion_run(make_settings(merge(SMALL, {"tracking": {"register_as": "new"}})), places.runs()) is None
+
+
+def test_drift_of_one_client_is_found_and_told(home: Path, small: Make) -> None:
+    store, folder, rng = places.store(), home / "pictures", np.random.default_rng(3)
+
+    def add(client: str, kinds: tuple[str, ...], each: int, name: str) -> None:
+        (folder / client).mkdir(parents=True, exist_ok=True)
+        for number in range(each):
+            for kind in kinds:
+                draw(kind, rng).save(folder / client / f"{kind}-{name}{number}.png")
+
+    def grown(onto: Any = None) -> Any:
+        return store_batch("photos", store, read_folder(folder, onto), 0.2, 0, onto, by_hash=True)
+
+    for client in ("north", "south"):
+        add(client, ("dark", "left", "right"), 20, "a")
+    first = grown()
+    settings = small(
+        data={"name": "photos", "limit": None}, partition={"kind": "auto", "clients": None},
+        method={"name": "kmeans"}, model={"clusters": 3}, rounds=1,
+    )  # fmt: skip
+    worker = Worker()
+    champion = straight(settings, worker.handle)
+    assert keep_clusters(champion, worker.handle)
+    assert find_drift(champion, first.folder, 0.01, 0) == []
+    add("north", ("dark", "left", "right"), 8, "b")
+    add("south", ("right",), 40, "b")
+    add("late", ("dark",), 6, "b")  # a new client is no client that changed
+    second = grown(first)
+    found = {(each.what, each.client): each for each in find_drift(champion, second.folder, 0.01, 0)}
+    assert set(found) == {(CLUSTERS, ""), *((what, c) for what in (CLUSTERS, UNIFORMITY) for c in ("north", "south"))}
+    assert [key for key, each in found.items() if each.found and key[0] == CLUSTERS] == [
+        (CLUSTERS, ""),
+        (CLUSTERS, "south"),
+    ]
+    assert not found[UNIFORMITY, "north"].found
+    south = found[CLUSTERS, "south"]
+    assert (south.old, south.new) == (60, 40)
+    assert south.distance > south.high > 0
+    assert "cluster shares of client south differ from 60 old to 40 new samples" in south.told()
+    assert find_drift(champion, second.folder, 0.01, 0) == list(found.values())
+    Image.new("L", (12, 12)).save(folder / "north" / "one-more.png")
+    third = grown(second)  # too few to say anything of
+    assert find_drift(champion, third.folder, 0.01, 0) == []

@@ -1,0 +1,174 @@
+"""Optuna as a pure function: proposals, stops, importances and noise, on planted scores whose answer is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal.sweeps.definition import SearchDefinition, make_search
+from shoal.sweeps.importance import importances
+from shoal.sweeps.noise import noise_of
+from shoal.sweeps.proposals import most_trials, propose
+from shoal.sweeps.result import SearchResult, result_of
+from shoal.sweeps.words import as_yaml, caveats, command
+
+VARY: dict[str, Any] = {
+    "local.lr": {"low": 1e-5, "high": 1.0, "log": True},
+    "local.batch": {"choices": [16, 32, 64]},
+    "local.epochs": {"low": 1, "high": 5},
+}
+FACTS: dict[str, Any] = {"scores": [], "runs": [], "why": ""}
+
+
+def search(**changes: Any) -> SearchDefinition:
+    return make_search({"name": "toy", "vary": VARY, "pruner": "none", **changes})
+
+
+def planted(values: dict[str, Any]) -> float:
+    """Best at a learning rate of 0.01; the batch size does nothing."""
+    return -((math.log10(values["local.lr"]) + 2) ** 2) - 0.05 * values["local.epochs"]
+
+
+def carried_out(
+    definition: SearchDefinition, trials: int, score: Callable[[dict[str, Any]], float] = planted, start: Any = ()
+) -> list[Any]:
+    """Settled trials, from those that are there."""
+    settled = list(start)
+    while len(settled) < trials:
+        proposal = propose(definition, settled)
+        value = score(proposal.values)
+        settled.append(proposal.settled("COMPLETE", value, {**FACTS, "scores": [value], "runs": ["run"]}))
+    return settled
+
+
+def test_a_trial_follows_from_the_seed_its_number_and_the_trials_before() -> None:
+    definition = search(random_trials=4)
+    straight = [trial.params for trial in carried_out(definition, 12)]
+    assert len({str(values) for values in straight}) == 12
+    half = carried_out(definition, 6)
+    for _ in range(3):
+        propose(definition, half)  # what was proposed and cut short leaves no trace
+    assert [trial.params for trial in carried_out(definition, 12, start=half)] == straight
+    other = [trial.params for trial in carried_out(search(random_trials=4, seed=1), 12)]
+    assert not any(params in straight for params in other)
+    worse = carried_out(definition, 12, lambda values: -planted(values))
+    assert [trial.params for trial in worse][:4] == straight[:4]
+    assert [trial.params for trial in worse][4:] != straight[4:]  # what scored well is what TPE goes by
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_planted_best_is_found_and_a_setting_that_does_nothing_is_last(seed: int) -> None:
+    definition = search(seed=seed, trials=40)
+    result = result_of(definition, carried_out(definition, 40), "")
+    best = result.best_trial
+    assert best is not None
+    assert 0.005 < best.values["local.lr"] < 0.02  # type: ignore[operator]
+    found = {each.setting: each for each in importances(definition, result.trials)}
+    assert next(iter(found)) == "local.lr"
+    assert found["local.lr"].seen
+    assert not found["local.batch"].seen
+    assert found["local.batch"].share < 0.2 < 0.5 < found["local.lr"].share
+
+
+def test_stopped_trials_and_one_very_bad_one_do_not_hide_what_matters() -> None:
+    definition = search(pruner="median", spare_trials=3)
+    settled: list[Any] = []
+    while len(settled) < 30:
+        proposal = propose(definition, settled)
+        score = planted(proposal.values)
+        stopped = any(proposal.stop_after(round, score - 1 / round) for round in range(1, 5))
+        settled.append(proposal.settled("PRUNED" if stopped else "COMPLETE", None if stopped else score, FACTS))
+    result = result_of(definition, settled, "")
+    assert result.counts()["stopped"] > 5
+    found = {each.setting: each for each in importances(definition, result.trials)}
+    assert next(iter(found)) == "local.lr"
+    assert found["local.lr"].share > 0.5 > 0.2 > found["local.batch"].share
+    assert not found["local.batch"].seen
+
+
+def test_of_scores_that_are_noise_no_setting_is_seen_to_matter() -> None:
+    seen = []
+    draw = np.random.default_rng(0)
+    for seed in range(3):
+        definition = search(seed=seed, sampler="random")
+        noise = result_of(definition, carried_out(definition, 12, lambda _: float(draw.normal())), "")
+        seen += [each.seen for each in importances(definition, noise.trials)]
+    assert len(seen) == 9
+    assert sum(seen) <= 1
+
+
+def test_a_grid_has_every_combination_once() -> None:
+    vary = {"local.epochs": {"low": 1, "high": 3}, "local.lr": {"low": 0.1, "high": 0.3, "step": 0.1}}
+    definition = search(sampler="grid", vary=vary, trials=100)
+    assert most_trials(definition) == 9
+    found = [trial.params for trial in carried_out(definition, 9, lambda values: 0.0)]
+    assert {(params["local.epochs"], round(params["local.lr"], 6)) for params in found} == {
+        (epochs, lr) for epochs in (1, 2, 3) for lr in (0.1, 0.2, 0.3)
+    }
+    assert carried_out(search(sampler="grid", vary=vary, seed=1), 1, lambda _: 0.0)[0].params != found[0]
+
+
+@pytest.mark.parametrize(("pruner", "stopped"), [("median", 2), ("halving", 2), ("none", None)])
+def test_what_is_behind_is_stopped_by_its_rounds_alone(pruner: str, stopped: int | None) -> None:
+    definition = search(pruner=pruner, spare_trials=2)
+    settled: list[Any] = []
+    for level in (0.5, 0.6, 0.7):
+        proposal = propose(definition, settled)
+        for round in range(1, 5):
+            assert not proposal.stop_after(round, level + 0.01 * round)
+        settled.append(proposal.settled("COMPLETE", level + 0.04, FACTS))
+    for _ in range(2):  # a trial that was cut short is told its rounds anew
+        proposal = propose(definition, settled)
+        told = [proposal.stop_after(round, 0.1 + 0.01 * round) for round in range(1, 4)]
+        assert told.index(True) + 1 == stopped if stopped else not any(told)
+
+
+def noisy(seeds: int, apart: float) -> SearchResult:
+    """Two trials whose scores are so far apart, with a spread of 0.1 over seeds."""
+    definition = search(seeds=seeds)
+    draw = np.random.default_rng(0)
+    settled: list[Any] = []
+    for level in (0.5, 0.5 + apart, 0.5 - 2, 0.5 - 3):
+        scores = [float(level + value) for value in draw.normal(0, 0.1, seeds)]
+        proposal = propose(definition, settled)
+        settled.append(proposal.settled("COMPLETE", float(np.mean(scores)), {**FACTS, "scores": scores}))
+    return result_of(definition, settled, "")
+
+
+def test_a_difference_that_seeds_explain_is_said_to_be_none() -> None:
+    close, clear = noisy(5, 0.05), noisy(5, 1.0)
+    assert close.noise is not None
+    assert 0.05 < close.noise.deviation < 0.2
+    assert len(close.level_with_best()) == 1
+    assert not clear.level_with_best()
+    assert "cannot be told apart; trials that are as good" in " ".join(caveats(search(seeds=5), close))
+    assert "cannot be told apart; no other is so close" in " ".join(caveats(search(seeds=5), clear))
+    alone = " ".join(caveats(search(), result_of(search(), carried_out(search(), 3), "")))
+    assert "how far scores differ by the seed alone is not known" in alone
+    assert "These are few trials: 3 have a score" in alone
+
+
+def test_noise_leaves_out_what_a_seed_does_to_all_trials() -> None:
+    draw = np.random.default_rng(1)
+    seeds, left = draw.normal(0, 10, 40), draw.normal(0, 0.3, (30, 40))
+    noise = noise_of((np.arange(30)[:, None] + seeds + left).tolist())
+    assert noise is not None
+    assert noise.deviation == pytest.approx(0.3, rel=0.05)
+    assert noise.difference == pytest.approx(1.96 * 0.3 * math.sqrt(2 / 40), rel=0.06)
+    assert noise_of([(0.1,), (0.2,)]) is None
+
+
+def test_the_command_that_repeats_a_run_is_read_back_as_the_settings_were() -> None:
+    from shoal.engine.settings.run_settings import nested
+
+    settings = {"a": {"b": 1e-05, "c": 5.65556009778791e-06, "d": None, "e": True}, "f": "off", "g": "two words"}
+    words = command(settings).split(" --set ")
+    assert words[0] == "shoal run"
+    import shlex
+
+    assert nested(shlex.split(command(settings))[3::2]) == settings
+    assert [as_yaml(value) for value in ("off", "3", "tpe", 1e22)] == ['"off"', '"3"', "tpe", "1.0e+22"]
