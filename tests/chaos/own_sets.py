@@ -172,7 +172,7 @@ class OwnSets:
         if (after := digest(home)) != new:
             notes.append(f"after the same command again it is not the new set: {after}")
         left = {path.name for path in own_folder(home / "data" / "store", NAME).parent.iterdir()}
-        if more := left - {NAME, f"{NAME}.dvc", ".gitignore", ".gitkeep"}:
+        if more := left - {NAME, f"{NAME}.dvc", f"{NAME}.intake.json", ".gitignore", ".gitkeep"}:
             notes.append(f"left beside it: {sorted(more)}")
         if KINDS[event].dvc and (status := dvc(home, "status", "--quiet", f"data/store/own/{NAME}.dvc")):
             notes.append(f"DVC does not have the new set: {status}")

@@ -26,13 +26,12 @@ from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.mlflow_log.run import experiment_of, title
 from tests.conftest import SMALL
-from tests.flows.served import clone, commit
+from tests.flows.served import BIN, clone, commit
 from tests.flows.test_prefect import free_port
 from tests.review.mlflow_log.test_tracking_server import all_files
 from tests.runs import numbers
 from tests.team import (
     ADMINISTRATOR,
-    BIN,
     SECRETS,
     Program,
     Team,
