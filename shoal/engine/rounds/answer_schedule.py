@@ -21,7 +21,7 @@ from shoal.core.streams import Streams
 
 
 @dataclass(frozen=True)
-class RoundArrivals:
+class RoundAnswers:
     """The answers of a round.
 
     Args:
@@ -60,7 +60,7 @@ class Speeds:
         return float((self.sizes[client] or self._mean) / self._mean * np.exp(self.slowness * drawn))
 
 
-class Arrivals:
+class AnswerSchedule:
     """The answers of every round, by a simulation that goes as far as it is asked.
 
     Args:
@@ -80,9 +80,9 @@ class Arrivals:
         self._busy: set[int] = set()
         """At work, or in the buffer: nobody answers twice in a round."""
         self._begun = 0
-        self._rounds: list[RoundArrivals] = []
+        self._rounds: list[RoundAnswers] = []
 
-    def round(self, number: int) -> RoundArrivals:
+    def round(self, number: int) -> RoundAnswers:
         """The answers of a round, counted from 1."""
         while len(self._rounds) < number:
             self._rounds.append(self._next())
@@ -96,7 +96,7 @@ class Arrivals:
             for from_round in self.round(number).begun_from.values()
         )
 
-    def _next(self) -> RoundArrivals:
+    def _next(self) -> RoundAnswers:
         state, now, answers = len(self._rounds), self._rounds[-1].time if self._rounds else 0.0, dict[int, int]()
         while len(answers) < self._buffer:
             self._begin(state, now)
@@ -107,7 +107,7 @@ class Arrivals:
             else:
                 answers[client] = begun_from
         self._busy -= answers.keys()
-        return RoundArrivals(dict(sorted(answers.items())), now)
+        return RoundAnswers(dict(sorted(answers.items())), now)
 
     def _begin(self, state: int, now: float) -> None:
         """Have clients begin, as many as may and are free, from a state."""
