@@ -22,9 +22,9 @@ from shoal.methods.contract.message import Tensors
 
 
 def aggregate(active_run: ActiveRun, round: int, clients: Sequence[int], least: int = 1) -> dict[int, Failed]:
-    """The method's aggregation over the updates that are not refused, in order of client id, read one at a time.
+    """Aggregate the updates that are not refused, in order of client id, read one at a time.
 
-    Where the last of the updates shows that one before it is out of all proportion, it is done again without that one.
+    If the last of the updates shows that one before it is out of all proportion, aggregate again without that one.
 
     Args:
         active_run: the run; its state after `round` is kept there.
@@ -51,7 +51,8 @@ def aggregate(active_run: ActiveRun, round: int, clients: Sequence[int], least: 
     with one_thread():
         settled = False
         while not settled:
-            following, wrong = None, None
+            following = None
+            wrong = None
             try:
                 following = method.aggregate(before, rebase_stale(active_run, round, inspection.updates()))
             except Exception as error:  # by an answer that is refused, perhaps
@@ -73,7 +74,7 @@ def aggregate(active_run: ActiveRun, round: int, clients: Sequence[int], least: 
 
 
 def rebase_stale(active_run: ActiveRun, round: int, updates: Iterable[Update]) -> Iterator[Update]:
-    """Updates as if all had begun from the newest state: what each changed, weighed by its age, laid on that state.
+    """Yield updates as if all had begun from the newest state: what each changed, weighed by its age, added to it.
 
     Where rounds wait for all their clients this changes nothing. The mean of what is given is the newest state and the
     mean of (1 + t)^-a times the changes, of answers that began t rounds before it.
@@ -84,7 +85,8 @@ def rebase_stale(active_run: ActiveRun, round: int, updates: Iterable[Update]) -
     if active_run.answer_schedule is None:
         yield from updates
         return
-    method, now = active_run.opened.method, active_run.state(round - 1)[0]
+    method = active_run.opened.method
+    newest_state = active_run.state(round - 1)[0]
     for update in updates:
         begun_from = active_run.begun_from(round, update.client)
         age = round - 1 - begun_from
@@ -92,13 +94,13 @@ def rebase_stale(active_run: ActiveRun, round: int, updates: Iterable[Update]) -
             yield update
             continue
         sent = method.broadcast(active_run.older_state(begun_from), update.client).tensors
-        newest = method.broadcast(now, update.client).tensors
+        newest = method.broadcast(newest_state, update.client).tensors
         weight = (1.0 + age) ** -active_run.opened.settings.participation.staleness
         yield replace(update, message=rebase(update.message, sent, newest, weight))
 
 
 def rebase(message: Message, sent: Tensors, newest: Tensors, weight: float) -> Message:
-    """A message with `weight` times what it changed of the tensors that were sent, on the newest ones.
+    """Return a message with `weight` times what it changed of the tensors that were sent, added to the newest ones.
 
     Whole numbers (BatchNorm's counts of batches) stay as they came, and so does what was not sent.
     """
@@ -114,7 +116,7 @@ def rebase(message: Message, sent: Tensors, newest: Tensors, weight: float) -> M
 
 
 def memory_index_after(run: RunFolder, round: int, before: MemoryIndex, done: Sequence[FinishedWork]) -> MemoryIndex:
-    """Memory and inbox versions after a round; the files get their lasting names here.
+    """Return memory and inbox versions after a round; the files get their lasting names here.
 
     Args:
         run: the run's folder.

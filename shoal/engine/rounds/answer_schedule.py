@@ -73,7 +73,9 @@ class AnswerSchedule:
     def __init__(self, speeds: Speeds, at_work: int, buffer: int, dropout: float = 0.0) -> None:
         if not 1 <= buffer <= at_work <= len(speeds.sizes):
             raise ValueError(f"a buffer of {buffer}, {at_work} at work, {len(speeds.sizes)} clients")
-        self._speeds, self._buffer, self._dropout = speeds, buffer, dropout
+        self._speeds = speeds
+        self._buffer = buffer
+        self._dropout = dropout
         self._rng = Streams(speeds.seed).numpy("arrivals")
         self._free = at_work
         self._working: list[tuple[float, int, int, int, bool]] = []
@@ -97,7 +99,9 @@ class AnswerSchedule:
         )
 
     def _next(self) -> RoundAnswers:
-        state, now, answers = len(self._rounds), self._rounds[-1].time if self._rounds else 0.0, dict[int, int]()
+        state = len(self._rounds)
+        now = self._rounds[-1].time if self._rounds else 0.0
+        answers: dict[int, int] = {}
         while len(answers) < self._buffer:
             self._begin(state, now)
             now, _, client, begun_from, silent = heapq.heappop(self._working)

@@ -18,7 +18,7 @@ from shoal.engine.store.codec import save_tensors
 from shoal.engine.store.round_paths import JUDGED
 
 MIN_PART_SAMPLES = 4096
-"""Samples of a part, at least: fewer are looked at sooner than several workers are asked."""
+"""Fewer samples are evaluated sooner by one worker than several workers are asked."""
 
 
 def evaluate_in_parts(active_run: ActiveRun, request: Evaluate, workers: int) -> Answer:
@@ -36,7 +36,8 @@ def evaluate_in_parts(active_run: ActiveRun, request: Evaluate, workers: int) ->
         WorkerLost: one of them ended in the middle.
     """
     opened = active_run.opened
-    use, samples = opened.method.shared_in_evaluation, len(opened.partition.sample) + opened.prepared.spec.test
+    use = opened.method.shared_in_evaluation
+    samples = len(opened.partition.sample) + opened.prepared.spec.test
     parts = min(workers, samples // MIN_PART_SAMPLES)
     if parts < 2 or use == "nothing" or (use == "features" and not request.final):
         return active_run.call(request)

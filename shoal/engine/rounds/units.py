@@ -1,7 +1,7 @@
 """The units of work of a round. Each says what is to be done in a few words that can be sent to another host.
 
-A unit names its run by its folder; what carrying it out needs is active_run, or opened, by the process that does so
-(`shoal.engine.rounds.active_run`). Carrying out a unit a second time leaves the same bits.
+A unit names its run by its folder. The process that executes it finds the run active, or opens it
+(`shoal.engine.rounds.active_run`). Executing a unit a second time leaves the same bits.
 """
 
 from __future__ import annotations
@@ -188,13 +188,19 @@ class ThreadRunner:
 
 
 def active_run_of(unit: Unit) -> ActiveRun | None:
-    """Who holds the run of a unit in this process, when it is given away; None where nobody does."""
+    """Return the run of a unit as it is registered in this process; None where it is not."""
     path: Path | None = getattr(unit, "run", None)
     return registered_run(path) if isinstance(path, Path) else None
 
 
 def carry_out(unit: Unit, begun: Callable[[], None] | None = None, active_run: ActiveRun | None = None) -> Any:
-    """Carry a unit out here for whoever gave it away, and say so before."""
+    """Execute a unit here for the run that submitted it.
+
+    Args:
+        unit: the work.
+        begun: called before.
+        active_run: the run as it was registered when the unit was submitted.
+    """
     if begun is not None:
         begun()
     with acting_for(active_run):
