@@ -63,7 +63,7 @@ def install() -> None:
             end = time.perf_counter() + 1.0
             while time.perf_counter() < end:
                 pass
-            return {client: Failed("late", "RuntimeError") for client in late}
+            return {client: Failed("late") for client in late}
         return train_group(self, opened, server, round, group)
 
     def looping_evaluate(self: Any, request: Any) -> Any:

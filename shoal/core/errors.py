@@ -1,8 +1,33 @@
 """Errors a user can act on: each names the thing, what was expected and what to do."""
 
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import ClassVar
+
+
+class FailureCause(StrEnum):
+    """Why work failed, as far as it decides what is done next; it travels between hosts by its value."""
+
+    MESSAGE_REFUSED = "message_refused"
+    """A client's message is not as its method declares it: the client is left out."""
+    SUM_AGAIN = "sum_again"
+    """A client's message is in a sum with a refused one: the others are summed again, and it is not to blame."""
+    FILE = "file"
+    """A file is missing or damaged, or cannot be written: the work is done again, perhaps on another host."""
+    REMOTE_FILES = "remote_files"
+    """A file could not be copied to or from another host."""
+    OTHER = "other"
+
+    @classmethod
+    def _missing_(cls, value: object) -> FailureCause:
+        return cls.OTHER
+
 
 class ShoalError(Exception):
     """Base of every error shown to the user without a traceback."""
+
+    failure_cause: ClassVar[FailureCause] = FailureCause.OTHER
 
 
 class DataError(ShoalError):

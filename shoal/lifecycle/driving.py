@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from shoal.engine.cluster.pools import Pool, open_pool
-from shoal.engine.rounds.active_run import RunAtWork, hold
+from shoal.engine.rounds.active_run import ActiveRun, activate
 from shoal.engine.rounds.loop import Engine, Observer
 from shoal.engine.rounds.units import Runner, ThreadRunner
 from shoal.engine.settings import places
@@ -74,7 +74,7 @@ def show(run: RunFolder, runner: Runner, pool: Pool) -> None:
     from shoal.review.results.clusters import FindClusters
     from shoal.review.results.views import drop_damaged_figures, keep_figures
 
-    with hold(RunAtWork(run, pool.call)):
+    with activate(ActiveRun(run, pool.call)):
         # The last unit of work: where a run has its table already, nothing is done.
         runner.submit(FindClusters(run.path)).result()
     drop_damaged_figures(run)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.errors import ShoalError
+from shoal.engine.rounds.client_sampling import ClientSampling
 from shoal.engine.rounds.loop import Engine
 from shoal.engine.rounds.units import ThreadRunner
 from shoal.engine.settings import places
@@ -88,15 +89,21 @@ class Enough(Exception):
     """No more of the run is wanted."""
 
 
-class OneClient(Engine):
-    """A run in which one client works: of those that were drawn, the one with the median number of samples."""
-
-    accounts = False
+class MedianClientSampling(ClientSampling):
+    """Of the clients that would be drawn, draws only the one with the median number of samples."""
 
     def sample(self, server: Server, without: Iterable[int] = ()) -> list[int]:
-        """That client alone."""
-        drawn = sorted(super().sample(server, without), key=self.opened.federation.sizes.__getitem__)
+        """Return that client alone."""
+        sizes = self.active_run.opened.federation.sizes
+        drawn = sorted(super().sample(server, without), key=sizes.__getitem__)
         return [drawn[len(drawn) // 2]] if drawn else []
+
+
+class OneClient(Engine):
+    """A run of two rounds in which one client works."""
+
+    accounts = False
+    sampling_type = MedianClientSampling
 
     def checkpoint(self, server: Server, record: RoundRecord) -> None:
         """End after the second round: the first also warms up."""

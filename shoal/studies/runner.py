@@ -14,7 +14,7 @@ import pandas as pd
 
 from shoal.engine.cluster.pools import open_pool
 from shoal.engine.rounds.loop import Observer
-from shoal.engine.rounds.training import RoundFailed
+from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.settings import places
 from shoal.engine.settings.hardware import resolve_device
 from shoal.engine.settings.merge import merge

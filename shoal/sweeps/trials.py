@@ -10,7 +10,7 @@ from typing import Any
 from shoal.core.errors import ShoalError
 from shoal.engine.cluster.pools import Pool
 from shoal.engine.rounds.loop import Observer
-from shoal.engine.rounds.training import RoundFailed
+from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.settings.run_settings import Settings, SettingsError
 from shoal.engine.store.run_folder import FAILED, FINISHED, STOPPED, RunError, RunFolder, RunStopped
 from shoal.lifecycle.driving import drive

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from shoal.engine.rounds.units import Unit, carry_out, holder
+from shoal.engine.rounds.units import Unit, active_run_of, carry_out
 
 
 class Once:
@@ -21,7 +21,7 @@ class Once:
 
     def __init__(self, unit: Unit, begun: Callable[[], None] | None = None) -> None:
         self.outcome: Future[Any] = Future()
-        self._unit, self._tell, self._held = unit, begun, holder(unit)
+        self._unit, self._tell, self._held = unit, begun, active_run_of(unit)
         self._begun = threading.Lock()
 
     def __call__(self) -> None:

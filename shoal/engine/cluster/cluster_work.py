@@ -10,12 +10,11 @@ from typing import Any
 
 import torch
 
-from shoal.core.errors import ShoalError
+from shoal.core.errors import FailureCause, ShoalError
 from shoal.engine.cluster.host_cache import CACHE_VARIABLE, with_remote_files
 from shoal.engine.cluster.own_gpu import own_device
 from shoal.engine.messages.wire import Answer, Failed, RemoteRequest, Request, request_of
 from shoal.engine.settings.hardware import keep_freed_memory
-from shoal.engine.store.codec import StoreError
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerLost
 
@@ -55,7 +54,6 @@ def work(plain: dict[str, Any], device: str) -> dict[str, Any]:
         return Failed(
             f"worker {host}: the run computes on a GPU (cuda), and torch sees none there: start workers only on hosts "
             "that have one, or tell them apart with workers.resources",
-            "RunError",
         ).plain()
     workers: dict[str, Worker] = _here.__dict__.setdefault("workers", {})
     if device not in workers:
@@ -81,15 +79,14 @@ def answered(request: Request | RemoteRequest, handle: Callable[[Request], Answe
         except WorkerLost:
             raise
         except ShoalError as error:
-            return Failed(f"worker {host}: {error}", type(error).__name__)
+            return Failed(f"worker {host}: {error}", error.failure_cause)
         except OSError as error:
             kept = f"it cannot keep files in {os.environ.get(CACHE_VARIABLE) or 'its temporary folder'} ({error})"
-            return Failed(f"worker {host}: {kept}", StoreError.__name__)
+            return Failed(f"worker {host}: {kept}", FailureCause.FILE)
     if not request.run.is_dir():
         return Failed(
             f"worker {host} does not see {request.run}: runs and data must lie on a file system that all workers "
             "share, under the same path (set SHOAL_HOME to it), or set workers.depot",
-            "RunError",
         )
     return handle(request)
 

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 import fsspec
 
-from shoal.core.errors import ShoalError
+from shoal.core.errors import FailureCause, ShoalError
 from shoal.engine.settings.addresses import masked, resolved
 from shoal.engine.settings.run_settings import SettingsError
 from shoal.engine.store.codec import PRIVATE, StoreError, file_digest
@@ -55,6 +55,8 @@ Found = TypeVar("Found")
 
 class DepotError(StoreError):
     """The store behind the URL failed at a file, or gave other bytes than were put there."""
+
+    failure_cause = FailureCause.REMOTE_FILES
 
 
 class DepotGone(ShoalError):

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from shoal.core.errors import FailureCause
 from shoal.engine.cluster.remote_files import THREADS, DepotError, DepotGone, RemoteFiles, side_by_side
 from shoal.engine.messages.wire import Answer, Failed, RemoteRequest, Request, Train, Trained
 from shoal.engine.store.codec import StoreError, changed, file_digest, private_folder, write_sealed
@@ -31,8 +32,8 @@ from shoal.engine.workers.worker_processes import WorkerLost
 
 UNUSED = 3
 """Rounds in which nobody began from a server state before its copy goes, where clients begin from several."""
-OF_ITS_HOST = (StoreError.__name__, DepotError.__name__)
-"""Failures of a worker's host that has files of its own, a full disk among them: another worker may do the work."""
+HOST_FAILURES = (FailureCause.FILE, FailureCause.REMOTE_FILES)
+"""Failures of a host that has files of its own, such as a full disk: another worker may do the work."""
 
 
 class RemotePool(Protocol):
@@ -120,15 +121,15 @@ class RemoteFilesPool:
         asked = RemoteRequest(request, self._remote.url, copies.key, files, back, copies.data, copies.partition)
         try:
             answer = self._pool.call(asked)
-            if isinstance(answer, Failed) and answer.kind in OF_ITS_HOST:
+            if isinstance(answer, Failed) and answer.cause in HOST_FAILURES:
                 self._forget(copies, files)  # a copy may be gone or damaged there: the next try finds another
-                if answer.kind == DepotError.__name__:
+                if answer.cause == FailureCause.REMOTE_FILES:
                     self._reached(run, answer.error)
                 raise self._lost(run, answer.error)
             if isinstance(answer, Trained):
                 answer = self._fetched(RoundPaths(run.path, request.round), back, answer)
                 for done in answer.clients.values():
-                    if isinstance(done, Failed) and done.kind == DepotError.__name__:
+                    if isinstance(done, Failed) and done.cause == FailureCause.REMOTE_FILES:
                         self._reached(run, done.error)
                         break
         finally:
@@ -298,7 +299,7 @@ def lost(works: Mapping[int, FinishedWork], failed: Mapping[str, DepotError | No
     found = {}
     for client, done in works.items():
         if (error := next((error for name in done.sha256 if (error := failed[name])), None)) is not None:
-            found[client] = Failed(f"the work of client {client} is lost: {error}", DepotError.__name__)
+            found[client] = Failed(f"the work of client {client} is lost: {error}", FailureCause.REMOTE_FILES)
     return found
 
 

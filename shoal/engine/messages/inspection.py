@@ -17,8 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.core.errors import FailureCause
 from shoal.data.partition.table import Partition
-from shoal.engine.messages.prefetcher import EarlyMessages
+from shoal.engine.messages.prefetcher import MessagePrefetcher
 from shoal.engine.messages.wire import Failed
 from shoal.engine.store.codec import StoreError, load_message
 from shoal.engine.store.finished_work import FinishedWork, forget_work, load_update
@@ -38,6 +39,8 @@ COMPARED = 3
 
 class MessageRefused(ClientError):
     """A client's message is not what its method declares; nothing of its answer is kept."""
+
+    failure_cause = FailureCause.MESSAGE_REFUSED
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,7 @@ class Inspection:
                 message = load_message(work / done.peer(peer), sha256=done.sha256[done.peer(peer)])
                 self.check_peer(client, peer, message)
         except (MessageRefused, StoreError) as error:
-            return Inspected(refused=Failed(str(error), type(error).__name__))
+            return Inspected(refused=Failed(str(error), error.failure_cause))
         if form is None:
             return Inspected(update)
         start = partial(start_norm, tuple(update.message.tensors), form)
@@ -259,7 +262,7 @@ class RoundInspection:
         opened: the run.
         server: the state before the round.
         done: what the clients did, in order of their ids; `settle` leaves those whose answers are taken.
-        early: has read and inspected some of the answers already.
+        prefetcher: has read and inspected some of the answers already.
 
     Attributes:
         refused: whose answers are not taken, and why. The kind of a failure tells `MessageRefused`, the fault of the
@@ -270,7 +273,7 @@ class RoundInspection:
     opened: OpenedRun
     server: Server
     done: list[FinishedWork]
-    early: EarlyMessages[Inspected]
+    prefetcher: MessagePrefetcher[Inspected]
     refused: dict[int, Failed] = field(default_factory=dict)
     _inspection: Inspection = field(init=False)
     _sizes: Sequence[int] = field(init=False)
@@ -300,9 +303,8 @@ class RoundInspection:
         if not self._measured:
             self._measured = True
             for client, why in too_long(self._changes, self.opened.settings.participation.longest).items():
-                self.refused[client] = Failed(
-                    self._inspection.sentence(client, TO_SERVER, why), MessageRefused.__name__
-                )
+                sentence = self._inspection.sentence(client, TO_SERVER, why)
+                self.refused[client] = Failed(sentence, FailureCause.MESSAGE_REFUSED)
         for each in self.done:
             if each.client in self.refused:
                 forget_work(self.run, self.server.round + 1, each)
@@ -328,12 +330,12 @@ class RoundInspection:
 
     def inspect(self, done: FinishedWork) -> Inspected:
         """Read an answer and inspect it, unless that was done early; changes nothing, so threads may."""
-        found = self.early.take(self.server.round + 1, done)
+        found = self.prefetcher.take(self.server.round + 1, done)
         if done.client in self._seen:  # by an aggregation before, with the same digest
             try:
                 return Inspected(load_update(self.run, self.server.round + 1, done))
             except StoreError as error:
-                return Inspected(refused=Failed(str(error), type(error).__name__))
+                return Inspected(refused=Failed(str(error), error.failure_cause))
         return found or self._inspection.answer(self.run, done, self._sizes[done.client])
 
 

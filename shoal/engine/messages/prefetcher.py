@@ -19,7 +19,7 @@ LARGE = 1 << 22
 Read = TypeVar("Read")
 
 
-class EarlyMessages(Generic[Read]):
+class MessagePrefetcher(Generic[Read]):
     """Messages to the server of the round that is being trained, each read once and given away once.
 
     Which are read early is a matter of time and of room: nothing that a run computes depends on it.

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from shoal.core.errors import FailureCause
 from shoal.engine.messages.inspection import TO_SERVER, Change, Inspected, Inspection, MessageRefused, too_long
 from shoal.engine.messages.wire import Failed
 from shoal.engine.store.codec import StoreError, load_message, save_message, write_sealed
@@ -23,9 +24,6 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.averaging.mean import WeightedMean
 from shoal.methods.contract.base import Message, Server, Update
 from shoal.methods.contract.declared import MessageForm, change_norm, start_norm, sum_fault
-
-SUMMED_ANEW = "SummedAnew"
-"""Kind of failure of a client whose message is in a sum with one that is refused."""
 
 
 @dataclass
@@ -89,7 +87,7 @@ class SumsInspection:
         done: what the clients did, in order of their ids; `settle` leaves those whose answers are taken.
 
     Attributes:
-        refused: whose answers are not taken, and why. Of kind `SUMMED_ANEW`: no fault of the client or of its file.
+        refused: whose answers are not taken, and why. `FailureCause.SUM_AGAIN`: no fault of the client or of its file.
     """
 
     run: RunFolder
@@ -109,13 +107,13 @@ class SumsInspection:
             except MessageRefused as error:
                 wrong[each.client] = str(error)
         for client, sentence in wrong.items():
-            self.refused[client] = Failed(sentence, MessageRefused.__name__)
+            self.refused[client] = Failed(sentence, FailureCause.MESSAGE_REFUSED)
         for group in self._groups():
             away = sorted(each.client for each in group if each.client in wrong)
             for each in group:
                 if away and each.client not in wrong:
                     why = f"client {each.client} is summed anew without {', '.join(map(str, away))}"
-                    self.refused[each.client] = Failed(why, SUMMED_ANEW)
+                    self.refused[each.client] = Failed(why, FailureCause.SUM_AGAIN)
 
     def _form(self, client: int) -> MessageForm | None:
         return self.opened.method.declared(self.server, client, self.opened.federation.sizes[client])
@@ -166,14 +164,14 @@ class SumsInspection:
         first, clients = group[0], [each.client for each in group]
         path = RoundPaths(self.run.path, self.server.round + 1).work / first.update
         if len({each.sha256[each.update] for each in group}) > 1:
-            return Inspected(refused=Failed(f"{path} is not one sum of {clients}", StoreError.__name__))
+            return Inspected(refused=Failed(f"{path} is not one sum of {clients}", FailureCause.FILE))
         try:
             message = load_message(path, sha256=first.sha256[first.update])
         except StoreError as error:
-            return Inspected(refused=Failed(str(error), StoreError.__name__))
+            return Inspected(refused=Failed(str(error), FailureCause.FILE))
         form, sizes = self._form(first.client), self.opened.federation.sizes
         samples = sum(sizes[client] for client in clients)
         why = sum_fault(message, form, clients, samples, self.opened.settings.participation.largest)
         if why is not None:
-            return Inspected(refused=Failed(f"{path} cannot be used: {why}", StoreError.__name__))
+            return Inspected(refused=Failed(f"{path} cannot be used: {why}", FailureCause.FILE))
         return Inspected(Update(message, client=first.client, summed=tuple(clients)))

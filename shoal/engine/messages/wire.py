@@ -8,12 +8,13 @@ as they are. What leaves this installation (Dask, remote files) travels as JSON 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from shoal.core.errors import FailureCause
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.memory_index import MemoryIndex
 
@@ -293,17 +294,22 @@ class Failed:
 
     Args:
         error: what to tell.
-        kind: the exception's class.
+        cause: as far as it decides what is done next.
         traceback: where it happened, for whoever looks for a mistake in the code.
     """
 
     error: str
-    kind: str = ""
+    cause: FailureCause = FailureCause.OTHER
     traceback: str = field(default="", repr=False)
 
     def plain(self) -> dict[str, Any]:
         """As JSON."""
-        return asdict(self)
+        return {"error": self.error, "cause": self.cause.value, "traceback": self.traceback}
+
+    @classmethod
+    def from_json(cls, plain: dict[str, Any]) -> Failed:
+        """Return a failure from its JSON; a cause that is not known here counts as `FailureCause.OTHER`."""
+        return cls(plain["error"], FailureCause(plain["cause"]), plain["traceback"])
 
 
 @dataclass(frozen=True)
@@ -371,10 +377,10 @@ Answer = Trained | Evaluated | Assigned | Failed
 def answer_of(request: Request | RemoteRequest, plain: dict[str, Any]) -> Answer:
     """A worker's answer to `request` from plain values."""
     if "error" in plain:
-        return Failed(**plain)
+        return Failed.from_json(plain)
     if isinstance(request, RemoteRequest):
         return answer_of(request.request, plain)
     if isinstance(request, Train):
         results = plain["clients"].items()
-        return Trained({int(k): Failed(**v) if "error" in v else FinishedWork.of(v) for k, v in results})
+        return Trained({int(k): Failed.from_json(v) if "error" in v else FinishedWork.of(v) for k, v in results})
     return Assigned(**plain) if isinstance(request, Assign) else Evaluated(**plain)

@@ -1,8 +1,8 @@
 """What this process holds open for the runs that it works on: their workers, and the states of the last rounds.
 
-A unit of work (`shoal.engine.rounds.units`) names a run by its folder and a round by its number. Whoever carries it out
-finds the rest here, and a process that holds nothing of the run yet opens it from its folder: so a unit can be sent to
-another process, or to another host that sees the folder.
+A unit of work (`shoal.engine.rounds.units`) names a run by its folder and a round by its number. The process that
+executes it finds the rest here. A process that has not opened the run yet opens it from its folder, so that a unit can
+be sent to another process, or to another host that sees the folder.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 
 from shoal.engine.cluster.pools import open_pool
 from shoal.engine.messages.inspection import Inspected
-from shoal.engine.messages.prefetcher import EarlyMessages
+from shoal.engine.messages.prefetcher import MessagePrefetcher
 from shoal.engine.messages.wire import Answer, Request
-from shoal.engine.rounds.answer_schedule import Arrivals, Speeds
+from shoal.engine.rounds.answer_schedule import AnswerSchedule, Speeds
 from shoal.engine.rounds.deadlines import Limits, WorkTimes
 from shoal.engine.store.checkpoint import load_index, load_state
 from shoal.engine.store.codec import load_server
@@ -31,11 +31,11 @@ from shoal.methods.contract.base import Server
 
 Call = Callable[[Request], Answer]
 """Has a worker do a request, and waits for the answer."""
-KEPT = 2
+STATES_IN_MEMORY = 2
 """States kept in memory: of the round before, and of the round whose checkpoint is not closed yet."""
 
 
-class RunAtWork:
+class ActiveRun:
     """A run that this process works on.
 
     Args:
@@ -44,8 +44,9 @@ class RunAtWork:
     """
 
     def __init__(self, run: RunFolder, call: Call) -> None:
-        self.run, self.call = run, call
-        self.early: EarlyMessages[Inspected] = EarlyMessages()
+        self.run = run
+        self.call = call
+        self.prefetcher: MessagePrefetcher[Inspected] = MessagePrefetcher()
         self._states: dict[int, tuple[Server, MemoryIndex]] = {}
         self._older: dict[int, Server] = {}
         self._done: tuple[int, dict[int, FinishedWork]] = (0, {})
@@ -67,13 +68,14 @@ class RunAtWork:
         return Speeds(self.opened.federation.sizes, settings.seed, settings.participation.slowness)
 
     @cached_property
-    def arrivals(self) -> Arrivals | None:
+    def answer_schedule(self) -> AnswerSchedule | None:
         """Which answers make up each round; None where a round waits for all its clients.
 
         Raises:
             RunError: fewer clients are at work than answers are waited for.
         """
-        participation, clients = self.opened.settings.participation, self.opened.federation.clients
+        participation = self.opened.settings.participation
+        clients = self.opened.federation.clients
         if participation.buffer is None:
             return None
         at_work = max(1, round(participation.fraction * clients))
@@ -82,12 +84,15 @@ class RunAtWork:
                 f"participation.buffer waits for {participation.buffer} answers, and {at_work} of {clients} clients "
                 "are at work at once (participation.fraction): set the one lower or the other higher"
             )
-        return Arrivals(self.speeds, at_work, participation.buffer, participation.dropout)
+        return AnswerSchedule(self.speeds, at_work, participation.buffer, participation.dropout)
 
     def begun_from(self, round: int, client: int) -> int:
         """The round whose state a client's work of a round begins from: the one before, unless rounds do not wait."""
-        # Who stands in for clients that are not asked any more has not begun before.
-        return round - 1 if self.arrivals is None else self.arrivals.round(round).begun_from.get(client, round - 1)
+        newest = round - 1
+        if self.answer_schedule is None:
+            return newest
+        # A client that stands in for one that is no longer asked has not begun before.
+        return self.answer_schedule.round(round).begun_from.get(client, newest)
 
     def older_state(self, round: int) -> Server:
         """The server state of a closed round, read from its checkpoint; only the last few stay in memory.
@@ -97,14 +102,14 @@ class RunAtWork:
         """
         if round not in self._older:
             self._older[round] = load_state(self.run, round)
-            for old in list(self._older)[:-KEPT]:
+            for old in list(self._older)[:-STATES_IN_MEMORY]:
                 del self._older[old]
         return self._older[round]
 
     def keep_state(self, server: Server, memory_index: MemoryIndex) -> None:
         """Remember the state after a round, so that it need not be read."""
         self._states[server.round] = server, memory_index
-        for old in sorted(self._states)[:-KEPT]:
+        for old in sorted(self._states)[:-STATES_IN_MEMORY]:
             del self._states[old]
 
     def state(self, round: int) -> tuple[Server, MemoryIndex]:
@@ -131,70 +136,71 @@ class RunAtWork:
         """
         known, done = self._done
         found = done.get(client) if known == round else None
-        found = found or finished_work(self.run, round, client)
+        if found is None:
+            found = finished_work(self.run, round, client)
         if found is None:
             raise RunError(f"run {self.run.name} has no finished work of client {client} in round {round}")
         return found
 
 
 _lock = threading.Lock()
-_at_work: dict[Path, list[RunAtWork]] = {}
-"""By folder; of several for one run the last counts."""
+_active_runs: dict[Path, list[ActiveRun]] = {}
+"""By folder; where several are registered for one run, the last counts."""
 _thread = threading.local()
-"""For whom a thread works (`for_holder`)."""
+"""For whom a thread works (`acting_for`)."""
 _opened_here = contextlib.ExitStack()
 atexit.register(_opened_here.close)
 
 
 @contextlib.contextmanager
-def hold(held: RunAtWork) -> Iterator[RunAtWork]:
-    """Let the units of a run that are carried out in this process find `held`, until the end."""
-    path = held.run.path
+def activate(active_run: ActiveRun) -> Iterator[ActiveRun]:
+    """Register a run, so that its units of work in this process find it; remove it at the end."""
+    path = active_run.run.path
     with _lock:
-        _at_work.setdefault(path, []).append(held)
+        _active_runs.setdefault(path, []).append(active_run)
     try:
-        yield held
+        yield active_run
     finally:
         with _lock:
-            _at_work[path].remove(held)
-            if not _at_work[path]:
-                del _at_work[path]
+            _active_runs[path].remove(active_run)
+            if not _active_runs[path]:
+                del _active_runs[path]
 
 
-def held_here(path: Path) -> RunAtWork | None:
-    """The run in `path` as somebody in this process holds it now; None where nobody does."""
+def registered_run(path: Path) -> ActiveRun | None:
+    """Return the run in `path` as it is registered in this process; None where it is not."""
     with _lock:
-        holders = _at_work.get(RunFolder(path).path)
-        return holders[-1] if holders else None
+        registered = _active_runs.get(RunFolder(path).path)
+        return registered[-1] if registered else None
 
 
 @contextlib.contextmanager
-def for_holder(held: RunAtWork | None) -> Iterator[None]:
-    """What this thread does meanwhile is done for one holder of a run, also where the run is let go meanwhile.
+def acting_for(active_run: ActiveRun | None) -> Iterator[None]:
+    """Have this thread work for one registered run, even if the run is removed meanwhile.
 
-    A unit of work that comes late, when its run was interrupted, would else be taken for one from another process, and
-    open workers of its own.
+    A unit of work that comes late, after its run was interrupted, would otherwise be taken for one from another process
+    and open workers of its own.
     """
-    before = getattr(_thread, "held", None)
-    _thread.held = held
+    before = getattr(_thread, "active_run", None)
+    _thread.active_run = active_run
     try:
         yield
     finally:
-        _thread.held = before
+        _thread.active_run = before
 
 
-def current(path: Path) -> RunAtWork:
-    """The run in `path` as this process works on it.
+def active_run_at(path: Path) -> ActiveRun:
+    """Return the run in `path` as this process works on it.
 
-    Where nobody holds it, it is opened with the workers that its settings ask for, until this process ends.
+    A run that is not registered is opened, with the workers that its settings ask for, until this process ends.
     """
     run = RunFolder(path)
-    held: RunAtWork | None = getattr(_thread, "held", None)
-    if held is not None and held.run.path == run.path:
-        return held
+    own: ActiveRun | None = getattr(_thread, "active_run", None)
+    if own is not None and own.run.path == run.path:
+        return own
     with _lock:
-        if run.path not in _at_work:
+        if run.path not in _active_runs:
             device = run.lineage()["resolved"]["device"]
             pool = _opened_here.enter_context(open_pool(run.settings().workers, device))
-            _at_work[run.path] = [RunAtWork(run, pool.call)]
-        return _at_work[run.path][-1]
+            _active_runs[run.path] = [ActiveRun(run, pool.call)]
+        return _active_runs[run.path][-1]

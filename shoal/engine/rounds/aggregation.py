@@ -9,7 +9,7 @@ from shoal.engine.messages.inspection import RoundInspection, check_state
 from shoal.engine.messages.prefetcher import LARGE
 from shoal.engine.messages.summing import SumsInspection
 from shoal.engine.messages.wire import Failed
-from shoal.engine.rounds.active_run import RunAtWork
+from shoal.engine.rounds.active_run import ActiveRun
 from shoal.engine.settings.hardware import keep_freed_memory
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.store.checkpoint import adopt, open_round, sync_files
@@ -21,13 +21,13 @@ from shoal.methods.contract.base import Message, Update
 from shoal.methods.contract.message import Tensors
 
 
-def aggregate(held: RunAtWork, round: int, clients: Sequence[int], least: int = 1) -> dict[int, Failed]:
-    """The method's aggregation over the updates that are not refused, in order of client id, read one at a time.
+def aggregate(active_run: ActiveRun, round: int, clients: Sequence[int], least: int = 1) -> dict[int, Failed]:
+    """Aggregate the updates that are not refused, in order of client id, read one at a time.
 
-    Where the last of the updates shows that one before it is out of all proportion, it is done again without that one.
+    If the last of the updates shows that one before it is out of all proportion, aggregate again without that one.
 
     Args:
-        held: the run; its state after `round` is kept there.
+        active_run: the run; its state after `round` is kept there.
         round: the round.
         clients: the ids of those that came through.
         least: where fewer than this are left, nothing is aggregated.
@@ -38,22 +38,23 @@ def aggregate(held: RunAtWork, round: int, clients: Sequence[int], least: int = 
     Raises:
         RunError: the method's state is of another round or not finite, or the work of a client is not there.
     """
-    before, memory_index = held.state(round - 1)
-    done = [held.done(round, client) for client in sorted(clients)]
-    method = held.opened.method
+    before, memory_index = active_run.state(round - 1)
+    done = [active_run.done(round, client) for client in sorted(clients)]
+    method = active_run.opened.method
     inspection: RoundInspection | SumsInspection
-    if held.opened.settings.workers.summed > 1:
-        inspection = SumsInspection(held.run, held.opened, before, done)
+    if active_run.opened.settings.workers.summed > 1:
+        inspection = SumsInspection(active_run.run, active_run.opened, before, done)
     else:
-        inspection = RoundInspection(held.run, held.opened, before, done, held.early)
+        inspection = RoundInspection(active_run.run, active_run.opened, before, done, active_run.prefetcher)
     if inspection.size > LARGE:
         keep_freed_memory()
     with one_thread():
         settled = False
         while not settled:
-            following, wrong = None, None
+            following = None
+            wrong = None
             try:
-                following = method.aggregate(before, as_of_now(held, round, inspection.updates()))
+                following = method.aggregate(before, rebase_stale(active_run, round, inspection.updates()))
             except Exception as error:  # by an answer that is refused, perhaps
                 wrong = error
             settled = inspection.settle()
@@ -63,17 +64,17 @@ def aggregate(held: RunAtWork, round: int, clients: Sequence[int], least: int = 
                 raise wrong
         assert following is not None
         check_state(method, before, following)
-    held.early.clear()
+    active_run.prefetcher.clear()
     if following.round != round:
         raise RunError(f"method {method.name!r} aggregated round {round} into {following.round}")
-    after = memory_index_after(held.run, round, memory_index, inspection.done)
-    open_round(held.run, following, after)
-    held.keep_state(following, after)
+    after = memory_index_after(active_run.run, round, memory_index, inspection.done)
+    open_round(active_run.run, following, after)
+    active_run.keep_state(following, after)
     return inspection.refused
 
 
-def as_of_now(held: RunAtWork, round: int, updates: Iterable[Update]) -> Iterator[Update]:
-    """Updates as if all had begun from the newest state: what each changed, weighed by its age, laid on that state.
+def rebase_stale(active_run: ActiveRun, round: int, updates: Iterable[Update]) -> Iterator[Update]:
+    """Yield updates as if all had begun from the newest state: what each changed, weighed by its age, added to it.
 
     Where rounds wait for all their clients this changes nothing. The mean of what is given is the newest state and the
     mean of (1 + t)^-a times the changes, of answers that began t rounds before it.
@@ -81,24 +82,25 @@ def as_of_now(held: RunAtWork, round: int, updates: Iterable[Update]) -> Iterato
     Source: Nguyen et al. 2022, algorithm 1; the weight is that of Xie, Koyejo and Gupta 2019, "Asynchronous Federated
     Optimization", where FedBuff takes a = 1/2.
     """
-    if held.arrivals is None:
+    if active_run.answer_schedule is None:
         yield from updates
         return
-    method, now = held.opened.method, held.state(round - 1)[0]
+    method = active_run.opened.method
+    newest_state = active_run.state(round - 1)[0]
     for update in updates:
-        begun_from = held.begun_from(round, update.client)
+        begun_from = active_run.begun_from(round, update.client)
         age = round - 1 - begun_from
         if not age:
             yield update
             continue
-        sent = method.broadcast(held.older_state(begun_from), update.client).tensors
-        newest = method.broadcast(now, update.client).tensors
-        weight = (1.0 + age) ** -held.opened.settings.participation.staleness
-        yield replace(update, message=laid_on(update.message, sent, newest, weight))
+        sent = method.broadcast(active_run.older_state(begun_from), update.client).tensors
+        newest = method.broadcast(newest_state, update.client).tensors
+        weight = (1.0 + age) ** -active_run.opened.settings.participation.staleness
+        yield replace(update, message=rebase(update.message, sent, newest, weight))
 
 
-def laid_on(message: Message, sent: Tensors, newest: Tensors, weight: float) -> Message:
-    """A message with `weight` times what it changed of the tensors that were sent, on the newest ones.
+def rebase(message: Message, sent: Tensors, newest: Tensors, weight: float) -> Message:
+    """Return a message with `weight` times what it changed of the tensors that were sent, added to the newest ones.
 
     Whole numbers (BatchNorm's counts of batches) stay as they came, and so does what was not sent.
     """
@@ -114,7 +116,7 @@ def laid_on(message: Message, sent: Tensors, newest: Tensors, weight: float) -> 
 
 
 def memory_index_after(run: RunFolder, round: int, before: MemoryIndex, done: Sequence[FinishedWork]) -> MemoryIndex:
-    """Memory and inbox versions after a round; the files get their lasting names here.
+    """Return memory and inbox versions after a round; the files get their lasting names here.
 
     Args:
         run: the run's folder.

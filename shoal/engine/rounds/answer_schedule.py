@@ -21,7 +21,7 @@ from shoal.core.streams import Streams
 
 
 @dataclass(frozen=True)
-class RoundArrivals:
+class RoundAnswers:
     """The answers of a round.
 
     Args:
@@ -60,7 +60,7 @@ class Speeds:
         return float((self.sizes[client] or self._mean) / self._mean * np.exp(self.slowness * drawn))
 
 
-class Arrivals:
+class AnswerSchedule:
     """The answers of every round, by a simulation that goes as far as it is asked.
 
     Args:
@@ -73,16 +73,18 @@ class Arrivals:
     def __init__(self, speeds: Speeds, at_work: int, buffer: int, dropout: float = 0.0) -> None:
         if not 1 <= buffer <= at_work <= len(speeds.sizes):
             raise ValueError(f"a buffer of {buffer}, {at_work} at work, {len(speeds.sizes)} clients")
-        self._speeds, self._buffer, self._dropout = speeds, buffer, dropout
+        self._speeds = speeds
+        self._buffer = buffer
+        self._dropout = dropout
         self._rng = Streams(speeds.seed).numpy("arrivals")
         self._free = at_work
         self._working: list[tuple[float, int, int, int, bool]] = []
         self._busy: set[int] = set()
         """At work, or in the buffer: nobody answers twice in a round."""
         self._begun = 0
-        self._rounds: list[RoundArrivals] = []
+        self._rounds: list[RoundAnswers] = []
 
-    def round(self, number: int) -> RoundArrivals:
+    def round(self, number: int) -> RoundAnswers:
         """The answers of a round, counted from 1."""
         while len(self._rounds) < number:
             self._rounds.append(self._next())
@@ -96,8 +98,10 @@ class Arrivals:
             for from_round in self.round(number).begun_from.values()
         )
 
-    def _next(self) -> RoundArrivals:
-        state, now, answers = len(self._rounds), self._rounds[-1].time if self._rounds else 0.0, dict[int, int]()
+    def _next(self) -> RoundAnswers:
+        state = len(self._rounds)
+        now = self._rounds[-1].time if self._rounds else 0.0
+        answers: dict[int, int] = {}
         while len(answers) < self._buffer:
             self._begin(state, now)
             now, _, client, begun_from, silent = heapq.heappop(self._working)
@@ -107,7 +111,7 @@ class Arrivals:
             else:
                 answers[client] = begun_from
         self._busy -= answers.keys()
-        return RoundArrivals(dict(sorted(answers.items())), now)
+        return RoundAnswers(dict(sorted(answers.items())), now)
 
     def _begin(self, state: int, now: float) -> None:
         """Have clients begin, as many as may and are free, from a state."""

@@ -13,19 +13,19 @@ from pathlib import Path
 import torch
 
 from shoal.engine.messages.wire import Answer, Evaluate, Evaluated, Failed, Recalibrate, See
-from shoal.engine.rounds.active_run import RunAtWork
+from shoal.engine.rounds.active_run import ActiveRun
 from shoal.engine.store.codec import save_tensors
 from shoal.engine.store.round_paths import JUDGED
 
-LEAST = 4096
-"""Samples of a part, at least: fewer are looked at sooner than several workers are asked."""
+MIN_PART_SAMPLES = 4096
+"""Fewer samples are evaluated sooner by one worker than several workers are asked."""
 
 
-def evaluate_in_parts(held: RunAtWork, request: Evaluate, workers: int) -> Answer:
+def evaluate_in_parts(active_run: ActiveRun, request: Evaluate, workers: int) -> Answer:
     """Have a server state evaluated, the pass of all samples through its model shared among workers where that pays.
 
     Args:
-        held: the run.
+        active_run: the run.
         request: the evaluation; its state lies where its checkpoint is being made.
         workers: how many can be asked at once, all of which see the run's folder.
 
@@ -35,13 +35,14 @@ def evaluate_in_parts(held: RunAtWork, request: Evaluate, workers: int) -> Answe
     Raises:
         WorkerLost: one of them ended in the middle.
     """
-    opened = held.opened
-    use, samples = opened.method.shared_in_evaluation, len(opened.partition.sample) + opened.prepared.spec.test
-    parts = min(workers, samples // LEAST)
+    opened = active_run.opened
+    use = opened.method.shared_in_evaluation
+    samples = len(opened.partition.sample) + opened.prepared.spec.test
+    parts = min(workers, samples // MIN_PART_SAMPLES)
     if parts < 2 or use == "nothing" or (use == "features" and not request.final):
-        return held.call(request)
+        return active_run.call(request)
     about = request.run, request.round, request.server, request.memory_index, request.final
-    found = held.call(Recalibrate(*about, request.deadline))
+    found = active_run.call(Recalibrate(*about, request.deadline))
     if isinstance(found, Failed):
         return found
     assert isinstance(found, Evaluated)
@@ -50,10 +51,10 @@ def evaluate_in_parts(held: RunAtWork, request: Evaluate, workers: int) -> Answe
     states = [False, True] if found.judged and request.final else [False]
     asked = [See(*about, part, parts, averaged, request.deadline) for averaged in states for part in range(parts)]
     with ThreadPoolExecutor(parts, thread_name_prefix="parts") as threads:
-        answers = list(threads.map(held.call, asked))
+        answers = list(threads.map(active_run.call, asked))
     if failed := next((answer for answer in answers if isinstance(answer, Failed)), None):
         return failed
-    answer = held.call(replace(request, parts=parts))
+    answer = active_run.call(replace(request, parts=parts))
     if isinstance(answer, Evaluated):
         slowest = max(each.seconds for each in answers if isinstance(each, Evaluated))
         return Evaluated(answer.metrics, found.seconds + slowest * len(states) + answer.seconds)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.rounds.privacy import Ledger
 from shoal.engine.rounds.privacy_ledger import SetLedger, total
 from shoal.engine.settings.run_settings import PrivacySection
@@ -145,6 +146,23 @@ class PrivateRun:
             whole = total([*self.others, self.own], self.privacy.delta)
             found |= {IN_LEDGER: whole.sent, "epsilon_set_mean": whole.mean}
         return found
+
+    def account(self, round: int, done: Mapping[int, FinishedWork]) -> dict[str, float]:
+        """Account a server state as `spent`, for the round loop.
+
+        Raises:
+            RoundFailed: so few clients answered that the state would tell more than the budget allows.
+        """
+        try:
+            return self.spent(round, done)
+        except BudgetSpent as spent:
+            raise RoundFailed(f"round {round}: {spent}, or when more clients can take part") from None
+
+    @property
+    def why_no_round_more(self) -> str:
+        """Why a run ends before its last round whose budget is spent."""
+        limit = self.privacy.epsilon
+        return f"the budget of privacy.epsilon {limit} of data set {self.ledger.name!r} allows no round more"
 
     def _enter(self, enter: Callable[[Ledger], None], budget: str, what: str) -> None:
         """Change this run's entry, if the budget allows what it is then."""

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
-from shoal.core.errors import ShoalError
-from shoal.engine.messages.inspection import Inspected, Inspection, MessageRefused
-from shoal.engine.messages.prefetcher import LARGE
 from shoal.engine.messages.wire import Failed
-from shoal.engine.rounds.active_run import RunAtWork
-from shoal.engine.rounds.dispatch import MOST, Cohort, Dispatch, even_cohorts
+from shoal.engine.rounds.active_run import ActiveRun
+from shoal.engine.rounds.dispatch import MAX_COHORTS_PER_SLOT, Cohort, Dispatch, even_cohorts
+from shoal.engine.rounds.outcomes import RoundFailed, RoundOutcomes
+from shoal.engine.rounds.prefetched_messages import PrefetchedMessages
 from shoal.engine.rounds.units import Runner, TrainCohort
-from shoal.engine.store.finished_work import FinishedWork, finished_work, said_work
+from shoal.engine.store.finished_work import FinishedWork, finished_work
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.tables import RunTables
 from shoal.engine.workers.worker_processes import WorkerLost
@@ -22,43 +20,11 @@ from shoal.engine.workers.worker_processes import WorkerLost
 Item = TypeVar("Item")
 
 
-class RoundFailed(ShoalError):
-    """Too few clients came through; the run stops and can be resumed."""
-
-
 @dataclass(frozen=True)
-class NotBegun:
+class NotStarted:
     """A client whose turn had not come when its worker was lost: no fault of its own."""
 
     lost: Failed
-
-
-@dataclass
-class Answers:
-    """What came of the clients of a round.
-
-    Attributes:
-        asked: their ids; those that were drawn in place of refused ones come last.
-        dropped: the ids of those that were drawn and, by simulated dropout, did not answer.
-        done: the work of those that came through.
-        failed: why others did not, by client; those whose messages a worker refused among them.
-        refused: whose messages were refused, and why.
-        groups: the ids in groups, as they were trained.
-        trained: when the last of them was done, as `time.perf_counter` tells it.
-    """
-
-    asked: list[int] = field(default_factory=list)
-    dropped: list[int] = field(default_factory=list)
-    done: dict[int, FinishedWork] = field(default_factory=dict)
-    failed: dict[int, str] = field(default_factory=dict)
-    refused: dict[int, str] = field(default_factory=dict)
-    groups: list[list[int]] = field(default_factory=list)
-    trained: float = 0.0
-
-    @property
-    def left_out(self) -> dict[int, str]:
-        """Why each client that was asked and did not come through is left out of the round."""
-        return self.failed | self.refused
 
 
 @dataclass(frozen=True)
@@ -66,15 +32,15 @@ class Training:
     """Trains clients of a run.
 
     Args:
-        held: the run.
-        runner: has units of work carried out.
+        active_run: the run.
+        runner: has units of work executed.
         slots: how many requests can be worked on at once.
         tables: tell how long clients took.
         tell: logs an event (its kind, and facts by name).
         ask: accounts the updates that clients are going to be asked for, where these are private.
     """
 
-    held: RunAtWork
+    active_run: ActiveRun
     runner: Runner
     slots: int
     tables: RunTables
@@ -84,161 +50,155 @@ class Training:
     @property
     def opened(self) -> OpenedRun:
         """The run's settings, partition and method."""
-        return self.held.opened
+        return self.active_run.opened
 
-    def train(self, round: int, asked: list[int], answers: Answers) -> None:
-        """Have clients trained; failed ones are tried again. What came of each is added to the answers.
+    def train(self, round: int, clients: list[int], outcomes: RoundOutcomes) -> None:
+        """Have clients trained; failed ones are tried again.
 
         Args:
             round: the round.
-            asked: their ids.
-            answers: of the round so far.
+            clients: their ids.
+            outcomes: of the round; what becomes of each client is added.
 
         Raises:
             RoundFailed: a worker could not begin at all.
         """
-        groups = self.groups(round, asked)
-        answers.groups += groups
-        self.train_groups(round, groups, answers)
+        groups = self.groups(round, clients)
+        outcomes.ask(clients)
+        outcomes.groups += groups
+        self.train_groups(round, groups, outcomes)
 
-    def train_groups(self, round: int, groups: list[list[int]], answers: Answers) -> None:
-        """As `train`, of clients in groups that were trained before."""
-        asked, summed = [client for group in groups for client in group], self.opened.settings.workers.summed > 1
-        run, times = self.held.run, self.held.times
-        done = {c: found for c in asked if (found := finished_work(run, round, c)) is not None}
-        before = self.held.state(round - 1)[0]
-        stage, sizes = self.opened.method.stage(before), self.opened.federation.sizes
-        inspection = Inspection.of(self.opened, before)
+    def train_groups(self, round: int, groups: list[list[int]], outcomes: RoundOutcomes) -> None:
+        """Have groups of clients trained until each is done or has failed too often, as `train`."""
+        run = self.active_run.run
+        server = self.active_run.state(round - 1)[0]
+        stage = self.opened.method.stage(server)
+        outcomes.give_to_training(groups, lambda client: finished_work(run, round, client))
+        messages = PrefetchedMessages(self.active_run, round, server)
+        done = outcomes.done
+        for client in clients_of(groups):
+            if client in done:
+                self.active_run.times.trained(stage, client, done[client].seconds)
+        while outcomes.groups_to_train():
+            self.train_once(round, stage, messages, outcomes)
 
-        def inspected(work: FinishedWork) -> Inspected:
-            return inspection.answer(run, work, sizes[work.client])
+    def train_once(self, round: int, stage: str, messages: PrefetchedMessages, outcomes: RoundOutcomes) -> None:
+        """Have the groups that are to be trained now trained once, and note what becomes of each client."""
+        groups = outcomes.groups_to_train()
+        outcomes.begin_pass(sums=self.opened.settings.workers.summed > 1)
+        self.ask(clients_of(groups))
+        cohorts = self.cohorts(round, groups, outcomes)
+        while_waiting = messages.begin_finished if messages.worthwhile_while_training else None
+        for client, result in self.train_cohorts(round, cohorts, while_waiting):
+            if isinstance(result, NotStarted):
+                outcomes.not_started(client, result.lost)
+            elif isinstance(result, Failed):
+                self.note_failure(round, client, result, outcomes)
+            else:
+                outcomes.finished(client, result)
+                messages.begin(result)
+                self.active_run.times.trained(stage, client, result.seconds)
+                self.tell("client_finished", round=round, client=client, seconds=result.seconds)
+        for client, lost in outcomes.end_pass().items():
+            self.note_failure(round, client, lost, outcomes)
 
-        def begin(work: FinishedWork) -> None:
-            if not summed:
-                self.held.early.begin(round, work, inspected)
+    def note_failure(self, round: int, client: int, failure: Failed, outcomes: RoundOutcomes) -> None:
+        """Count a client's failed try, and log it."""
+        attempt = outcomes.failed(client, failure)
+        self.tell("client_failed", round=round, client=client, attempt=attempt, message=failure.error)
 
-        def look(clients: list[int]) -> None:
-            for client in clients:
-                if (work := said_work(run, round, client)) is not None:
-                    begin(work)
-
-        large = sum(tensor.nbytes for tensor in before.model.values()) > LARGE and not summed
-        retries = self.opened.settings.participation.retries
-        for work in done.values():
-            times.trained(stage, work.client, work.seconds)
-        failures: dict[int, Failed] = {}
-        tries: Counter[int] = Counter()
-        # A group is trained as a whole: the same bits, wherever a round was cut short.
-        waiting = [group for group in groups if not done.keys() >= set(group)]
-        in_vain = 0
-        while waiting:
-            spared: dict[int, Failed] = {}
-            if summed:  # the sum of a group is made anew, with the messages of all its clients
-                done = {c: work for c, work in done.items() if not any(c in group for group in waiting)}
-            had = len(done)
-            self.ask([client for group in waiting for client in group])
-            cohorts = self.cohorts(round, waiting, tries)
-            for client, result in self.train_cohorts(round, cohorts, look if large else None):
-                if isinstance(result, NotBegun):
-                    spared[client] = result.lost
-                elif isinstance(result, Failed):
-                    self.failed(round, client, result, tries, failures)
-                else:
-                    done[client] = result
-                    begin(result)
-                    times.trained(stage, client, result.seconds)
-                    self.tell("client_finished", round=round, client=client, seconds=result.seconds)
-            in_vain = in_vain + 1 if len(done) == had else 0
-            if in_vain > 1:  # no worker gets anything done: nobody is spared, lest this go on for ever
-                for client, lost in spared.items():
-                    self.failed(round, client, lost, tries, failures)
-            waiting = [
-                group for group in waiting if not done.keys() >= set(group) and max(tries[c] for c in group) <= retries
-            ]
-        left_out = {client: failed for client, failed in failures.items() if client not in done}
-        answers.done |= done
-        answers.failed |= {client: failed.error for client, failed in left_out.items()}
-        answers.refused |= {c: f.error for c, f in left_out.items() if f.kind == MessageRefused.__name__}
-
-    def failed(self, round: int, client: int, why: Failed, tries: Counter[int], failures: dict[int, Failed]) -> None:
-        """Count a client's failed try."""
-        tries[client] += 1
-        failures[client] = why
-        self.tell("client_failed", round=round, client=client, attempt=tries[client], message=why.error)
-
-    def groups(self, round: int, chosen: list[int]) -> list[list[int]]:
-        """The clients of a round in groups that are trained in one computation, or summed; by default each alone."""
-        workers, found = self.opened.settings.workers, []
+    def groups(self, round: int, clients: list[int]) -> list[list[int]]:
+        """Divide clients into groups that are trained in one computation, or summed; by default each alone."""
+        workers = self.opened.settings.workers
         size = max(workers.batched, workers.summed)
-        for alike in self.by_state(round, chosen, lambda client: client):
+        found: list[list[int]] = []
+        for alike in self.by_state(round, clients, lambda client: client):
             found += [alike[start : start + size] for start in range(0, len(alike), size)]
         return found
 
     def by_state(self, round: int, items: list[Item], client: Callable[[Item], int]) -> list[list[Item]]:
-        """What belongs to clients of a round, apart by the server states that their work begins from.
+        """Divide what belongs to clients of a round by the server states that their work begins from.
 
         Args:
             round: the round.
-            items: what is taken apart, in order.
+            items: what is divided, in order.
             client: one of the clients that an item belongs to.
         """
         found: dict[int, list[Item]] = {}
         for item in items:
-            found.setdefault(self.held.begun_from(round, client(item)), []).append(item)
+            found.setdefault(self.active_run.begun_from(round, client(item)), []).append(item)
         return [found[state] for state in sorted(found)]
 
-    def cohorts(self, round: int, groups: list[list[int]], tries: Counter[int]) -> list[list[list[int]]]:
-        """The groups of a round in cohorts; one that failed before comes last and alone, lest others suffer by it."""
-        expected = self.expected_seconds([client for group in groups for client in group])
+    def cohorts(self, round: int, groups: list[list[int]], outcomes: RoundOutcomes) -> list[list[list[int]]]:
+        """Divide the groups of a round into cohorts.
+
+        A group that failed before comes last and alone, so that no others suffer by it.
+        """
+        expected = self.expected_seconds(clients_of(groups))
         by_first = {group[0]: group for group in groups}
-        seconds = {first: sum(expected[c] for c in group) for first, group in by_first.items()}
-        failed = [first for first, group in by_first.items() if any(tries[c] for c in group)]
-        alone = failed if len(failed) <= MOST * self.slots else []
+        seconds = {first: sum(expected[client] for client in group) for first, group in by_first.items()}
+        failed = [first for first, group in by_first.items() if any(outcomes.tries(client) for client in group)]
+        alone = failed if len(failed) <= MAX_COHORTS_PER_SLOT * self.slots else []
         together = {first: seconds[first] for first in by_first if first not in alone}
         found = even_cohorts(together, self.slots, measured=bool(self.tables.seconds)) if together else []
         cohorts = [[by_first[first] for first in cohort] for cohort in (*found, *([first] for first in alone))]
         return [part for cohort in cohorts for part in self.by_state(round, cohort, lambda group: group[0])]
 
     def expected_seconds(self, clients: Iterable[int]) -> dict[int, float]:
-        """How long each client's update takes: as it last did, else by its number of samples."""
-        sizes, measured = self.opened.federation.sizes, self.tables.seconds
+        """Return how long each client's update takes: as it last did, else by its number of samples."""
+        sizes = self.opened.federation.sizes
+        measured = self.tables.seconds
         rate = self.tables.measured_seconds / max(1, self.tables.measured_samples) if measured else 1.0
         known = ((client, measured.get(client)) for client in clients)
         return {client: rate * sizes[client] if took is None else took for client, took in known}
 
     def train_cohorts(
-        self, round: int, cohorts: list[list[list[int]]], look: Callable[[list[int]], None] | None = None
-    ) -> Iterator[tuple[int, FinishedWork | Failed | NotBegun]]:
-        """(client, result) as cohorts of groups end; `look` is given the clients of those under way, now and then."""
-        expected = self.expected_seconds([c for groups in cohorts for group in groups for c in group])
+        self, round: int, cohorts: list[list[list[int]]], while_waiting: Callable[[list[int]], None] | None = None
+    ) -> Iterator[tuple[int, FinishedWork | Failed | NotStarted]]:
+        """Yield each client and its result as cohorts of groups end.
+
+        Args:
+            round: the round.
+            cohorts: each with its groups.
+            while_waiting: called now and then, while no cohort ends, with the clients of those under way.
+        """
+        expected = self.expected_seconds(client for groups in cohorts for client in clients_of(groups))
         wanted = []
         for groups in cohorts:
-            unit = TrainCohort(self.held.run.path, round, tuple(map(tuple, groups)))
-            wanted.append(Cohort(unit, sum(expected[c] for c in unit.clients)))
+            unit = TrainCohort(self.active_run.run.path, round, tuple(map(tuple, groups)))
+            wanted.append(Cohort(unit, sum(expected[client] for client in unit.clients)))
         dispatch = Dispatch(
             self.runner,
             self.slots,
             self.opened.settings.workers.reissue,
             lambda cohort: self.tell("cohort_reissued", round=round, message=f"{cohort.unit.name}: begun again"),
-            look,
+            while_waiting,
         )
         for cohort, answer in dispatch.run(wanted):
             if isinstance(answer, Failed):
                 raise RoundFailed(f"round {round}: {answer.error}")
             if isinstance(answer, WorkerLost):
                 self.tell("slot_lost", round=round, message=str(answer))
-                yield from self.of_lost(cohort.unit, Failed(str(answer)))
+                yield from self.outcomes_of_lost_worker(cohort.unit, Failed(str(answer)))
             else:
                 # An answer that leaves a client out would be asked for again without end.
                 silent = Failed("its worker answered without a word of it")
                 yield from ((client, answer.clients.get(client, silent)) for client in cohort.unit.clients)
 
-    def of_lost(self, unit: TrainCohort, lost: Failed) -> Iterator[tuple[int, FinishedWork | Failed | NotBegun]]:
-        """What became of the clients of a worker that was lost; a failure is that of the group that it worked on."""
-        begun = False
+    def outcomes_of_lost_worker(
+        self, unit: TrainCohort, lost: Failed
+    ) -> Iterator[tuple[int, FinishedWork | Failed | NotStarted]]:
+        """Yield the clients of a worker that was lost; only the group that it was working on failed."""
+        failure: Failed | NotStarted = lost
         for group in unit.groups:
             # What the worker finished before it was lost is in its done-files.
-            found = {client: finished_work(self.held.run, unit.round, client) for client in group}
+            found = {client: finished_work(self.active_run.run, unit.round, client) for client in group}
             for client, done in found.items():
-                yield client, done or (NotBegun(lost) if begun else lost)
-            begun = begun or None in found.values()
+                yield client, done or failure
+            if None in found.values():
+                failure = NotStarted(lost)
+
+
+def clients_of(groups: Iterable[Iterable[int]]) -> list[int]:
+    """Return the clients of all groups, in order."""
+    return [client for group in groups for client in group]

@@ -1,7 +1,7 @@
 """The units of work of a round. Each says what is to be done in a few words that can be sent to another host.
 
-A unit names its run by its folder; what carrying it out needs is held, or opened, by the process that does so
-(`shoal.engine.rounds.active_run`). Carrying out a unit a second time leaves the same bits.
+A unit names its run by its folder. The process that executes it finds the run active, or opens it
+(`shoal.engine.rounds.active_run`). Executing a unit a second time leaves the same bits.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from shoal.engine.messages.wire import ClientFiles, Evaluate, Evaluated, Failed, Train, Trained
-from shoal.engine.rounds.active_run import RunAtWork, current, for_holder, held_here
+from shoal.engine.rounds.active_run import ActiveRun, acting_for, active_run_at, registered_run
 from shoal.engine.rounds.aggregation import aggregate
 from shoal.engine.rounds.evaluation_parts import evaluate_in_parts, save_judged
 from shoal.engine.store.memory_index import MemoryIndex
@@ -63,18 +63,18 @@ class TrainCohort:
         Raises:
             WorkerLost: it ended in the middle.
         """
-        held = current(self.run)
-        server, index = held.state(self.round - 1)
-        begun_from = None if held.arrivals is None else held.begun_from(self.round, self.clients[0])
+        active_run = active_run_at(self.run)
+        server, index = active_run.state(self.round - 1)
+        begun_from = None if active_run.answer_schedule is None else active_run.begun_from(self.round, self.clients[0])
         paths = RoundPaths(self.run, self.round)
-        stage = held.opened.method.stage(server)
-        deadline = held.times.cohort(
+        stage = active_run.opened.method.stage(server)
+        deadline = active_run.times.cohort(
             stage, self.groups, lambda c: version(paths.done(c)), lambda c: version(paths.failed(c))
         )
         clients = tuple(
             ClientFiles(c, index.memory.get(c), tuple(index.inbox.get(c, ())), index.of_client(c)) for c in self.clients
         )
-        answer = held.call(Train(self.run, self.round, clients, self.groups, deadline, begun_from=begun_from))
+        answer = active_run.call(Train(self.run, self.round, clients, self.groups, deadline, begun_from=begun_from))
         assert isinstance(answer, Trained | Failed)
         return answer
 
@@ -109,7 +109,7 @@ class AggregateRound:
         Raises:
             RunError: the method's state is of another round or not finite, or the work of a client is not there.
         """
-        return aggregate(current(self.run), self.round, self.clients, self.least)
+        return aggregate(active_run_at(self.run), self.round, self.clients, self.least)
 
 
 @dataclass(frozen=True)
@@ -139,17 +139,17 @@ class EvaluateRound:
         Raises:
             WorkerLost: one of them ended in the middle.
         """
-        held = current(self.run)
-        _, memory_index = held.state(self.round)
-        if not held.opened.method.judged_by_memory:
+        active_run = active_run_at(self.run)
+        _, memory_index = active_run.state(self.round)
+        if not active_run.opened.method.judged_by_memory:
             memory_index = MemoryIndex()  # of which nothing has to travel
         scratch = RoundPaths(self.run, self.round).scratch
-        deadline = held.times.evaluation(self.round, final=self.final)
+        deadline = active_run.times.evaluation(self.round, final=self.final)
         wanted = Evaluate(self.run, self.round, scratch / SERVER, memory_index, self.final, deadline)
-        answer = evaluate_in_parts(held, wanted, self.workers)
+        answer = evaluate_in_parts(active_run, wanted, self.workers)
         assert isinstance(answer, Evaluated | Failed)
         if isinstance(answer, Evaluated) and not self.final:
-            held.times.evaluated(answer.seconds)
+            active_run.times.evaluated(answer.seconds)
         if isinstance(answer, Evaluated):
             save_judged(scratch, answer)
             return Evaluated(answer.metrics, answer.seconds)
@@ -180,22 +180,28 @@ class ThreadRunner:
 
     def submit(self, unit: Unit, begun: Callable[[], None] | None = None) -> Future[Any]:
         """As of `Runner`."""
-        return self._pool.submit(carry_out, unit, begun, holder(unit))
+        return self._pool.submit(carry_out, unit, begun, active_run_of(unit))
 
     def close(self) -> None:
         """Let running work end, start no more."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def holder(unit: Unit) -> RunAtWork | None:
-    """Who holds the run of a unit in this process, when it is given away; None where nobody does."""
+def active_run_of(unit: Unit) -> ActiveRun | None:
+    """Return the run of a unit as it is registered in this process; None where it is not."""
     path: Path | None = getattr(unit, "run", None)
-    return held_here(path) if isinstance(path, Path) else None
+    return registered_run(path) if isinstance(path, Path) else None
 
 
-def carry_out(unit: Unit, begun: Callable[[], None] | None = None, held: RunAtWork | None = None) -> Any:
-    """Carry a unit out here for whoever gave it away, and say so before."""
+def carry_out(unit: Unit, begun: Callable[[], None] | None = None, active_run: ActiveRun | None = None) -> Any:
+    """Execute a unit here for the run that submitted it.
+
+    Args:
+        unit: the work.
+        begun: called before.
+        active_run: the run as it was registered when the unit was submitted.
+    """
     if begun is not None:
         begun()
-    with for_holder(held):
+    with acting_for(active_run):
         return unit.carry_out()

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from shoal.core.durable import write_file
-from shoal.core.errors import ShoalError, brief
+from shoal.core.errors import FailureCause, ShoalError, brief
 from shoal.core.seal import BrokenSeal, sealed, unsealed
 from shoal.methods.contract.base import Message, Server, Tensors
 
@@ -31,6 +31,8 @@ PRIVATE = 0o600
 
 class StoreError(ShoalError):
     """A file of a run cannot be written or read."""
+
+    failure_cause = FailureCause.FILE
 
 
 def write_atomic(path: Path, content: bytes, *, sync: bool = True, mode: int = 0o666) -> None:

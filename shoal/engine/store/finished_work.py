@@ -99,7 +99,7 @@ class FinishedWork:
         )
 
 
-def said_work(run: RunFolder, round: int, client: int) -> FinishedWork | None:
+def read_done_file(run: RunFolder, round: int, client: int) -> FinishedWork | None:
     """What the done-file of a client says, if it is there and whole; its other files are not looked at."""
     try:
         done = FinishedWork.of(read_sealed(RoundPaths(run.path, round).done(client)))
@@ -110,7 +110,7 @@ def said_work(run: RunFolder, round: int, client: int) -> FinishedWork | None:
 
 def finished_work(run: RunFolder, round: int, client: int) -> FinishedWork | None:
     """What a client already finished in a round that was cut short, if every file of it is whole."""
-    done, folder = said_work(run, round, client), RoundPaths(run.path, round).work
+    done, folder = read_done_file(run, round, client), RoundPaths(run.path, round).work
     try:
         whole = done is not None and all(file_digest(folder / name) == sha256 for name, sha256 in done.sha256.items())
     except (OSError, TypeError, ValueError):

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from shoal.core.errors import ShoalError
+from shoal.core.errors import FailureCause, ShoalError
 from shoal.engine.messages.evaluation_shards import beside, parts_seen, save_seen
 from shoal.engine.messages.inspection import Inspection
 from shoal.engine.messages.summing import GroupSum
@@ -312,6 +312,8 @@ def leaving(opened: OpenedRun, server: Server, down: Message, client: Client, up
 
 
 def failure(error: Exception) -> Failed:
-    """What a failure is told as."""
-    text = str(error) if isinstance(error, ShoalError) else f"{type(error).__name__}: {error}"
-    return Failed(text, type(error).__name__, "".join(traceback.format_exception(error)))
+    """Return an exception as an answer: its words, its cause and where it happened."""
+    where = "".join(traceback.format_exception(error))
+    if isinstance(error, ShoalError):
+        return Failed(str(error), error.failure_cause, where)
+    return Failed(f"{type(error).__name__}: {error}", FailureCause.OTHER, where)

@@ -25,7 +25,7 @@ from shoal.data.partition.table import Partition, load_partition
 from shoal.data.prepared import Prepared, open_prepared
 from shoal.data.sample_files import sample_files
 from shoal.engine.messages.wire import Assign, Assigned, Failed
-from shoal.engine.rounds.active_run import Call, current
+from shoal.engine.rounds.active_run import Call, active_run_at
 from shoal.engine.rounds.deadlines import Deadline, Limits
 from shoal.engine.store.checkpoint import has_server, load_index, rounds_done
 from shoal.engine.store.codec import (
@@ -70,7 +70,7 @@ class FindClusters:
 
     def carry_out(self) -> bool:
         """Whether the run has a table now; where it has one already, nothing is done."""
-        return keep_clusters(RunFolder(self.run), current(self.run).call)
+        return keep_clusters(RunFolder(self.run), active_run_at(self.run).call)
 
 
 def keep_clusters(run: RunFolder, call: Call) -> bool:

@@ -22,7 +22,7 @@ from shoal.engine.cluster.pools import open_pool
 from shoal.engine.cluster.remote_files import DepotGone, RemoteFiles
 from shoal.engine.cluster.remote_pool import RemoteFilesPool
 from shoal.engine.messages.wire import Answer, Evaluate, Failed, RemoteRequest, Request, Train, Trained, answer_of
-from shoal.engine.rounds.loop import RoundFailed
+from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.settings.run_settings import SettingsError
 from shoal.engine.store.codec import StoreError, file_digest, private_folder, read_json
 from shoal.engine.store.memory_index import MemoryIndex

@@ -21,7 +21,8 @@ from benchmarks.hostile import HostileWorker, attack, cases, go_on, settings_of,
 from benchmarks.hostile_updates import SPOILT
 from shoal.engine.messages.inspection import Change, Inspection, MessageRefused, check_state, too_long
 from shoal.engine.messages.wire import Trained
-from shoal.engine.rounds.loop import Engine, RoundFailed
+from shoal.engine.rounds.loop import Engine
+from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.rounds.units import ThreadRunner
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.checkpoint import load_manifest, load_round

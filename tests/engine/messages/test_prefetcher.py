@@ -13,9 +13,9 @@ import torch
 
 from shoal.engine.messages import inspection
 from shoal.engine.messages import prefetcher as early
-from shoal.engine.messages.prefetcher import EarlyMessages
+from shoal.engine.messages.prefetcher import MessagePrefetcher
 from shoal.engine.messages.wire import Trained
-from shoal.engine.rounds import dispatch, training
+from shoal.engine.rounds import dispatch, prefetched_messages, training
 from shoal.engine.rounds.dispatch import Dispatch
 from shoal.engine.store.codec import WORTHWHILE
 from shoal.engine.store.finished_work import FinishedWork, load_update
@@ -65,7 +65,7 @@ class Reads:
 
 
 def test_what_was_read_early_is_given_away_once() -> None:
-    reads, messages = Reads(), EarlyMessages[str]()
+    reads, messages = Reads(), MessagePrefetcher[str]()
     messages.begin(1, work(3), reads)
     reads.wait(1)
     assert messages.take(1, work(3)) == "client 3, 00"
@@ -74,7 +74,7 @@ def test_what_was_read_early_is_given_away_once() -> None:
 
 
 def test_only_large_messages_are_and_as_many_as_there_is_room_for() -> None:
-    reads, messages = Reads(), EarlyMessages[str](most=2 * WORTHWHILE)
+    reads, messages = Reads(), MessagePrefetcher[str](most=2 * WORTHWHILE)
     messages.begin(1, work(0, WORTHWHILE - 1), reads)
     for client in (1, 2, 3):
         messages.begin(1, work(client), reads)
@@ -88,7 +88,7 @@ def test_only_large_messages_are_and_as_many_as_there_is_room_for() -> None:
 
 def test_another_answer_of_the_client_is_not_what_was_read() -> None:
     """It was trained anew since, or it is of another round."""
-    reads, messages = Reads(), EarlyMessages[str]()
+    reads, messages = Reads(), MessagePrefetcher[str]()
     messages.begin(1, work(3), reads)
     assert messages.take(1, work(3, sha256="11")) is None
     messages.begin(1, work(3), reads)
@@ -97,7 +97,7 @@ def test_another_answer_of_the_client_is_not_what_was_read() -> None:
 
 
 def test_what_is_being_read_is_not_read_twice() -> None:
-    reads, messages = Reads(), EarlyMessages[str]()
+    reads, messages = Reads(), MessagePrefetcher[str]()
     for _ in range(3):
         messages.begin(1, work(3), reads)
     reads.wait(1)
@@ -107,27 +107,27 @@ def test_what_is_being_read_is_not_read_twice() -> None:
 
 
 def test_what_reading_raised_is_raised_when_it_is_taken() -> None:
-    messages = EarlyMessages[str]()
+    messages = MessagePrefetcher[str]()
     messages.begin(1, work(3, sha256="bad"), Reads())
     with pytest.raises(ValueError, match="client 3 is odd"):
         messages.take(1, work(3, sha256="bad"))
 
 
 def test_what_nobody_took_makes_room() -> None:
-    reads, messages = Reads(), EarlyMessages[str](most=WORTHWHILE)
+    reads, messages = Reads(), MessagePrefetcher[str](most=WORTHWHILE)
     messages.begin(1, work(1), reads)
     reads.wait(1)
     messages.clear()
     messages.begin(1, work(2), reads)
     reads.wait(2)
-    assert EarlyMessages[str]()._most >= HELD
+    assert MessagePrefetcher[str]()._most >= HELD
 
 
 def test_sums_over_a_message_have_the_bits_of_one_thread() -> None:
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        reads, messages = Reads(), EarlyMessages[str]()
+        reads, messages = Reads(), MessagePrefetcher[str]()
         messages.begin(1, work(1), reads)
         messages.take(1, work(1))
         assert reads.threads == {1}
@@ -140,13 +140,13 @@ def test_a_run_has_the_same_bits_with_and_without(
 ) -> None:
     began: list[tuple[int, int]] = []
     taken: list[tuple[int, int, bool]] = []
-    begin, take = EarlyMessages.begin, EarlyMessages.take
+    begin, take = MessagePrefetcher.begin, MessagePrefetcher.take
 
-    def begins(self: EarlyMessages[Any], round: int, done: FinishedWork, read: Any) -> None:
+    def begins(self: MessagePrefetcher[Any], round: int, done: FinishedWork, read: Any) -> None:
         begin(self, round, done, read)
         began.extend(self._begun)
 
-    def takes(self: EarlyMessages[Any], round: int, done: FinishedWork) -> Any:
+    def takes(self: MessagePrefetcher[Any], round: int, done: FinishedWork) -> Any:
         found = take(self, round, done)
         assert found is None or (found.update is not None and found.change is not None), "read, not inspected"
         taken.append((round, done.client, found is not None))
@@ -159,13 +159,13 @@ def test_a_run_has_the_same_bits_with_and_without(
         return load_update(run, round, done)
 
     monkeypatch.setattr(inspection, "load_update", reads)
-    monkeypatch.setattr(EarlyMessages, "begin", begins)
-    monkeypatch.setattr(EarlyMessages, "take", takes)
+    monkeypatch.setattr(MessagePrefetcher, "begin", begins)
+    monkeypatch.setattr(MessagePrefetcher, "take", takes)
     with_them = numbers(straight(small(**ROUNDS)))
     assert set(began) == {(round, client) for round in (1, 2) for client in range(4)}
     assert sorted(taken) == [(round, client, True) for round in (1, 2) for client in range(4)]
     assert sorted(read) == sorted(2 * list(range(4))), "each is read once"
-    monkeypatch.setattr(EarlyMessages, "begin", lambda *_: None)
+    monkeypatch.setattr(MessagePrefetcher, "begin", lambda *_: None)
     assert numbers(straight(small(**ROUNDS))) == with_them
 
 
@@ -176,9 +176,9 @@ def test_a_message_is_read_as_soon_as_its_client_is_done(
     whole = numbers(straight(small(**ROUNDS)))
     worker, seen = Worker(), set()
     some = threading.Condition()
-    begin = EarlyMessages.begin
+    begin = MessagePrefetcher.begin
 
-    def begins(self: EarlyMessages[Any], round: int, done: FinishedWork, read: Any) -> None:
+    def begins(self: MessagePrefetcher[Any], round: int, done: FinishedWork, read: Any) -> None:
         begin(self, round, done, read)
         with some:
             seen.add((round, done.client))
@@ -191,9 +191,9 @@ def test_a_message_is_read_as_soon_as_its_client_is_done(
                 assert some.wait_for(lambda: {(request.round, c) for c in answer.clients} <= seen, timeout=30)
         return answer
 
-    monkeypatch.setattr(EarlyMessages, "begin", begins)
-    monkeypatch.setattr(dispatch, "LOOK", 0.01)
-    monkeypatch.setattr(training, "LARGE", 0)
+    monkeypatch.setattr(MessagePrefetcher, "begin", begins)
+    monkeypatch.setattr(dispatch, "WAITING_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(prefetched_messages, "LARGE", 0)
     assert numbers(straight(small(**ROUNDS), waits)) == whole
     assert seen == {(round, client) for round in (1, 2) for client in range(4)}
     looks = []

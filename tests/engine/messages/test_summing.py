@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from shoal.core.errors import FailureCause
 from shoal.engine.cluster.remote_files import RemoteFiles
 from shoal.engine.cluster.remote_pool import RemoteFilesPool
 from shoal.engine.messages.summing import GroupSum, SumsInspection
@@ -268,7 +269,7 @@ def test_the_server_looks_at_a_sum_too(home: Path, small: Make, facts: dict[str,
     inspection = SumsInspection(run, opened, load_round(run, 1).server, works)
     found = inspection.inspect(works).refused
     assert found is not None
-    assert found.kind == "StoreError"
+    assert found.cause == FailureCause.FILE
     assert re.search(why, found.error), found.error
 
 

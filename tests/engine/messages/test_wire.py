@@ -8,6 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shoal.core.errors import FailureCause
+from shoal.engine.cluster.remote_files import DepotError
+from shoal.engine.messages.inspection import MessageRefused
 from shoal.engine.messages.wire import (
     Answer,
     Assign,
@@ -25,11 +28,14 @@ from shoal.engine.messages.wire import (
     answer_of,
     request_of,
 )
+from shoal.engine.store.codec import StoreError
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.manifest import ClientRow, Manifest, PeerBytes, RoundRecord, RoundSeconds
 from shoal.engine.store.memory_index import MemoryIndex
 from shoal.engine.store.packed_map import PackedMap
 from shoal.engine.store.round_paths import RoundPaths, round_of, sender_of
+from shoal.engine.workers.worker import failure
+from shoal.methods.contract.base import ClientError
 
 RUN = Path("/runs/one")
 INDEX = MemoryIndex(
@@ -80,10 +86,10 @@ def test_an_unknown_request_is_refused() -> None:
 @pytest.mark.parametrize(
     ("request_", "answer"),
     [
-        (TRAIN, Trained({3: FinishedWork.of(DONE), 5: Failed("no samples", "ClientError", "...")})),
+        (TRAIN, Trained({3: FinishedWork.of(DONE), 5: Failed("no samples", FailureCause.MESSAGE_REFUSED, "...")})),
         (EVALUATE, Evaluated({"acc": 0.5}, 2.0)),
         (SEE, Evaluated({}, 2.0)),
-        (ASSIGN, Failed("gone", "RunError")),
+        (ASSIGN, Failed("gone", FailureCause.FILE)),
     ],
 )
 def test_answers_travel_as_plain_values(request_: Request, answer: Answer) -> None:
@@ -140,3 +146,22 @@ def test_the_paths_of_a_round() -> None:
     inbox = paths.inbox(receiver=5, sender=3)
     assert inbox == "memory/0/5/inbox/0007-3.safetensors"
     assert (round_of(inbox), sender_of(inbox)) == (7, 3)
+
+
+@pytest.mark.parametrize("cause", FailureCause)
+def test_the_cause_of_a_failure_travels_by_its_value(cause: FailureCause) -> None:
+    plain = json.loads(json.dumps(Failed("gone", cause).plain()))
+    assert plain["cause"] == cause.value
+    assert Failed.from_json(plain).cause is cause
+
+
+def test_an_unknown_cause_is_another() -> None:
+    assert Failed.from_json({**Failed("gone").plain(), "cause": "moonlight"}).cause is FailureCause.OTHER
+
+
+def test_a_cause_follows_from_the_type_of_an_exception() -> None:
+    assert failure(StoreError("gone")).cause is FailureCause.FILE
+    assert failure(DepotError("gone")).cause is FailureCause.REMOTE_FILES
+    assert failure(MessageRefused("NaN")).cause is FailureCause.MESSAGE_REFUSED
+    assert failure(ClientError("ill")).cause is FailureCause.OTHER
+    assert failure(ValueError("ill")).cause is FailureCause.OTHER

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.engine.rounds import aggregation
-from shoal.engine.rounds.aggregation import laid_on
-from shoal.engine.rounds.answer_schedule import Arrivals, Speeds
-from shoal.engine.rounds.loop import Engine
+from shoal.engine.rounds.aggregation import rebase
+from shoal.engine.rounds.answer_schedule import AnswerSchedule, Speeds
+from shoal.engine.rounds.quarantine import Quarantine
 from shoal.engine.store.checkpoint import rounds_done
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunError
@@ -48,7 +48,7 @@ def by_hand(speeds: Speeds, buffer: int, rounds: int) -> list[tuple[dict[int, in
 
 def test_all_at_work_is_as_by_hand() -> None:
     speeds = Speeds([5, 10, 20, 40, 7, 30], seed=3, slowness=0.7)
-    arrivals = Arrivals(speeds, at_work=6, buffer=2)
+    arrivals = AnswerSchedule(speeds, at_work=6, buffer=2)
     expected = by_hand(speeds, 2, 60)
     for number, (begun_from, time) in enumerate(expected, 1):
         found = arrivals.round(number)
@@ -70,7 +70,7 @@ def test_any_round_can_be_asked_for_first(
 ) -> None:
     at_work = max(1, round(share * len(sizes)))
     buffer = max(1, round(part * at_work))
-    one, other = (Arrivals(Speeds(sizes, seed, 1.0), at_work, buffer, dropout) for _ in range(2))
+    one, other = (AnswerSchedule(Speeds(sizes, seed, 1.0), at_work, buffer, dropout) for _ in range(2))
     last = one.round(20)
     before = 0.0
     for number in range(1, 21):
@@ -84,7 +84,7 @@ def test_any_round_can_be_asked_for_first(
 
 def test_slow_clients_answer_seldom_and_late() -> None:
     speeds = Speeds([10] * 8, seed=0, slowness=1.5)
-    arrivals = Arrivals(speeds, at_work=8, buffer=3)
+    arrivals = AnswerSchedule(speeds, at_work=8, buffer=3)
     count = dict.fromkeys(range(8), 0)
     for number in range(1, 201):
         for client in arrivals.round(number).begun_from:
@@ -96,13 +96,13 @@ def test_slow_clients_answer_seldom_and_late() -> None:
 
 def test_silent_clients_never_answer() -> None:
     speeds = Speeds([10] * 40, seed=0, slowness=0.0)
-    busy, half = Arrivals(speeds, 10, 5), Arrivals(speeds, 10, 5, dropout=0.5)
+    busy, half = AnswerSchedule(speeds, 10, 5), AnswerSchedule(speeds, 10, 5, dropout=0.5)
     # Half of the work is in vain, so that as many answers take twice as long.
     assert half.round(200).time / busy.round(200).time == pytest.approx(2.0, rel=0.1)
 
 
 def test_a_client_without_samples_does_not_fill_every_buffer() -> None:
-    arrivals = Arrivals(Speeds([0, 0, 10, 10, 10, 10], 0, 0.0), at_work=6, buffer=2)
+    arrivals = AnswerSchedule(Speeds([0, 0, 10, 10, 10, 10], 0, 0.0), at_work=6, buffer=2)
     assert any(not {0, 1} & arrivals.round(number).begun_from.keys() for number in range(1, 9))
 
 
@@ -110,9 +110,9 @@ def test_others_stand_in_for_those_who_are_not_asked_any_more(
     home: Any, small: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = small(rounds=6, method={"name": "fedcc"}, participation={"buffer": 1}, partition=FIVE)
-    expected = Arrivals(Speeds([len(c) for c in clients_of(straight(settings))], 0, 0.0), 5, 1)
+    expected = AnswerSchedule(Speeds([len(c) for c in clients_of(straight(settings))], 0, 0.0), 5, 1)
     (alone,) = expected.round(4).begun_from
-    monkeypatch.setattr(Engine, "quarantined", [alone])
+    monkeypatch.setattr(Quarantine, "clients", [alone])
     run = straight(settings)
     assert run.status()["state"] == "finished"
     clients = run.table("clients")
@@ -128,7 +128,7 @@ def test_an_old_change_is_laid_on_the_newest_state() -> None:
     message = Message(
         {"w": torch.tensor([3.0, 1.0]), "b.running_var": torch.tensor([0.2]), "count": torch.tensor(6)}, {"n": 5}
     )
-    found = laid_on(message, sent, newest, 0.5)
+    found = rebase(message, sent, newest, 0.5)
     assert found.tensors["w"].tolist() == [11.0, 19.5]
     assert found.tensors["b.running_var"].tolist() == [0.0], "no variance is below 0"
     assert found.tensors["count"].item() == 6
@@ -164,16 +164,16 @@ def test_resumed_is_straight_and_states_are_kept_as_long_as_needed(home: Any, sm
 
 def test_old_answers_count_less(home: Any, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     weights: list[float] = []
-    inner = aggregation.laid_on
+    inner = aggregation.rebase
 
     def watch(message: Message, sent: Any, newest: Any, weight: float) -> Message:
         weights.append(weight)
         assert any(not torch.equal(sent[name], newest[name]) for name in sent)
         return inner(message, sent, newest, weight)
 
-    monkeypatch.setattr(aggregation, "laid_on", watch)
+    monkeypatch.setattr(aggregation, "rebase", watch)
     run = straight(small(rounds=6, method={"name": "fedcc"}, participation=ASYNC, partition=FIVE))
-    arrivals = Arrivals(Speeds([len(c) for c in clients_of(run)], 0, 0.5), 5, 2)
+    arrivals = AnswerSchedule(Speeds([len(c) for c in clients_of(run)], 0, 0.5), 5, 2)
     ages = [n - 1 - s for n in range(1, 7) for s in arrivals.round(n).begun_from.values() if s < n - 1]
     assert weights == pytest.approx([1 / math.sqrt(1 + age) for age in ages])
     assert ages
@@ -190,7 +190,7 @@ def test_work_begins_from_the_state_of_its_time(home: Any, small: Make, monkeypa
 
     monkeypatch.setattr(worker, "train_group", watch)
     run = straight(small(rounds=6, method={"name": "fedcc"}, participation=ASYNC, partition=FIVE), worker.handle)
-    arrivals = Arrivals(Speeds([len(c) for c in clients_of(run)], 0, 0.5), 5, 2)
+    arrivals = AnswerSchedule(Speeds([len(c) for c in clients_of(run)], 0, 0.5), 5, 2)
     assert begun == {number: arrivals.round(number).begun_from for number in range(1, 7)}
 
 

@@ -18,7 +18,7 @@ import pytest
 from shoal.engine.messages.wire import Answer, Request, Train
 from shoal.engine.rounds import dispatch
 from shoal.engine.rounds.deadlines import COMPILING, Deadline, Limits, WorkTimes
-from shoal.engine.rounds.loop import RoundFailed
+from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.workers import worker_processes
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerLost, WorkerProcesses
@@ -249,7 +249,7 @@ def test_clients_that_fail_late_are_no_worker_that_hangs(
     home: Path, small: Make, quick: None, orders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Six clients in one cohort; four need a second each, longer together than the deadline of the next."""
-    monkeypatch.setattr(dispatch, "MOST", 1)
+    monkeypatch.setattr(dispatch, "MAX_COHORTS_PER_SLOT", 1)
     participation = {"retries": 0, "minimum": 0.1}
     settings = small(
         partition={"clients": 6}, data={"limit": 300}, rounds=1, participation=participation, workers=QUICK
@@ -385,7 +385,7 @@ def test_only_who_was_at_work_is_charged_with_a_lost_worker(home: Path, small: M
     """Six clients in one cohort; two of them lose their worker at each try; there is no second try."""
     settings = small(partition={"clients": 6}, rounds=1, participation={"retries": 0}, data={"limit": 300})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dispatch, "MOST", 1)
+        patch.setattr(dispatch, "MAX_COHORTS_PER_SLOT", 1)
         run = straight(settings, losing({0, 3}))
     assert list(run.table("clients")["client"]) == [1, 2, 4, 5]
     failed = [e["client"] for e in run.events() if e["event"] == "client_failed"]

@@ -20,7 +20,7 @@ from shoal.engine.workers.worker_processes import WorkerLost
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "POLL", 0.02)
+    monkeypatch.setattr(module, "POLL_SECONDS", 0.02)
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def test_short_clients_share_cohorts_and_long_ones_do_not() -> None:
 
 
 def test_while_nothing_ends_the_clients_under_way_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOOK", 0.01)
+    monkeypatch.setattr(module, "WAITING_POLL_SECONDS", 0.01)
     slots, seen = FakeWorkers(), []
     enough = threading.Event()
 
@@ -177,7 +177,7 @@ def test_while_nothing_ends_the_clients_under_way_are_looked_at(monkeypatch: pyt
 
     runner = ThreadRunner(3)
     try:
-        found = [c.unit.clients[0] for c, _ in Dispatch(runner, 2, look=look).run(cohorts(3, call))]
+        found = [c.unit.clients[0] for c, _ in Dispatch(runner, 2, while_waiting=look).run(cohorts(3, call))]
     finally:
         runner.close()
     assert sorted(found) == [0, 1, 2]

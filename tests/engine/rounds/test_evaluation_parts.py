@@ -12,7 +12,7 @@ import pytest
 
 from shoal.engine.messages.wire import Answer, Evaluate, Evaluated, Failed, Request, See
 from shoal.engine.rounds import evaluation_parts
-from shoal.engine.rounds.active_run import RunAtWork
+from shoal.engine.rounds.active_run import ActiveRun
 from shoal.engine.rounds.evaluation_parts import evaluate_in_parts
 from shoal.engine.store.memory_index import MemoryIndex
 from shoal.engine.store.round_paths import JUDGED, RoundPaths
@@ -71,7 +71,7 @@ def settings_of(name: str, small: Small) -> Any:
 @pytest.mark.parametrize("name", [*SHARED, "fedsimclr_kmeans"])
 def test_the_same_numbers_to_the_bit(home: Path, small: Small, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     alone, _ = carried_out(settings_of(name, small), 3)  # too few samples to be shared
-    monkeypatch.setattr(evaluation_parts, "LEAST", 64)
+    monkeypatch.setattr(evaluation_parts, "MIN_PART_SAMPLES", 64)
     shared, office = carried_out(settings_of(name, small), 3)
     assert numbers(alone).equals(numbers(shared))
     assert alone.status()["weights_sha256"] == shared.status()["weights_sha256"]
@@ -89,7 +89,7 @@ def test_the_same_numbers_to_the_bit(home: Path, small: Small, monkeypatch: pyte
 def test_whoever_works_out_the_metrics_looks_at_no_batch(
     home: Path, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluation_parts, "LEAST", 64)
+    monkeypatch.setattr(evaluation_parts, "MIN_PART_SAMPLES", 64)
     looked: list[tuple[int, int]] = []
     batches = evaluation.all_batches
 
@@ -105,18 +105,18 @@ def test_whoever_works_out_the_metrics_looks_at_no_batch(
 def test_workers_without_the_runs_folder_evaluate_alone(
     home: Path, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluation_parts, "LEAST", 64)
+    monkeypatch.setattr(evaluation_parts, "MIN_PART_SAMPLES", 64)
     _, office = carried_out(small(workers={"runner": "dask", "depot": "file:///nowhere"}, rounds=1), 3)
     assert (office.asked["See"], office.asked["Evaluate"]) == (0, 1)
 
 
 def test_a_part_that_fails_fails_the_evaluation(home: Path, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation_parts, "LEAST", 64)
+    monkeypatch.setattr(evaluation_parts, "MIN_PART_SAMPLES", 64)
     worker = Office()
 
     def call(request: Request) -> Answer:
         if isinstance(request, See) and request.part == 1:
-            return Failed("no memory is left", "OutOfMemoryError")
+            return Failed("no memory is left")
         return worker.call(request)
 
     with pytest.raises(RunError, match="round 1 could not be evaluated: no memory is left"):
@@ -124,7 +124,7 @@ def test_a_part_that_fails_fails_the_evaluation(home: Path, small: Small, monkey
 
 
 def test_a_lost_worker_has_the_evaluation_done_again(home: Path, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation_parts, "LEAST", 64)
+    monkeypatch.setattr(evaluation_parts, "MIN_PART_SAMPLES", 64)
     worker, lost = Office(), []
 
     def call(request: Request) -> Answer:
@@ -142,7 +142,7 @@ def test_what_a_state_was_judged_with_before_is_not_used_again(
     home: Path, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A first try may have left it beside the state."""
-    monkeypatch.setattr(evaluation_parts, "LEAST", 64)
+    monkeypatch.setattr(evaluation_parts, "MIN_PART_SAMPLES", 64)
     settings = small(method={"name": "fedcc"}, rounds=1, evaluate={"recalibrate": 0, "batch": 32})
     run, office = carried_out(settings, 2)
     folder = RoundPaths(run.path, 1).checkpoint
@@ -150,7 +150,7 @@ def test_what_a_state_was_judged_with_before_is_not_used_again(
     (folder / JUDGED).write_bytes(RoundPaths(other.path, 1).judged.read_bytes())
 
     wanted = Evaluate(run.path, 1, folder / "server.safetensors", MemoryIndex(), final=False)
-    answer = evaluate_in_parts(RunAtWork(run, office.call), wanted, 2)
+    answer = evaluate_in_parts(ActiveRun(run, office.call), wanted, 2)
     assert isinstance(answer, Evaluated)
     assert not (folder / JUDGED).exists()
     assert answer.metrics["acc"] == float(run.table("rounds")["acc"].iloc[-1])

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from shoal.engine.messages.wire import Answer, Failed, Request, Train, Trained
-from shoal.engine.rounds.loop import RoundFailed
+from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.store import checkpoint, codec
 from shoal.engine.store.checkpoint import newest_valid, rounds_done
 from shoal.engine.store.codec import StoreError

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from shoal.engine.messages.wire import Trained
-from shoal.engine.rounds.loop import RoundFailed
+from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.rounds.privacy import Ledger
 from shoal.engine.settings.run_settings import SettingsError, make_settings
 from shoal.engine.store.checkpoint import load_round

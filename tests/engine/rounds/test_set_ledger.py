@@ -15,7 +15,7 @@ import pytest
 from shoal.core.seal import sealed
 from shoal.engine.messages.wire import Failed, Train, Trained
 from shoal.engine.rounds import privacy_ledger
-from shoal.engine.rounds.loop import RoundFailed
+from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.rounds.privacy import Ledger, epsilon, rho
 from shoal.engine.rounds.privacy_ledger import SetLedger, set_name, total
 from shoal.engine.settings.run_settings import DataSection

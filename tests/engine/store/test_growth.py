@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from shoal.engine.rounds import loop as rounds_module
+from shoal.engine.rounds import round_checkpoints as rounds_module
 from shoal.engine.store import checkpoint, memory_index, run_folder
 from shoal.engine.store.checkpoint import Pruning, load_index, load_round, rounds_done
 from shoal.engine.store.codec import StoreError, read_sealed, write_sealed

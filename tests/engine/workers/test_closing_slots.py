@@ -12,7 +12,7 @@ import pytest
 
 from shoal.engine.messages.wire import Answer, Request, Train
 from shoal.engine.rounds import active_run as at_work
-from shoal.engine.rounds.active_run import RunAtWork, hold
+from shoal.engine.rounds.active_run import ActiveRun, activate
 from shoal.engine.rounds.units import ThreadRunner, TrainCohort
 from shoal.engine.workers import worker_processes
 from shoal.engine.workers.worker_processes import WorkerLost, WorkerProcesses
@@ -115,7 +115,7 @@ def test_a_unit_that_comes_late_opens_no_workers_of_its_own(
     begin = threading.Event()
     unit = TrainCohort(run.path, 1, ((0,),))
     runner = ThreadRunner(1)
-    with hold(RunAtWork(run, closed)):
+    with activate(ActiveRun(run, closed)):
         if by == "threads":
             outcome = runner.submit(unit, lambda: bool(begin.wait(30)))
         else:

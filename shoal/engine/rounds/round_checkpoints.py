@@ -1,0 +1,115 @@
+"""The checkpoints of a run as the loop needs them: the state to begin from, and one after each round."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from shoal.engine.rounds.active_run import ActiveRun
+from shoal.engine.rounds.quarantine import Quarantine
+from shoal.engine.settings.one_thread import one_thread
+from shoal.engine.store.checkpoint import (
+    Checkpoint,
+    Pruning,
+    close_round,
+    drop_after,
+    manifests,
+    newest_valid,
+    open_round,
+)
+from shoal.engine.store.lineage import changes_since
+from shoal.engine.store.manifest import RoundRecord
+from shoal.engine.store.memory_index import MemoryIndex
+from shoal.engine.store.round_paths import RoundPaths
+from shoal.engine.store.run_folder import RUNNING
+from shoal.engine.store.tables import RunTables
+from shoal.engine.store.warm_start import initial_state
+from shoal.methods.contract.base import Server
+
+
+def newest_checkpoint(active_run: ActiveRun) -> Checkpoint | None:
+    """Return the newest valid checkpoint of a run, if it has one; what later rounds left is removed."""
+    checkpoint = newest_valid(active_run.run)
+    drop_after(active_run.run, checkpoint.server.round if checkpoint else -1)
+    return checkpoint
+
+
+@dataclass
+class RoundCheckpoints:
+    """Reads and writes the checkpoints of a run, with its tables and its status.
+
+    Args:
+        active_run: the run.
+        tables: of the run; every closed round is added.
+        quarantine: the clients that the status names.
+        tell: logs an event (its kind, and facts by name).
+    """
+
+    active_run: ActiveRun
+    tables: RunTables
+    quarantine: Quarantine
+    tell: Callable[..., None]
+    _pruning: Pruning = field(init=False)
+
+    def begin(self) -> Server:
+        """Write the initial state as round 0, and return it."""
+        with one_thread():
+            server = initial_state(self.active_run.opened)
+        self.active_run.keep_state(server, MemoryIndex())
+        open_round(self.active_run.run, server, MemoryIndex())
+        close_round(self.active_run.run, server, MemoryIndex(), None)
+        return server
+
+    def resume(self, checkpoint: Checkpoint, lost: Callable[[int], None]) -> Iterator[RoundRecord]:
+        """Go on from a checkpoint, and yield the record of every closed round.
+
+        Args:
+            checkpoint: the newest valid one.
+            lost: called with each round whose manifest cannot be read.
+        """
+        round = checkpoint.server.round
+        self._tell_changes(round)
+        self.active_run.keep_state(checkpoint.server, checkpoint.memory_index)
+
+        def tell_lost(number: int, why: str) -> None:
+            message = f"round {number} is missing from the tables: {why}"
+            self.tell("manifest_unreadable", round=number, message=message)
+            lost(number)
+
+        for manifest in manifests(self.active_run.run, round, tell_lost):
+            self.tables.add(manifest)
+            if manifest.record is not None:
+                yield manifest.record
+        self.tables.begin()
+
+    def begin_pruning(self) -> None:
+        """Keep, from here on, as many states as the settings say, and those that clients still work from."""
+        settings = self.active_run.opened.settings
+        schedule = self.active_run.answer_schedule
+        older = 0 if schedule is None else schedule.oldest(settings.rounds)
+        self._pruning = Pruning(self.active_run.run, settings.checkpoint.keep + older)
+
+    def close(self, server: Server, record: RoundRecord) -> None:
+        """Close the checkpoint of a round, and bring tables and status up to it.
+
+        This is no unit of work of its own: that would cost more than the few milliseconds that this takes.
+        """
+        run = self.active_run.run
+        memory_index = self.active_run.state(server.round)[1]
+        manifest = close_round(run, server, memory_index, record)
+        self._pruning.closed(server.round, memory_index)
+        shutil.rmtree(RoundPaths(run.path, server.round).work, ignore_errors=True)
+        self.tables.add(manifest)
+        self.tables.write()
+        rounds = self.active_run.opened.settings.rounds
+        run.set_status(RUNNING, server.round, "", rounds=rounds, **self.quarantine.status())
+
+    def _tell_changes(self, round: int) -> None:
+        """Log, before a run goes on, where code or packages are not those that it was started with."""
+        changes = changes_since(self.active_run.run.lineage())
+        if changes:
+            message = (
+                f"goes on after round {round} with other software: {'; '.join(changes)}; numbers may differ in bits"
+            )
+            self.tell("software_changed", round=round, message=message)

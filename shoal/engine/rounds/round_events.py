@@ -1,0 +1,41 @@
+"""The events of a round that tell of its clients together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shoal.engine.rounds.outcomes import ClientState, RoundOutcomes
+from shoal.engine.rounds.quarantine import Quarantine
+
+
+@dataclass(frozen=True)
+class RoundEvents:
+    """Logs the events of rounds.
+
+    Args:
+        quarantine: the clients that are not asked any more.
+        tell: logs an event (its kind, and facts by name).
+    """
+
+    quarantine: Quarantine
+    tell: Callable[..., None]
+
+    def started(self, round: int, clients: int, outcomes: RoundOutcomes) -> None:
+        """Log that a round begins with so many clients, and who dropped out of it."""
+        self.tell("round_started", round=round, clients=clients)
+        if outcomes.dropped:
+            self.tell("clients_dropped", round=round, clients=outcomes.dropped)
+
+    def left_out(self, round: int, outcomes: RoundOutcomes) -> None:
+        """Log which of the clients that were asked a round goes on without, and why."""
+        for client, message in outcomes.left_out.items():
+            refused = outcomes.state(client) == ClientState.REFUSED
+            self.tell("client_refused" if refused else "client_left_out", round=round, client=client, message=message)
+
+    def finished(self, round: int, outcomes: RoundOutcomes, metrics: dict[str, float], seconds: float) -> None:
+        """Log that a round is done, and which of its refused clients are quarantined from now on."""
+        for client in sorted(set(outcomes.refused) & set(self.quarantine.clients)):
+            message = f"client {client} was refused in {self.quarantine.refusals(client)} rounds: it is not asked again"
+            self.tell("client_quarantined", round=round, client=client, message=message)
+        self.tell("round_finished", round=round, metrics=metrics, seconds=seconds)

@@ -1,0 +1,49 @@
+"""What the manifest of a round keeps: of each client, and how long each step took."""
+
+from __future__ import annotations
+
+import time
+
+from shoal.engine.rounds.outcomes import RoundOutcomes
+from shoal.engine.store.manifest import ClientRow, PeerBytes, RoundRecord, RoundSeconds
+
+
+class RoundClock:
+    """Measures the steps of a round, from when it is made."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+        self._trained = self._began
+        self._aggregated = self._began
+
+    def end_training(self) -> None:
+        """Note that training has ended; the last call counts."""
+        self._trained = time.perf_counter()
+
+    def end_aggregation(self) -> None:
+        """Note that the next state is there."""
+        self._aggregated = time.perf_counter()
+
+    def end_evaluation(self) -> RoundSeconds:
+        """Return how many seconds training, aggregation, evaluation and all of them took."""
+        evaluated = time.perf_counter()
+        return RoundSeconds(
+            self._trained - self._began,
+            self._aggregated - self._trained,
+            evaluated - self._aggregated,
+            evaluated - self._began,
+        )
+
+
+def record_of(round: int, outcomes: RoundOutcomes, metrics: dict[str, float], seconds: RoundSeconds) -> RoundRecord:
+    """Return what is kept of a round, of the clients that were drawn and those that came through."""
+    done = outcomes.done
+    works = [done[client] for client in sorted(done)]
+    return RoundRecord(
+        metrics,
+        tuple(ClientRow.of_work(round, work) for work in works),
+        tuple(PeerBytes(round, work.client, peer, size) for work in works for peer, size in work.peers.items()),
+        tuple(sorted(outcomes.known - done.keys())),
+        seconds,
+        tuple(sorted(outcomes.refused)),
+    )

@@ -1,0 +1,38 @@
+"""Simulated time: how long the rounds of a run would take with clients of unequal speed."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shoal.engine.rounds.active_run import ActiveRun
+from shoal.engine.rounds.outcomes import RoundOutcomes
+
+
+@dataclass
+class SimulatedTime:
+    """The simulated time of a run.
+
+    Args:
+        active_run: the run.
+        now: since the run began, in units of what a client of usual speed takes.
+    """
+
+    active_run: ActiveRun
+    now: float = 0.0
+
+    def resume(self, metrics: Mapping[str, float]) -> None:
+        """Take up the time from the metrics of a closed round."""
+        self.now = metrics.get("simulated_time", self.now)
+
+    def metrics(self, round: int, outcomes: RoundOutcomes) -> dict[str, float]:
+        """Return the time after a round, and the mean age of the states that answers began from; empty if not asked."""
+        schedule = self.active_run.answer_schedule
+        if schedule is not None:
+            ages = [round - 1 - self.active_run.begun_from(round, client) for client in outcomes.done]
+            return {"simulated_time": schedule.round(round).time, "staleness": statistics.fmean(ages)}
+        if self.active_run.opened.settings.participation.slowness:
+            self.now += max(self.active_run.speeds.time(client) for client in outcomes.asked)
+            return {"simulated_time": self.now}
+        return {}
