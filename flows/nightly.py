@@ -22,10 +22,10 @@ from shoal.engine.settings.run_settings import Settings, make_settings  # noqa: 
 from shoal.engine.store.run_folder import RunFolder, in_order  # noqa: E402
 from shoal.engine.store.warm_start import Origin, OriginError  # noqa: E402
 from shoal.flows.claim import alone, claimed, claimed_run, finished  # noqa: E402
-from shoal.flows.federate import untagged  # noqa: E402
 from shoal.flows.names import night_title  # noqa: E402
 from shoal.flows.parts import log_warnings  # noqa: E402
 from shoal.flows.pipeline import end_lost_flow_runs, report_on, train_and_judge  # noqa: E402
+from shoal.flows.task_runs import untagged  # noqa: E402
 from shoal.flows.tell import tell_failure  # noqa: E402
 from shoal.lifecycle.night_settings import NightSettings  # noqa: E402
 from shoal.lifecycle.preparing import settled  # noqa: E402
@@ -98,8 +98,8 @@ def carried_out(settings: Settings, night: NightSettings) -> Night:
     log.info(taken.message)
     judged = judged_run(settings, taken.digest)
     if judged is not None and not finished(judged):  # cut short before MLflow was told
-        with untagged(), claimed(judged):
-            decide.with_options(timeout_seconds=seconds)(str(judged.path))
+        with claimed(judged):
+            report_and_decide(judged, seconds)
         champion = champion_run(settings, places.runs())
     if judged is not None and champion is not None and not night.force:
         why = f"{taken.message}; run {judged.name} was judged on this data, and {champion.name} stays the champion"
@@ -122,14 +122,25 @@ def carried_out(settings: Settings, night: NightSettings) -> Night:
         with untagged():
             known = None if champion is None else str(champion.path)
             decision = compare.with_options(timeout_seconds=seconds)(str(folder.path), known, taken.folder, night)
-            keep_decision(folder, decision, found)
-            decide.with_options(timeout_seconds=seconds)(str(folder.path))
-        report_on(folder)
+        keep_decision(folder, decision, found)
+        report_and_decide(folder, seconds)
         log_warnings(log, folder.events()[before:])
     log.info(f"{folder.name}: {decision.why}")
     show(settings, folder, decision, found)
     outcome = PROMOTED if decision.promoted else KEPT
     return Night(outcome, decision.why, taken.digest, taken.new, folder.name, [each.told() for each in found])
+
+
+def report_and_decide(folder: RunFolder, seconds: float) -> None:
+    """Write the report of a run that was judged, which shows the decision, log and register it, and tell MLflow.
+
+    Args:
+        folder: of the challenger's run.
+        seconds: time limit of each part.
+    """
+    report_on(folder, seconds)
+    with untagged():
+        decide.with_options(timeout_seconds=seconds)(str(folder.path))
 
 
 def checked(settings: Settings) -> Settings:

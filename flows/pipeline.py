@@ -13,20 +13,20 @@ from prefect import flow, get_run_logger, runtime, tags  # noqa: E402 (its envir
 from prefect.client.orchestration import get_client  # noqa: E402
 from prefect.states import Crashed  # noqa: E402
 
-from shoal.engine.settings import places  # noqa: E402
 from shoal.engine.settings.run_settings import Settings  # noqa: E402
 from shoal.engine.store.run_folder import RunFolder  # noqa: E402
 from shoal.engine.workers.worker_processes import warm  # noqa: E402
 from shoal.flows.artifacts import result_artifacts  # noqa: E402
 from shoal.flows.claim import claimed_run  # noqa: E402
-from shoal.flows.federate import federate, untagged  # noqa: E402
+from shoal.flows.federate import federate  # noqa: E402
+from shoal.flows.finish import evaluate, report  # noqa: E402
 from shoal.flows.names import flow_run_name  # noqa: E402
 from shoal.flows.parts import log_warnings, part  # noqa: E402
-from shoal.lifecycle.driving import drive  # noqa: E402
+from shoal.flows.task_runs import untagged  # noqa: E402
+from shoal.lifecycle.driving import CLUSTERS, ROUNDS, VIEWS, drive, workers_kept  # noqa: E402
 from shoal.review.results.result import run_result  # noqa: E402
-from shoal.tasks import judge, partition  # noqa: E402
+from shoal.tasks import partition  # noqa: E402
 from shoal.tasks import prepare as preparation  # noqa: E402
-from shoal.tasks import report as reporting  # noqa: E402
 
 
 @flow(name="prepare", flow_run_name=flow_run_name)
@@ -36,23 +36,6 @@ def prepare(settings: Settings) -> dict[str, str]:
         data = preparation.prepare(settings)
         dealt = partition.partition(settings, data.folder)
     return {"data": data.folder, "partition": dealt.folder, "digest": dealt.digest}
-
-
-@flow(name="evaluate", flow_run_name=flow_run_name)
-def evaluate(run: str) -> dict[str, float]:
-    """Judge the newest server state of a run again, with every metric."""
-    with untagged():
-        return judge.judge(str(RunFolder.find(run, places.runs()).path))
-
-
-@flow(name="report", flow_run_name=flow_run_name)
-def report(run: str) -> str:
-    """Figures and report.html of a run, and its table as an artifact."""
-    folder = RunFolder.find(run, places.runs())
-    with untagged():
-        path = reporting.report(str(folder.path))
-    result_artifacts(folder)
-    return path
 
 
 @flow(name="pipeline", flow_run_name=flow_run_name)
@@ -81,7 +64,7 @@ def pipeline(settings: Settings, resume: bool = True) -> dict[str, Any]:
 
 
 def train_and_judge(folder: RunFolder, seconds: float | None = None) -> None:
-    """All rounds of a run and its evaluation, each as a flow run of its own, and without Prefect where that is away.
+    """All rounds of a run, then its clusters, each as a flow run of its own, and without Prefect where that is away.
 
     Args:
         folder: of the run.
@@ -90,13 +73,16 @@ def train_and_judge(folder: RunFolder, seconds: float | None = None) -> None:
     run = str(folder.path)
     training = federate.with_options(timeout_seconds=seconds)
     evaluation = evaluate.with_options(timeout_seconds=seconds)
-    part("training", lambda: training(run), lambda: drive(folder), folder)
-    part("evaluation", lambda: evaluation(run), lambda: judge.judge.fn(run), folder)
+    with workers_kept(folder):
+        part("training", lambda: training(run), lambda: drive(folder, stages=(ROUNDS,)), folder)
+        part("evaluation", lambda: evaluation(run), lambda: drive(folder, stages=(CLUSTERS,)), folder)
 
 
-def report_on(folder: RunFolder) -> None:
-    """Figures and report of a run likewise."""
-    part("report", lambda: report(str(folder.path)), lambda: reporting.report.fn(str(folder.path)), folder)
+def report_on(folder: RunFolder, seconds: float | None = None) -> None:
+    """Figures and report of a run, and its place in MLflow, likewise."""
+    run = str(folder.path)
+    reporting = report.with_options(timeout_seconds=seconds)
+    part("report", lambda: reporting(run), lambda: drive(folder, stages=(VIEWS,)), folder)
 
 
 def end_lost_flow_runs(folder: RunFolder) -> None:

@@ -12,8 +12,8 @@ from prefect import flow, runtime, task  # noqa: E402 (its environment comes fir
 
 from shoal.engine.workers.worker_processes import warm  # noqa: E402
 from shoal.flows.artifacts import search_artifacts  # noqa: E402
-from shoal.flows.federate import untagged  # noqa: E402
 from shoal.flows.names import search_title  # noqa: E402
+from shoal.flows.task_runs import untagged  # noqa: E402
 from shoal.sweeps.definition import SearchDefinition, check_search  # noqa: E402
 from shoal.sweeps.result import TrialRow  # noqa: E402
 from shoal.sweeps.runner import Search, open_search  # noqa: E402

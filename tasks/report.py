@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from prefect import task
 
-from shoal.engine.store.run_folder import RunFolder
-from shoal.tasks.prefect.retries import OF_A_RUN
+from shoal.lifecycle.run_views import MakeViews
+from shoal.tasks.prefect.once import done_once
+from shoal.tasks.prefect.retries import OF_A_ROUND
 
 
-@task(name="report", **OF_A_RUN)
-def report(run: str) -> str:
-    """Figures and report.html of a run.
+@task(name="report", **OF_A_ROUND)
+def report(run: MakeViews, ticket: str | None = None) -> None:
+    """Draw the figures of a finished run and write its report, where they are missing or out of date.
 
     Args:
         run: the run's folder.
-
-    Returns:
-        Where the report is.
+        ticket: see `shoal.tasks.prefect.once`.
     """
-    from shoal.review.pages.figures import draw_figures  # here: who only imports flows would wait for matplotlib
-    from shoal.review.pages.report import write_report
-    from shoal.review.results.views import check_figures, keep_figures
-
-    folder = RunFolder(Path(run))
-    check_figures(folder)
-    draw_figures(folder)
-    keep_figures(folder)
-    return str(write_report(folder))
+    done_once(run, ticket)

@@ -122,15 +122,14 @@ def federate(params: Params = Path("params.yaml")) -> None:
 
 @app.command()
 def evaluate() -> None:
-    """Judge the final state again; write metrics.json and the curves."""
-    from shoal.engine.rounds.evaluate import evaluate_state
+    """Write metrics.json, the scores of the final state, and the curves, as the federation found them."""
     from shoal.engine.store.codec import write_json
     from shoal.methods.scores.metrics import shown_in
-    from shoal.review.results.clusters import quality
+    from shoal.review.results.result import run_result
 
     with kept_run() as run:
-        found = {**evaluate_state(run), **quality(run)}
-        write_json(RESULTS / "metrics.json", found)
+        result = run_result(run)
+        write_json(RESULTS / "metrics.json", {**result.metrics, **result.quality})
         rounds = run.table("rounds")
     # A score that the method or a set without labels does not have is an empty column: plots ask for columns by name.
     curves = [metric.name for metric in shown_in("curves")]
@@ -139,18 +138,12 @@ def evaluate() -> None:
 
 @app.command()
 def report() -> None:
-    """Write the report of the run."""
-    from shoal.review.pages.cluster_sheets import draw_cluster_sheets
-    from shoal.review.pages.embedding_figure import draw_embedding
-    from shoal.review.pages.figures import draw_figures
+    """Write the report of the run; figures are drawn again where the code that draws them is other code now."""
+    from shoal.lifecycle.run_views import make_figures
     from shoal.review.pages.report import write_report
-    from shoal.review.results.views import keep_figures
 
     with kept_run() as run:
-        draw_figures(run)
-        draw_embedding(run)
-        draw_cluster_sheets(run)
-        keep_figures(run)
+        make_figures(run)
         shutil.copy(write_report(run, beside=False), RESULTS / "report.html")
 
 
@@ -171,7 +164,7 @@ def _data(settings: Settings) -> Prepared:
 
 
 def keep(run: RunFolder, round: int, memories: set[str], folder: Path) -> None:
-    """Copy what can be computed from in a run: its tables, and one round with the memories that belong to it.
+    """Copy what can be computed from in a run: its tables, figures, and one round with the memories that belong to it.
 
     The copy names data and partition where the stages declare them, relative to the home folder: the same anywhere.
 
@@ -189,6 +182,8 @@ def keep(run: RunFolder, round: int, memories: set[str], folder: Path) -> None:
         for path in run.path.iterdir():
             if path.is_file() and path.name not in ("lock", "report.html"):
                 shutil.copy(path, scratch)
+        if run.figures.is_dir():
+            shutil.copytree(run.figures, scratch / run.figures.name)
         shutil.copytree(RoundPaths(run.path, round).checkpoint, scratch / "rounds" / f"{round:04d}")
         for name in memories:
             (scratch / name).parent.mkdir(parents=True, exist_ok=True)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from dataclasses import dataclass
+from pathlib import Path
 
 from shoal.engine.cluster.pools import Pool, open_pool
+from shoal.engine.messages.wire import Answer, Request
 from shoal.engine.rounds.active_run import ActiveRun, activate
 from shoal.engine.rounds.loop import Engine, Observer
 from shoal.engine.rounds.units import Runner, ThreadRunner
@@ -14,10 +16,21 @@ from shoal.engine.settings import places
 from shoal.engine.settings.hardware import one_arena
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_events import listening
-from shoal.engine.store.run_folder import RunFolder, RunStopped
+from shoal.engine.store.run_folder import RunError, RunFolder, RunStopped
+from shoal.lifecycle.run_views import MakeViews, make_report
 from shoal.review.mlflow_log.tracking import Tracker
+from shoal.review.mlflow_log.trouble import told_of_mlflow
+from shoal.review.results.clusters import FindClusters, has_clusters
 from shoal.review.results.result import RunResult, run_result
+from shoal.review.results.views import source_of_report
 from shoal.review.served.record import LogRun, PromoteModel
+
+ROUNDS, CLUSTERS, VIEWS = "rounds", "clusters", "views"
+STAGES = (ROUNDS, CLUSTERS, VIEWS)
+"""What a run gets, in this order: its rounds; the clusters of all samples; figures, report, and its place in MLflow.
+
+Each stage finds what is there and does what is missing, so that a run can be resumed after any of them.
+"""
 
 
 def drive(
@@ -26,8 +39,9 @@ def drive(
     runner_of: Callable[[int], Runner] | None = None,
     observers: Sequence[Observer] = (),
     slots: Pool | None = None,
+    stages: Sequence[str] = STAGES,
 ) -> RunResult:
-    """All rounds that are still to do, then clusters, figures and report, all of it logged to MLflow.
+    """Do what is still to do of a run: its rounds, then clusters, figures and report, all of it logged to MLflow.
 
     Args:
         run: the run's folder.
@@ -35,6 +49,7 @@ def drive(
             plain threads by default.
         observers: called with every event.
         slots: workers to use (and leave open); by default the run's own.
+        stages: which of `STAGES` to do; a flow does them one by one.
 
     Returns:
         What the run came to.
@@ -47,64 +62,75 @@ def drive(
     settings = run.settings()
     one_arena()  # before the threads that read large messages
     # The lock first: who is refused must not touch what others see of the run, nor start workers.
-    with run.locked(), workers_of(run, settings, slots) as pool:
-        runner = runner_of(pool.most) if runner_of else ThreadRunner(pool.most + 1)
+    with run.locked(), workers_of(run, settings, slots, stages) as pool:
+        requests = pool.most if pool is not None else 1
+        runner = runner_of(requests) if runner_of else ThreadRunner(requests + 1)
         try:
             # Observers hear the events of every thread, until MLflow has the whole run.
-            with listening(run.path, observers), tracked(run, settings) as tracker:
-                log = [tracker.observe] if tracker else []
-                # Each round: train the clients on the workers, aggregate, evaluate, log.
-                Engine(run, pool.call, runner, pool.count, log).run_to_end()
-                show(run, runner, pool)
-                if tracker:
-                    record(run, runner, tracker)
+            with listening(run.path, observers), tracked(run, settings, live=ROUNDS in stages) as tracker:
+                if ROUNDS in stages and pool is not None:
+                    log = [tracker.observe] if tracker else []
+                    # Each round: train the clients on the workers, aggregate, evaluate, log.
+                    Engine(run, pool.call, runner, pool.count, log).run_to_end()
+                if CLUSTERS in stages:
+                    find_clusters(run, runner, pool)
+                if VIEWS in stages:
+                    show(run, runner)
+                    if tracker:
+                        record(run, runner, tracker)
         finally:
             if isinstance(runner, ThreadRunner):
                 runner.close()
     return run_result(run)
 
 
-def show(run: RunFolder, runner: Runner, pool: Pool) -> None:
-    """The clusters of all samples, figures and the report of a run whose rounds are done."""
-    from shoal.review.pages.cluster_sheets import draw_cluster_sheets  # here: matplotlib takes a second to import
-    from shoal.review.pages.embedding_figure import draw_embedding
-    from shoal.review.pages.figures import draw_figures
-    from shoal.review.pages.report import write_report
-    from shoal.review.results.attempts import attempted
-    from shoal.review.results.clusters import FindClusters
-    from shoal.review.results.views import drop_damaged_figures, keep_figures
-
-    with activate(ActiveRun(run, pool.call)):
-        # The last unit of work: where a run has its table already, nothing is done.
+def find_clusters(run: RunFolder, runner: Runner, pool: Pool | None) -> None:
+    """Have the workers give every sample its cluster, unless the run has its table."""
+    with activate(ActiveRun(run, pool.call if pool is not None else no_workers)):
         runner.submit(FindClusters(run.path)).result()
-    drop_damaged_figures(run)
-    views: list[tuple[str, Callable[[RunFolder], object]]] = [
-        ("figures", draw_figures),
-        ("the figure of features", draw_embedding),
-        ("contact sheets", draw_cluster_sheets),
-        ("the digests of figures", keep_figures),
-        ("the report", write_report),
-    ]
-    for what, make in views:  # the run is done: no view of it that fails makes it fail
-        attempted(run, what, partial(make, run))
+
+
+def show(run: RunFolder, runner: Runner) -> None:
+    """Make the figures and the report of a run whose rounds are done, where they are missing."""
+    runner.submit(MakeViews(run.path)).result()
 
 
 def record(run: RunFolder, runner: Runner, tracker: Tracker) -> None:
-    """The whole run in MLflow, and its model registered under a name."""
-    if runner.submit(LogRun(run.path, told=tracker.close())).result():
+    """Log the whole run to MLflow, and register its model under a name."""
+    before = source_of_report(run)
+    told = tracker.close() if tracker.live else told_of_mlflow(run)
+    logged = runner.submit(LogRun(run.path, told=told)).result()
+    if logged:
         runner.submit(PromoteModel(run.path)).result()
+    if source_of_report(run) != before:  # the report names the MLflow run, or says that MLflow does not answer
+        make_report(run)
+        if logged:
+            runner.submit(LogRun(run.path)).result()
+
+
+def no_workers(request: Request) -> Answer:
+    """Refuse a request: nothing was to be computed."""
+    raise RunError("a run that has its clusters needs no workers: resume it, so that they are found again")
 
 
 @contextlib.contextmanager
-def tracked(run: RunFolder, settings: Settings) -> Iterator[Tracker | None]:
-    """Keep MLflow up to date, where the settings ask for it, and say there if the run stopped before its end."""
+def tracked(run: RunFolder, settings: Settings, *, live: bool) -> Iterator[Tracker | None]:
+    """Keep MLflow up to date, where the settings ask for it, and say there if the run stopped before its end.
+
+    Args:
+        run: the run's folder.
+        settings: of the run.
+        live: whether rounds will be done, which MLflow shows as they end.
+    """
     if not settings.tracking.mlflow:
         yield None
         return
     tracker = Tracker(run, settings, places.mlflow_store())
-    tracker.start()
+    if live:
+        tracker.start()
     try:
         yield tracker
+        tracker.close()
     except BaseException as error:
         broke = isinstance(error, Exception) and not isinstance(error, RunStopped)
         tracker.stop("FAILED" if broke else "KILLED")
@@ -112,11 +138,47 @@ def tracked(run: RunFolder, settings: Settings) -> Iterator[Tracker | None]:
 
 
 @contextlib.contextmanager
-def workers_of(run: RunFolder, settings: Settings, given: Pool | None) -> Iterator[Pool]:
-    """The workers to use; a run's own ones are closed at the end."""
+def workers_of(run: RunFolder, settings: Settings, given: Pool | None, stages: Sequence[str]) -> Iterator[Pool | None]:
+    """The workers to use, None where the stages need none; a run's own ones are closed at the end."""
     if given is not None:
         yield given
         return
+    if ROUNDS not in stages and (CLUSTERS not in stages or has_clusters(run)):
+        yield None
+        return
     device = run.lineage()["resolved"]["device"]
-    with open_pool(settings.workers, device) as own:
-        yield own
+    with contextlib.ExitStack() as own:
+        keeper = _keepers.get(run.path)
+        if keeper is None:
+            yield own.enter_context(open_pool(settings.workers, device))
+            return
+        if keeper.pool is None:
+            keeper.pool = keeper.stack.enter_context(open_pool(settings.workers, device))
+        yield keeper.pool
+
+
+@dataclass
+class WorkersKeeper:
+    """The workers of a run that stay open between its stages.
+
+    Attributes:
+        stack: closes them.
+        pool: the workers, from the first stage on that needs some.
+    """
+
+    stack: contextlib.ExitStack
+    pool: Pool | None = None
+
+
+_keepers: dict[Path, WorkersKeeper] = {}
+
+
+@contextlib.contextmanager
+def workers_kept(run: RunFolder) -> Iterator[None]:
+    """Let the stages of a run that this process does one by one share their workers, until the end."""
+    with contextlib.ExitStack() as stack:
+        _keepers[run.path] = WorkersKeeper(stack)
+        try:
+            yield
+        finally:
+            del _keepers[run.path]

@@ -9,6 +9,7 @@ from typing import Any
 from prefect.utilities.annotations import quote
 
 from shoal.engine.rounds.units import AggregateRound, EvaluateRound, TrainCohort, Unit
+from shoal.lifecycle.run_views import MakeViews
 from shoal.review.results.clusters import FindClusters
 from shoal.review.served.record import LogRun, PromoteModel
 from shoal.tasks.aggregate import aggregate
@@ -18,6 +19,7 @@ from shoal.tasks.log import log
 from shoal.tasks.prefect.environment import lost
 from shoal.tasks.prefect.once import Once, take_ticket
 from shoal.tasks.promote import promote
+from shoal.tasks.report import report
 from shoal.tasks.train import train
 
 TASKS: dict[type, Any] = {
@@ -25,6 +27,7 @@ TASKS: dict[type, Any] = {
     AggregateRound: aggregate,
     EvaluateRound: evaluate,
     FindClusters: assign,
+    MakeViews: report,
     LogRun: log,
     PromoteModel: promote,
 }

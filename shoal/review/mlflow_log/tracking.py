@@ -95,12 +95,15 @@ class Tracker:
         self._monitor: Any = None
         self._told = False
         self._next = 0.0
+        self.live = False
+        """Whether it was started, and syncs after rounds."""
 
     def start(self) -> None:
         """Begin to create the MLflow run (or take up the one the run already has), and system metrics.
 
         On the thread: MLflow takes seconds to import, in which the first round can be under way.
         """
+        self.live = True
         self._pending = self._thread.submit(self._begin)
 
     def _begin(self) -> None:

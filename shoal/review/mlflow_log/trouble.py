@@ -87,6 +87,17 @@ def tell_trouble(run: RunFolder, error: Exception, uri: str) -> None:
         run.event(kind, message=f"{why}; the run is not affected: once that is mended, `shoal log {run.name}` logs it")
 
 
+def told_of_mlflow(run: RunFolder) -> bool:
+    """Return whether the events of a run say, since it was started or resumed, that MLflow does not have it."""
+    told = False
+    for event in run.events():
+        if event["event"] in ("started", "resumed"):
+            told = False
+        elif event["event"] in (UNREACHABLE, INCOMPLETE):
+            told = True
+    return told
+
+
 def last_trouble(run: RunFolder) -> str:
     """Return what the newest event of a run says of MLflow; empty where none does."""
     told = [event["message"] for event in run.events() if event["event"] in (UNREACHABLE, INCOMPLETE)]

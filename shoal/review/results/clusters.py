@@ -105,6 +105,12 @@ def keep_clusters(run: RunFolder, call: Call) -> bool:
     return True
 
 
+def has_clusters(run: RunFolder) -> bool:
+    """Return whether a finished run has the clusters of its final state, whole."""
+    status = run.status()
+    return status["state"] == FINISHED and whole_clusters(run, status["weights_sha256"])
+
+
 def expects_clusters(kind: type[Method]) -> bool:
     """Return whether samples have clusters under a method, in every judgement or at the end."""
     return bool(kind.finds_clusters) or kind.assignment is not Method.assignment

@@ -1,24 +1,92 @@
 """The digests of a run's figures and report, so that a page is never shown, or made, of damaged files.
 
-views.json holds `figures`, by path below the run's folder, and `report`, of report.html; runs of version 0.1.0 have no
+views.json holds `figures`, by path below the run's folder; `report`, of report.html; and `sources`, by view, a digest
+of what the view was made of, so that only views that are missing or out of date are made. Runs of version 0.1.0 have no
 such file.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from shoal.engine.store.codec import StoreError, check_digest, file_digest, read_sealed, write_sealed
 from shoal.engine.store.run_folder import RunFolder
 
 VIEWS = "views.json"
 REPORT = "report.html"
+DRAWN = ("settings.yaml", "rounds.parquet", "clients.parquet", "clusters.json")
+"""The files of a run that its figures are drawn from, beside its final state."""
+ROUTINE = frozenset(
+    {
+        "started",
+        "resumed",
+        "finished",
+        "round_started",
+        "round_finished",
+        "client_finished",
+        "clients_dropped",
+        "pipeline_began",
+        "pipeline_ended",
+        "model_registered",
+    }
+)
+"""Kinds of events that alone do not make a report out of date: they say that work on the run went its way."""
 
 
-def keep_figures(run: RunFolder) -> None:
-    """Keep the digests of the figures as they were drawn just now; the report is to be written again."""
+def keep_figures(run: RunFolder, made: Mapping[str, str] | None = None) -> None:
+    """Keep the digests of the figures as they were drawn just now; the report is to be written again.
+
+    Args:
+        run: the run's folder.
+        made: what each view was drawn from (`source_of_figures`), by view.
+    """
     found = {str(path.relative_to(run.path)): file_digest(path) for path in figure_files(run)}
-    write_sealed(run.path / VIEWS, {"figures": found}, sync=False)
+    write_sealed(run.path / VIEWS, {"figures": found, "sources": dict(made or {})}, sync=False)
+
+
+def sources(run: RunFolder) -> dict[str, str]:
+    """Return what each view of a run was made of, by view; empty where views.json is missing or damaged."""
+    try:
+        found = read_sealed(run.path / VIEWS).get("sources", {})
+    except (StoreError, AttributeError):
+        return {}
+    return dict(found)
+
+
+def keep_source(run: RunFolder, view: str, source: str) -> None:
+    """Remember what a view was made of."""
+    known = read_sealed(run.path / VIEWS)
+    write_sealed(run.path / VIEWS, {**known, "sources": {**known.get("sources", {}), view: source}}, sync=False)
+
+
+def source_of_figures(run: RunFolder) -> str:
+    """Return a digest of what the figures of a finished run are drawn from: tables, clusters, final state, and code."""
+    files = {name: file_digest(run.path / name) for name in DRAWN if (run.path / name).exists()}
+    return digest_of([files, run.status().get("weights_sha256"), code_digest()])
+
+
+def source_of_report(run: RunFolder) -> str:
+    """Return a digest of what the report of a finished run shows: what figures show, lineage, and events of note."""
+    events = [event for event in run.events() if event["event"] not in ROUTINE]
+    return digest_of([source_of_figures(run), run.lineage(), events])
+
+
+def digest_of(content: Any) -> str:
+    """Return the SHA-256 of JSON content, in hex."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+
+
+@cache
+def code_digest() -> str:
+    """Return a digest of the code that makes views: with another version of it they are made again."""
+    folder = Path(__file__).parent.parent
+    code = sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".j2"))
+    return digest_of([file_digest(path) for path in code])
 
 
 def figure_files(run: RunFolder) -> list[Path]:
@@ -49,6 +117,7 @@ def drop_damaged_figures(run: RunFolder) -> None:
     except StoreError:
         for path in figure_files(run):
             path.unlink()
+        (run.path / VIEWS).unlink(missing_ok=True)
 
 
 def keep_report(run: RunFolder) -> None:

@@ -1,0 +1,157 @@
+"""The stages of a run: each does its own part, once, wherever the run was cut short and whoever asks for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from shoal.engine.rounds.units import EvaluateRound
+from shoal.engine.store.run_folder import RunFolder
+from shoal.lifecycle import driving
+from shoal.lifecycle.driving import CLUSTERS, ROUNDS, VIEWS, drive
+from shoal.lifecycle.starting import new_run
+from shoal.review.pages import cluster_sheets, embedding_figure, figures, report
+from shoal.review.results import clusters
+from shoal.review.served.record import LogRun, PromoteModel
+
+Make = Callable[..., Any]
+PARTS: dict[str, tuple[Any, str]] = {
+    "evaluation": (EvaluateRound, "carry_out"),
+    "clusters": (clusters, "write_clusters"),
+    "figures": (figures, "draw_figures"),
+    "figure of features": (embedding_figure, "draw_embedding"),
+    "contact sheets": (cluster_sheets, "draw_cluster_sheets"),
+    "report": (report, "write_report"),
+    "log": (LogRun, "carry_out"),
+    "registering": (PromoteModel, "carry_out"),
+}
+"""What a finished run gets, and what makes it."""
+DRAWN = ("figures", "figure of features", "contact sheets")
+ON = {"mlflow": True, "system": False}
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Count how often each part of a run is made."""
+    counts: Counter[str] = Counter()
+
+    def count(part: str, make: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*given: Any, **named: Any) -> Any:
+            counts[part] += 1
+            return make(*given, **named)
+
+        return counted
+
+    for part, (where, name) in PARTS.items():
+        monkeypatch.setattr(where, name, count(part, getattr(where, name)))
+    return counts
+
+
+def taken(counts: Counter[str]) -> dict[str, int]:
+    """What was counted so far; the count begins again."""
+    found = dict(counts)
+    counts.clear()
+    return found
+
+
+def test_a_run_gets_each_part_once(home: Path, small: Make, made: Counter[str]) -> None:
+    run = new_run(small(rounds=1, tracking=ON))
+    result = drive(run)
+    assert result.mlflow_run in (run.path / "report.html").read_text()
+    assert taken(made) == dict.fromkeys(PARTS, 1)
+    drive(RunFolder(run.path))
+    assert taken(made) == {"log": 1, "registering": 1}, "MLflow itself finds nothing new"
+
+
+def test_a_run_that_was_killed_between_stages_gets_what_is_missing(
+    home: Path, small: Make, made: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = new_run(small(rounds=1))
+    drive(run, stages=(ROUNDS,))
+    assert taken(made) == {"evaluation": 1}
+    drive(RunFolder(run.path), stages=(CLUSTERS,))
+    assert taken(made) == {"clusters": 1}
+    with monkeypatch.context() as patch:
+
+        def killed(*_: Any, **__: Any) -> None:
+            raise KeyboardInterrupt
+
+        patch.setattr(report, "write_report", killed)
+        with pytest.raises(KeyboardInterrupt):
+            drive(RunFolder(run.path))
+    assert taken(made) == dict.fromkeys(DRAWN, 1)
+    drive(RunFolder(run.path))
+    assert taken(made) == {"report": 1}
+    drive(RunFolder(run.path))
+    assert taken(made) == {}
+
+
+def test_views_that_are_damaged_or_out_of_date_are_made_again(home: Path, small: Make, made: Counter[str]) -> None:
+    run = new_run(small(rounds=1))
+    drive(run)
+    taken(made)
+    (run.figures / "scores.png").write_bytes(b"damaged")
+    drive(RunFolder(run.path), stages=(VIEWS,))
+    assert taken(made) == {**dict.fromkeys(DRAWN, 1), "report": 1}
+    (run.path / "report.html").write_text("damaged")
+    drive(RunFolder(run.path), stages=(VIEWS,))
+    assert taken(made) == {"report": 1}
+    run.event("night_decided", message="kept the champion: it is better")
+    drive(RunFolder(run.path), stages=(VIEWS,))
+    assert taken(made) == {"report": 1}
+    assert "kept the champion" in (run.path / "report.html").read_text()
+
+
+def test_a_report_names_the_mlflow_run_that_was_away_before(home: Path, small: Make, made: Counter[str]) -> None:
+    run = new_run(small(rounds=1, tracking=ON))
+    drive(run, stages=(ROUNDS, CLUSTERS))
+    run.set_lineage(mlflow_run=None, mlflow_uri=None)
+    taken(made)
+    result = drive(RunFolder(run.path), stages=(VIEWS,))
+    assert result.mlflow_run in (run.path / "report.html").read_text()
+    assert taken(made) == {**dict.fromkeys(DRAWN, 1), "report": 2, "log": 2, "registering": 1}
+
+
+def test_a_stage_that_has_nothing_to_compute_starts_no_worker(
+    home: Path, small: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = new_run(small(rounds=1))
+    drive(run)
+    monkeypatch.setattr(driving, "open_pool", lambda *_: pytest.fail("it opened workers"))
+    assert drive(RunFolder(run.path), stages=(CLUSTERS, VIEWS)).quality
+
+
+def test_the_pipeline_without_prefect_does_each_part_once(
+    home: Path, small: Make, made: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from shoal.flows import pipeline
+
+    class Away:
+        """A flow whose server does not answer."""
+
+        def with_options(self, **_: Any) -> Callable[..., Any]:
+            def call(*_: Any) -> None:
+                raise httpx.ConnectError("refused")
+
+            return call
+
+    opened: list[Any] = []
+    open_pool = driving.open_pool
+    monkeypatch.setattr(driving, "open_pool", lambda *given: opened.append(given) or open_pool(*given))
+    for name in ("federate", "evaluate", "report"):
+        monkeypatch.setattr(pipeline, name, Away())
+    run = new_run(small(rounds=1, tracking=ON))
+    pipeline.train_and_judge(run)
+    assert taken(made) == {"evaluation": 1, "clusters": 1}
+    pipeline.report_on(run)
+    assert taken(made) == {part: 1 for part in PARTS if part not in ("evaluation", "clusters")}
+    assert len(opened) == 1, "the stages share their workers"
+    lost = [event["message"] for event in run.events() if event["event"] == "prefect_lost"]
+    assert [message.split("; ")[1] for message in lost] == [
+        f"{part} is carried out without it" for part in ("training", "evaluation", "report")
+    ]
