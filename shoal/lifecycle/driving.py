@@ -25,7 +25,9 @@ from shoal.review.results.result import RunResult, run_result
 from shoal.review.results.views import source_of_report
 from shoal.review.served.record import LogRun, PromoteModel
 
-ROUNDS, CLUSTERS, VIEWS = "rounds", "clusters", "views"
+ROUNDS = "rounds"
+CLUSTERS = "clusters"
+VIEWS = "views"
 STAGES = (ROUNDS, CLUSTERS, VIEWS)
 """What a run gets, in this order: its rounds; the clusters of all samples; figures, report, and its place in MLflow.
 
