@@ -143,12 +143,17 @@ def table_of(model: Any, prefix: str) -> str:
 
 
 def rows_of(fields: dict[str, Any], prefix: str) -> list[tuple[str, str, str]]:
-    """Key, default and description of settings."""
-    return [
-        (f"`{prefix}{name}`", default_of(field), (field.description or "").replace("|", "\\|"))
-        for name, field in fields.items()
-        if f"{prefix}{name}" not in TAGS and not is_tagged(field)
-    ]
+    """Key, default and description of settings, those of a section inside the section included."""
+    rows: list[tuple[str, str, str]] = []
+    for name, field in fields.items():
+        key = f"{prefix}{name}"
+        if key in TAGS or is_tagged(field):
+            continue
+        if is_section(field.annotation):
+            rows += rows_of(field.annotation.model_fields, f"{key}.")
+        else:
+            rows.append((f"`{key}`", default_of(field), (field.description or "").replace("|", "\\|")))
+    return rows
 
 
 def is_tagged(field: Any) -> bool:

@@ -110,15 +110,15 @@ def test_both_pages_are_behind_the_guard_with_a_password(compose: dict[str, Any]
 
 def test_the_image_has_all_that_the_guard_needs(tmp_path: Path) -> None:
     """What deploy/Dockerfile copies, without the rest of Shoal."""
-    (tmp_path / "flows").mkdir()
-    for source, target in re.findall(r"^COPY (flows\S*) /srv/shoal/(\S+)$", (DEPLOY / "Dockerfile").read_text(), re.M):
+    (tmp_path / "shoal" / "flows").mkdir(parents=True)
+    for source, target in re.findall(r"^COPY (\S+) /srv/shoal/(\S+)$", (DEPLOY / "Dockerfile").read_text(), re.M):
         (shutil.copytree if (ROOT / source).is_dir() else shutil.copy)(ROOT / source, tmp_path / target)
     code = (
         "import sys; sys.path[:] = [sys.argv[1], *(p for p in sys.path if p != sys.argv[2])];"
         "sys.meta_path = [f for f in sys.meta_path if 'editable' not in repr(f)];"
         "import shoal.flows.pages.mlflow_page, shoal.flows.pages.prefect_page;"
         "assert shoal.flows.pages.__file__.startswith(sys.argv[1]);"
-        "print({'engine', 'core', 'requests'} & set(sys.modules))"
+        "print({'shoal.engine', 'shoal.core', 'requests'} & set(sys.modules))"
     )
     words = [sys.executable, "-c", code, str(tmp_path), str(ROOT)]
     done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)

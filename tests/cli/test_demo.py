@@ -26,7 +26,7 @@ TINY = {
     "workers": {"device": "cpu", "slots": 1},
     "tracking": {"mlflow": False, "prefect": "off"},
 }
-ROOT = Path(demonstration.__file__).parent.parent
+ROOT = Path(demonstration.__file__).resolve().parents[2]
 
 
 def test_the_budget_alone_and_together_is_the_same() -> None:

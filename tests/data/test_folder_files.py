@@ -38,7 +38,7 @@ def names(folder: Path, intake: Intake | None = None) -> list[str]:
 
 
 def test_content_counts_and_not_the_name(tmp_path: Path) -> None:
-    a = tmp_path / "a"
+    a = tmp_path / "in" / "a"
     for number, name in enumerate(("0.jpg", "1.jfif", "2.jpe", "3.JPE", "4", "5.dat", "6.heic")):
         picture(a / name, number, kind="JPEG")
     if features.check("avif"):
@@ -54,7 +54,7 @@ def test_content_counts_and_not_the_name(tmp_path: Path) -> None:
     }.items():
         (a / name).write_bytes(content)
     intake = Intake()
-    prepared = add_folder(tmp_path, "mine", tmp_path / "store", intake=intake)
+    prepared = add_folder(tmp_path / "in", "mine", tmp_path / "store", intake=intake)
     taken = 8 if features.check("avif") else 7
     assert (prepared.manifest.train, intake.taken["files"]) == (taken, taken)
     assert intake.seen["files"] == taken + 7

@@ -58,7 +58,7 @@ def test_a_set_lost_between_removing_and_renaming_is_brought_back_and_said(store
         "clients)"
     )
     assert open_prepared(folder, verify=True).manifest.digest == before
-    assert sorted(os.listdir(folder.parent)) == ["mine"]
+    assert sorted(os.listdir(folder.parent)) == ["mine", "mine.intake.json"]
     assert repair_sets(store) == []
 
 
@@ -78,7 +78,7 @@ def test_what_is_left_beside_a_whole_set_is_removed_and_never_used(store: Path, 
     os.rename(own_folder(store, "other"), own_folder(store, "mine").with_name(f".mine.{gone()}.7.tmp"))
     assert repair_sets(store) == []
     assert not left.exists()
-    assert sorted(os.listdir(folder.parent)) == ["mine"]
+    assert sorted(os.listdir(folder.parent)) == ["mine", "mine.intake.json", "other.intake.json"]
     assert open_prepared(folder).manifest.train == 8
 
 

@@ -106,6 +106,8 @@ def known_keys(raw: dict[str, Any], steps: list[str], root: type[BaseModel], tag
         tag, default, sections = tagged[steps[0]]
         chosen = given.get(tag, default) if isinstance(given, Mapping) else given
         return list(sections[str(chosen) if chosen in sections else default].model_fields)
-    field = root.model_fields.get(steps[0])
-    model = field.annotation if field is not None else None
+    model: Any = root
+    for step in steps:
+        field = getattr(model, "model_fields", {}).get(step)
+        model = field.annotation if field is not None else None
     return list(getattr(model, "model_fields", {}))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import math
 import re
 import threading
@@ -28,7 +26,6 @@ from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.checkpoint import load_manifest, load_round
 from shoal.engine.store.codec import file_digest, load_message, save_message, write_sealed
 from shoal.engine.store.finished_work import FinishedWork
-from shoal.engine.store.manifest import Manifest
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import FAILED, FINISHED, RunError, RunFolder
@@ -263,16 +260,6 @@ def test_quarantine_does_not_hang_on_old_manifests(home: Path, small: Make) -> N
     assert run.status()["weights_sha256"] == whole.status()["weights_sha256"]
 
 
-def test_a_manifest_of_before_has_nobody_refused(home: Path, small: Make) -> None:
-    run = straight(small(**QUICK, rounds=1))
-    path = RoundPaths(run.path, 1).manifest
-    plain = json.loads(path.read_text())
-    assert plain.pop("refused") == []
-    record = Manifest.of(plain).record
-    assert record is not None
-    assert record.refused == ()
-
-
 def test_others_are_drawn_where_refusals_leave_too_few(home: Path, small: Make) -> None:
     """One client a round: where that one is refused, another is asked, so that it cannot end the run."""
     settings = small(**{**QUICK, "participation": {"retries": 0, "refusals": 1, "fraction": 0.2}}, rounds=4)
@@ -429,20 +416,8 @@ def test_messages_of_no_declared_form_are_asked_to_be_finite(
     assert len(events(run, "client_refused")) == 1
 
 
-def test_by_default_older_runs_are_found_by_their_digest() -> None:
+def test_what_is_allowed_of_clients_counts_in_the_digest() -> None:
     digest = make_settings({}).digest()
-    # As it was computed before there was any of these settings.
-    plain = make_settings({}).plain()
-    decisive = {
-        key: value
-        for key, value in plain.items()
-        if key not in ("tracking", "checkpoint", "aggregation", "privacy", "choose")
-    }
-    decisive["workers"] = {key: plain["workers"][key] for key in ("precision", "device")}
-    decisive["participation"] = {key: plain["participation"][key] for key in ("fraction", "minimum", "retries")}
-    decisive["local"] = {key: value for key, value in plain["local"].items() if key != "proximal"}
-    decisive["method"] = {key: value for key, value in plain["method"].items() if key != "entropy_over"}
-    assert hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest() == digest
     assert make_settings({"participation": {"refusals": 3}, "aggregation": {"rule": "mean"}}).digest() == digest
     for changed in (
         {"participation": {"refusals": 2}},

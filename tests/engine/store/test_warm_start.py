@@ -70,7 +70,7 @@ def test_what_does_not_fit_is_refused_before_any_work(home: Any, small: Make) ->
         new_run(small(method={"name": "kmeans"}, rounds=1), origin=origin)
     assert len(list((home / "runs").glob("*/settings.yaml"))) == runs
     fresh = new_run(small())
-    with pytest.raises(OriginError, match="no readable state to start from"):
+    with pytest.raises(OriginError, match="has no state to start from"):
         Origin.of(fresh)
 
 

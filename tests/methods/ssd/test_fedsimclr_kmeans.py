@@ -249,7 +249,9 @@ def test_what_starts_cost_lies_within_bounds_that_the_centres_give(world, evenne
             torch.randn(10, 4, 3, generator=generator, dtype=torch.float64), dim=2
         )
         prices = torch.randn(10, 4, generator=generator, dtype=torch.float64)
-        server = start.replaced({MEAN: torch.zeros(3), PROJECTION: torch.zeros(3, 3), CENTRES: centres, PRICES: prices})
+        server = start.with_model(
+            {MEAN: torch.zeros(3), PROJECTION: torch.zeros(3, 3), CENTRES: centres, PRICES: prices}
+        )
         form = method.declared(server, 0, 20)
         if evenness:
             sums = soft_sums(x, centres, prices, method.settings.softness)._asdict()
@@ -269,7 +271,7 @@ def test_what_starts_cost_lies_within_bounds_that_the_centres_give(world, evenne
 def test_no_mean_of_samples_of_unit_length_is_longer_than_one(world):
     method = world.method("fedsimclr_kmeans", rounds=14, least_points=1, **PLAIN)
     server = replace(world.start(method, 3), round=12)
-    server = server.replaced({MEAN: torch.zeros(3), PROJECTION: torch.zeros(3, 3)})
+    server = server.with_model({MEAN: torch.zeros(3), PROJECTION: torch.zeros(3, 3)})
     form = method.declared(server, 0, 20)
     sent = {"centres": torch.eye(3, dtype=torch.float64), "counts": torch.ones(3, dtype=torch.float64)}
     assert fault(Message(sent), form) is None
