@@ -23,7 +23,9 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-SETTING = r"^\S.*(: (given |there is no such setting|.* is not known|edge list .* cannot be read)|, line \d+, column \d+: )"
+SETTING = (
+    r"^\S.*(: (given |there is no such setting|.* is not known|edge list .* cannot be read)|, line \d+, column \d+: )"
+)
 """How a sentence on a wrong setting begins, where the file is whole: the setting is the place."""
 
 
