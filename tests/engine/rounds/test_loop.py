@@ -17,7 +17,7 @@ import pytest
 
 from shoal.engine.messages.wire import Answer, Failed, Request, Train, Trained
 from shoal.engine.rounds.outcomes import RoundFailed
-from shoal.engine.store import checkpoint, codec
+from shoal.engine.store import checkpoint
 from shoal.engine.store.checkpoint import newest_valid, rounds_done
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.round_paths import RoundPaths
@@ -140,12 +140,12 @@ def test_full_disk_while_checkpointing_loses_nothing(home: Path, small: Make, mo
             raise OSError(errno.ENOSPC, "No space left on device")
         real(descriptor)
 
-    monkeypatch.setattr(codec.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StoreError, match=r"the disk is full.*--resume"):
         go_on(run)
     assert run.status()["state"] == FAILED
     assert rounds_done(run) == [0, 1]
-    monkeypatch.setattr(codec.os, "fsync", real)
+    monkeypatch.setattr(os, "fsync", real)
     go_on(run)
     assert numbers(run) == numbers(whole)
 
