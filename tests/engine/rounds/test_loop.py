@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from shoal.core import durable
 from shoal.engine.messages.wire import Answer, Failed, Request, Train, Trained
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.store import checkpoint
@@ -141,12 +140,12 @@ def test_full_disk_while_checkpointing_loses_nothing(home: Path, small: Make, mo
             raise OSError(errno.ENOSPC, "No space left on device")
         real(descriptor)
 
-    monkeypatch.setattr(durable.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StoreError, match=r"the disk is full.*--resume"):
         go_on(run)
     assert run.status()["state"] == FAILED
     assert rounds_done(run) == [0, 1]
-    monkeypatch.setattr(durable.os, "fsync", real)
+    monkeypatch.setattr(os, "fsync", real)
     go_on(run)
     assert numbers(run) == numbers(whole)
 
