@@ -20,6 +20,14 @@ from shoal.engine.store.round_paths import JUDGED
 LEAST = 4096
 """Samples of a part, at least: fewer are looked at sooner than several workers are asked."""
 
+LEAST_ON_GPU = 65_536
+"""Likewise on a GPU, which its workers share: 18,000 images took 1.9 s in four parts on an H100, and 0.6 s in one."""
+
+
+def parts_for(samples: int, workers: int, device: str) -> int:
+    """In how many parts workers look at so many samples; fewer than two: it does not pay to share them."""
+    return min(workers, samples // (LEAST_ON_GPU if device == "cuda" else LEAST))
+
 
 def evaluate_in_parts(held: RunAtWork, request: Evaluate, workers: int) -> Answer:
     """Have a server state evaluated, the pass of all samples through its model shared among workers where that pays.
@@ -37,7 +45,7 @@ def evaluate_in_parts(held: RunAtWork, request: Evaluate, workers: int) -> Answe
     """
     opened = held.opened
     use, samples = opened.method.shared_in_evaluation, len(opened.partition.sample) + opened.prepared.spec.test
-    parts = min(workers, samples // LEAST)
+    parts = parts_for(samples, workers, opened.lineage["resolved"]["device"])
     if parts < 2 or use == "nothing" or (use == "features" and not request.final):
         return held.call(request)
     about = request.run, request.round, request.server, request.memory_index, request.final
