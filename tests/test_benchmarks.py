@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -148,3 +152,30 @@ def test_the_runs_of_the_benchmark_before_are_cleared(home: Path) -> None:
     assert weights.numel() == 80_202
     assert len(marks) == 1 + TINY.rounds
     assert not (places.runs() / "old").exists()
+
+
+SHRUNK: dict[str, tuple[str, ...]] = {
+    "peers": ("--only", "plain", "shoal", "--repeats", "1", "--clients", "2", "--samples", "20", "--rounds", "2"),
+    "many_clients": ("--clients", "4", "--rounds", "2", "--at", "2", "--chosen", "2"),
+    "orchestration": ("--cases", "1", "--rounds", "3"),
+    "command_line": ("--repeats", "1"),
+    "steps": ("--repeats", "1", "--encoder", "tiny-conv"),
+    "profile_round": ("--repeats", "1", "--encoder", "tiny-conv"),
+    "device": ("--repeats", "1", "--shrink", "100"),
+}
+"""The benchmarks of `make bench`, with what makes them small."""
+
+
+def test_what_make_runs_is_tried_out() -> None:
+    recipe = (ROOT / "Makefile").read_text().split("\nbench: ")[1].split("\n\n")[0]
+    assert set(re.findall(r"-m benchmarks\.(\w+)", recipe)) == SHRUNK.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHRUNK)
+def test_every_benchmark_runs_to_its_end(name: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", f"benchmarks.{name}", *SHRUNK[name]]
+    environment = {**os.environ, "SHOAL_HOME": str(tmp_path), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "|" in done.stdout

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from shoal.data.augment import Recipe, normalise, two_views
+from shoal.methods.clustering.device_k_means import device_kmeans
 from shoal.methods.clustering.k_means import Clustering, kmeans
 from shoal.methods.contract.base import Context, Evaluation, Prediction
 from shoal.methods.contract.prediction import Seen, Shared
 from shoal.methods.scores.clustering import cluster_balance, cluster_scores
 from shoal.methods.scores.probe import linear_probe, sgd_probe_accuracy
 from shoal.methods.scores.representation import alignment, effective_rank, knn_accuracy, uniformity
-from shoal.methods.training.device_k_means import device_kmeans
 
 JUDGED = 10_000
 """At most so many samples, a seeded draw, go into alignment, uniformity and effective rank."""

@@ -9,7 +9,6 @@ Shapes: n samples, d features, c classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -18,8 +17,6 @@ from torch import Tensor
 
 TOLERANCE = 1e-7
 """The largest entry of the gradient at which a fit is called converged."""
-LOOK_EVERY = 8
-"""On a GPU the host looks after so many products whether there are enough."""
 STEPS, PRODUCTS = 60, 250
 """At most so many Newton steps, and so many products with the Hessian in each."""
 
@@ -112,8 +109,6 @@ def _newton_direction(x: Tensor, p: Tensor, gradient: Tensor, ridge: Tensor) -> 
         u = p * (x @ v)
         return x.T @ (u - p * u.sum(1, keepdim=True)) / n + ridge * v
 
-    if x.device.type != "cpu":
-        return _directions_at_once(product, gradient, factor)
     residual = -gradient
     size = float(residual.norm())
     goal = min(0.1, size**0.5) * size
@@ -130,31 +125,5 @@ def _newton_direction(x: Tensor, p: Tensor, gradient: Tensor, ridge: Tensor) -> 
             break
         kept = torch.cholesky_solve(residual, factor)
         before, energy = energy, float((residual * kept).sum())
-        direction = kept + energy / before * direction
-    return found
-
-
-def _directions_at_once(product: Callable[[Tensor], Tensor], gradient: Tensor, factor: Tensor) -> Tensor:
-    """As the conjugate gradients of `_newton_direction`, where to look at a number is to wait for a GPU.
-
-    Numbers stay on the device; once they have come to their goal, further iterations change nothing.
-    """
-    residual = -gradient
-    size = residual.norm()
-    goal = size.sqrt().clamp(max=0.1) * size
-    found, kept = torch.zeros_like(residual), torch.cholesky_solve(residual, factor)
-    direction, energy = kept, (residual * kept).sum()
-    going = torch.ones((), dtype=torch.bool, device=gradient.device)
-    for number in range(PRODUCTS):
-        turned = product(direction)
-        curvature = (direction * turned).sum()
-        going = going & (curvature > 0)
-        length = torch.where(going, energy / curvature, 0)
-        found, residual = found + length * direction, residual - length * turned
-        going = going & (residual.norm() > goal)
-        if number % LOOK_EVERY == LOOK_EVERY - 1 and not bool(going):
-            break
-        kept = torch.cholesky_solve(residual, factor)
-        before, energy = energy, (residual * kept).sum()
         direction = kept + energy / before * direction
     return found

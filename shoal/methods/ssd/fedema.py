@@ -49,6 +49,9 @@ def divergence(network: nn.Module, broadcast: Tensors, own: Tensors) -> torch.Te
         own: the state of the other.
     """
     names = [name for name, _ in network.named_parameters() if name.startswith("encoder.")]
+    if broadcast[names[0]].device.type != "cpu":  # all at once: a launch costs more than what it computes
+        here, there = (torch.cat([tensors[name].flatten() for name in names]).double() for tensors in (broadcast, own))
+        return (here - there).norm()
     squares = [(broadcast[name].double() - own[name].double()).pow(2).sum() for name in names]
     return torch.stack(squares).sum().sqrt()
 
@@ -75,10 +78,10 @@ class FedEMA(FedBYOL):
         if scale is None:
             scale = self.settings.tau / apart.clamp(min=1e-12)
         mu = float((scale * apart).clamp(max=1.0))
-        mixed = {
-            name: (mu * own[name] + (1 - mu) * t if t.is_floating_point() else t) for name, t in message.tensors.items()
-        }
-        load(network, mixed)
+        names = [name for name, tensor in message.tensors.items() if tensor.is_floating_point()]
+        kept = torch._foreach_mul([own[name] for name in names], mu)
+        torch._foreach_add_(kept, torch._foreach_mul([message.tensors[name] for name in names], 1 - mu))
+        load(network, {**message.tensors, **dict(zip(names, kept, strict=True))})
         return now | {"lambda": scale.reshape(()).double(), "divergence": apart.reshape(())}
 
     def fresh(self, client: Client) -> bool:

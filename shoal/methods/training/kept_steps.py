@@ -131,6 +131,8 @@ class KeptSteps:
             MethodError: a step cannot be captured, and `rules.must` it.
         """
         batches, given = list(steps.batches), _tensors(steps)
+        if not batches:
+            return {}, 0
         self._begin(steps, given)
         seen: set[torch.Size] = set()
         for size, group in groupby(batches, key=lambda batch: batch.shape):
@@ -208,7 +210,7 @@ class KeptSteps:
         loss, numbers = self.rules.loss(self.model, self.parameters, own.inputs(batch), own.extra)
         for parameter in self.parameters.values():
             parameter.grad = None
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self.optimiser.step()
         self.rules.after(self.parameters, self.companions)
         values = {"loss": loss, **numbers}
@@ -256,9 +258,9 @@ def _tensors(steps: LocalSteps) -> list[Tensor]:
 def _kind(steps: LocalSteps, rules: StepRules) -> Hashable:
     """What must be equal for a step to be the same computation on other numbers."""
     probe = nn.Parameter(torch.zeros(1, device=rules.device))
-    (group,) = rules.optimiser([probe]).param_groups
+    groups = rules.optimiser([probe]).param_groups
     return (
-        tuple(sorted((name, repr(value)) for name, value in group.items() if name != "params")),
+        tuple(sorted((name, repr(value)) for group in groups for name, value in group.items() if name != "params")),
         tuple(sorted((name, network.training) for name, network in steps.companions.items())),
         tuple((tensor.shape, tensor.dtype) for tensor in _tensors(steps)),
         tuple(sorted(steps.extra)),

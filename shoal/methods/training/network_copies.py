@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -67,7 +67,7 @@ def copy_all(to: Sequence[Tensor], source: Sequence[Tensor]) -> None:
         to: written in place.
         source: as many.
     """
-    alike: dict[Hashable, tuple[list[Tensor], list[Tensor]]] = {}
+    alike: dict[tuple[torch.dtype, bool], tuple[list[Tensor], list[Tensor]]] = {}
     for one, other in zip(to, source, strict=True):
         same = one.stride() == other.stride() and one.dtype == other.dtype and one.device == other.device
         pairs = alike.setdefault((one.dtype, same), ([], []))

@@ -57,11 +57,11 @@ class _StackedNorm(torch.autograd.Function):
         rows = info.batch_size
         # (n, rows, channels, ...): how a convolution of a stack leaves it, so that nothing is copied.
         stacked = x.movedim(in_dims[0], 1) if in_dims[0] is not None else x.unsqueeze(1).expand(-1, rows, *x.shape[1:])
-        channels = [
+        mean, variance, weight, bias = (
             each if each is None else (each.movedim(dim, 0) if dim is not None else each.expand(rows, -1)).reshape(-1)
             for each, dim in zip((mean, variance, weight, bias), (*in_dims[3:5], *in_dims[1:3]), strict=True)
-        ]
-        found = F.batch_norm(stacked.flatten(1, 2), *channels, training, momentum, eps)
+        )
+        found = F.batch_norm(stacked.flatten(1, 2), mean, variance, weight, bias, training, momentum, eps)
         return found.unflatten(1, (rows, -1)), 1
 
 
@@ -73,7 +73,7 @@ def _forward(module: _BatchNorm, x: Tensor) -> Tensor:
         module.num_batches_tracked.add_(1)
     training = module.training or module.running_mean is None
     state = (module.weight, module.bias, module.running_mean, module.running_var)
-    return _StackedNorm.apply(x, *state, training, module.momentum, module.eps)  # type: ignore[no-any-return]
+    return _StackedNorm.apply(x, *state, training, module.momentum, module.eps)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ import pytest
 from shoal.engine.messages.wire import Answer, Evaluate, Evaluated, Failed, Request, See
 from shoal.engine.rounds import evaluation_parts
 from shoal.engine.rounds.active_run import ActiveRun
-from shoal.engine.rounds.evaluation_parts import evaluate_in_parts
+from shoal.engine.rounds.evaluation_parts import evaluate_in_parts, parts_for
 from shoal.engine.store.memory_index import MemoryIndex
 from shoal.engine.store.round_paths import JUDGED, RoundPaths
 from shoal.engine.store.run_folder import RunError, RunFolder
@@ -154,3 +154,10 @@ def test_what_a_state_was_judged_with_before_is_not_used_again(
     assert isinstance(answer, Evaluated)
     assert not (folder / JUDGED).exists()
     assert answer.metrics["acc"] == float(run.table("rounds")["acc"].iloc[-1])
+
+
+@pytest.mark.parametrize(
+    ("samples", "device", "parts"), [(18_000, "cpu", 4), (18_000, "cuda", 0), (200_000, "cuda", 3)]
+)
+def test_on_a_gpu_only_many_samples_are_shared(samples: int, device: str, parts: int) -> None:
+    assert parts_for(samples, 5, device) == parts

@@ -263,6 +263,14 @@ def test_the_recording_refuses_what_a_graph_would(recorder: Recorder, looks: boo
         KeptSteps(steps, fixture.rules).take(steps)
 
 
+def test_a_client_without_steps_has_no_numbers() -> None:
+    fixture = Fixture()
+    kept = KeptSteps(fixture.steps(1.0, []), fixture.rules)
+    assert kept.take(fixture.steps(1.0, [])) == ({}, 0)
+    kept.take(fixture.steps(1.0, [[1]]))
+    assert kept.take(fixture.steps(1.0, [])) == ({}, 0)
+
+
 def test_kinds_are_kept_apart_and_the_oldest_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_steps, "MAX_KINDS", 2)
     keeper, fixture = StepKeeper(), Fixture()

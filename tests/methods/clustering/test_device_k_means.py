@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from shoal.methods.clustering.device_k_means import _means, device_kmeans
 from shoal.methods.clustering.k_means import kmeans
 from shoal.methods.contract.base import MethodError
-from shoal.methods.training.device_k_means import _means, device_kmeans
 
 
 def blobs(seed: int, spread: float) -> torch.Tensor:
