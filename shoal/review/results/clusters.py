@@ -99,7 +99,7 @@ def keep_clusters(run: RunFolder, call: Call) -> bool:
     except ShoalError as error:  # the run itself is done, whatever becomes of its table
         message = f"no cluster table: {error}"
         if all(event.get("message") != message for event in run.events()):
-            expected = expects_clusters(METHODS[run.settings().method.name])
+            expected = can_have_clusters(METHODS[run.settings().method.name])
             run.event("clusters_skipped", message=message, **({LEVEL: WARNING} if expected else {}))
         return False
     return True
@@ -109,6 +109,12 @@ def has_clusters(run: RunFolder) -> bool:
     """Return whether a finished run has the clusters of its final state, whole."""
     status = run.status()
     return status["state"] == FINISHED and whole_clusters(run, status["weights_sha256"])
+
+
+def can_have_clusters(kind: type[Method]) -> bool:
+    """Return whether a run of a method can have a cluster table: not where each client keeps its own model."""
+    says_clusters = kind.predictor is not Method.predictor or kind.assignment is not Method.assignment
+    return expects_clusters(kind) and says_clusters
 
 
 def expects_clusters(kind: type[Method]) -> bool:

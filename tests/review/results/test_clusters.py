@@ -20,6 +20,7 @@ from shoal.data.own import add_folder, add_table
 from shoal.engine.messages.wire import Answer, Request
 from shoal.engine.settings import places
 from shoal.engine.store.codec import StoreError
+from shoal.engine.store.run_events import is_warning
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerLost
@@ -171,6 +172,7 @@ def test_a_method_without_clusters_of_samples_says_so_once(home: Path, small: Ma
     told = [event for event in run.events() if event["event"] == "clusters_skipped"]
     assert len(told) == 1
     assert method in told[0]["message"]
+    assert not is_warning(told[0]), "nothing is missing"
     assert not (run.path / TABLE).exists()
     assert run_result(run).quality == {}
     with pytest.raises(RunError, match=r"cannot give new samples a cluster: .*" + method):
