@@ -102,6 +102,9 @@ def start(home: Path, act: Callable[[], None]) -> int:
         log = os.open(home.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(log, 1)
         os.dup2(log, 2)
+        # A test runner may have put files of its own in their place.
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+        sys.stderr = os.fdopen(2, "w", closefd=False)
         os.environ["SHOAL_HOME"] = str(home)
         os.chdir(home)
         act()

@@ -106,5 +106,5 @@ def test_commands_of_the_pages_are_accepted(page: Path) -> None:
 def test_commands_are_found() -> None:
     found = [each for page in PAGES for overrides in printed(page) for each in overrides]
     assert len(found) > 40
-    assert "workers.graphs=on" in found
+    assert "workers.graphs=off" in found
     assert "tracking.uri=https://me:${MLFLOW_WORD}@mlflow.example.org" in found
