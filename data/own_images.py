@@ -14,12 +14,13 @@ from shoal.data.images import Picture, Rejected, listing, stack
 from shoal.data.intake import Intake, printable
 from shoal.data.own_store import known_files
 from shoal.data.prepared import Prepared
+from shoal.data.writing import SetUnchanged
 
 WAITING = "of a new client with a single image: waits for more"
 NO_CLIENT = "in no client's folder"
 
 
-class NothingNew(DataError):
+class NothingNew(SetUnchanged):
     """A set has all that is to be appended to it."""
 
 

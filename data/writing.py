@@ -11,12 +11,17 @@ from shoal.core.durable import leftovers, locked, restore
 from shoal.core.errors import DataError, brief
 
 
+class SetUnchanged(DataError):
+    """A set is whole and stays as it is."""
+
+
 @contextlib.contextmanager
 def writing(folder: Path) -> Iterator[None]:
     """Be the only process that writes a set; wait for another one that does, and say so.
 
     Whoever appends to a set reads it within the block too, so that of two that append at once neither loses what the
-    other brought. What a killed process left beside the set is removed once the block has written it.
+    other brought. What a killed process left beside the set is removed once the block has written it, or has found it
+    whole (`SetUnchanged`).
 
     Args:
         folder: the set's.
@@ -30,10 +35,19 @@ def writing(folder: Path) -> Iterator[None]:
         except OSError as error:
             raise DataError(f"the data set could not be written to {folder}: {brief(error)}") from error
         restore(folder)
-        yield
-        if folder.exists():
-            for left in leftovers(folder):
-                shutil.rmtree(left, ignore_errors=True)
+        try:
+            yield
+        except SetUnchanged:
+            remove_leftovers(folder)
+            raise
+        remove_leftovers(folder)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what killed processes left beside a set that is there."""
+    if folder.exists():
+        for left in leftovers(folder):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def lock_of(folder: Path) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,10 +54,12 @@ def add_own(path: Path, name: str, **options: Any) -> Added:
     add = add_folder if path.is_dir() else add_table
     try:
         prepared = add(path, name, places.store(), intake=intake, **own)
-    except NothingNew:
+    except NothingNew as nothing:
         # A kill may have come before DVC had what the set has.
-        with contextlib.suppress(TrackingError):
+        try:
             track(own_folder(places.store(), name))
+        except TrackingError as error:
+            raise NothingNew(f"{nothing}; {error}") from None
         raise
     try:
         return Added(prepared, track(prepared.folder), "", intake)

@@ -39,7 +39,7 @@ def track(path: Path) -> Path | None:
     if root is None or os.environ.get(STAGE_VARIABLE):
         return None
     # Without --no-relink DVC removes each file and links it from its cache: a kill in between leaves a set without it.
-    command = [sys.executable, "-m", "dvc", "add", "--quiet", "--no-relink", str(path.resolve())]
+    command = [sys.executable, "-m", "dvc", "add", "--no-relink", str(path.resolve())]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True)
     if done.returncode:
         said = " ".join((done.stderr or done.stdout).split()).removeprefix("ERROR: ")

@@ -178,7 +178,7 @@ class OwnSets:
         if more := left - {NAME, f"{NAME}.dvc", f"{NAME}.intake.json", ".gitignore", ".gitkeep"}:
             notes.append(f"left beside it: {sorted(more)}")
         if KINDS[event].dvc and (status := dvc(home, "status", "--quiet", f"data/store/own/{NAME}.dvc")):
-            notes.append(f"DVC does not have the new set: {status}")
+            notes.append(f"DVC does not have the new set: {status}; {said(home)[-300:]}")
         shutil.rmtree(home, ignore_errors=True)
         return Outcome(event, "own set", not notes, False, TRACEBACK in said(home), "; ".join(notes))
 
