@@ -112,9 +112,12 @@ def has_clusters(run: RunFolder) -> bool:
 
 
 def can_have_clusters(kind: type[Method]) -> bool:
-    """Return whether a run of a method can have a cluster table: not where each client keeps its own model."""
+    """Return whether a run of a method can have a cluster table.
+
+    It cannot where each client keeps its own model, or where labels are what is learnt.
+    """
     says_clusters = kind.predictor is not Method.predictor or kind.assignment is not Method.assignment
-    return expects_clusters(kind) and says_clusters
+    return expects_clusters(kind) and says_clusters and not kind.learns_from_labels
 
 
 def expects_clusters(kind: type[Method]) -> bool:
