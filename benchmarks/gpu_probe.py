@@ -92,7 +92,8 @@ def growth(device: str, rounds: int, samples: int) -> dict[str, Any]:
             (message, replace(client, memory=update.memory or {}, streams=replace(client.streams, round=number + 1)))
             for (message, client), update in zip(cohort, found, strict=True)
         ]
-    first, last = held[0], held[-1]
+    first = held[0]
+    last = held[-1]
     return {
         "rounds": rounds,
         "MB after 2": round(first, 1),

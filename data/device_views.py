@@ -77,7 +77,8 @@ class DeviceViews:
 
     def _theta(self, drawn: Tensor) -> Tensor:
         """Where each view takes its pixels from: (3, 2, n), by columns of affine matrices."""
-        recipe, row = self.recipe, self.row
+        recipe = self.recipe
+        row = self.row
         if recipe.crop[0] < 1.0:
             sides = (drawn[row["aspect"]] * self.signs).exp_().mul_(drawn[row["area"]])
             if self.size[0] != self.size[1]:
@@ -94,7 +95,8 @@ class DeviceViews:
         turn = (drawn[row["turn"]] + self.phases).sin_() if recipe.rotate else self.upright
         # [[w cos, w sin], [h cos, h sin]]: the first and the last are of the horizontal, the others of the vertical.
         parts = (sides[:, None] * turn[None]).view(4, -1)
-        across, along = parts[::3], parts[1:3] * -self.signs
+        across = parts[::3]
+        along = parts[1:3] * -self.signs
         if recipe.flip:
             across = torch.copysign(across, across * drawn[row["flip"]])
         if recipe.shear:
@@ -121,7 +123,9 @@ def _rows(recipe: Recipe, colour: bool) -> list[tuple[str, float, float]]:
     def chance(name: str, p: float) -> None:
         found.append((name, -p, 1 - p))
 
-    move, turn, shear = recipe.move, math.radians(recipe.rotate), recipe.shear
+    move = recipe.move
+    turn = math.radians(recipe.rotate)
+    shear = recipe.shear
     if recipe.crop != (1.0, 1.0) or recipe.flip or turn or move or shear:
         found += [("area", *recipe.crop), ("aspect", math.log(3 / 4), math.log(4 / 3))]
         found += [("right", -1.0, 1.0), ("down", -1.0, 1.0)]

@@ -182,7 +182,7 @@ def _held(
     onto: Prepared | None,
     by_hash: bool,
 ) -> np.ndarray:
-    """Which samples are held out, bool (n,); copies of one image lie on one side, whoever has them."""
+    """Which samples are held out, bool (n,); copies of one image lie on one side."""
     known = len(onto.manifest.extra["clients"]) if onto else 0
     count = len(clients)
     apart = Copies(np.arange(len(owner)), {})

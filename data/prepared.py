@@ -347,7 +347,8 @@ def check_bytes(prepared: Prepared) -> None:
     Raises:
         DataError: names what differs, and how to get the set back.
     """
-    folder, manifest = prepared.folder, prepared.manifest
+    folder = prepared.folder
+    manifest = prepared.manifest
     arrays = {name: getattr(prepared, name) for name in ARRAYS}
     columns = {p.stem.removeprefix("column_"): _array(p, manifest) for p in sorted(folder.glob("column_*.npy"))}
     found = array_digest({**arrays, **columns})

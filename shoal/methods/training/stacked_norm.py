@@ -17,6 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from shoal.methods.contract.context import MethodError
+
 
 class _StackedNorm(torch.autograd.Function):
     """BatchNorm that under `vmap` is one over the channels of all rows.
@@ -68,7 +70,9 @@ class _StackedNorm(torch.autograd.Function):
 def _forward(module: _BatchNorm, x: Tensor) -> Tensor:
     """As the module's own, of one row of a stack."""
     if module.momentum is None:
-        raise NotImplementedError("a stack of networks has no BatchNorm with momentum None")
+        raise MethodError(
+            "several clients in one computation cannot have BatchNorm with momentum None: set workers.batched=1"
+        )
     if module.training and module.num_batches_tracked is not None:
         module.num_batches_tracked.add_(1)
     training = module.training or module.running_mean is None

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from shoal.methods.contract.context import MethodError
 from shoal.methods.training.stacked_norm import stacked_norms
 
 ROWS = 3
@@ -71,5 +72,5 @@ def test_outside_it_the_modules_are_their_own() -> None:
 def test_a_mean_over_all_batches_is_refused() -> None:
     network = nn.BatchNorm1d(3, momentum=None)
     state = {name: tensor.detach()[None] for name, tensor in network.state_dict().items()}
-    with stacked_norms(network), pytest.raises(NotImplementedError, match="momentum None"):
+    with stacked_norms(network), pytest.raises(MethodError, match="momentum None"):
         vmap(lambda state, x: functional_call(network, state, (x,)))(state, torch.ones(1, 4, 3))
