@@ -22,7 +22,7 @@ def test_a_file_of_links_stands_for_its_content(tmp_path: Path) -> None:
     path.write_text("# a ring\n0 1\n1 2  # back\n\n2 0\n")
     settings = load_settings(overrides=["method.name=cfcl", f"method.edges={path}"])
     assert settings.method.edges == ((0, 1), (1, 2), (2, 0))
-    assert settings.plain()["method"]["edges"] == [[0, 1], [1, 2], [2, 0]]
+    assert settings.to_json()["method"]["edges"] == [[0, 1], [1, 2], [2, 0]]
     with pytest.raises(SettingsError, match=r"method\.edges: edge list .*gone\.txt cannot be read: No such file"):
         load_settings(overrides=["method.name=cfcl", f"method.edges={tmp_path / 'gone.txt'}"])
     with pytest.raises(SettingsError, match=r"method\.edges: edge list 'a\\nb' cannot be read"):
@@ -49,7 +49,7 @@ def test_the_documented_file_is_accepted(tmp_path: Path) -> None:
     )
     settings = load_settings(path, ["local.epochs=2", "seed=7"])
     assert (settings.local.epochs, settings.seed, settings.partition.beta) == (2, 7, 0.5)
-    again = make_settings(yaml.safe_load(yaml.safe_dump(settings.plain())))
+    again = make_settings(yaml.safe_load(yaml.safe_dump(settings.to_json())))
     assert again == settings
     assert again.digest() == settings.digest()
 
@@ -118,7 +118,7 @@ def test_a_partition_that_is_not_named_is_settled_by_the_data() -> None:
         partition = few.settled(own_clients).partition
         assert (partition.kind, partition.clients, partition.validation) == (kind, 3, 0.1)
     # A study may lay a scheme over settings that name none.
-    assert make_settings(merge(default.plain(), {"partition": {"kind": "dirichlet"}})).partition.clients == 5
+    assert make_settings(merge(default.to_json(), {"partition": {"kind": "dirichlet"}})).partition.clients == 5
 
 
 DIGESTS = {
@@ -138,7 +138,7 @@ DIGESTS = {
     "cfl": "6b0cdf717370aba6",
     "fedavg": "909eb36c55506e9e",
     "ifca": "8650478ba5de8bc0",
-    "alone": "015f59f82318f7c8",
+    "local_only": "015f59f82318f7c8",
     "uifca_shared": "7a13aba0907c0dd3",
     "uifca": "02434f0f6fb1a06d",
     "kfed": "2d31c280b794b7b1",
