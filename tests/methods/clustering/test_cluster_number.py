@@ -25,7 +25,7 @@ from shoal.methods.clustering.cluster_number import (
 from shoal.methods.clustering.federated_k_means import cluster_sums
 from shoal.methods.contract.base import MethodError
 
-QUICK = Search(least=2, most=7, repeats=2, starts=3)
+QUICK = Search(min_clusters=2, max_clusters=7, repeats=2, starts=3)
 
 
 def held(clusters: int, samples: int = 60, clients: int = 4, seed: int = 0, power: float = 0.5) -> Held:
