@@ -34,6 +34,8 @@ STATE = "state: "
 """Begins the line in which a night says what there is after it."""
 HANGS = 600.0
 """Seconds after which a night hangs; it takes 10 to 20."""
+TITLE = f"night of {NAME}"
+"""What flow runs of nights are called."""
 UNDER_WAY = ("PENDING", "RUNNING", "CANCELLING")
 """States of flow runs that somebody works on."""
 
@@ -143,6 +145,7 @@ class Nights:
         env = {"SHOAL_HOME": str(self.home), **{name: self.server.env[name] for name in names}}
         self.nursery = Nursery(folder / "nursery", MODULES, env)
         self._kinds: dict[str, Straight] = {}
+        self._told = ""
 
     def close(self) -> None:
         """End the server and the nursery."""
@@ -161,6 +164,7 @@ class Nights:
         moment = f"killed {'after its end' if late else self._moment(between == straight.state['set'])}"
         if between not in (straight.before, straight.state["set"]):
             notes.append(f"after the kill it is neither the old set nor the new one: {between}")
+        self._told = self._night_file()
         again = self.nursery.launch(ENTRY)
         code = self._end(again)
         if code != 0:
@@ -182,12 +186,17 @@ class Nights:
         if KINDS[event].dvc and (status := dvc(self.home, "status", "--quiet", f"data/store/own/{NAME}.dvc")):
             notes.append(f"DVC does not have the new set: {status}")
         found = self.server.find("flow_runs", flow_runs={"state": {"type": {"any_": list(UNDER_WAY)}}})
-        if found:
-            notes.append(f"Prefect shows as running: {sorted(each['name'] for each in found)}")
-            for each in found:
-                crashed = {"state": {"type": "CRASHED"}, "force": True}
-                self.server.ask("POST", f"flow_runs/{each['id']}/set_state", crashed)
-        return notes
+        for each in found:
+            crashed = {"state": {"type": "CRASHED"}, "force": True}
+            self.server.ask("POST", f"flow_runs/{each['id']}/set_state", crashed)
+        # Before a night has told the home its flow run, nobody can know that this is the one that was killed.
+        known = [each["name"] for each in found if each["name"] != TITLE or each["id"] == self._told]
+        return [*notes, f"Prefect shows as running: {sorted(known)}"] if known else notes
+
+    def _night_file(self) -> str:
+        """Return what the home knows of the night that was killed: the id of its flow run; empty: nothing."""
+        path = self.home / "runs" / f".night-{NAME}"
+        return path.read_text() if path.exists() else ""
 
     def _kill(self, driver: Driver) -> bool:
         """Kill a night and, half the time, its workers too; whether it had ended before."""

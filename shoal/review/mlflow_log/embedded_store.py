@@ -37,7 +37,7 @@ NO_DAMAGE = (
     sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_NOMEM,
 )
-"""Why a whole store cannot be looked at now: whoever uses it next is told the reason, and it is not replaced."""
+"""Why a whole store cannot be looked at now: its next user is told the reason, and it is not replaced."""
 
 
 class TrackingStoreError(ShoalError):
