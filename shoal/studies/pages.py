@@ -1,7 +1,7 @@
 """The pages of docs/results, made from the results that are kept and from hand-written text.
 
-`docs/results.md` has a row for each claim, `docs/results/SYSTEM.md` tables and figures under the text of
-`docs/results/text/SYSTEM.md`. Nothing else writes them, and a test compares them with what this makes.
+`docs/results.md` is the overview: a row for each system. `docs/results/SYSTEM.md` has the tables, claims and figures of
+its studies under the text of `docs/results/text/SYSTEM.md`. A test compares the pages with what this module makes.
 """
 
 from __future__ import annotations
@@ -73,45 +73,74 @@ def text(name: str, docs: Path) -> str:
 
 
 def overview(by_page: dict[str, list[Study]], docs: Path) -> str:
-    """The page of all claims."""
-    own = {page: [entry for study in studies for entry in entries(study, docs)] for page, studies in by_page.items()}
-    counts = Counter(entry.verdict for found in own.values() for entry in found)
+    """Return the overview: a hand-written answer for each system, and how its claims came out."""
     parts = [MADE, "# Results", text("overview", docs)]
-    parts.append(table(["verdict", "claims"], [[verdict, str(counts[verdict])] for verdict in Verdict], "lr"))
+    own = {page: [entry for study in studies for entry in entries(study, docs)] for page, studies in by_page.items()}
+    shown = [
+        verdict for verdict in Verdict if any(entry.verdict is verdict for found in own.values() for entry in found)
+    ]
+    body = []
     for page, found in own.items():
-        parts += [f"## {PAGES[page]}", f"Tables, figures and limits: [results/{page}.md](results/{page}.md)."]
-        parts.append(claims_table(found))
-    parts.append(text("digits", docs))
+        counts = Counter(entry.verdict for entry in found)
+        body.append([f"[{PAGES[page]}](results/{page}.md)", *(str(counts[verdict]) for verdict in shown)])
+    everything = Counter(entry.verdict for found in own.values() for entry in found)
+    body.append(["All claims", *(str(everything[verdict]) for verdict in shown)])
+    parts.append(table(["page", *shown], body, "l" + "r" * len(shown)))
     return "\n\n".join(parts) + "\n"
 
 
 def claims_table(found: Sequence[Entry]) -> str:
-    """A row for each claim."""
-    head = ["claim", "verdict", "ours", "the paper", "seeds", "sees / looks for", "`shoal study`"]
-    return table(head, [claim_row(entry) for entry in found], "llrrrrl")
+    """Return a table with a row for each claim; it leaves out columns in which every row says the same."""
+    rows = [claim_row(entry) for entry in found]
+    columns = ["claim", "verdict", "ours", "the paper", "seeds", "sees", "looks for"]
+    alike = [name for name in ("the paper", "seeds", "looks for") if len({row[name] for row in rows}) == 1]
+    shown = [name for name in columns if name not in alike]
+    sides = "".join("l" if name in ("claim", "verdict") else "r" for name in shown)
+    body = table(shown, [[row[name] for name in shown] for row in rows], sides)
+    common = claims_caption({name: rows[0][name] for name in alike})
+    return f"{common}\n\n{body}" if common else body
 
 
-def claim_row(entry: Entry) -> list[str]:
-    """A claim in the cells of a table."""
+def claims_caption(alike: dict[str, str]) -> str:
+    """Say in words what every claim of a table has in common."""
+    words = []
+    if alike.get("seeds"):
+        words.append(f"{alike['seeds']} seed{'' if alike['seeds'] == '1' else 's'}")
+    if alike.get("the paper"):
+        words.append(f"the paper has {alike['the paper']}")
+    if alike.get("looks for"):
+        words.append(f"a difference of {alike['looks for']} was looked for")
+    return f"Claims: {'; '.join(words)}." if words else ""
+
+
+def claim_row(entry: Entry) -> dict[str, str]:
+    """Return a claim as the cells of a table, by their columns."""
     checked = entry.checked
     there = checked.interval
-    ours, seen = "", ""
-    if there is not None:
-        ours = f"on {checked.met} of {there.seeds}" if checked.every_seed else interval_words(there, checked.bound)
-        seen = number(there.visible) if there.visible is not None else ""
-    paper = entry.claim.paper or ""
-    if not paper and (value := published(entry)) is not None:
-        paper = given(value, signed=checked.bound is None)
-    sought = given(checked.looked_for) if checked.looked_for is not None else ""
-    return [
-        entry.claim.claim,
-        verdict_words(entry),
-        ours,
-        paper,
-        seeds_words(len(checked.of_seeds), checked.seeds),
-        "" if checked.every_seed or not (seen or sought) else f"{seen or '?'} / {sought or '?'}",
-        f"`{entry.command.removeprefix('shoal study ')}`",
-    ]
+    ours = ""
+    seen = ""
+    if there is not None and checked.every_seed:
+        ours = f"on {checked.met} of {there.seeds}"
+    elif there is not None:
+        ours = interval_words(there, checked.bound)
+        seen = number(there.visible) if there.visible is not None else "?"
+    return {
+        "claim": entry.claim.claim,
+        "verdict": verdict_words(entry),
+        "ours": ours,
+        "the paper": paper_value(entry),
+        "seeds": seeds_words(len(checked.of_seeds), checked.seeds),
+        "sees": seen,
+        "looks for": given(checked.looked_for) if checked.looked_for is not None and not checked.every_seed else "",
+    }
+
+
+def paper_value(entry: Entry) -> str:
+    """Return the paper's number for a claim; empty where it prints none."""
+    if entry.claim.paper:
+        return entry.claim.paper
+    value = published(entry)
+    return "" if value is None else given(value, signed=entry.checked.bound is None)
 
 
 def seeds_words(there: int, planned: int) -> str:
@@ -123,12 +152,11 @@ def seeds_words(there: int, planned: int) -> str:
 
 def verdict_words(entry: Entry) -> str:
     """The verdict, and what limits it."""
-    checked, there = entry.checked, entry.checked.interval
+    checked = entry.checked
+    there = checked.interval
     if entry.verdict is Verdict.MISSING and there is None:
         return "not measured yet"
     verdict = f"**{entry.verdict}**"
-    if entry.verdict is Verdict.UNSEEN and there is not None and there.visible is not None:
-        verdict += f" (below {number(there.visible)})"
     marks = [
         checked.note if there is not None else "",
         "settings have changed since" if entry.stale else "",
@@ -138,27 +166,62 @@ def verdict_words(entry: Entry) -> str:
 
 
 def system_page(page: str, studies: Sequence[Study], docs: Path) -> str:
-    """The page of a system: its text, then a table and figures for each study of which results are kept."""
+    """Return the page of a system: its text, then tables, claims and figures of each study that was measured."""
     parts = [MADE, f"# {PAGES[page]}", text(page, docs)]
     missing = []
     for study in studies:
+        found = entries(study, docs)
         for scale in study.scales:
+            own = [entry for entry in found if entry.scale == scale]
             one = load_kept(study.name, scale, docs)
             if one is None:
-                missing.append(f"| {study.title} | `shoal study {study.name} --scale {scale}` |")
+                missing.append(missing_words(study, scale, own))
             else:
                 parts += study_parts(study, scale, one, docs)
+                if own:
+                    parts.append(claims_table(own))
     if missing:
-        parts += ["## Not measured yet", "| study | command |\n|---|---|\n" + "\n".join(missing)]
+        parts += ["## Not measured yet", "\n".join(missing)]
     return "\n\n".join(parts) + "\n"
+
+
+def missing_words(study: Study, scale: str, found: Sequence[Entry]) -> str:
+    """Return the command that measures a study at a scale, and the claims that it would decide."""
+    command = f"- `shoal study {study.name} --scale {scale}`"
+    if not found:
+        return command
+    claims = []
+    for entry in found:
+        paper = paper_value(entry)
+        said = f" ({paper})" if paper and paper.lstrip("+") not in entry.claim.claim else ""
+        claims.append(f"  - {entry.claim.claim}{said}")
+    verdicts = " or ".join(sorted({str(entry.verdict) for entry in found}))
+    return "\n".join([f"{command}: {verdicts}, {planned_words(found)}", *claims])
+
+
+def planned_words(found: Sequence[Entry]) -> str:
+    """Say how many seeds the claims of a study ask for."""
+    planned = sorted({entry.checked.seeds for entry in found})
+    seeds = str(planned[0]) if len(planned) == 1 else f"{planned[0]} to {planned[-1]}"
+    return f"{seeds} seed{'' if seeds == '1' else 's'}"
 
 
 def study_parts(study: Study, scale: str, one: Kept, docs: Path) -> Iterator[str]:
     """Heading, table, figures and origin of a kept result."""
     yield f"## {study.title[:1].upper()}{study.title[1:]}"
-    yield f"{sentence(study.scales[scale].about)} Mean and deviation over seeds{paper_words(study)}."
     rows = one.table(study)
-    yield values_table(study, scale, rows)
+    head, body = values_cells(study, scale, rows)
+    seeds = {cells[-1] for cells in body}
+    about = sentence(study.scales[scale].about)
+    if len(seeds) == 1:
+        counted = seeds.pop()
+        head = head[:-1]
+        body = [cells[:-1] for cells in body]
+        about += f" {counted} seed{'' if counted == '1' else 's'}{paper_words(study)}."
+    else:
+        about += paper_words(study).replace(", in", " In") + "." * bool(study.paper_values)
+    yield about
+    yield table(head, body, "l" + "r" * (len(head) - 1))
     if one.failed:
         yield failed_words(study, one)
     for name, caption in study.images.items():
@@ -259,16 +322,12 @@ def counts(rows: Sequence[StudyRow | None]) -> str:
 
 
 def origin(study: Study, scale: str, one: Kept) -> str:
-    """Where a kept result comes from."""
+    """Say where a kept result comes from; its file names the commits, versions and machines."""
     made: dict[str, Any] = one.provenance
     laid = "".join(f" --set {key}={value}" for key, value in flat(one.overrides))
-    took = "" if made["seconds"] is None else f", {made['seconds'] / 60:,.1f} minutes of rounds in all"
-    commits = ", ".join(made["commits"])
-    return (
-        f"`shoal study {study.name} --scale {scale}{laid}`: {made['date']}, commit {commits}, "
-        f"torch {made['versions'].get('torch', 'unknown')}; {made['machine']}{took}. "
-        f"[Every seed](./data/{study.name}-{scale}.json)."
-    )
+    took = "" if made["seconds"] is None else f", {made['seconds'] / 60:,.1f} minutes"
+    data = f"[seeds, commits, machine](./data/{study.name}-{scale}.json)"
+    return f"`shoal study {study.name} --scale {scale}{laid}`: {made['date']}{took}; {data}."
 
 
 def flat(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
