@@ -30,6 +30,13 @@ PAGES = {
 """Titles of the pages, in their order."""
 MADE = "<!-- Made by `make results` from docs/results/data and docs/results/text: edit those. -->"
 
+READING = (
+    "Tables show means ± deviations over seeds, and the paper's values in brackets. "
+    "[How claims are judged](../results.md#claims-and-verdicts)."
+)
+SHORT = {Verdict.UNSEEN: "too small"}
+"""What a table says for a verdict of many words."""
+
 
 def page_of(study: Study) -> str:
     """The page that shows a study."""
@@ -97,20 +104,27 @@ def claims_table(found: Sequence[Entry]) -> str:
     shown = [name for name in columns if name not in alike]
     sides = "".join("l" if name in ("claim", "verdict") else "r" for name in shown)
     body = table(shown, [[row[name] for name in shown] for row in rows], sides)
-    common = claims_caption({name: rows[0][name] for name in alike})
+    notes = {entry.checked.note for entry in found if holds_on_every_seed(entry)}
+    common = claims_caption({name: rows[0][name] for name in alike}, sorted(notes))
     return f"{common}\n\n{body}" if common else body
 
 
-def claims_caption(alike: dict[str, str]) -> str:
-    """Say in words what every claim of a table has in common."""
+def claims_caption(alike: dict[str, str], notes: Sequence[str]) -> str:
+    """Say in words what every claim of a table has in common, and what claims on every seed leave open."""
     words = []
     if alike.get("seeds"):
         words.append(f"{alike['seeds']} seed{'' if alike['seeds'] == '1' else 's'}")
     if alike.get("the paper"):
         words.append(f"the paper has {alike['the paper']}")
     if alike.get("looks for"):
-        words.append(f"a difference of {alike['looks for']} was looked for")
-    return f"Claims: {'; '.join(words)}." if words else ""
+        words.append(f"looking for a difference of {alike['looks for']}")
+    words += notes
+    return f"Claims, {', '.join(words)}:" if words else ""
+
+
+def holds_on_every_seed(entry: Entry) -> bool:
+    """Whether a claim is about each seed, and each of them bears it out."""
+    return entry.checked.every_seed and entry.verdict is Verdict.REPRODUCED
 
 
 def claim_row(entry: Entry) -> dict[str, str]:
@@ -156,9 +170,9 @@ def verdict_words(entry: Entry) -> str:
     there = checked.interval
     if entry.verdict is Verdict.MISSING and there is None:
         return "not measured yet"
-    verdict = f"**{entry.verdict}**"
+    verdict = f"**{SHORT.get(entry.verdict, entry.verdict)}**"
     marks = [
-        checked.note if there is not None else "",
+        checked.note if there is not None and not holds_on_every_seed(entry) else "",
         "settings have changed since" if entry.stale else "",
         "the rule was written after the run" if entry.later and entry.verdict is not Verdict.MISSING else "",
     ]
@@ -167,7 +181,7 @@ def verdict_words(entry: Entry) -> str:
 
 def system_page(page: str, studies: Sequence[Study], docs: Path) -> str:
     """Return the page of a system: its text, then tables, claims and figures of each study that was measured."""
-    parts = [MADE, f"# {PAGES[page]}", text(page, docs)]
+    parts = [MADE, f"# {PAGES[page]}", text(page, docs), READING]
     missing = []
     for study in studies:
         found = entries(study, docs)
@@ -217,9 +231,7 @@ def study_parts(study: Study, scale: str, one: Kept, docs: Path) -> Iterator[str
         counted = seeds.pop()
         head = head[:-1]
         body = [cells[:-1] for cells in body]
-        about += f" {counted} seed{'' if counted == '1' else 's'}{paper_words(study)}."
-    else:
-        about += paper_words(study).replace(", in", " In") + "." * bool(study.paper_values)
+        about += f" {counted} seed{'' if counted == '1' else 's'}."
     yield about
     yield table(head, body, "l" + "r" * (len(head) - 1))
     if one.failed:
@@ -252,11 +264,6 @@ def failed_words(study: Study, one: Kept) -> str:
 def sentence(words: str) -> str:
     """Words as a sentence."""
     return f"{words[:1].upper()}{words[1:]}{'' if words.endswith('.') else '.'}"
-
-
-def paper_words(study: Study) -> str:
-    """What stands in brackets."""
-    return ", in brackets the paper's" if study.paper_values else ""
 
 
 def values_table(study: Study, scale: str, rows: Sequence[StudyRow]) -> str:
@@ -326,7 +333,7 @@ def origin(study: Study, scale: str, one: Kept) -> str:
     made: dict[str, Any] = one.provenance
     laid = "".join(f" --set {key}={value}" for key, value in flat(one.overrides))
     took = "" if made["seconds"] is None else f", {made['seconds'] / 60:,.1f} minutes"
-    data = f"[seeds, commits, machine](./data/{study.name}-{scale}.json)"
+    data = f"[every seed, commits, machine](./data/{study.name}-{scale}.json)"
     return f"`shoal study {study.name} --scale {scale}{laid}`: {made['date']}{took}; {data}."
 
 

@@ -182,14 +182,14 @@ def test_seeds_are_part_of_the_rule(measured: Callable[..., Path], docs: Path) -
     measured(study, seeds=3)
     page = system_page("cfl", [study], docs)
     assert "| apart pulls | **reproduced** | " in page
-    assert "Claims: 3, 2 planned seeds; a difference of 0.1 was looked for.\n" in page
+    assert "Claims, 3, 2 planned seeds, looking for a difference of 0.1:\n" in page
     scales = study.model_dump()["scales"]
     fewer = toy(scales={**scales, "cpu": {"about": "200 steps", "seeds": 1}})
     assert by_claim(fewer, docs)["apart pulls"].later
     more = toy(scales={**scales, "cpu": {"about": "200 steps", "seeds": 4}})
     page = system_page("cfl", [more], docs)
     assert page.count("| **not measured**; 3 of 4 seeds | ") == 2, "and no rule that was written after the run"
-    assert "Claims: 3 of 4 seeds; " in page
+    assert "Claims, 3 of 4 seeds, looking for" in page
 
 
 def test_keeping_some_cells_leaves_the_others(measured: Callable[..., Path], docs: Path) -> None:
