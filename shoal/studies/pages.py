@@ -13,11 +13,12 @@ from typing import Any
 
 from shoal.engine.store.codec import write_atomic
 from shoal.studies.claims import Verdict
+from shoal.studies.claims_tables import claims_tables, paper_value, plural
 from shoal.studies.definition import Study, StudyError, load_study, study_names
 from shoal.studies.kept import DOCS, Kept, image_file, load_kept
 from shoal.studies.rows import StudyRow
-from shoal.studies.verdicts import Entry, entries, published
-from shoal.studies.wording import given, interval_words, number
+from shoal.studies.verdicts import Entry, entries
+from shoal.studies.wording import table
 
 PAGES = {
     "fedpnp": "FedPNP: clustering with a past negatives pool",
@@ -34,8 +35,6 @@ READING = (
     "Tables show means ± deviations over seeds, and the paper's values in brackets. "
     "[How claims are judged](../results.md#claims-and-verdicts)."
 )
-SHORT = {Verdict.UNSEEN: "too small"}
-"""What a table says for a verdict of many words."""
 
 
 def page_of(study: Study) -> str:
@@ -96,89 +95,6 @@ def overview(by_page: dict[str, list[Study]], docs: Path) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def claims_table(found: Sequence[Entry]) -> str:
-    """Return a table with a row for each claim; it leaves out columns in which every row says the same."""
-    rows = [claim_row(entry) for entry in found]
-    columns = ["claim", "verdict", "ours", "the paper", "seeds", "sees", "looks for"]
-    alike = [name for name in ("the paper", "seeds", "looks for") if len({row[name] for row in rows}) == 1]
-    shown = [name for name in columns if name not in alike]
-    sides = "".join("l" if name in ("claim", "verdict") else "r" for name in shown)
-    body = table(shown, [[row[name] for name in shown] for row in rows], sides)
-    notes = {entry.checked.note for entry in found if holds_on_every_seed(entry)}
-    common = claims_caption({name: rows[0][name] for name in alike}, sorted(notes))
-    return f"{common}\n\n{body}" if common else body
-
-
-def claims_caption(alike: dict[str, str], notes: Sequence[str]) -> str:
-    """Say in words what every claim of a table has in common, and what claims on every seed leave open."""
-    words = []
-    if alike.get("seeds"):
-        words.append(f"{alike['seeds']} seed{'' if alike['seeds'] == '1' else 's'}")
-    if alike.get("the paper"):
-        words.append(f"the paper has {alike['the paper']}")
-    if alike.get("looks for"):
-        words.append(f"looking for a difference of {alike['looks for']}")
-    words += notes
-    return f"Claims, {', '.join(words)}:" if words else ""
-
-
-def holds_on_every_seed(entry: Entry) -> bool:
-    """Whether a claim is about each seed, and each of them bears it out."""
-    return entry.checked.every_seed and entry.verdict is Verdict.REPRODUCED
-
-
-def claim_row(entry: Entry) -> dict[str, str]:
-    """Return a claim as the cells of a table, by their columns."""
-    checked = entry.checked
-    there = checked.interval
-    ours = ""
-    seen = ""
-    if there is not None and checked.every_seed:
-        ours = f"on {checked.met} of {there.seeds}"
-    elif there is not None:
-        ours = interval_words(there, checked.bound)
-        seen = number(there.visible) if there.visible is not None else "?"
-    return {
-        "claim": entry.claim.claim,
-        "verdict": verdict_words(entry),
-        "ours": ours,
-        "the paper": paper_value(entry),
-        "seeds": seeds_words(len(checked.of_seeds), checked.seeds),
-        "sees": seen,
-        "looks for": given(checked.looked_for) if checked.looked_for is not None and not checked.every_seed else "",
-    }
-
-
-def paper_value(entry: Entry) -> str:
-    """Return the paper's number for a claim; empty where it prints none."""
-    if entry.claim.paper:
-        return entry.claim.paper
-    value = published(entry)
-    return "" if value is None else given(value, signed=entry.checked.bound is None)
-
-
-def seeds_words(there: int, planned: int) -> str:
-    """How many seeds there are, and how many the rule has, where those are not as many."""
-    if there < planned:
-        return f"{there} of {planned}"
-    return str(there) if there == planned else f"{there}, {planned} planned"
-
-
-def verdict_words(entry: Entry) -> str:
-    """The verdict, and what limits it."""
-    checked = entry.checked
-    there = checked.interval
-    if entry.verdict is Verdict.MISSING and there is None:
-        return "not measured yet"
-    verdict = f"**{SHORT.get(entry.verdict, entry.verdict)}**"
-    marks = [
-        checked.note if there is not None and not holds_on_every_seed(entry) else "",
-        "settings have changed since" if entry.stale else "",
-        "the rule was written after the run" if entry.later and entry.verdict is not Verdict.MISSING else "",
-    ]
-    return "; ".join(filter(None, (verdict, *marks)))
-
-
 def system_page(page: str, studies: Sequence[Study], docs: Path) -> str:
     """Return the page of a system: its text, then tables, claims and figures of each study that was measured."""
     parts = [MADE, f"# {PAGES[page]}", text(page, docs), READING]
@@ -193,7 +109,7 @@ def system_page(page: str, studies: Sequence[Study], docs: Path) -> str:
             else:
                 parts += study_parts(study, scale, one, docs)
                 if own:
-                    parts.append(claims_table(own))
+                    parts.append(claims_tables(own))
     if missing:
         parts += ["## Not measured yet", "\n".join(missing)]
     return "\n\n".join(parts) + "\n"
@@ -217,7 +133,7 @@ def planned_words(found: Sequence[Entry]) -> str:
     """Say how many seeds the claims of a study ask for."""
     planned = sorted({entry.checked.seeds for entry in found})
     seeds = str(planned[0]) if len(planned) == 1 else f"{planned[0]} to {planned[-1]}"
-    return f"{seeds} seed{'' if seeds == '1' else 's'}"
+    return plural(seeds, "seed")
 
 
 def study_parts(study: Study, scale: str, one: Kept, docs: Path) -> Iterator[str]:
@@ -231,7 +147,7 @@ def study_parts(study: Study, scale: str, one: Kept, docs: Path) -> Iterator[str
         counted = seeds.pop()
         head = head[:-1]
         body = [cells[:-1] for cells in body]
-        about += f" {counted} seed{'' if counted == '1' else 's'}."
+        about += f" {plural(counted, 'seed')}."
     yield about
     yield table(head, body, "l" + "r" * (len(head) - 1))
     if one.failed:
@@ -344,10 +260,3 @@ def flat(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
             yield from flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
-
-
-def table(head: Sequence[str], body: Sequence[Sequence[str]], sides: str) -> str:
-    """A table in Markdown; `sides` has l or r for each column."""
-    rule = ["---:" if side == "r" else "---" for side in sides]
-    escaped = [[value.replace("|", "\\|") for value in row] for row in body]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (list(head), rule, *escaped))
