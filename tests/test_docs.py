@@ -15,6 +15,7 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     *sorted(DOCS.glob("*.md")),
     *sorted((DOCS / "results").glob("*.md")),
+    *sorted((ROOT / "deploy").glob("*.md")),
 ]
 HISTORY = {"appendix.md"}
 """Pages that tell what was measured once, also by modules that are elsewhere now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,8 @@ from shoal.studies.claims import Verdict
 from shoal.studies.verdicts import Entry, published
 from shoal.studies.wording import given, interval_words, number, table
 
+NUMBER = re.compile(r"(.* )\d+(?:\.\d+)?")
+"""A case that ends in a number."""
 SHORT = {Verdict.UNSEEN: "too small"}
 """What a table says for a verdict of many words."""
 
@@ -38,12 +41,12 @@ def claims_tables(found: Sequence[Entry]) -> str:
     """Return the tables of the claims of a study at a scale, under what all of them have in common."""
     cells = [cells_of(entry) for entry in found]
     seeds = {each.seeds for each in cells}
-    looked_for = {each.looked_for for each in cells}
+    looked_for = {each.looked_for for each in cells if each.looked_for}
     words = []
     if len(seeds) == 1:
         words.append(plural(cells[0].seeds, "seed"))
-    if len(looked_for) == 1 and cells[0].looked_for:
-        words.append(f"looking for a difference of {cells[0].looked_for}")
+    if len(looked_for) == 1:
+        words.append(f"looking for a difference of {next(iter(looked_for))}")
     words += sorted({entry.checked.note for entry in found if holds_on_every_seed(entry)})
     parts = [f"Claims, {', '.join(words)}:"] if words else []
     in_grid = grid_cells(cells)
@@ -73,7 +76,7 @@ def grid(cells: Sequence[ClaimCells], seeds: bool, looked_for: bool) -> str:
         cells: the claims.
         seeds, looked_for: whether they differ within the study, and so have a column each.
     """
-    cases = list(dict.fromkeys(each.case for each in cells))
+    cases = in_order(list(dict.fromkeys(each.case for each in cells)))
     by_place = {(each.claim, each.case): each for each in cells}
     body = []
     for claim in dict.fromkeys(each.claim for each in cells):
@@ -89,6 +92,14 @@ def grid(cells: Sequence[ClaimCells], seeds: bool, looked_for: bool) -> str:
         body.append(row)
     head = ["claim", *cases, *["seeds"] * seeds, *["looks for"] * looked_for]
     return table(head, body, "l" + "r" * (len(head) - 1))
+
+
+def in_order(cases: list[str]) -> list[str]:
+    """Return cases that differ in a number only, such as `p = 0.5`, by that number; others as they come."""
+    numbers = [NUMBER.fullmatch(case) for case in cases]
+    if not all(numbers) or len({found[1] for found in numbers if found}) > 1:
+        return cases
+    return sorted(cases, key=lambda case: float(case.rpartition(" ")[2]))
 
 
 def rows(cells: Sequence[ClaimCells], seeds: bool, looked_for: bool) -> str:

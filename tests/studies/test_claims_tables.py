@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.studies.claims_tables import ClaimCells, grid, grid_cells, rows
+from shoal.studies.claims_tables import ClaimCells, grid, grid_cells, in_order, rows
 
 
 def claim(case: str, words: str, seeds: str = "3") -> ClaimCells:
@@ -39,3 +39,9 @@ def test_other_claims_have_a_row_with_their_case() -> None:
         "| A falls | **reproduced** | +1 [0, 2] (+3) | 1 |",
         "| IID: alone | **reproduced** | +1 [0, 2] (+3) | 1 |",
     ]
+
+
+def test_cases_that_differ_in_a_number_are_in_its_order() -> None:
+    assert in_order(["p = 0.25", "p = 10", "p = 9", "p = 0"]) == ["p = 0", "p = 0.25", "p = 9", "p = 10"]
+    assert in_order(["b = 2", "a = 1"]) == ["b = 2", "a = 1"]
+    assert in_order(["one", "p = 0"]) == ["one", "p = 0"]
