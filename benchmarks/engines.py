@@ -104,7 +104,7 @@ def flower(work: Workload, threads: int, workers: int) -> tuple[Tensor, Marks]:
     from flwr.serverapp.strategy import FedAvg
     from flwr.simulation import run_simulation
 
-    sizes = work.plain()
+    sizes = work.to_json()
     cores = os.cpu_count() or 1
     client = ClientApp()
 

@@ -170,14 +170,14 @@ class Day:
                 return
             began, progress = time.monotonic(), self.progress[part.name]
             print(f"{part.name}: {part.why}", flush=True)
-            state = self.carry_out(part.command, part.name, min(PART_SECONDS, left - GRACE))
+            state = self.execute(part.command, part.name, min(PART_SECONDS, left - GRACE))
             if state == DONE and part.keep:
-                state = self.carry_out(part.keep, part.name, LEAST + GRACE)
+                state = self.execute(part.keep, part.name, LEAST + GRACE)
             progress.state, progress.calls = state, progress.calls + 1
             progress.seconds += time.monotonic() - began
             self.write()
 
-    def carry_out(self, command: Sequence[str], name: str, seconds: float) -> str:
+    def execute(self, command: Sequence[str], name: str, seconds: float) -> str:
         """Call a command, and stop it when its time is over; what came of it."""
         with (self.out / f"{name}.log").open("a") as log:
             process = subprocess.Popen(

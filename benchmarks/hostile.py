@@ -172,7 +172,7 @@ class HostileWorker:
             return done
         save_message(path, after.message)
         done = replace(done, sha256={**done.sha256, done.update: file_digest(path)})
-        write_json(paths.done(self.client), done.plain())
+        write_json(paths.done(self.client), done.to_json())
         return done
 
 

@@ -70,5 +70,5 @@ class InstantWorkers:
             (paths.work / name).write_bytes(kept)
             digests[name] = hashlib.sha256(kept).hexdigest() if part != "update" else digests[name]
         done = replace(self._first, client=client, files=files, sha256=digests, seconds=0.0)
-        write_sealed(paths.done(client), done.plain(), sync=False)
+        write_sealed(paths.done(client), done.to_json(), sync=False)
         return done

@@ -63,7 +63,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "fedavg": {"partition": GROUPS},
     "ifca": {"method": {"models": 2}, "partition": GROUPS},
-    "alone": {"partition": GROUPS},
+    "local_only": {"partition": GROUPS},
     "uifca": {
         "method": {"cluster_rounds": 2, "comm_rounds": 2, "steps": 3},
         "data": POINTS,

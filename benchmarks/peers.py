@@ -66,7 +66,7 @@ def measure(
 ) -> dict[str, Any]:
     """One process; its `RESULT` line and its wall time."""
     command = [python, "-m", "benchmarks.engines", engine, "--threads", str(threads), "--workers", str(workers)]
-    command += ["--weights", str(weights), "--work", json.dumps(work.plain())]
+    command += ["--weights", str(weights), "--work", json.dumps(work.to_json())]
     wait_quiet()
     began = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
@@ -116,7 +116,7 @@ def compare(work: Workload, peers: str | None, repeats: int, only: list[str] | N
         if reference is not None and "Shoal" not in name and "pfl" not in name:
             row["max_abs_diff"] = float((weights[name] - reference).abs().max())
         rows.append(row)
-    return {"work": work.plain(), "rows": rows, "versions": versions(peers)}
+    return {"work": work.to_json(), "rows": rows, "versions": versions(peers)}
 
 
 def versions(peers: str | None) -> dict[str, str]:
@@ -171,10 +171,10 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", nargs="*", help="engines: plain, shoal, flower, pfl")
     parser.add_argument("--json", type=Path)
-    for name, value in Workload().plain().items():
+    for name, value in Workload().to_json().items():
         parser.add_argument(f"--{name}", type=type(value), default=value)
     given = parser.parse_args()
-    work = Workload(**{name: getattr(given, name) for name in Workload().plain()})
+    work = Workload(**{name: getattr(given, name) for name in Workload().to_json()})
     result = compare(work, given.peers, given.repeats, given.only)
     if given.json:
         given.json.parent.mkdir(parents=True, exist_ok=True)

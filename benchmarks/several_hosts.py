@@ -45,7 +45,7 @@ def one(work: Workload, runner: str, depot: str | None) -> tuple[list[float], st
     from shoal.lifecycle.starting import new_run
 
     settings: dict[str, Any] = settings_of(work, prepare_workload(work, places.store()), 2)
-    settings["workers"] |= {"runner": runner, "depot": depot, "slots": 2}
+    settings["workers"] |= {"runner": runner, "remote_files": depot, "slots": 2}
     settings["tracking"] = {"mlflow": False, "prefect": "off"}
     made = make_settings(settings)
     run = new_run(made)

@@ -35,7 +35,7 @@ class Workload:
     lr: float = 0.05
     encoder: str = "mcmahan-small"
 
-    def plain(self) -> dict[str, int | float | str]:
+    def to_json(self) -> dict[str, int | float | str]:
         """As JSON."""
         return asdict(self)
 

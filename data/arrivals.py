@@ -17,7 +17,7 @@ from shoal.data.prepared import Prepared
 
 
 @dataclass(frozen=True)
-class Arrivals:
+class NewFiles:
     """Files of a watched folder, as paths below it.
 
     Args:
@@ -35,7 +35,7 @@ class Arrivals:
     intake: Intake = field(default_factory=Intake)
 
 
-def arrivals(folder: Path, onto: Prepared | None = None) -> Arrivals:
+def arrivals(folder: Path, onto: Prepared | None = None) -> NewFiles:
     """What a folder with one sub-folder of images per client has that a set has not.
 
     Files that were taken before may be gone from the folder. Those that are there are told by name, in any Unicode
@@ -71,7 +71,7 @@ def arrivals(folder: Path, onto: Prepared | None = None) -> Arrivals:
     waiting = tuple(name for name in new if _client(name) in few)
     for name in waiting:
         intake.leave_out(WAITING, name)
-    return Arrivals(
+    return NewFiles(
         tuple(name for name in new if _client(name) not in few),
         tuple(touched),
         waiting,

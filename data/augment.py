@@ -223,7 +223,8 @@ def grey_of(x: Tensor) -> Tensor:
     """The grey image of each colour image (ITU-R BT.601): (n, 3, height, width) to (n, 1, height, width)."""
     red, green, blue = x.split(1, dim=1)
     # Numbers of the host beside tensors: a tensor made of them would be a copy, which waits for the device.
-    return (red * 0.299).add_(green, alpha=0.587).add_(blue, alpha=0.114)
+    result: Tensor = (red * 0.299).add_(green, alpha=0.587).add_(blue, alpha=0.114)
+    return result
 
 
 def turn_hue(x: Tensor, turns: Tensor) -> Tensor:

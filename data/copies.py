@@ -84,7 +84,8 @@ def on_one_side(held: np.ndarray, copies: Copies, owner: np.ndarray, lacking: Se
                 break
             if together[row]:
                 together[copies.first == copies.first[row]] = False
-    return together
+    result: np.ndarray = together
+    return result
 
 
 def note_copies(intake: Intake, copies: Copies, held: np.ndarray, files: Sequence[str], *, split: bool) -> None:

@@ -30,13 +30,13 @@ from shoal.data.intake import Intake
 from shoal.data.label_file import read_labels
 from shoal.data.own_images import check_colours, client_files, new_pictures, note_adapted, note_left_out, wanted_size
 from shoal.data.own_rows import read_rows
-from shoal.data.own_store import Batch, alone, check_spelling, known_files, store_batch
+from shoal.data.own_store import Batch, check_spelling, exclusive, known_files, store_batch
 from shoal.data.prepare import is_built_in, own_pointer, own_sets, prepare, store_folder
 from shoal.data.prepared import Prepared
 from shoal.data.spelling import choose_spellings, note_spellings
 
 
-@alone
+@exclusive
 def add_folder(
     folder: Path,
     name: str,
@@ -207,7 +207,7 @@ def _client(picture: Picture) -> str:
     return picture.path.split("/")[0]
 
 
-@alone
+@exclusive
 def add_table(
     path: Path,
     name: str,

@@ -55,7 +55,7 @@ class Batch:
     """What was adapted and left out; its names are written beside the set."""
 
 
-def alone(
+def exclusive(
     add: Callable[Concatenate[Path, str, Path, Rest], Prepared],
 ) -> Callable[Concatenate[Path, str, Path, Rest], Prepared]:
     """Let one process at a time do what adds to the set of a name, from reading the set to writing its new version.
@@ -65,7 +65,7 @@ def alone(
     """
 
     @functools.wraps(add)
-    def waiting(source: Path, name: str, store: Path, *rest: Rest.args, **options: Rest.kwargs) -> Prepared:
+    def waiting(source: Path, name: str, store: Path, /, *rest: Rest.args, **options: Rest.kwargs) -> Prepared:
         check_spelling(name)
         with writing(own_folder(store, name)):
             return add(source, name, store, *rest, **options)
@@ -222,7 +222,8 @@ def _drawn(
             if taken + copies[row] <= count:
                 held[row] = True
                 taken += copies[row]
-    return held[first]
+    result: np.ndarray = held[first]
+    return result
 
 
 def _check_fit(batch: Batch, onto: Prepared) -> None:

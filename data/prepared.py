@@ -261,8 +261,13 @@ def _mapped(path: Path) -> np.ndarray:
     """
     for _ in range(PARSED_AGAIN):
         with contextlib.suppress(SystemError):
-            return np.load(path, mmap_mode="r", allow_pickle=False)
-    return np.load(path, mmap_mode="r", allow_pickle=False)
+            return _load_mapped(path)
+    return _load_mapped(path)
+
+
+def _load_mapped(path: Path) -> np.ndarray:
+    array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    return array
 
 
 def _array(path: Path, manifest: Manifest) -> np.ndarray:

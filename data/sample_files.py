@@ -77,4 +77,5 @@ def files_table(files: list[str], clients: list[str], held: np.ndarray) -> bytes
     table = pd.DataFrame({"part": np.where(held, "test", "train"), "client": clients, "file": files})
     table = table.sort_values("part", ascending=False, kind="stable", ignore_index=True)  # train before test
     table["index"] = table.groupby("part").cumcount().astype("int64")
-    return table[list(COLUMNS)].to_parquet(index=False)
+    result: bytes = table[list(COLUMNS)].to_parquet(index=False)
+    return result

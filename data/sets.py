@@ -89,7 +89,8 @@ def shrink(images: np.ndarray, factor: int) -> np.ndarray:
     if height % factor or width % factor:
         raise DataError(f"option 'shrink' is {factor}, which does not divide images of {height} x {width}")
     blocks = images.reshape(n, channels, height // factor, factor, width // factor, factor)
-    return np.round(blocks.mean((3, 5))).astype(np.uint8)
+    result: np.ndarray = np.round(blocks.mean((3, 5))).astype(np.uint8)
+    return result
 
 
 def rotate(images: np.ndarray, rotations: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -233,7 +233,8 @@ def names_of(
         raise DataError(f"{path}: {len(rows)} rows have no {what} in {column.name!r}: {_rows(rows)}")
     if intake is not None:
         note_spellings(chosen, f"{what}s", intake)
-    return values.astype(str)
+    result: np.ndarray = values.astype(str)
+    return result
 
 
 def features(table: pd.DataFrame, path: Path, intake: Intake | None = None) -> tuple[np.ndarray, list[str]]:
@@ -300,7 +301,8 @@ def numbers_of(values: pd.Series, name: str, intake: Intake) -> np.ndarray:
         )
     if lost > NOTED_LOSS:
         intake.adapt("column rounded to float32", name, f"by up to {lost:.1%} of its standard deviation")
-    return x
+    result: np.ndarray = x
+    return result
 
 
 def _why_not_finite(values: pd.Series, numeric: np.ndarray, bad: np.ndarray) -> str:

@@ -11,7 +11,7 @@ from typing import IO
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_folder import RunError, RunFolder, in_order
-from shoal.engine.store.warm_start import Origin
+from shoal.engine.store.warm_start import WarmStart
 from shoal.lifecycle.preparing import settled
 from shoal.lifecycle.starting import has_settings, new_run
 
@@ -21,7 +21,7 @@ BEGAN, ENDED = "pipeline_began", "pipeline_ended"
 
 @contextlib.contextmanager
 def claimed_run(
-    settings: Settings, *, resume: bool = True, origin: Origin | None = None, data: str | None = None
+    settings: Settings, *, resume: bool = True, origin: WarmStart | None = None, data: str | None = None
 ) -> Iterator[RunFolder]:
     """The run to work on, held for this process until the end; a killed process holds nothing.
 
@@ -34,7 +34,7 @@ def claimed_run(
         data: digest of the data set that a run that is gone on with must be of; None: of any.
 
     Raises:
-        ShoalError: the data, the partition or the method refuse the settings; OriginError: the origin does not fit.
+        ShoalError: the data, the partition or the method refuse the settings; WarmStartError: the origin does not fit.
     """
     places.runs().mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as held:
@@ -89,7 +89,7 @@ def alone(what: str) -> Iterator[None]:
         yield
 
 
-def _unfinished(settings: Settings, origin: Origin | None, data: str | None) -> tuple[RunFolder, IO[str]] | None:
+def _unfinished(settings: Settings, origin: WarmStart | None, data: str | None) -> tuple[RunFolder, IO[str]] | None:
     """The newest run of these settings that nobody works on, if it is unfinished, and the file that claims it."""
     digest = settled(settings).digest()
     for path in reversed(in_order(places.runs(), f"*_{digest[:8]}*")):

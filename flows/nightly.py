@@ -20,7 +20,7 @@ from shoal.engine.settings import places  # noqa: E402
 from shoal.engine.settings.merge import merge  # noqa: E402
 from shoal.engine.settings.run_settings import Settings, make_settings  # noqa: E402
 from shoal.engine.store.run_folder import RunFolder, in_order  # noqa: E402
-from shoal.engine.store.warm_start import Origin, OriginError  # noqa: E402
+from shoal.engine.store.warm_start import WarmStart, WarmStartError  # noqa: E402
 from shoal.flows.claim import alone, claimed, claimed_run, finished  # noqa: E402
 from shoal.flows.names import night_title  # noqa: E402
 from shoal.flows.parts import log_warnings  # noqa: E402
@@ -64,7 +64,7 @@ class Night:
     run: str
     drift: list[str] = field(default_factory=list)
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As JSON."""
         return asdict(self)
 
@@ -85,7 +85,7 @@ def nightly(settings: Settings, night: NightSettings = NightSettings()) -> dict[
     """
     settings = checked(settings)
     with alone(settings.data.name):
-        return carried_out(settings, night).plain()
+        return carried_out(settings, night).to_json()
 
 
 def carried_out(settings: Settings, night: NightSettings) -> Night:
@@ -116,7 +116,7 @@ def carried_out(settings: Settings, night: NightSettings) -> Night:
     with begun(settings, night, champion, taken.digest) as folder:
         before = len(folder.events())
         for each in found:
-            folder.event(DRIFTED, **{**each.plain(), "message": each.told()})
+            folder.event(DRIFTED, **{**each.to_json(), "message": each.told()})
         with tags(settings.method.name, settings.data.name):
             train_and_judge(folder, seconds)
         with untagged():
@@ -157,7 +157,7 @@ def checked(settings: Settings) -> Settings:
         )
     if METHODS[settings.method.name].learns_from_labels:
         raise NightError(f"a night judges clusters of samples, and method {settings.method.name} learns from labels")
-    return make_settings(merge(settings.plain(), {"tracking": {"champion": False}}))
+    return make_settings(merge(settings.to_json(), {"tracking": {"champion": False}}))
 
 
 def in_use(champion: RunFolder | None) -> RunFolder | None:
@@ -199,9 +199,9 @@ def begun(settings: Settings, night: NightSettings, champion: RunFolder | None, 
     with contextlib.ExitStack() as held:
         try:
             if champion is not None and night.start == "champion":
-                origin = Origin.of(champion)
+                origin = WarmStart.from_run(champion)
             folder = held.enter_context(claimed_run(settings, origin=origin, data=data))
-        except OriginError as error:
+        except WarmStartError as error:
             origin, anew = None, str(error)
             folder = held.enter_context(claimed_run(settings, data=data))
         start = f"starts anew: {anew}" if origin is None else f"starts from the state of the champion, run {origin.run}"
@@ -219,7 +219,7 @@ def tell_drift(settings: Settings, found: Sequence[Drift], log: Any) -> None:
                 "prefect.resource.id": f"shoal.data.{settings.data.name}",
                 "prefect.resource.name": settings.data.name,
             }
-            emit_event("shoal.drift", resource=whose, payload={**each.plain(), "message": each.told()})
+            emit_event("shoal.drift", resource=whose, payload={**each.to_json(), "message": each.told()})
 
 
 def show(settings: Settings, folder: RunFolder, decision: Decision, found: Sequence[Drift]) -> None:

@@ -60,7 +60,7 @@ def pipeline(settings: Settings, resume: bool = True) -> dict[str, Any]:
             report_on(folder)
         result_artifacts(folder)
         log_warnings(get_run_logger(), folder.events()[before:])
-    return run_result(folder).plain()
+    return run_result(folder).to_json()
 
 
 def train_and_judge(folder: RunFolder, seconds: float | None = None) -> None:

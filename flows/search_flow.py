@@ -53,4 +53,4 @@ def search(definition: SearchDefinition) -> dict[str, Any]:
             trial(opened, number)
         result = opened.finish()
     search_artifacts(result)
-    return result.plain()
+    return result.to_json()

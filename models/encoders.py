@@ -70,7 +70,8 @@ class SmallConv(nn.Module):
         places = self.layers(x)
         if places.shape[-2:] != (4, 4):  # its backward pass is slow, also where it changes nothing
             places = pooled(places, 4)
-        return self.out(torch.flatten(places, 1))
+        result: Tensor = self.out(torch.flatten(places, 1))
+        return result
 
 
 class AveragedConv(nn.Module):
@@ -106,7 +107,8 @@ class AveragedConv(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Features (n, features)."""
-        return self.layers(x).mean((2, 3))
+        result: Tensor = self.layers(x).mean((2, 3))
+        return result
 
 
 class ResNet18(nn.Module):
@@ -133,7 +135,8 @@ class ResNet18(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Features (n, 512)."""
-        return self.net(x)
+        result: Tensor = self.net(x)
+        return result
 
 
 ENCODERS: dict[str, Callable[[tuple[int, ...]], nn.Module]] = {

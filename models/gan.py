@@ -36,7 +36,8 @@ class Generator(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         """Images of latent vectors."""
-        return self.layers(self.first(z).view(-1, *self.base))
+        result: Tensor = self.layers(self.first(z).view(-1, *self.base))
+        return result
 
 
 def _reader(shape: tuple[int, ...], outputs: int, width: int) -> nn.Sequential:
@@ -93,8 +94,10 @@ class ClusterGANNetwork(nn.Module):
 
     def judge(self, x: Tensor) -> Tensor:
         """The critic's score of each image, (n,)."""
-        return self.critic(x).squeeze(1)
+        result: Tensor = self.critic(x).squeeze(1)
+        return result
 
     def generate(self, z: Tensor, cluster: Tensor) -> Tensor:
         """Images of continuous parts (n, latent) and cluster numbers (n,)."""
-        return self.generator(torch.cat((z, nn.functional.one_hot(cluster, self.clusters).to(z)), 1))
+        result: Tensor = self.generator(torch.cat((z, nn.functional.one_hot(cluster, self.clusters).to(z)), 1))
+        return result

@@ -39,7 +39,8 @@ class Flow(nn.Module, ABC):
     def log_prob(self, x: Tensor) -> Tensor:
         """Log-density of each sample, (n,)."""
         z, log_det = self(x)
-        return standard_normal(z) + log_det
+        result: Tensor = standard_normal(z) + log_det
+        return result
 
     def inverse(self, z: Tensor) -> Tensor:
         """X of z."""
@@ -71,7 +72,8 @@ class AffineFlow(Flow):
 
     def inverse(self, z: Tensor) -> Tensor:
         """A^-1 z + b."""
-        return torch.linalg.solve(self.matrix, z.T).T + self.shift
+        result: Tensor = torch.linalg.solve(self.matrix, z.T).T + self.shift
+        return result
 
 
 class Coupling(nn.Module):
@@ -201,7 +203,8 @@ class ScaleShiftNet(nn.Module):
         x = self.first(x)
         for block in self.blocks:
             x = x + block(x)
-        return self.last(x)
+        result: Tensor = self.last(x)
+        return result
 
 
 class DenseScaleShiftNet(nn.Module):

@@ -31,7 +31,8 @@ class PlainConv(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Features (n, features) of images (n, channels, height, width)."""
-        return self.out(self.layers(x).flatten(1))
+        result: Tensor = self.out(self.layers(x).flatten(1))
+        return result
 
 
 class PooledConv(nn.Module):
@@ -61,7 +62,8 @@ class PooledConv(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Features (n, 64)."""
-        return self.out(self.layers(x).flatten(1))
+        result: Tensor = self.out(self.layers(x).flatten(1))
+        return result
 
 
 class McMahanConv(nn.Module):
@@ -90,4 +92,5 @@ class McMahanConv(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Features (n, features) of images (n, channels, height, width)."""
-        return self.out(self.layers(x).flatten(1))
+        result: Tensor = self.out(self.layers(x).flatten(1))
+        return result

@@ -38,8 +38,10 @@ class RotNet(nn.Module):
 
     def embed(self, x: Tensor) -> Tensor:
         """Representations (n, 256) of images (n, channels, height, width)."""
-        return self.layers(x).mean((2, 3))
+        result: Tensor = self.layers(x).mean((2, 3))
+        return result
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits (n, 4) of the rotations by 0, 90, 180 and 270 degrees."""
-        return self.classifier(self.embed(x))
+        result: Tensor = self.classifier(self.embed(x))
+        return result

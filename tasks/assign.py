@@ -20,4 +20,5 @@ def assign(run: FindClusters, ticket: str | None = None) -> bool | None:
     Returns:
         Whether the run has a table now; None where the ticket's holder knows.
     """
-    return done_once(run, ticket)
+    result: bool | None = done_once(run, ticket)
+    return result

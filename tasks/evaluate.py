@@ -21,4 +21,5 @@ def evaluate(round: EvaluateRound, ticket: str | None = None) -> Evaluated | Fai
     Returns:
         The metrics; None where the ticket's holder knows.
     """
-    return done_once(round, ticket)
+    result: Evaluated | Failed | None = done_once(round, ticket)
+    return result

@@ -20,4 +20,5 @@ def log(run: LogRun, ticket: str | None = None) -> bool | None:
     Returns:
         Whether MLflow has the run now; None where the ticket's holder knows.
     """
-    return done_once(run, ticket)
+    result: bool | None = done_once(run, ticket)
+    return result

@@ -20,4 +20,5 @@ def promote(run: PromoteModel, ticket: str | None = None) -> str | None:
     Returns:
         The version; None where there is none, or where the ticket's holder knows.
     """
-    return done_once(run, ticket)
+    result: str | None = done_once(run, ticket)
+    return result

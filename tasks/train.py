@@ -21,4 +21,5 @@ def train(cohort: TrainCohort, ticket: str | None = None) -> Trained | Failed | 
     Returns:
         What became of each client; None where the ticket's holder knows.
     """
-    return done_once(cohort, ticket)
+    result: Trained | Failed | None = done_once(cohort, ticket)
+    return result

@@ -79,7 +79,7 @@ def test_a_part_heeds_its_interrupt_where_the_day_was_begun_in_the_background(st
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         day = Day([counting(steps, 400)], tmp_path / "out")
-        assert day.carry_out(day.parts[0].command, "count", 2.0) == STOPPED
+        assert day.execute(day.parts[0].command, "count", 2.0) == STOPPED
     finally:
         signal.signal(signal.SIGINT, before)
     assert "interrupted" in (tmp_path / "out" / "count.log").read_text()

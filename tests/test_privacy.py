@@ -66,7 +66,7 @@ def test_no_message_hides_samples_or_labels_and_the_page_is_true(home: Path, nam
 def test_a_centre_of_one_sample_is_that_sample(home: Path) -> None:
     """Which the least size of k-FED's centres keeps back."""
     few = {"data": {"options": {"samples": 6}}, "local": {"batch": 4}}
-    assert listen("kfed", {**few, "method": {"least": 1}}).hidden == {"centres"}
+    assert listen("kfed", {**few, "method": {"min_points": 1}}).hidden == {"centres"}
     assert not listen("kfed", few).hidden
 
 

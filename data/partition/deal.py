@@ -73,7 +73,8 @@ def _proportions(clients: int, beta: float, draw: np.random.Generator) -> np.nda
     if np.isfinite(drawn).all() and drawn.sum() > 0:
         return drawn
     # Towards beta = 0 the draw underflows; its limit is a single client that takes all.
-    return np.eye(clients)[draw.integers(clients)]
+    result: np.ndarray = np.eye(clients)[draw.integers(clients)]
+    return result
 
 
 def largest_remainder(proportions: np.ndarray, total: int) -> np.ndarray:
@@ -90,7 +91,8 @@ def largest_remainder(proportions: np.ndarray, total: int) -> np.ndarray:
     counts[order[: max(rest, 0)]] += 1
     if rest < 0:
         counts[np.argsort(-counts, kind="stable")[:-rest]] -= 1
-    return counts
+    result: np.ndarray = counts
+    return result
 
 
 def _deal_counts(labels: np.ndarray, values: np.ndarray, counts: np.ndarray, draw: np.random.Generator) -> np.ndarray:

@@ -54,10 +54,11 @@ class Partition:
     truth: tuple[int, ...] = ()
     """The planted group of each client, where one was planted."""
 
-    def of(self, client: int, *, validation: bool = False) -> np.ndarray:
+    def samples_of(self, client: int, *, validation: bool = False) -> np.ndarray:
         """Samples of one client, int64, ascending."""
         rows = self.rows(client)
-        return self.sample[rows][self.validation[rows] == validation]
+        result: np.ndarray = self.sample[rows][self.validation[rows] == validation]
+        return result
 
     def rows(self, client: int) -> slice:
         """Where the rows of one client are."""

@@ -29,7 +29,7 @@ def settings_of(given: Given, changes: Mapping[str, Any]) -> Settings:
     if isinstance(given, str | Path):
         return load_settings(Path(given), changes=laid_over)
     if isinstance(given, Settings):
-        base = given.plain()
+        base = given.to_json()
         if laid_over.get("method", {}).get("name", given.method.name) != given.method.name:
             del base["local"]  # the other method has defaults of its own
         return make_settings(merge(base, laid_over))

@@ -33,7 +33,7 @@ def runs(
     states = (state,) if isinstance(state, str) else tuple(state)
     rows: list[dict[str, Any]] = []
     for each in listed_runs(places.runs(), method=method, data=data, states=states)[:last]:
-        row = each.plain()
+        row = each.to_json()
         metric, score = row.pop("score") or (None, None)
         rows.append({**row, "metric": metric, "score": score})
     columns = ["name", "method", "data", "state", "rounds", "metric", "score", "seconds", "bytes", "why"]

@@ -48,7 +48,7 @@ class Run:
 
     @property
     def settings(self) -> Settings:
-        """The settings it was started with; `.plain()` gives them as dictionaries."""
+        """The settings it was started with; `.to_json()` gives them as dictionaries."""
         return self._folder.settings()
 
     @property

@@ -85,7 +85,7 @@ def _folder(path: str | Path | None) -> Path | None:
 
 
 def _to_its_end(folder: RunFolder, progress: bool, observers: Sequence[Observer]) -> Run:
-    from shoal.flows.carry_out import carry_out
+    from shoal.flows.execute import execute
 
     warned: list[dict[str, Any]] = []
 
@@ -96,7 +96,7 @@ def _to_its_end(folder: RunFolder, progress: bool, observers: Sequence[Observer]
     with contextlib.ExitStack() as shown:
         watching = [shown.enter_context(bars())] if progress else [collect]
         try:
-            carry_out(folder, [*watching, *observers])
+            execute(folder, [*watching, *observers])
         except KeyboardInterrupt:
             print(f"interrupted; go on with shoal.resume({folder.name!r})")
             raise

@@ -42,7 +42,7 @@ class FoundSettings:
     page: Path
 
     @classmethod
-    def of(cls, definition: SearchDefinition, result: SearchResult) -> FoundSettings:
+    def from_search(cls, definition: SearchDefinition, result: SearchResult) -> FoundSettings:
         """From a result with at least one finished trial."""
         from shoal.sweeps.page import FILE, table_of
         from shoal.sweeps.words import best_settings, caveats
@@ -94,7 +94,7 @@ def search(
                 return observe
 
         try:
-            return FoundSettings.of(wanted, run_search(wanted, watch))
+            return FoundSettings.from_search(wanted, run_search(wanted, watch))
         except KeyboardInterrupt:
             print("interrupted; the same search goes on where it stands")
             raise

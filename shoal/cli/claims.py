@@ -39,7 +39,7 @@ def claims_command(
     chosen = names or ([kept] if kept else study_names())
     found = [entry for name in chosen for entry in entries(load_study(name), docs)]
     if as_json:
-        print(json.dumps([plain(entry) for entry in found]))
+        print(json.dumps([entry_json(entry) for entry in found]))
         return
     study = ""
     for entry in found:
@@ -58,7 +58,7 @@ def show(out: Console, entry: Entry) -> None:
     out.print(f"  [{colour}]{entry.verdict}[/]  {entry.claim.claim}, {entry.scale}{after}", highlight=False)
 
 
-def plain(entry: Entry) -> dict[str, object]:
+def entry_json(entry: Entry) -> dict[str, object]:
     """A claim as JSON."""
     interval = entry.checked.interval
     return {

@@ -55,9 +55,9 @@ def cell(value: object) -> Text:
     return Text(f"{value:.3f}") if isinstance(value, float) else Text(escaped(value))
 
 
-def carry_out(folder: Any) -> RunResult:
+def execute(folder: Any) -> RunResult:
     """Drive a run with progress on standard error, as a Prefect flow where one is wanted."""
-    from shoal.flows.carry_out import carry_out as to_its_end
+    from shoal.flows.execute import execute as to_its_end
     from shoal.lifecycle.progress import progress
 
     if chosen := folder.lineage().get("clusters_chosen"):

@@ -37,7 +37,7 @@ def explain_command(out: Console, name: str, cluster: int, sheet: Path | None, a
     if sheet is not None:
         found.draw(sheet)
     if as_json:
-        print(json.dumps(found.plain() | ({"sheet": str(sheet)} if sheet is not None else {})))
+        print(json.dumps(found.to_json() | ({"sheet": str(sheet)} if sheet is not None else {})))
         return
     out.print(clients_table(found))
     for line in found.lines:

@@ -70,8 +70,8 @@ def log_one(run: RunFolder) -> tuple[str, bool]:
         return "not logged: its setting tracking.mlflow is false", True
     check_whole(run)
     with run.locked():
-        logged = LogRun(run.path).carry_out()
-        version = PromoteModel(run.path).carry_out() if logged else None
+        logged = LogRun(run.path).execute()
+        version = PromoteModel(run.path).execute() if logged else None
     if not logged:
         return f"not logged: {last_trouble(run)}", False
     named = f", version {version} of its model" if version else ""

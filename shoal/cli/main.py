@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from shoal.cli.console import carry_out, err, out, show_result, show_study
+from shoal.cli.console import err, execute, out, show_result, show_study
 from shoal.cli.groups import Commands
 from shoal.cli.init import init
 from shoal.cli.leaving import leave
@@ -94,9 +94,9 @@ def run(
 
     folder = new_run(wanted, partition) if wanted is not None else RunFolder.find(resume or "", places.runs())
     err.print(f"run [bold]{folder.path}[/]", highlight=False)
-    result = carry_out(folder)
+    result = execute(folder)
     if as_json:
-        print(json.dumps(result.plain()))
+        print(json.dumps(result.to_json()))
         return
     show_result(result)
 
@@ -135,7 +135,7 @@ def study(
         wanted = nested(overrides or ())
         result = run_study(name, scale, seeds, wanted, watch, rows=row or (), columns=column or (), gather=gather)
     if as_json:
-        print(json.dumps(result.plain()))
+        print(json.dumps(result.to_json()))
         return
     show_study(result)
 

@@ -25,7 +25,7 @@ def plan_command(out: Console, settings: Settings | None, partition: Path | None
         raise ShoalError("--dry-run plans a new run: give no --resume")
     plan = rehearse(settings, partition)
     if as_json:
-        print(json.dumps(plan.plain()))
+        print(json.dumps(plan.to_json()))
         return
     out.print(plan_table(plan))
     if plan.measured is None:

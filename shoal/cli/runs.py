@@ -33,7 +33,7 @@ def runs_command(
             raise ShoalError(f"no run is in state {state!r}: there are {', '.join(STATES)}")
     found = listed_runs(places.runs(), method=method, data=data, states=states)[:last]
     if as_json:
-        print(json.dumps([run.plain() for run in found]))
+        print(json.dumps([run.to_json() for run in found]))
         return
     if not found:
         narrowed = method is not None or data is not None or states

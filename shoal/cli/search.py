@@ -46,7 +46,7 @@ def search_command(out: Console, err: Console, path: Path, trials: int | None, a
             err.print("interrupted; the same command again goes on where it stands", highlight=False)
             raise
     if as_json:
-        print(json.dumps(result.plain()))
+        print(json.dumps(result.to_json()))
         return
     out.print(trials_table(result))
     for sentence in caveats(definition, result):

@@ -99,7 +99,7 @@ def partition(params: Params = Path("params.yaml")) -> None:
 @app.command()
 def federate(params: Params = Path("params.yaml")) -> None:
     """Run the federation, or go on with an unfinished one of the same settings; keep its final state."""
-    from shoal.cli.console import carry_out
+    from shoal.cli.console import execute
     from shoal.engine.store.codec import write_sealed
     from shoal.engine.store.kept_state import read_state
     from shoal.engine.store.relocation import stored_path
@@ -114,10 +114,10 @@ def federate(params: Params = Path("params.yaml")) -> None:
         # The next `dvc repro` may put another partition in that place, and the run shall stay readable.
         shutil.copytree(PARTITION, run.path / "partition")
         run.set_lineage(partition={**run.lineage()["partition"], "folder": stored_path(run.path / "partition")})
-    result = carry_out(run)
+    result = execute(run)
     checkpoint = read_state(run)
     keep(run, checkpoint.server.round, checkpoint.memory_index.files(), FEDERATION)
-    write_sealed(FEDERATION / "result.json", {**result.plain(), "run": run.name})
+    write_sealed(FEDERATION / "result.json", {**result.to_json(), "run": run.name})
 
 
 @app.command()

@@ -85,7 +85,7 @@ def choose_clusters(
         dictionary a number (`cluster_number.Tried`); digests of data, partition and settings.
 
     Raises:
-        MethodError: too few samples for `choose.most`, or features that are all the same.
+        MethodError: too few samples for `choose.max_clusters`, or features that are all the same.
         ShoalError: the encoder could not be trained.
     """
     known = known_choice(settings)
@@ -96,7 +96,7 @@ def choose_clusters(
         choose.features == "auto" and prepared.manifest.kind == "image" and METHODS[settings.method.name].trains
     )
     run = train(encoder_settings(settings), partition) if of_encoder else None
-    search = Search(choose.least, choose.most, choose.repeats)
+    search = Search(choose.min_clusters, choose.max_clusters, choose.repeats)
     with one_thread(), steps_shown("number of clusters") as watch:
         if run is not None:
             features = encoder_features(run, table, settings.seed)
@@ -108,11 +108,11 @@ def choose_clusters(
             features, components, power, unit=run is not None, least_points=search.least_points, traffic=traffic
         )
         found = find_cluster_number(held, search, settings.seed, traffic, watch)
-    plain = found.plain()
+    plain = found.to_json()
     curve = plain.pop("tried")
     record = {
         **plain,
-        **{name: getattr(choose, name) for name in ("least", "most", "repeats")},
+        **{name: getattr(choose, name) for name in ("min_clusters", "max_clusters", "repeats")},
         "seed": settings.seed,
         "features": "fedsimclr" if run is not None else "samples",
         "features_run": run.name if run is not None else None,
@@ -133,7 +133,7 @@ def encoder_settings(settings: Settings) -> Settings:
 
     Of a method that is FedSimCLR itself it has all settings; of others the epochs and the batch size.
     """
-    kind, raw = METHODS[settings.method.name], settings.plain()
+    kind, raw = METHODS[settings.method.name], settings.to_json()
     method: dict[str, Any] = {"name": FedSimCLR.name}
     local = {name: raw["local"][name] for name in ("epochs", "batch")}
     rounds = settings.rounds

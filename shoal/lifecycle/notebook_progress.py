@@ -52,7 +52,7 @@ class KernelBar:
             self._shown = time.monotonic()
             if self._handle is not None:
                 with contextlib.suppress(Exception):  # a front end that went away is no fault of the run
-                    self._handle.update(self._html(self.text()))
+                    self._handle.update(self._html(self.text()))  # type: ignore[no-untyped-call]
 
     def warn(self, message: str) -> None:
         """Add a line below."""

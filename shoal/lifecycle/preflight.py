@@ -9,7 +9,8 @@ from shoal.data.prepare import is_built_in, prepare, resolve, store_folder
 from shoal.data.prepared import DataSpec, open_prepared
 from shoal.engine.settings.run_settings import Settings, SettingsError
 from shoal.engine.store.represent import PREFIX, parse
-from shoal.methods.contract.base import Context, Method, MethodError
+from shoal.methods.contract.base import Method
+from shoal.methods.contract.context import Context, MethodError
 from shoal.methods.registry import METHODS
 from shoal.methods.training.steps import GradientMethod
 
@@ -57,7 +58,7 @@ def check_sums(settings: Settings, method: Method) -> None:
     why = ""
     if not method.averages:
         why = f"the server of method {method.name!r} needs the message of each client"
-    elif not settings.dataclass("aggregation").plain:
+    elif not settings.dataclass("aggregation").is_mean:
         why = "aggregation.rule and aggregation.clip compare the messages of clients"
     elif settings.participation.buffer is not None:
         why = "participation.buffer weighs each message by its age"
@@ -97,10 +98,10 @@ def check_privacy(settings: Settings) -> None:
             f"privacy.clip is for methods whose clients send the weights that are averaged, and nothing else: "
             f"{', '.join(fit)}; method {settings.method.name!r} is none of them"
         )
-    if settings.privacy.secret and settings.workers.reissue:
+    if settings.privacy.secret and settings.workers.straggler_factor:
         raise MethodError(
-            "workers.reissue has the same work done twice, and each copy would send an update with noise of its own, "
-            "which tells more of a client: with privacy.noise set workers.reissue=0"
+            "workers.straggler_factor repeats slow work, and each copy would send an update with its own noise, "
+            "which tells more about a client: with privacy.noise set workers.straggler_factor=0"
         )
 
 

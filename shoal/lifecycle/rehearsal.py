@@ -80,7 +80,7 @@ class Plan:
     choice: tuple[int, int] | None = None
     left_out: str = ""
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As JSON."""
         return asdict(self)
 
@@ -127,12 +127,12 @@ def rehearse(settings: Settings, partition: Path | None = None) -> Plan:
     choice = None
     if settings.chooses_clusters:
         check_method(settings, places.store())
-        choice = (settings.choose.least, settings.choose.most)
-        settings = settings.with_clusters(settings.choose.most)
+        choice = (settings.choose.min_clusters, settings.choose.max_clusters)
+        settings = settings.with_clusters(settings.choose.max_clusters)
     with tempfile.TemporaryDirectory(prefix="shoal-dry-run-") as folder:
         # One client alone: its round waits for it.
         tried = {"evaluate": {"every": 1}, "participation": {"buffer": None}}
-        run = new_run(make_settings(merge(settings.plain(), tried)), partition, Path(folder))
+        run = new_run(make_settings(merge(settings.to_json(), tried)), partition, Path(folder))
         wanted = run.settings()
         opened = OpenedRun(run)
         sizes, rounds = list(opened.federation.sizes), wanted.rounds

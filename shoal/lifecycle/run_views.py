@@ -38,7 +38,7 @@ class MakeViews:
     run: Path
     name: ClassVar[str] = "figures and report"
 
-    def carry_out(self) -> None:
+    def execute(self) -> None:
         """Draw the figures, then write the report that embeds them."""
         run = RunFolder(self.run)
         make_report(run, fresh=make_figures(run))

@@ -22,7 +22,7 @@ from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.lineage import lineage
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunFolder, in_order
-from shoal.engine.store.warm_start import Origin, initial_state, origin_sha256
+from shoal.engine.store.warm_start import WarmStart, initial_state, origin_sha256
 from shoal.lifecycle.choosing import choose_clusters
 from shoal.lifecycle.preflight import check_validation
 from shoal.lifecycle.preparing import prepare_data, prepare_partition, settled, with_scheme
@@ -30,7 +30,7 @@ from shoal.lifecycle.progress import progress
 
 
 def new_run(
-    settings: Settings, partition: Path | None = None, runs: Path | None = None, origin: Origin | None = None
+    settings: Settings, partition: Path | None = None, runs: Path | None = None, origin: WarmStart | None = None
 ) -> RunFolder:
     """Prepare data and partition and make the run's folder; everything wrong with the settings shows here.
 
@@ -44,7 +44,7 @@ def new_run(
         origin: the state to start from; by default the method's own.
 
     Raises:
-        ShoalError: the data, the partition or the method refuse the settings; OriginError: the origin does not fit.
+        ShoalError: the data, the partition or the method refuse the settings; WarmStartError: the origin does not fit.
     """
     settings = with_scheme(settings)
     resolved = resolve(settings)

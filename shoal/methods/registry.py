@@ -6,7 +6,7 @@ from shoal.methods.cfcl.cfcl import CFCL
 from shoal.methods.cfl.cfl import CFL
 from shoal.methods.cfl.fedavg import FedAvg
 from shoal.methods.cfl.ifca import IFCA
-from shoal.methods.cfl.local_only import Alone
+from shoal.methods.cfl.local_only import LocalOnly
 from shoal.methods.contract.base import Method
 from shoal.methods.fedpnp.fedbyolcc import FedBYOLCC
 from shoal.methods.fedpnp.fedcc import FedCC
@@ -45,7 +45,7 @@ METHODS: dict[str, type[Method]] = {
         CFL,
         FedAvg,
         IFCA,
-        Alone,
+        LocalOnly,
         UIFCA,
         SharedUIFCA,
         KFed,

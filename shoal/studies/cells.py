@@ -61,7 +61,7 @@ def cells(
                 continue
             raw = merge(study.settings, chosen.settings, row.settings, column.settings, own.settings)
             for seed in range(seeds or own.seeds or chosen.seeds):
-                settings = raw if study.simulate else make_settings(merge(raw, {"seed": seed})).plain()
+                settings = raw if study.simulate else make_settings(merge(raw, {"seed": seed})).to_json()
                 found.append(Cell(row, column, seed, settings))
     return found
 

@@ -388,6 +388,7 @@ def function(study: Study, path: str) -> Callable[..., Any]:
     if not module.startswith("shoal.studies."):
         module = f"shoal.studies.{study.system}.{module}"
     try:
-        return getattr(importlib.import_module(module), name)
+        result: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        return result
     except (ImportError, AttributeError) as error:
         raise StudyError(f"study {study.name!r} names {module}:{name}, which cannot be imported: {error}") from error

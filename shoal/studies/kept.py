@@ -133,7 +133,7 @@ def keep(study: Study, scale: str, docs: Path = DOCS) -> Path:
         raise StudyError(
             f"the result of {study.name!r} does not say where it comes from: put it together anew: {command}"
         )
-    content = plain(raw)
+    content = to_json(raw)
     before = load_kept(study.name, scale, docs)
     images = {name: image_to_keep(folder / name) for name in study.images if (folder / name).is_file()}
     lost = set(before.digests) - set(content["digests"]) if before else set()
@@ -206,7 +206,7 @@ def known(study: Study, scale: str, cell: str) -> bool:
     return row in study.rows and study.runs_at(scale, row, column)
 
 
-def plain(raw: dict[str, Any]) -> dict[str, Any]:
+def to_json(raw: dict[str, Any]) -> dict[str, Any]:
     """What is kept of a result.json."""
     rows = [
         {

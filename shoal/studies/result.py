@@ -70,9 +70,10 @@ class StudyResult:
     provenance: Provenance | None = None
     failed: tuple[FailedRun, ...] = ()
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As nested dictionaries and lists of JSON values."""
-        return json.loads(json.dumps(dataclasses.asdict(self)))
+        result: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
+        return result
 
 
 def study_folder(name: str, scale: str) -> Path:
@@ -123,6 +124,6 @@ def write_result(
         provenance,
         tuple(failed),
     )
-    write_atomic(folder / "result.json", (json.dumps(result.plain(), indent=1) + "\n").encode())
-    write_csv(pd.DataFrame(result.plain()["rows"]), folder / "table.csv")
+    write_atomic(folder / "result.json", (json.dumps(result.to_json(), indent=1) + "\n").encode())
+    write_csv(pd.DataFrame(result.to_json()["rows"]), folder / "table.csv")
     return result

@@ -90,7 +90,7 @@ def run_study(
     try:
         for _, run in ended:
             parent.adopt(run)
-        runs = ended if gather else carry_out(planned, laid_over, watch, parent)
+        runs = ended if gather else execute(planned, laid_over, watch, parent)
         result = report_study(study, scale, runs, laid_over)
         write_study_page(study, result)
     except BaseException:
@@ -113,7 +113,7 @@ def prepare_needs(study: Study) -> dict[str, str]:
     return {needed: str(prepare_shown(needed).folder) for needed in study.needs}
 
 
-def carry_out(
+def execute(
     planned: Sequence[Cell], overrides: dict[str, Any], watch: Watch | None, parent: ParentRun
 ) -> list[Carried]:
     """The runs of planned cells: those that are there, and the rest run on one pool of workers.
@@ -145,7 +145,7 @@ def carry_out(
 
 
 def there(planned: Sequence[Cell], overrides: dict[str, Any]) -> list[Carried]:
-    """The runs of planned cells that are there and have ended; arguments as of `carry_out`."""
+    """The runs of planned cells that are there and have ended; arguments as of `execute`."""
     runs = zip(planned, map(find_like, settings_of(planned, overrides)), strict=True)
     return [(cell, run) for cell, run in runs if run is not None and run.status()["state"] in (FINISHED, FAILED)]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.review.mlflow_log.parent import LONGEST, ParentRun
-from shoal.review.mlflow_log.rounds import metric_name, plain
+from shoal.review.mlflow_log.rounds import allowed_name, metric_name
 from shoal.studies.definition import Study
 from shoal.studies.pages import values_table
 from shoal.studies.result import StudyResult
@@ -39,9 +39,12 @@ def log_result(parent: ParentRun, study: Study, result: StudyResult) -> None:
 
 def result_metrics(result: StudyResult) -> dict[str, float]:
     """The table by names in MLflow, a section a metric and row; and how many claims have each verdict."""
-    means = {f"{metric_name(row.metric)}/{plain(row.row_key)}/{plain(row.column_key)}": row.mean for row in result.rows}
+    means = {
+        f"{metric_name(row.metric)}/{allowed_name(row.row_key)}/{allowed_name(row.column_key)}": row.mean
+        for row in result.rows
+    }
     verdicts = Counter(str(claim.verdict) for claim in result.claims)
-    return {**means, **{f"claims/{plain(verdict)}": float(count) for verdict, count in verdicts.items()}}
+    return {**means, **{f"claims/{allowed_name(verdict)}": float(count) for verdict, count in verdicts.items()}}
 
 
 def note_of(study: Study, result: StudyResult) -> str:

@@ -47,7 +47,7 @@ def write_search(definition: SearchDefinition, result: SearchResult, *, left: in
     images = draw_search(definition, result, importance, folder / "figures")
     settings = best_settings(definition, result)
     write_atomic(folder / BEST, yaml.safe_dump(settings, sort_keys=False).encode(), sync=False)
-    write_atomic(folder / "result.json", (json.dumps(result.plain(), indent=1) + "\n").encode(), sync=False)
+    write_atomic(folder / "result.json", (json.dumps(result.to_json(), indent=1) + "\n").encode(), sync=False)
     write_csv(table_of(result), folder / "trials.csv")
     best = result.best_trial
     assert best is not None

@@ -47,10 +47,12 @@ def distribution(varied: Varied) -> BaseDistribution:
     """The values of a setting as Optuna has them."""
     distributions = optuna_here().distributions
     if varied.choices is not None:
-        return distributions.CategoricalDistribution(varied.choices)
-    if varied.whole:
-        return distributions.IntDistribution(varied.low, varied.high, log=varied.log, step=varied.step or 1)
-    return distributions.FloatDistribution(varied.low, varied.high, log=varied.log, step=varied.step)
+        result: BaseDistribution = distributions.CategoricalDistribution(varied.choices)
+    elif varied.whole:
+        result = distributions.IntDistribution(varied.low, varied.high, log=varied.log, step=varied.step or 1)
+    else:
+        result = distributions.FloatDistribution(varied.low, varied.high, log=varied.log, step=varied.step)
+    return result
 
 
 def distributions_of(definition: SearchDefinition) -> dict[str, BaseDistribution]:
@@ -96,23 +98,31 @@ def most_trials(definition: SearchDefinition) -> int:
 def sampler_of(definition: SearchDefinition, number: int) -> optuna.samplers.BaseSampler:
     """What draws the settings of one trial."""
     samplers = optuna_here().samplers
+    seed = stream_seed(definition.seed, "search: settings of a trial", round=number) % SEEDS
     if definition.sampler == "grid":
         # Its order is drawn once: trial k takes the k-th combination.
-        return samplers.GridSampler(grid(definition), seed=stream_seed(definition.seed, "search: grid") % SEEDS)
-    seed = stream_seed(definition.seed, "search: settings of a trial", round=number) % SEEDS
-    if definition.sampler == "random":
-        return samplers.RandomSampler(seed=seed)
-    return samplers.TPESampler(seed=seed, n_startup_trials=definition.random_trials)
+        result: optuna.samplers.BaseSampler = samplers.GridSampler(
+            grid(definition), seed=stream_seed(definition.seed, "search: grid") % SEEDS
+        )
+    elif definition.sampler == "random":
+        result = samplers.RandomSampler(seed=seed)
+    else:
+        result = samplers.TPESampler(seed=seed, n_startup_trials=definition.random_trials)
+    return result
 
 
 def pruner_of(definition: SearchDefinition) -> optuna.pruners.BasePruner:
     """What stops runs early."""
     pruners = optuna_here().pruners
     if definition.pruner == "median":
-        return pruners.MedianPruner(definition.spare_trials, n_warmup_steps=definition.spare_rounds + 1)
-    if definition.pruner == "halving":
-        return pruners.SuccessiveHalvingPruner(definition.spare_rounds + 1, KEPT_SHARE)
-    return pruners.NopPruner()
+        result: optuna.pruners.BasePruner = pruners.MedianPruner(
+            definition.spare_trials, n_warmup_steps=definition.spare_rounds + 1
+        )
+    elif definition.pruner == "halving":
+        result = pruners.SuccessiveHalvingPruner(definition.spare_rounds + 1, KEPT_SHARE)
+    else:
+        result = pruners.NopPruner()
+    return result
 
 
 @dataclass
@@ -143,7 +153,7 @@ class Proposal:
         """
         optuna = optuna_here()
         known = self._trial.study.get_trials(deepcopy=True)[self.number]
-        return optuna.trial.create_trial(
+        result: FrozenTrial = optuna.trial.create_trial(
             state=optuna.trial.TrialState[state],
             value=score,
             params=known.params,
@@ -152,6 +162,7 @@ class Proposal:
             user_attrs=facts,
             system_attrs=known.system_attrs,
         )
+        return result
 
 
 def propose(definition: SearchDefinition, settled: Sequence[FrozenTrial]) -> Proposal:

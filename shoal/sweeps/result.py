@@ -92,7 +92,7 @@ class SearchResult:
             if trial is not best and trial.score is not None and abs(trial.score - best.score) <= self.noise.difference
         ]
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As JSON."""
         return asdict(self)
 

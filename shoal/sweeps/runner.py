@@ -14,7 +14,7 @@ from shoal.sweeps.result import SearchResult, TrialRow, result_of
 from shoal.sweeps.scores import Scorer
 from shoal.sweeps.store import SearchStore, open_store
 from shoal.sweeps.tracking import log_result, parent_of
-from shoal.sweeps.trials import Watch, Workshop, carry_out
+from shoal.sweeps.trials import Watch, Workshop, execute
 
 
 class Search:
@@ -40,7 +40,7 @@ class Search:
                 gone on with the next time.
         """
         proposal = propose(self._shop.definition, self._store.trials())
-        outcome = carry_out(self._shop, proposal)
+        outcome = execute(self._shop, proposal)
         self._store.add(proposal.settled(outcome.state, outcome.score, outcome.facts()))
         result = self.result()
         if result.best is not None and self.left():

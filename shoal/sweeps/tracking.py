@@ -8,7 +8,7 @@ from pathlib import Path
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings
 from shoal.review.mlflow_log.parent import ParentRun
-from shoal.review.mlflow_log.rounds import metric_name, plain
+from shoal.review.mlflow_log.rounds import allowed_name, metric_name
 from shoal.sweeps.definition import SearchDefinition
 from shoal.sweeps.importance import Importance
 from shoal.sweeps.result import SearchResult
@@ -44,8 +44,8 @@ def metrics_of(result: SearchResult, importance: Sequence[Importance]) -> dict[s
     if best is not None and best.score is not None:
         found |= {f"best/{metric_name(result.score)}": best.score, "best/trial": float(best.number)}
         numbers = {k: v for k, v in best.values.items() if isinstance(v, int | float) and not isinstance(v, bool)}
-        found |= {f"best/{plain(setting)}": float(value) for setting, value in numbers.items()}
-    return {**found, **{f"importance/{plain(each.setting)}": each.share for each in importance}}
+        found |= {f"best/{allowed_name(setting)}": float(value) for setting, value in numbers.items()}
+    return {**found, **{f"importance/{allowed_name(each.setting)}": each.share for each in importance}}
 
 
 def note_of(definition: SearchDefinition, result: SearchResult) -> str:

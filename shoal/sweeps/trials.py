@@ -15,7 +15,7 @@ from shoal.engine.settings.run_settings import Settings, SettingsError
 from shoal.engine.store.run_folder import FAILED, FINISHED, STOPPED, RunError, RunFolder, RunStopped
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run, runs_like
-from shoal.methods.contract.base import MethodError
+from shoal.methods.contract.context import MethodError
 from shoal.review.mlflow_log.parent import ParentRun
 from shoal.review.results.result import run_result
 from shoal.sweeps.definition import OF_CLUSTERS, SCORES, SearchDefinition, SearchError
@@ -79,7 +79,7 @@ class Workshop:
     watch: Watch | None = None
 
 
-def carry_out(shop: Workshop, proposal: Proposal) -> Outcome:
+def execute(shop: Workshop, proposal: Proposal) -> Outcome:
     """The runs of a trial: those that are there are used, those that were cut short are gone on with.
 
     A run that cannot be made of these settings, or fails by itself, makes the trial a failed one: it has no score.

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from shoal.engine.rounds.units import Unit, active_run_of, carry_out
+from shoal.engine.rounds.units import Unit, active_run_of, execute
 
 
 class Once:
@@ -29,7 +29,7 @@ class Once:
         if not self._begun.acquire(blocking=False):
             return
         try:
-            self.outcome.set_result(carry_out(self._unit, self._tell, self._held))
+            self.outcome.set_result(execute(self._unit, self._tell, self._held))
         except BaseException as error:
             self.outcome.set_exception(error)
             raise
@@ -60,11 +60,11 @@ def done_once(unit: Unit, ticket: str | None) -> Any:
         ticket: of whoever submitted it, if that was in this process.
 
     Returns:
-        What `unit.carry_out` returns. None where the ticket's holder has that already: Prefect would keep every answer
+        What `unit.execute` returns. None where the ticket's holder has that already: Prefect would keep every answer
         in memory until the flow ends.
     """
     if ticket is None or not ticket.startswith(here()):
-        return carry_out(unit)
+        return execute(unit)
     once = _tickets.get(ticket)
     if once is not None:  # else it is done: a task run that Prefect begins late finds nothing left to do
         once()

@@ -142,11 +142,11 @@ class ClusterTrial:
         workers = {
             "runner": self.runner,
             "address": self.cluster.address,
-            "depot": f"s3://{BUCKET}/depot",
-            "empty": EMPTY,
+            "remote_files": f"s3://{BUCKET}/depot",
+            "no_worker_timeout": EMPTY,
             "deadline": 10.0,
-            "deadline_least": 300.0,
-            "deadline_first": 21600.0,
+            "min_deadline": 300.0,
+            "first_deadline": 21600.0,
         }
         self.run = new_run(settings_of(self.method, **SIZE, workers=workers))
 
@@ -218,7 +218,7 @@ class ClusterTrial:
             self.notes.append(f"on a fresh cluster: exit code {code}: {self.drivers[-1].said()[-500:]}")
         return "a fresh cluster"
 
-    def carry_out(self, hit: Hit) -> ClusterOutcome:
+    def execute(self, hit: Hit) -> ClusterOutcome:
         """All of the try: run, event, end, resume."""
         self.store.start()
         self.store.make_bucket()

@@ -162,7 +162,7 @@ class Ground:
             from shoal.review.results.clusters import read_clusters
 
             subject = prepare(self.home)
-            about.write_text(json.dumps(subject.plain()))
+            about.write_text(json.dumps(subject.to_json()))
             table = read_clusters(RunFolder(subject.run), ["cluster"])
             assert table is not None
             (self.home / "largest.json").write_text(json.dumps(int(table["cluster"].mode()[0])))
@@ -170,7 +170,7 @@ class Ground:
         code, said, wrong = forked(make, self.home)
         if code:
             raise RuntimeError(f"the runs could not be made: {said[-500:]}{wrong[-2000:]}")
-        self.subject = Subject.of(json.loads(about.read_text()))
+        self.subject = Subject.from_json(json.loads(about.read_text()))
         shutil.copytree(self.home, self.whole, symlinks=True)
         for name in PRELOADED:
             importlib.import_module(name)

@@ -54,12 +54,12 @@ class Subject:
     served: Path
     kept: Path
 
-    def plain(self) -> dict[str, str]:
+    def to_json(self) -> dict[str, str]:
         """As JSON."""
         return {name: str(value) for name, value in vars(self).items()}
 
     @classmethod
-    def of(cls, plain: dict[str, str]) -> Subject:
+    def from_json(cls, plain: dict[str, str]) -> Subject:
         """From JSON."""
         return cls(**{name: Path(value) for name, value in plain.items()})
 
@@ -117,7 +117,7 @@ def keep(home: Path, run: RunFolder) -> Path:
     shutil.copytree(run.lineage()["partition"]["folder"], home / PARTITION)
     state = read_state(run)
     keep_run(run, state.server.round, state.memory_index.files(), home / FEDERATION)
-    write_sealed(home / FEDERATION / "result.json", {**run_result(run).plain(), "run": run.name})
+    write_sealed(home / FEDERATION / "result.json", {**run_result(run).to_json(), "run": run.name})
     return home / FEDERATION
 
 
@@ -177,7 +177,7 @@ def runs(subject: Subject) -> None:
     """
     from shoal.review.results.runs import UNREADABLE, listed
 
-    found = listed(RunFolder(subject.run)).plain()
+    found = listed(RunFolder(subject.run)).to_json()
     if found["state"] == UNREADABLE and found["why"]:
         raise ShoalError(found["why"])
     print({key: value for key, value in found.items() if key != "bytes"})
@@ -208,12 +208,12 @@ def scores(subject: Subject) -> None:
 def champion(subject: Subject) -> None:
     """What a night reads of its champion: the state to start from, the decision, and the scores on new samples."""
     from shoal.data.prepared import open_prepared
-    from shoal.engine.store.warm_start import Origin
+    from shoal.engine.store.warm_start import WarmStart
     from shoal.review.served.judging import judged
     from shoal.review.served.promotion import decision_of
 
     run = RunFolder(subject.run)
-    print(Origin.of(run).plain(), decision_of(run), judged(run, open_prepared(subject.store)).scores)
+    print(WarmStart.from_run(run).to_json(), decision_of(run), judged(run, open_prepared(subject.store)).scores)
 
 
 def stage(name: str) -> Callable[[Subject], None]:

@@ -31,7 +31,7 @@ def attempt(clusters: Clusters, number: int, event: str, runner: str) -> Cluster
     trial = None
     try:
         trial = ClusterTrial(clusters, runner, event, number, random.Random(f"{clusters.seed} {number}"))
-        outcome = trial.carry_out(EVENTS[event, runner][1])
+        outcome = trial.execute(EVENTS[event, runner][1])
     except Exception:
         note = traceback.format_exc()[-1500:]
         outcome = ClusterOutcome(

@@ -29,7 +29,7 @@ from tests.runs import go_on, numbers, straight
 HANGS = 180.0
 """Seconds after which a driver hangs; a run of these takes a few."""
 TRACEBACK = "Traceback (most recent call last)"
-WORKERS = {"slots": 2, "deadline": 4.0, "deadline_least": 2.0, "deadline_first": 8.0}
+WORKERS = {"slots": 2, "deadline": 4.0, "min_deadline": 2.0, "first_deadline": 8.0}
 FURTHER: dict[str, dict[str, Any]] = {
     "fedsimclr_kmeans": {"method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3}, "rounds": 5},
     **{name: EVERY_METHOD[name] for name in ("fedsimclr_pool", "uifca_shared")},

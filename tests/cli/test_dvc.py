@@ -57,7 +57,7 @@ NOT_OF_THE_PIPELINE = {
 PARAMS = {k: SMALL[k] for k in ("method", "model", "local", "workers", "tracking")} | {
     "data": {"name": "digits", "limit": 120},
     "partition": {"kind": "auto"},
-    "choose": {"least": 2, "most": 15},
+    "choose": {"min_clusters": 2, "max_clusters": 15},
     "augment": {"recipe": "auto"},
     "participation": {"fraction": 1.0},
     "aggregation": {"rule": "mean"},

@@ -51,7 +51,7 @@ def test_a_partition_is_read_as_it_was_written(build: Callable[..., Any], tmp_pa
     for client in range(3):
         samples = client_samples(DeviceData(prepared), found, client)
         assert samples.transformation.dtype == torch.int64, "it numbers rows of a table"
-        assert samples.index.tolist() == partition.of(client).tolist()
+        assert samples.index.tolist() == partition.samples_of(client).tolist()
 
 
 def test_a_file_is_not_damaged_because_another_thread_parses_python(

@@ -45,7 +45,7 @@ def test_clients_and_images(folder, store):
     assert np.array_equal(prepared.train_x[-1, 0], added)
     partition = make_partition(ByColumn(), prepared)
     assert partition.client_names == ("clinic a", "clinic b")
-    assert partition.of(1).tolist() == [4, 5, 6, 7, 8]
+    assert partition.samples_of(1).tolist() == [4, 5, 6, 7, 8]
     assert prepare("photos", store).manifest == prepared.manifest
     assert [m.name for m in own_sets(store)] == ["photos"]
     with pytest.raises(DataError, match=r"did you mean 'photos'\?.*your own: photos"):

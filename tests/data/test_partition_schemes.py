@@ -172,7 +172,7 @@ def test_different_seeds_differ(kind, digits):
 def test_iid_gives_each_client_the_same_of_every_class(digits):
     partition = make_partition(IID(clients=7), digits)
     for label in range(10):
-        counts = [int((digits.train_y[partition.of(k)] == label).sum()) for k in range(7)]
+        counts = [int((digits.train_y[partition.samples_of(k)] == label).sum()) for k in range(7)]
         assert max(counts) - min(counts) <= 1
 
 
@@ -181,7 +181,7 @@ def test_iid_and_columns_need_no_labels(build):
     assert make_partition(IID(clients=3), unlabelled).counts().tolist() in ([7, 7, 6], [7, 6, 7], [6, 7, 7])
     natural = make_partition(ByColumn(), unlabelled)
     assert natural.client_names == ("a", "b")
-    assert natural.of(0).tolist() == list(range(1, 20, 2))
+    assert natural.samples_of(0).tolist() == list(range(1, 20, 2))
 
 
 def test_some_natural_clients(build):
@@ -189,7 +189,7 @@ def test_some_natural_clients(build):
     partition = make_partition(ByColumn(clients=2), data, seed=3)
     assert partition.clients == len(partition.client_names) == 2
     first = "xyz".index(partition.client_names[0])
-    assert partition.of(0).tolist() == list(range(first, 30, 3))
+    assert partition.samples_of(0).tolist() == list(range(first, 30, 3))
     assert partition.settings["left_out"]["samples"] == 10
 
 
@@ -205,7 +205,7 @@ def test_labels_that_nobody_holds_are_left_out(digits):
 def test_truth_of_clients_with_one_label(digits):
     partition = make_partition(LabelsPerClient(clients=20, labels=1), digits)
     for client, label in enumerate(partition.truth):
-        assert set(digits.train_y[partition.of(client)].tolist()) == {label}
+        assert set(digits.train_y[partition.samples_of(client)].tolist()) == {label}
 
 
 def test_limit_is_a_random_subset(digits):
@@ -270,7 +270,7 @@ def test_small_natural_clients_are_left_out_and_named(build):
     held = make_partition(ByColumn(validation=0.3), data)
     assert held.client_names == ("big", "far")
     assert held.settings["left_out"]["clients"] == {"clinic 7": 1, "few": 2}
-    assert held.of(1, validation=True).tolist() == (partition.sample[20:30][held.validation[20:]]).tolist()
+    assert held.samples_of(1, validation=True).tolist() == (partition.sample[20:30][held.validation[20:]]).tolist()
     assert make_partition(replace(ByColumn(), clients=0), data).digest == partition.digest
     assert "left_out" not in make_partition(ByColumn(), build(4, clients=["a", "b"] * 2)).settings
 
@@ -315,7 +315,7 @@ def test_a_stratified_split_holds_out_its_part_of_every_label(mixed, scheme, see
     assert np.array_equal(partition.sample, plain.sample)
     assert partition.counts().tolist() == plain.counts().tolist()
     for client in range(partition.clients):
-        held, rest = (mixed.train_y[partition.of(client, validation=v)] for v in (True, False))
+        held, rest = (mixed.train_y[partition.samples_of(client, validation=v)] for v in (True, False))
         part = len(held) / (len(held) + len(rest))
         for label in range(4):
             total = (held == label).sum() + (rest == label).sum()
@@ -326,7 +326,7 @@ def test_four_of_each_label_are_halved_exactly_and_labels_are_needed(build):
     data = build(np.repeat(np.arange(10), 8).tolist())
     partition = make_partition(IID(clients=2, validation=0.5, stratified=True), data)
     for client in range(2):
-        assert np.bincount(data.train_y[partition.of(client)]).tolist() == [2] * 10
+        assert np.bincount(data.train_y[partition.samples_of(client)]).tolist() == [2] * 10
     with pytest.raises(PartitionError, match="same part of every label"):
         make_partition(IID(clients=2, validation=0.5, stratified=True), replace(data, train_y=None))
 
@@ -334,5 +334,5 @@ def test_four_of_each_label_are_halved_exactly_and_labels_are_needed(build):
 def test_validation_of_a_client_does_not_depend_on_the_others(build):
     data = build(40, clients=["a", "b"] * 20)
     both = make_partition(ByColumn(validation=0.3), data)
-    assert both.of(0, validation=True).tolist() != (both.of(1, validation=True) - 1).tolist()
+    assert both.samples_of(0, validation=True).tolist() != (both.samples_of(1, validation=True) - 1).tolist()
     assert replace(both).digest == both.digest

@@ -19,9 +19,9 @@ def test_clients_are_rotated_by_their_group(digits, on_device, groups):
     assert partition.truth == tuple(k * groups // 8 for k in range(8))
     for client, group in enumerate(partition.truth):
         samples = client_samples(on_device, partition, client)
-        original = torch.from_numpy(np.array(digits.train_x[partition.of(client)]))
+        original = torch.from_numpy(np.array(digits.train_x[partition.samples_of(client)]))
         assert torch.equal(samples.raw(), torch.rot90(original, group * 4 // groups, dims=(-2, -1)))
-        assert torch.equal(samples.y(), torch.from_numpy(digits.train_y[partition.of(client)]))
+        assert torch.equal(samples.y(), torch.from_numpy(digits.train_y[partition.samples_of(client)]))
         assert torch.equal(samples.x(), samples.raw().float() / 255)
     assert torch.equal(on_device.train_x, torch.from_numpy(np.array(digits.train_x)))
 
@@ -40,7 +40,7 @@ def test_permuted_labels(digits, on_device):
     assert () in maps
     for client, group in enumerate(partition.truth):
         labels = partition.transformations[partition.transformation[partition.client == client][0]].labels
-        original = digits.train_y[partition.of(client)]
+        original = digits.train_y[partition.samples_of(client)]
         given = client_samples(on_device, partition, client).y().numpy()
         if group == 0:
             assert np.array_equal(given, original)
@@ -54,7 +54,7 @@ def test_permuted_labels(digits, on_device):
 def test_each_group_swaps_a_pair_of_its_own(digits, on_device):
     partition = make_partition(IID(clients=4, transform="label_swap", groups=4), digits)
     for group in range(4):
-        original = digits.train_y[partition.of(group)]
+        original = digits.train_y[partition.samples_of(group)]
         given = client_samples(on_device, partition, group).y().numpy()
         a, b = 2 * group, 2 * group + 1
         expected = np.where(original == a, b, np.where(original == b, a, original))

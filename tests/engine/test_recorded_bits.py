@@ -82,7 +82,7 @@ CASES: dict[str, dict[str, Any]] = {
     "fedavg": {"method": {"name": "fedavg"}, "partition": VALIDATED},
     "fedavg, batched": {"method": {"name": "fedavg"}, "partition": VALIDATED, "workers": {"batched": 3}},
     "ifca": {"method": {"name": "ifca", "models": 2}, "partition": VALIDATED},
-    "alone": {"method": {"name": "alone"}, "partition": VALIDATED},
+    "local_only": {"method": {"name": "local_only"}, "partition": VALIDATED},
     "uifca": {"method": FLOWS, "data": POINTS, "partition": MAJORITY, "rounds": 4},
     "uifca, from k-FED, held out": {
         "method": {**FLOWS, "init": "kfed", "stop": "validation", "folds": 2, "warm_start": True},

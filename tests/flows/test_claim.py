@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shoal.engine.store.run_folder import RunError
-from shoal.engine.store.warm_start import Origin
+from shoal.engine.store.warm_start import WarmStart
 from shoal.flows.claim import BEGAN, alone, claimed, claimed_run
 from shoal.flows.nightly import in_use
 from shoal.review.served.judging import Decision, Judged
@@ -20,7 +20,7 @@ Make = Callable[..., Any]
 
 
 def test_a_run_that_was_cut_short_is_gone_on_with_only_from_the_same_state_and_data(home: Path, small: Make) -> None:
-    origin = Origin.of(straight(small(rounds=1)))
+    origin = WarmStart.from_run(straight(small(rounds=1)))
     settings = small(rounds=2, seed=5)
     with pytest.raises(KeyboardInterrupt), claimed_run(settings, origin=origin) as cut:
         raise KeyboardInterrupt

@@ -99,7 +99,7 @@ def write_settings(home: Path, small: Make, **changes: Any) -> Any:
     import yaml
 
     settings = small(**changes)
-    (home / "settings.yaml").write_text(yaml.safe_dump(settings.plain()))
+    (home / "settings.yaml").write_text(yaml.safe_dump(settings.to_json()))
     return settings
 
 
@@ -133,7 +133,7 @@ def test_the_pipeline_names_its_runs_and_leaves_artifacts(server: Server, home: 
 @pytest.mark.slow
 def test_a_search_is_a_flow_with_a_task_run_a_trial(server: Server, home: Path, small: Make) -> None:
     vary = {"local.lr": {"low": 0.001, "high": 0.1, "log": True}}
-    settings = small(rounds=1, data={"limit": 60}, partition={"clients": 2}).plain()
+    settings = small(rounds=1, data={"limit": 60}, partition={"clients": 2}).to_json()
     (home / "search.json").write_text(json.dumps({"name": "toy", "settings": settings, "vary": vary, "trials": 2}))
     code = (
         "from shoal.flows.search_flow import search; from shoal.sweeps.definition import load_search; from pathlib "

@@ -60,7 +60,7 @@ def settings_file(folder: Path) -> Opened:
         b"base: &b {lr: 0.001, batch: 32}\nlocal: {<<: *b, epochs: 1}\nmethod: cfcl\n",
         Path("params.yaml").read_bytes(),
     ]
-    plain = [_json(Settings().plain()), _json({"method": "ifca", "workers": {"slots": 2}, "tracking": {"uri": "x"}})]
+    plain = [_json(Settings().to_json()), _json({"method": "ifca", "workers": {"slots": 2}, "tracking": {"uri": "x"}})]
     return Opened([*texts, *plain], _put(path, lambda: load_settings(path)), rf"mine\.yaml|{SETTING}")
 
 
@@ -69,14 +69,19 @@ def settings_values(folder: Path) -> Opened:
     from shoal.methods.registry import METHODS
 
     path = folder / "mine.yaml"
-    seeds = [_json(Settings(method={"name": name}).plain()) for name in METHODS]
+    seeds = [_json(Settings(method={"name": name}).to_json()) for name in METHODS]
     return Opened(seeds, _put(path, lambda: load_settings(path)), rf"mine\.yaml|{SETTING}", structured=True)
 
 
 def set_texts(folder: Path) -> Opened:
     from shoal.engine.settings.run_settings import load_settings
 
-    seeds = [b"method.name=fedcc", b"data.options={clusters: 3}", b"local.lr=1e-3", b"workers.depot=s3://bucket/x"]
+    seeds = [
+        b"method.name=fedcc",
+        b"data.options={clusters: 3}",
+        b"local.lr=1e-3",
+        b"workers.remote_files=s3://bucket/x",
+    ]
     return Opened(seeds, lambda data: load_settings(None, [data.decode("utf-8", "replace")]), rf"--set|{SETTING}")
 
 
@@ -387,7 +392,7 @@ def run_settings(folder: Path) -> Opened:
 
     run = RunFolder(folder)
     (folder / "lineage.json").write_text("{}")
-    seed = _json(Settings().plain())
+    seed = _json(Settings().to_json())
     return Opened([seed], _put(folder / "settings.yaml", run.settings), rf"settings\.yaml|{SETTING}", structured=True)
 
 
@@ -409,7 +414,7 @@ def round_manifest(folder: Path) -> Opened:
     record = RoundRecord({"acc": 0.5}, (row,), (peer,), (2,), RoundSeconds(1, 2, 3, 4))
     paths = RoundPaths(folder, 1)
     paths.checkpoint.mkdir(parents=True)
-    seed = _json(Manifest(1, 2.0, "0" * 64, record).plain())
+    seed = _json(Manifest(1, 2.0, "0" * 64, record).to_json())
     return Opened([seed], _put(paths.manifest, lambda: load_manifest(RunFolder(folder), 1)), r"manifest\.json", True)
 
 
@@ -423,7 +428,7 @@ def finished_files(folder: Path) -> Opened:
     (paths.work / "update-0.safetensors").write_bytes(b"x")
     digest = hashlib.sha256(b"x").hexdigest()
     name = "update-0.safetensors"
-    seed = FinishedWork(0, 5, 6, 7, 8, {"loss": 1.0}, {1: 3}, {"update": name}, {name: digest}, 0.5).plain()
+    seed = FinishedWork(0, 5, 6, 7, 8, {"loss": 1.0}, {1: 3}, {"update": name}, {name: digest}, 0.5).to_json()
     return Opened([_json(seed)], _put(paths.done(0), lambda: finished_work(RunFolder(folder), 1, 0)), "never", True)
 
 
@@ -433,16 +438,16 @@ def clients_numbers(folder: Path) -> Opened:
     from shoal.engine.store.manifest import ClientRow, odd_counts, odd_metrics
 
     metrics = {"loss": 1.0, "pulled": 3}
-    seed = FinishedWork(0, 5, 6, 7, 8, metrics, {1: 3}, {"update": "u"}, {"u": "0"}, 0.5).plain()
+    seed = FinishedWork(0, 5, 6, 7, 8, metrics, {1: 3}, {"update": "u"}, {"u": "0"}, 0.5).to_json()
 
     def read(data: bytes) -> Any:
         try:
-            done = FinishedWork.of(json.loads(data))
+            done = FinishedWork.from_json(json.loads(data))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
         if odd_metrics(done.metrics) or odd_counts(done, 5):
             return None
-        row = ClientRow.of_work(1, done).plain()
+        row = ClientRow.of_work(1, done).to_json()
         json.dumps(row)
         return pd.DataFrame([row, {**row, "loss": 0.5}]).to_parquet(index=False)
 
@@ -476,7 +481,7 @@ def privacy_ledger(folder: Path) -> Opened:
 
     ledger = Ledger(1.0, 1e-5)
     ledger.add([0, 2], [5, 7])
-    whole = {"data": "digits", "runs": {"a": ledger.plain()}}
+    whole = {"data": "digits", "runs": {"a": ledger.to_json()}}
     path = folder / "digits.json"
     of_set = SetLedger(path, "digits")
 

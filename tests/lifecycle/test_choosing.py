@@ -23,7 +23,7 @@ from tests.runs import go_on, straight
 
 Make = Callable[..., Any]
 POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 80, "clusters": 3, "dimension": 8, "test": 20}}
-AUTO = {"model": {"clusters": "auto"}, "choose": {"most": 6, "repeats": 2}}
+AUTO = {"model": {"clusters": "auto"}, "choose": {"max_clusters": 6, "repeats": 2}}
 
 
 def on_points(small: Make, **changes: Any) -> Any:
@@ -36,7 +36,7 @@ def test_the_run_has_the_number_and_its_lineage_says_how_it_was_chosen(home: Pat
     run = straight(settings)
     assert run.settings().model.clusters == 3, "as many as were planted"
     told = run.lineage()["clusters_chosen"]
-    assert (told["clusters"], told["least"], told["most"], told["features"]) == (3, 2, 6, "samples")
+    assert (told["clusters"], told["min_clusters"], told["max_clusters"], told["features"]) == (3, 2, 6, "samples")
     assert [each["clusters"] for each in told["curve"]] == [2, 3, 4, 5, 6]
     first = run.events()[0]
     assert first["event"] == "clusters_chosen"
@@ -51,9 +51,9 @@ def test_the_run_has_the_number_and_its_lineage_says_how_it_was_chosen(home: Pat
 
 
 def test_the_command_line_says_what_was_chosen(home: Path, small: Make, capsys: pytest.CaptureFixture[str]) -> None:
-    from shoal.cli.console import carry_out
+    from shoal.cli.console import execute
 
-    carry_out(new_run(on_points(small)))
+    execute(new_run(on_points(small)))
     assert "3 clusters: most stable over halves" in capsys.readouterr().err
 
 
@@ -74,7 +74,10 @@ def test_the_same_settings_choose_once_and_other_data_choose_anew(home: Path, sm
 
 def test_features_come_from_an_encoder_that_is_trained_once(home: Path, small: Make) -> None:
     settings = small(
-        model={"clusters": "auto"}, choose={"most": 4, "repeats": 1, "rounds": 1}, method={"name": "fedcc"}, rounds=2
+        model={"clusters": "auto"},
+        choose={"max_clusters": 4, "repeats": 1, "rounds": 1},
+        method={"name": "fedcc"},
+        rounds=2,
     )
     run = new_run(settings)
     told = run.lineage()["clusters_chosen"]
@@ -105,7 +108,7 @@ def test_among_what_clusters_are_sought_is_as_measured_or_as_the_method_says(sma
 
 
 def test_a_plan_counts_with_the_largest_number_and_chooses_none(home: Path, small: Make) -> None:
-    plan = rehearse(small(model={"clusters": "auto"}, choose={"most": 9}))
+    plan = rehearse(small(model={"clusters": "auto"}, choose={"max_clusters": 9}))
     assert plan.choice == (2, 9)
     assert plan.measured is not None
     assert not (places.store() / "choices").exists()
@@ -118,7 +121,7 @@ REFUSED = [
         "'fedavg' learns from labels and looks for no number of clusters",
     ),
     (("model.clusters=auto", "privacy.clip=1.0"), "not covered by privacy.clip"),
-    (("choose.least=8", "choose.most=5"), "there is nothing to choose"),
+    (("choose.min_clusters=8", "choose.max_clusters=5"), "set max_clusters above min_clusters"),
     (("model.clusters=some",), "expected a whole number or auto"),
     (("model.clusters=-1",), "greater than or equal to 0"),
 ]
@@ -134,6 +137,6 @@ def test_what_cannot_be_chosen_is_refused_in_one_sentence(home: Path, overrides:
 
 def test_a_choice_that_fails_leaves_no_run(home: Path, small: Make) -> None:
     few = {**POINTS, "options": {**POINTS["options"], "samples": 10}}
-    with pytest.raises(ShoalError, match=r"set choose\.most to"):
-        starting.new_run(on_points(small, data=few, choose={"most": 30}))
+    with pytest.raises(ShoalError, match=r"set choose\.max_clusters to"):
+        starting.new_run(on_points(small, data=few, choose={"max_clusters": 30}))
     assert not list(places.runs().glob("[!.]*"))

@@ -21,14 +21,14 @@ from shoal.review.served.record import LogRun, PromoteModel
 
 Make = Callable[..., Any]
 PARTS: dict[str, tuple[Any, str]] = {
-    "evaluation": (EvaluateRound, "carry_out"),
+    "evaluation": (EvaluateRound, "execute"),
     "clusters": (clusters, "write_clusters"),
     "figures": (figures, "draw_figures"),
     "figure of features": (embedding_figure, "draw_embedding"),
     "contact sheets": (cluster_sheets, "draw_cluster_sheets"),
     "report": (report, "write_report"),
-    "log": (LogRun, "carry_out"),
-    "registering": (PromoteModel, "carry_out"),
+    "log": (LogRun, "execute"),
+    "registering": (PromoteModel, "execute"),
 }
 """What a finished run gets, and what makes it."""
 DRAWN = ("figures", "figure of features", "contact sheets")

@@ -89,7 +89,7 @@ class World:
 
     def at_training(self, method: Method) -> tuple[Server, Tensors]:
         """The state before the first round that trains, and the memory of the one client by then."""
-        server, memory, _ = self.rounds(method, self.start(method), method.gathers)
+        server, memory, _ = self.rounds(method, self.start(method), method.warmup_rounds)
         return server, memory
 
     def rounds(self, method: Method, server: Server, rounds: int) -> tuple[Server, Tensors, list[Update]]:
@@ -108,8 +108,8 @@ class World:
 
     def run(self, method: Method, rounds: int) -> tuple[Server, list[Update]]:
         """Rounds of one client that holds everything, those that only gather not counted."""
-        server, _, updates = self.rounds(method, self.start(method), method.gathers + rounds)
-        return server, updates[method.gathers :]
+        server, _, updates = self.rounds(method, self.start(method), method.warmup_rounds + rounds)
+        return server, updates[method.warmup_rounds :]
 
 
 class ClientList(Clients):

@@ -264,7 +264,7 @@ class Closed(dict):
     __getitem__ = __contains__ = __iter__ = __len__ = __bool__ = get = keys = values = items = refuse
 
 
-@pytest.mark.parametrize("name", those(lambda kind: not kind.judged_by_memory))
+@pytest.mark.parametrize("name", those(lambda kind: not kind.evaluation_reads_memory))
 def test_what_is_judged_without_memories_reads_none(world, client_list, name):
     method = world.method(name)
     server, _ = world.run(method, 2)

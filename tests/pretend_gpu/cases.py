@@ -98,7 +98,7 @@ CASES: dict[str, dict[str, Any]] = {
         "rounds": 1,
     },
     "ifca": {"method": {"name": "ifca", "models": 2, "adversaries": 1}, "partition": ATTACKED},
-    "alone": {"method": {"name": "alone"}, "partition": HELD},
+    "local_only": {"method": {"name": "local_only"}, "partition": HELD},
     # Who trains which flow is drawn, and no matter of what was learnt.
     "uifca": {"method": {**FLOWS, "cluster_rounds": 1}, "model": {"clusters": 2}, "rounds": 1},
     "uifca, from k-FED": {"method": {**FLOWS, "init": "kfed", "folds": 2}, "data": POINTS, "rounds": 4},

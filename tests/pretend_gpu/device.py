@@ -67,7 +67,7 @@ class PretendTensor(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return carry_out(func, args, kwargs or {})
+        return execute(func, args, kwargs or {})
 
 
 class PretendGenerator(torch.Generator):
@@ -96,7 +96,7 @@ class _Here(TorchDispatchMode):
     """Sees operations that no tensor of the device goes into, but one may come out of."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return carry_out(func, args, kwargs or {})
+        return execute(func, args, kwargs or {})
 
 
 def ours(value: Any) -> bool:
@@ -104,7 +104,7 @@ def ours(value: Any) -> bool:
     return type(value) is PretendTensor
 
 
-def carry_out(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+def execute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """One operation of torch, by the rules of a GPU.
 
     Raises:

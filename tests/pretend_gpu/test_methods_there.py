@@ -117,7 +117,7 @@ def test_a_new_client_finds_its_cluster_there(run_of: RunOf) -> None:
         client = opened.client(0, 3, None, ())
         update = method.learn(server.tensors["node/0"], client)
         assert update.device == torch.device(DEVICE)
-        tree, size = CFLState.of(server).tree, CFLState.of(server).size
+        tree, size = CFLState.from_server(server).tree, CFLState.from_server(server).size
         near = nearest_child(branch_similarities(tree, server.tensors, 0, update, size))
         assert 0 in tree.nodes[near].clients
         vectors, network = method.vectors(), method.network()

@@ -165,7 +165,7 @@ def test_a_simulated_cell_is_computed_once(home, known):
     assert first.rows[1].values == (10.0, 11.0, 12.0)
     assert first.rows[1].of_seeds == (0, 1, 2)
     written = json.loads((Path(first.folder) / "result.json").read_text())
-    assert written == first.plain()
+    assert written == first.to_json()
     assert (written["rows"][1]["row"], written["rows"][1]["row_key"]) == ("Large one", "large")
     assert len(calls) == 6
     assert run_study("toy", "cpu") == first
@@ -229,7 +229,7 @@ def test_a_study_of_runs_uses_finished_runs_again(home, known):
     assert run_study("pair", "cpu", 2, gather=True).runs == first.runs, "a second seed was not run"
     with pytest.raises(StudyError, match="no run of study 'pair'"):
         run_study("pair", "cpu", overrides={"rounds": 7}, gather=True)
-    assert json.loads((Path(first.folder) / "result.json").read_text()) == first.plain()
+    assert json.loads((Path(first.folder) / "result.json").read_text()) == first.to_json()
     assert {row.of_seeds for row in first.rows} == {(0,)}
     assert first.provenance is not None
     assert first.provenance.seconds > 0

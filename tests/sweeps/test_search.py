@@ -200,12 +200,12 @@ def test_a_score_that_no_run_has_is_told(bare: Path) -> None:
 
 
 def test_settings_that_do_not_go_together_are_a_failed_trial(bare: Path) -> None:
-    vary = {"choose.least": {"choices": [2, 9]}, "choose.most": {"choices": [5, 12]}}
+    vary = {"choose.min_clusters": {"choices": [2, 9]}, "choose.max_clusters": {"choices": [5, 12]}}
     definition = make_search({**TOY, "vary": vary, "sampler": "grid", "trials": 4, "settings": {**TOY["settings"]}})
     result = run_search(definition.model_copy(update={"settings": merge(TOY["settings"], {"rounds": 1})}))
     (failed,) = [trial for trial in result.trials if trial.state == "failed"]
-    assert failed.values == {"choose.least": 9, "choose.most": 5}
-    assert "there is nothing to choose" in failed.why
+    assert failed.values == {"choose.min_clusters": 9, "choose.max_clusters": 5}
+    assert "set max_clusters above min_clusters" in failed.why
     assert failed.runs == ()
 
 

@@ -23,9 +23,9 @@ from tests.runs import go_on, numbers, straight
 ELSEWHERE = """
 import pickle, sys
 if __name__ == "__main__":
-    from shoal.engine.rounds.units import carry_out
+    from shoal.engine.rounds.units import execute
     units = pickle.loads(sys.stdin.buffer.read())
-    sys.stdout.buffer.write(pickle.dumps([carry_out(unit) for unit in units]))
+    sys.stdout.buffer.write(pickle.dumps([execute(unit) for unit in units]))
 """
 
 
@@ -37,7 +37,7 @@ class Counted:
     name: ClassVar[str] = "counted"
     times: ClassVar[list[int]] = []
 
-    def carry_out(self) -> int:
+    def execute(self) -> int:
         self.times.append(1)
         return len(self.times)
 

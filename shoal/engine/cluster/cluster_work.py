@@ -54,7 +54,7 @@ def work(plain: dict[str, Any], device: str) -> dict[str, Any]:
         return Failed(
             f"worker {host}: the run computes on a GPU (cuda), and torch sees none there: start workers only on hosts "
             "that have one, or tell them apart with workers.resources",
-        ).plain()
+        ).to_json()
     workers: dict[str, Worker] = _here.__dict__.setdefault("workers", {})
     if device not in workers:
         keep_freed_memory()
@@ -62,7 +62,7 @@ def work(plain: dict[str, Any], device: str) -> dict[str, Any]:
         if here.startswith("cuda"):
             torch.cuda.set_device(here)
         workers[device] = Worker(here)
-    return answered(request_of(plain), workers[device].handle).plain()
+    return answered(request_of(plain), workers[device].handle).to_json()
 
 
 def answered(request: Request | RemoteRequest, handle: Callable[[Request], Answer]) -> Answer:
@@ -86,7 +86,7 @@ def answered(request: Request | RemoteRequest, handle: Callable[[Request], Answe
     if not request.run.is_dir():
         return Failed(
             f"worker {host} does not see {request.run}: runs and data must lie on a file system that all workers "
-            "share, under the same path (set SHOAL_HOME to it), or set workers.depot",
+            "share, under the same path (set SHOAL_HOME to it), or set workers.remote_files",
         )
     return handle(request)
 

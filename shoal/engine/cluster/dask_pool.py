@@ -15,7 +15,8 @@ from shoal.engine.cluster.cluster_work import IN_FLIGHT, cluster_lost, free_slot
 from shoal.engine.messages.wire import Answer, RemoteRequest, Request, answer_of
 from shoal.engine.settings.addresses import masked, resolved
 from shoal.engine.settings.hardware import resolve_slots
-from shoal.engine.settings.run_settings import SettingsError, WorkersSection
+from shoal.engine.settings.run_settings import SettingsError
+from shoal.engine.settings.sections import WorkersSection
 from shoal.engine.workers.process_clock import WallClock
 from shoal.engine.workers.without_main import without_main
 from shoal.engine.workers.worker_processes import WorkerLost
@@ -149,7 +150,13 @@ class DaskPool:
         try:
             self._connected(request)
             future = self._client.submit(
-                work_on_dask, request.plain(), self._device, self._topic, number, pure=False, resources=self._resources
+                work_on_dask,
+                request.to_json(),
+                self._device,
+                self._topic,
+                number,
+                pure=False,
+                resources=self._resources,
             )
             while True:
                 with contextlib.suppress(TimeoutError):
@@ -263,7 +270,7 @@ def dask_pool(workers: WorkersSection, device: str) -> Iterator[DaskPool]:
             own=own,
             address=workers.address or "",
             grows=grows,
-            empty=workers.empty,
+            empty=workers.no_worker_timeout,
         )
         yield stack.enter_context(contextlib.closing(pool))
 

@@ -113,7 +113,7 @@ def request_here(request: Request, place: Path, copies: dict[str, str], sha256: 
         )
         return replace(request, run=place, clients=clients, server=place / copies[server_file(request.state)])
     index = request.memory_index
-    here = MemoryIndex.of(
+    here = MemoryIndex.from_json(
         {
             "memory": {client: copies[path] for client, path in index.memory.items()},
             "inbox": {client: [copies[path] for path in paths] for client, paths in index.inbox.items()},

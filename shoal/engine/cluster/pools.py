@@ -17,7 +17,7 @@ from shoal.engine.cluster.dask_pool import dask_pool
 from shoal.engine.cluster.remote_pool import RemoteFilesPool
 from shoal.engine.messages.wire import Answer, Request
 from shoal.engine.settings.hardware import resolve_slots
-from shoal.engine.settings.run_settings import WorkersSection
+from shoal.engine.settings.sections import WorkersSection
 from shoal.engine.workers.worker_processes import WorkerProcesses
 
 
@@ -61,7 +61,7 @@ def open_pool(workers: WorkersSection, device: str) -> Iterator[Pool]:
             yield stack.enter_context(WorkerProcesses(count, device))
             return
         cluster = stack.enter_context(dask_pool(workers, device))
-        if workers.depot:
-            yield stack.enter_context(contextlib.closing(RemoteFilesPool(cluster, workers.depot)))
+        if workers.remote_files:
+            yield stack.enter_context(contextlib.closing(RemoteFilesPool(cluster, workers.remote_files)))
         else:
             yield cluster

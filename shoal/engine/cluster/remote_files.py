@@ -1,4 +1,4 @@
-"""Files behind an fsspec URL that this machine and the workers' hosts all reach (setting `workers.depot`).
+"""Files behind an fsspec URL that this machine and the workers' hosts all reach (setting `workers.remote_files`).
 
 What lies there are copies, named by their digest where one is known (`shoal.engine.store.round_paths.copy_of`). Whoever
 fetches one compares it with that digest before anybody sees it. What fails is tried again, since stores refuse a
@@ -91,9 +91,9 @@ class RemoteFiles:
         of_user = fsspec.config.conf.get(protocol, {}).get("config_kwargs", {})
         options = {"config_kwargs": {**ONE_TRY, **of_user}} if protocol in OF_S3 else {}
         try:
-            self.fs, root = fsspec.core.url_to_fs(resolved(url, "workers.depot"), **options)
+            self.fs, root = fsspec.core.url_to_fs(resolved(url, "workers.remote_files"), **options)
         except (ValueError, ImportError) as error:
-            raise SettingsError(f"workers.depot: {url!r} cannot be used: {masked(str(error), url)}") from None
+            raise SettingsError(f"workers.remote_files: {url!r} cannot be used: {masked(str(error), url)}") from None
         if protocol in OF_S3:
             self.fs.retries = 1
         self.url, self.root, self._folders = url, root.rstrip("/"), protocol not in WITHOUT_FOLDERS

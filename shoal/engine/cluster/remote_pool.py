@@ -81,7 +81,7 @@ class RemoteFilesPool:
 
     Args:
         pool: the workers.
-        url: fsspec URL that this machine and all workers reach (setting `workers.depot`).
+        url: fsspec URL that this machine and all workers reach (setting `workers.remote_files`).
     """
 
     def __init__(self, pool: RemotePool, url: str) -> None:
@@ -285,7 +285,7 @@ class RemoteFilesPool:
         found |= lost(works, dict(zip(names, side_by_side(fetch, names), strict=True)))
         for client, done in works.items():
             if found[client] is done:
-                write_sealed(paths.done(client), done.plain(), sync=False)
+                write_sealed(paths.done(client), done.to_json(), sync=False)
         return Trained(found)
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import torch
 
-from shoal.engine.messages.wire import Evaluate, See
+from shoal.engine.messages.wire import Evaluate, EvaluateShard
 from shoal.engine.store.codec import PRIVATE, load_tensors, private_folder, save_tensors
 from shoal.engine.store.round_paths import JUDGED, RoundPaths
-from shoal.methods.contract.base import Tensors
-from shoal.methods.contract.prediction import Seen
+from shoal.methods.contract.message import Tensors
+from shoal.methods.contract.prediction import ShardPredictions
 
 
 def beside(server: Path, device: str) -> Tensors:
@@ -24,7 +24,7 @@ def beside(server: Path, device: str) -> Tensors:
     return load_tensors(path, device)[0] if path.exists() else {}
 
 
-def save_seen(request: See, seen: Iterable[Seen]) -> None:
+def save_shard(request: EvaluateShard, seen: Iterable[ShardPredictions]) -> None:
     """Write what was seen of a part.
 
     Raises:
@@ -43,14 +43,14 @@ def save_seen(request: See, seen: Iterable[Seen]) -> None:
     save_tensors(path, tensors, [part.columns for part in parts][-1:], sync=False, mode=PRIVATE)
 
 
-def parts_seen(request: Evaluate, device: str, *, averaged: bool) -> Callable[[], Iterator[Seen]]:
+def read_shards(request: Evaluate, device: str, *, averaged: bool) -> Callable[[], Iterator[ShardPredictions]]:
     """What was seen of all parts, in order, read when it is asked for."""
 
-    def read() -> Iterator[Seen]:
+    def read() -> Iterator[ShardPredictions]:
         for part in range(request.parts):
             path = RoundPaths(request.run, request.round).seen(part, averaged=averaged)
             tensors, columns = load_tensors(path, device)
             if columns:  # a part has no batch where batches are few
-                yield Seen(tensors["cluster"].cpu(), columns[0], tensors["embedding"])
+                yield ShardPredictions(tensors["cluster"].cpu(), columns[0], tensors["embedding"])
 
     return read

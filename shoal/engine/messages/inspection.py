@@ -25,12 +25,12 @@ from shoal.engine.store.codec import StoreError, load_message
 from shoal.engine.store.finished_work import FinishedWork, forget_work, load_update
 from shoal.engine.store.manifest import odd_counts, odd_metrics
 from shoal.engine.store.opened_run import OpenedRun
-from shoal.engine.store.read_ahead import ahead
+from shoal.engine.store.read_ahead import read_ahead
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunError, RunFolder
-from shoal.methods.contract.base import ClientError, Message, Method, Server, Update
+from shoal.methods.contract.base import ClientError, Method, Server, Update
 from shoal.methods.contract.declared import MessageForm, change_norm, fault, start_norm
-from shoal.methods.contract.message import Tensors
+from shoal.methods.contract.message import Message, Tensors
 
 TO_SERVER = "message to the server"
 COMPARED = 3
@@ -50,7 +50,7 @@ class Inspection:
     Args:
         method: of the run.
         server: the state that the work begins from.
-        largest: bound of floating-point values without a bound of their own, either way (`participation.largest`).
+        max_abs_value: setting `participation.max_abs_value`, which bounds values without a bound of their own.
         round: the round.
         partition: says which samples each client holds; None: nobody knows.
         max_memory: bytes of private memory that a client may keep (`participation.max_memory_mb`).
@@ -58,17 +58,17 @@ class Inspection:
 
     method: Method
     server: Server
-    largest: float
+    max_abs_value: float
     round: int
     partition: Partition | None = None
     max_memory: float = math.inf
 
     @classmethod
-    def of(cls, opened: OpenedRun, server: Server, round: int | None = None) -> Inspection:
+    def from_opened(cls, opened: OpenedRun, server: Server, round: int | None = None) -> Inspection:
         """The inspection of a round whose work begins from a state; by default the round that follows it."""
         number = server.round + 1 if round is None else round
         limits = opened.settings.participation
-        return cls(opened.method, server, limits.largest, number, opened.partition, limits.max_memory_mb * 1e6)
+        return cls(opened.method, server, limits.max_abs_value, number, opened.partition, limits.max_memory_mb * 1e6)
 
     def check(self, client: int, samples: int, update: Update) -> MessageForm | None:
         """Refuse an answer that is not what the method declares; the form that its message to the server has.
@@ -88,7 +88,7 @@ class Inspection:
         if update.memory is not None:
             self._refuse(client, "private memory", too_large(update.memory, self.max_memory))
             form = self.method.declared_memory(self.server, client, samples)
-            self._refuse(client, "private memory", fault(Message(update.memory), form, self.largest))
+            self._refuse(client, "private memory", fault(Message(update.memory), form, self.max_abs_value))
         self._refuse(client, "answer", self.method.mismatch(update))
         return declared
 
@@ -109,13 +109,13 @@ class Inspection:
     def check_message(self, client: int, samples: int, message: Message) -> MessageForm | None:
         """Refuse a message to the server as `check` does; the form that it has."""
         form = self.method.declared(self.server, client, samples)
-        self._refuse(client, TO_SERVER, fault(message, form, self.largest))
+        self._refuse(client, TO_SERVER, fault(message, form, self.max_abs_value))
         return form
 
     def check_peer(self, client: int, peer: int, message: Message) -> None:
         """Refuse a message to another client as `check` does."""
         form = self.method.declared_to_peer(self.server, client, peer)
-        why = "its method declares no such message" if form is None else fault(message, form, self.largest)
+        why = "its method declares no such message" if form is None else fault(message, form, self.max_abs_value)
         if form is not None and why is None and self.partition is not None:
             why = not_held(client, message, form, self.partition)
         self._refuse(client, f"message to client {peer}", why)
@@ -216,7 +216,7 @@ def too_long(changes: Mapping[int, Change], longest: float) -> dict[int, str]:
 
     Args:
         changes: of the clients of a round.
-        longest: multiple of the median; 0: nothing is too long.
+        max_update_ratio: multiple of the median; 0: nothing is too long.
     """
     if not longest or len(changes) < COMPARED:
         return {}
@@ -228,7 +228,7 @@ def too_long(changes: Mapping[int, Change], longest: float) -> dict[int, str]:
         if usual and change.norm > bound and change.norm > change.start():
             found[client] = (
                 f"it changes the model by {change.norm:.3g}, and the median of the round is {usual:.3g}: expected at "
-                f"most {bound:.3g} (participation.longest)"
+                f"most {bound:.3g} (participation.max_update_ratio)"
             )
     return found
 
@@ -282,7 +282,7 @@ class RoundInspection:
     _measured: bool = False
 
     def __post_init__(self) -> None:
-        self._inspection = Inspection.of(self.opened, self.server)
+        self._inspection = Inspection.from_opened(self.opened, self.server)
         self._sizes = self.opened.federation.sizes
 
     def updates(self) -> Iterator[Update]:
@@ -302,7 +302,7 @@ class RoundInspection:
         before = len(self.refused)
         if not self._measured:
             self._measured = True
-            for client, why in too_long(self._changes, self.opened.settings.participation.longest).items():
+            for client, why in too_long(self._changes, self.opened.settings.participation.max_update_ratio).items():
                 sentence = self._inspection.sentence(client, TO_SERVER, why)
                 self.refused[client] = Failed(sentence, FailureCause.MESSAGE_REFUSED)
         for each in self.done:
@@ -318,7 +318,7 @@ class RoundInspection:
 
     def _inspected(self, left: Sequence[FinishedWork]) -> Iterator[Update | None]:
         """The updates of some clients, in order; None: it is refused."""
-        for each, inspect in zip(left, ahead(self.inspect, left, self.size), strict=True):
+        for each, inspect in zip(left, read_ahead(self.inspect, left, self.size), strict=True):
             found = inspect()
             if found.refused is not None:
                 self.refused[each.client] = found.refused

@@ -18,12 +18,13 @@ from shoal.engine.messages.wire import Failed
 from shoal.engine.store.codec import StoreError, load_message, save_message, write_sealed
 from shoal.engine.store.finished_work import FinishedWork, forget_work
 from shoal.engine.store.opened_run import OpenedRun
-from shoal.engine.store.read_ahead import ahead
+from shoal.engine.store.read_ahead import read_ahead
 from shoal.engine.store.round_paths import RoundPaths, sum_file
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.averaging.mean import WeightedMean
-from shoal.methods.contract.base import Message, Server, Update
+from shoal.methods.contract.base import Server, Update
 from shoal.methods.contract.declared import MessageForm, change_norm, start_norm, sum_fault
+from shoal.methods.contract.message import Message
 
 
 @dataclass
@@ -71,7 +72,7 @@ class GroupSum:
             assert isinstance(work, FinishedWork)
             files, digests = {**work.files, "update": name}, {**work.sha256, name: sha256}
             found[client] = done = replace(work, files=files, sha256=digests, norm=self._norms[client])
-            write_sealed(self.paths.done(client), done.plain(), sync=False)
+            write_sealed(self.paths.done(client), done.to_json(), sync=False)
         return found
 
 
@@ -97,9 +98,9 @@ class SumsInspection:
     refused: dict[int, Failed] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        inspection = Inspection.of(self.opened, self.server)
+        inspection = Inspection.from_opened(self.opened, self.server)
         changes = {each.client: change for each in self.done if (change := self._change(each)) is not None}
-        long = too_long(changes, self.opened.settings.participation.longest)
+        long = too_long(changes, self.opened.settings.participation.max_update_ratio)
         wrong = {client: inspection.sentence(client, TO_SERVER, why) for client, why in long.items()}
         for each in self.done:
             try:
@@ -140,7 +141,7 @@ class SumsInspection:
     def updates(self) -> Iterator[Update]:
         """The sums that are taken."""
         left = [group for group in self._groups() if not any(each.client in self.refused for each in group)]
-        for group, read in zip(left, ahead(self.inspect, left, self.size), strict=True):
+        for group, read in zip(left, read_ahead(self.inspect, left, self.size), strict=True):
             found = read()
             if found.refused is not None:
                 self.refused |= {each.client: found.refused for each in group}
@@ -171,7 +172,7 @@ class SumsInspection:
             return Inspected(refused=Failed(str(error), FailureCause.FILE))
         form, sizes = self._form(first.client), self.opened.federation.sizes
         samples = sum(sizes[client] for client in clients)
-        why = sum_fault(message, form, clients, samples, self.opened.settings.participation.largest)
+        why = sum_fault(message, form, clients, samples, self.opened.settings.participation.max_abs_value)
         if why is not None:
             return Inspected(refused=Failed(f"{path} cannot be used: {why}", FailureCause.FILE))
         return Inspected(Update(message, client=first.client, summed=tuple(clients)))

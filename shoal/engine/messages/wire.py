@@ -80,7 +80,7 @@ class Train:
         """The round of the server state that the work begins from."""
         return self.round - 1 if self.begun_from is None else self.begun_from
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As JSON."""
         return {
             "do": "train",
@@ -107,7 +107,7 @@ class Evaluate:
         memory_index: memories and inboxes of the clients after the round.
         final: also what is computed only at the end of a run.
         deadline: as of `Train`.
-        parts: in how many parts workers have looked at all samples (`See`); 0: nobody has.
+        parts: in how many parts workers have looked at all samples (`EvaluateShard`); 0: nobody has.
     """
 
     run: Path
@@ -118,14 +118,14 @@ class Evaluate:
     deadline: Deadline | None = field(default=None, compare=False, repr=False)
     parts: int = 0
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As JSON."""
         return {
             "do": "evaluate",
             "run": str(self.run),
             "round": self.round,
             "server": str(self.server),
-            "links": self.memory_index.plain(),
+            "links": self.memory_index.to_json(),
             "final": self.final,
             "parts": self.parts,
         }
@@ -146,13 +146,13 @@ class Recalibrate:
     final: bool
     deadline: Deadline | None = field(default=None, compare=False, repr=False)
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As JSON."""
-        return {**evaluation_of(self).plain(), "do": "recalibrate"}
+        return {**evaluation_of(self).to_json(), "do": "recalibrate"}
 
 
 @dataclass(frozen=True)
-class See:
+class EvaluateShard:
     """Look at a part of all samples with the model of a server state, for an evaluation of it.
 
     Args:
@@ -172,13 +172,13 @@ class See:
     averaged: bool
     deadline: Deadline | None = field(default=None, compare=False, repr=False)
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As JSON."""
-        about = {"do": "see", "part": self.part, "averaged": self.averaged}
-        return {**evaluation_of(self).plain(), **about, "parts": self.parts}
+        about = {"do": "shard", "part": self.part, "averaged": self.averaged}
+        return {**evaluation_of(self).to_json(), **about, "parts": self.parts}
 
 
-def evaluation_of(request: Recalibrate | See) -> Evaluate:
+def evaluation_of(request: Recalibrate | EvaluateShard) -> Evaluate:
     """The evaluation that a request is for."""
     return Evaluate(request.run, request.round, request.server, request.memory_index, request.final)
 
@@ -199,19 +199,19 @@ class Assign:
     judge: bool
     deadline: Deadline | None = field(default=None, compare=False, repr=False)
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As JSON."""
         return {
             "do": "assign",
             "run": str(self.run),
             "round": self.round,
             "server": str(self.server),
-            "links": self.memory_index.plain(),
+            "links": self.memory_index.to_json(),
             "judge": self.judge,
         }
 
 
-Request = Train | Evaluate | Recalibrate | See | Assign
+Request = Train | Evaluate | Recalibrate | EvaluateShard | Assign
 
 
 @dataclass(frozen=True)
@@ -241,10 +241,10 @@ class RemoteRequest:
         """Of what is asked."""
         return self.request.deadline
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As JSON."""
         about = {"url": self.url, "run": self.key, "files": dict(self.files), "back": self.back}
-        return {**self.request.plain(), "depot": {**about, "data": self.data, "partition": self.partition}}
+        return {**self.request.to_json(), "depot": {**about, "data": self.data, "partition": self.partition}}
 
 
 def request_of(plain: dict[str, Any]) -> Request | RemoteRequest:
@@ -272,14 +272,14 @@ def request_of(plain: dict[str, Any]) -> Request | RemoteRequest:
         groups = tuple(tuple(group) for group in plain["groups"])
         given = Path(plain["server"]) if plain.get("server") else None
         return Train(run, round, clients, groups, server=given, begun_from=plain.get("begun_from"))
-    server, memory_index = Path(plain["server"]), MemoryIndex.of(plain["links"])
+    server, memory_index = Path(plain["server"]), MemoryIndex.from_json(plain["links"])
     if plain["do"] == "evaluate":
         return Evaluate(run, round, server, memory_index, plain["final"], parts=plain["parts"])
     if plain["do"] == "recalibrate":
         return Recalibrate(run, round, server, memory_index, plain["final"])
-    if plain["do"] == "see":
+    if plain["do"] == "shard":
         part, parts, averaged = plain["part"], plain["parts"], plain["averaged"]
-        return See(run, round, server, memory_index, plain["final"], part, parts, averaged)
+        return EvaluateShard(run, round, server, memory_index, plain["final"], part, parts, averaged)
     if plain["do"] == "assign":
         return Assign(run, round, server, memory_index, plain["judge"])
     raise ValueError(f"a worker cannot do {plain['do']!r}")
@@ -302,7 +302,7 @@ class Failed:
     cause: FailureCause = FailureCause.OTHER
     traceback: str = field(default="", repr=False)
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As JSON."""
         return {"error": self.error, "cause": self.cause.value, "traceback": self.traceback}
 
@@ -318,9 +318,9 @@ class Trained:
 
     clients: dict[int, FinishedWork | Failed]
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As JSON, but for the ids, which stay numbers."""
-        return {"clients": {client: result.plain() for client, result in self.clients.items()}}
+        return {"clients": {client: result.to_json() for client, result in self.clients.items()}}
 
 
 @dataclass(frozen=True)
@@ -328,7 +328,7 @@ class Evaluated:
     """The metrics of a server state by name, and how many seconds they took; the answer to what prepares them too.
 
     Args:
-        metrics: by name; none of `Recalibrate` and `See`.
+        metrics: by name; none of `Recalibrate` and `EvaluateShard`.
         seconds: for all of them.
         judged: tensors that stood in place of the state's when it was judged (`Method.recalibrate`).
     """
@@ -337,7 +337,7 @@ class Evaluated:
     seconds: float
     judged: dict[str, np.ndarray] = field(default_factory=dict)
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As JSON, but for the arrays."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
@@ -366,7 +366,7 @@ class Assigned:
     shown: np.ndarray | None = None
     features: np.ndarray | None = None
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As JSON, but for the arrays."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
@@ -382,5 +382,5 @@ def answer_of(request: Request | RemoteRequest, plain: dict[str, Any]) -> Answer
         return answer_of(request.request, plain)
     if isinstance(request, Train):
         results = plain["clients"].items()
-        return Trained({int(k): Failed.from_json(v) if "error" in v else FinishedWork.of(v) for k, v in results})
+        return Trained({int(k): Failed.from_json(v) if "error" in v else FinishedWork.from_json(v) for k, v in results})
     return Assigned(**plain) if isinstance(request, Assign) else Evaluated(**plain)

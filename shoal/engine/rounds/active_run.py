@@ -59,13 +59,13 @@ class ActiveRun:
     @cached_property
     def times(self) -> WorkTimes:
         """What the work of this run took in this process."""
-        return WorkTimes(Limits.of(self.opened.settings.workers), self.opened.federation.sizes)
+        return WorkTimes(Limits.from_settings(self.opened.settings.workers), self.opened.federation.sizes)
 
     @cached_property
     def speeds(self) -> Speeds:
         """How long clients take in simulated time."""
         settings = self.opened.settings
-        return Speeds(self.opened.federation.sizes, settings.seed, settings.participation.slowness)
+        return Speeds(self.opened.federation.sizes, settings.seed, settings.participation.speed_spread)
 
     @cached_property
     def answer_schedule(self) -> AnswerSchedule | None:

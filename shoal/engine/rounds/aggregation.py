@@ -17,8 +17,8 @@ from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.memory_index import IndexChange, MemoryIndex
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunError, RunFolder
-from shoal.methods.contract.base import Message, Update
-from shoal.methods.contract.message import Tensors
+from shoal.methods.contract.base import Update
+from shoal.methods.contract.message import Message, Tensors
 
 
 def aggregate(active_run: ActiveRun, round: int, clients: Sequence[int], least: int = 1) -> dict[int, Failed]:

@@ -40,7 +40,7 @@ class Speeds:
     Args:
         sizes: training samples of each client.
         seed: of the run.
-        slowness: standard deviation of the logarithm of a client's time; 0: time goes by samples alone.
+        speed_spread: standard deviation of the logarithm of a client's time; 0: time goes by samples alone.
     """
 
     sizes: Sequence[int]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
-from shoal.engine.settings.run_settings import WorkersSection
+from shoal.engine.settings.sections import WorkersSection
 from shoal.engine.store.by_client import ByClient
 
 COMPILING = 1800.0
@@ -32,10 +32,10 @@ class Limits:
     first: float
 
     @classmethod
-    def of(cls, workers: WorkersSection) -> Limits:
+    def from_settings(cls, workers: WorkersSection) -> Limits:
         """As the settings say."""
         more = COMPILING if workers.compile != "off" else 0.0
-        return cls(workers.deadline, workers.deadline_least + more, workers.deadline_first + more)
+        return cls(workers.deadline, workers.min_deadline + more, workers.first_deadline + more)
 
     def seconds(self, longest: float | None, parts: int = 1) -> float:
         """How long work may take that took `longest` seconds so far (None: not measured), or so long `parts` times."""
@@ -67,7 +67,7 @@ class StageTimes:
 
     Attributes:
         clients: the longest of each.
-        longest: of all.
+        max_update_ratio: of all.
         rate: the highest, in seconds a sample.
     """
 
@@ -145,7 +145,7 @@ class Deadline:
     Args:
         limits: how long work may take.
         work: what it works on, for people.
-        longest: seconds that such work took so far; None where it was not measured.
+        max_update_ratio: seconds that such work took so far; None where it was not measured.
     """
 
     limits: Limits

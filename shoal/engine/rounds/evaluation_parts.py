@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from shoal.engine.messages.wire import Answer, Evaluate, Evaluated, Failed, Recalibrate, See
+from shoal.engine.messages.wire import Answer, Evaluate, Evaluated, EvaluateShard, Failed, Recalibrate
 from shoal.engine.rounds.active_run import ActiveRun
 from shoal.engine.store.codec import save_tensors
 from shoal.engine.store.round_paths import JUDGED
@@ -58,7 +58,9 @@ def evaluate_in_parts(active_run: ActiveRun, request: Evaluate, workers: int) ->
     (request.server.parent / JUDGED).unlink(missing_ok=True)
     save_judged(request.server.parent, found)
     states = [False, True] if found.judged and request.final else [False]
-    asked = [See(*about, part, parts, averaged, request.deadline) for averaged in states for part in range(parts)]
+    asked = [
+        EvaluateShard(*about, part, parts, averaged, request.deadline) for averaged in states for part in range(parts)
+    ]
     with ThreadPoolExecutor(parts, thread_name_prefix="parts") as threads:
         answers = list(threads.map(active_run.call, asked))
     if failed := next((answer for answer in answers if isinstance(answer, Failed)), None):

@@ -43,7 +43,7 @@ class EvaluationStep:
         if not final and server.round % settings.evaluate.every:
             return {}
         # Workers with files of their own do not see what others wrote: one evaluates alone.
-        workers = 1 if settings.workers.depot else self.slots
+        workers = 1 if settings.workers.remote_files else self.slots
         unit = EvaluateRound(self.active_run.run.path, server.round, final, workers)
         answer = self.execute(unit)
         if isinstance(answer, Failed):

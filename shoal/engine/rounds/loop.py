@@ -168,7 +168,7 @@ class Engine:
         """Make what the steps of a round are done with."""
         run = self.active_run
         self.tables = RunTables(self.run)
-        self.private = PrivateRun.of(self.opened, kept=self.accounts)
+        self.private = PrivateRun.from_opened(self.opened, kept=self.accounts)
         self.quarantine = Quarantine(self.tables, self.opened.settings.participation.refusals)
         self.events = RoundEvents(self.quarantine, self.tell)
         self.time = SimulatedTime(run)

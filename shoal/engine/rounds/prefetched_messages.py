@@ -21,7 +21,7 @@ class PrefetchedMessages:
     def __init__(self, active_run: ActiveRun, round: int, server: Server) -> None:
         self._active_run = active_run
         self._round = round
-        self._inspection = Inspection.of(active_run.opened, server)
+        self._inspection = Inspection.from_opened(active_run.opened, server)
         self._summed = active_run.opened.settings.workers.summed > 1
         model_bytes = sum(tensor.nbytes for tensor in server.model.values())
         self.worthwhile_while_training = model_bytes > LARGE and not self._summed

@@ -113,7 +113,7 @@ class Ledger:
         """Return epsilon so far; nothing before the first round."""
         return Spent(epsilon(self.rho_sent, self.delta), epsilon(self.rho_mean, self.delta))
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return the entries as JSON; without delta, at which they can be read at any time."""
         return {
             "noise": self.noise,

@@ -28,7 +28,7 @@ from shoal.core.seal import SEAL
 from shoal.data.prepare import is_built_in, resolve
 from shoal.engine.rounds.privacy import Ledger, Spent, epsilon
 from shoal.engine.settings import places
-from shoal.engine.settings.run_settings import DataSection
+from shoal.engine.settings.sections import DataSection
 from shoal.engine.store.codec import (
     PRIVATE,
     StoreError,
@@ -71,7 +71,7 @@ class SetLedger:
     _unkept: dict[str, Any] | None = None
 
     @classmethod
-    def of(cls, data: DataSection, *, kept: bool = True) -> SetLedger:
+    def from_settings(cls, data: DataSection, *, kept: bool = True) -> SetLedger:
         """The ledger of a run's data set, in the home folder."""
         name = set_name(data)
         return cls(places.home() / FOLDER / f"{quote(name, safe='')}.json", name, kept)

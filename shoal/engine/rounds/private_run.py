@@ -11,7 +11,7 @@ from typing import Any
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.rounds.privacy import Ledger
 from shoal.engine.rounds.privacy_ledger import SetLedger, total
-from shoal.engine.settings.run_settings import PrivacySection
+from shoal.engine.settings.sections import PrivacySection
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.manifest import RoundRecord
@@ -59,7 +59,7 @@ class PrivateRun:
         self.past = self.own.copy()
 
     @classmethod
-    def of(cls, opened: OpenedRun, *, kept: bool) -> PrivateRun:
+    def from_opened(cls, opened: OpenedRun, *, kept: bool) -> PrivateRun:
         """The private updates of a run.
 
         Args:
@@ -67,8 +67,8 @@ class PrivateRun:
             kept: whether the ledger is written; a rehearsal tells nobody anything.
         """
         settings = opened.settings
-        averaged = settings.dataclass("aggregation").plain
-        ledger = SetLedger.of(settings.data, kept=kept)
+        averaged = settings.dataclass("aggregation").is_mean
+        ledger = SetLedger.from_settings(settings.data, kept=kept)
         return cls(opened.run.name, settings.privacy, averaged, opened.federation.sizes, ledger)
 
     def read_back(self, record: RoundRecord) -> None:
@@ -105,7 +105,7 @@ class PrivateRun:
             imported = not known and self.past.rho_sent > 0
             if imported:
                 self.own = self.past
-            runs[self.run] = self.own.plain()
+            runs[self.run] = self.own.to_json()
         if imported:
             yield "privacy_accounted", f"the rounds so far are entered in {self.ledger.path.name}, which is newer"
 
@@ -183,7 +183,7 @@ class PrivateRun:
                     "where the budget allows no round more"
                 )
             self.own = after
-            runs[self.run] = after.plain()
+            runs[self.run] = after.to_json()
 
     def _set_spent(self, own: Ledger) -> float:
         whole = total([*self.others, own], self.privacy.delta)

@@ -32,7 +32,7 @@ class SimulatedTime:
         if schedule is not None:
             ages = [round - 1 - self.active_run.begun_from(round, client) for client in outcomes.done]
             return {"simulated_time": schedule.round(round).time, "staleness": statistics.fmean(ages)}
-        if self.active_run.opened.settings.participation.slowness:
+        if self.active_run.opened.settings.participation.speed_spread:
             self.now += max(self.active_run.speeds.time(client) for client in outcomes.asked)
             return {"simulated_time": self.now}
         return {}

@@ -170,7 +170,7 @@ class Training:
         dispatch = Dispatch(
             self.runner,
             self.slots,
-            self.opened.settings.workers.reissue,
+            self.opened.settings.workers.straggler_factor,
             lambda cohort: self.tell("cohort_reissued", round=round, message=f"{cohort.unit.name}: begun again"),
             while_waiting,
         )

@@ -28,7 +28,7 @@ class Unit(Protocol):
         """What it is called among the units of its run, for people."""
         ...
 
-    def carry_out(self) -> Any:
+    def execute(self) -> Any:
         """Do it here, now."""
         ...
 
@@ -57,7 +57,7 @@ class TrainCohort:
         """Round and clients."""
         return f"round {self.round}, clients {', '.join(map(str, self.clients))}"
 
-    def carry_out(self) -> Trained | Failed:
+    def execute(self) -> Trained | Failed:
         """Have a worker train them.
 
         Raises:
@@ -100,7 +100,7 @@ class AggregateRound:
         """The round."""
         return f"round {self.round}, aggregate"
 
-    def carry_out(self) -> dict[int, Failed]:
+    def execute(self) -> dict[int, Failed]:
         """The state is in the checkpoint's scratch folder after this.
 
         Returns:
@@ -133,7 +133,7 @@ class EvaluateRound:
         """The round."""
         return f"round {self.round}, evaluate"
 
-    def carry_out(self) -> Evaluated | Failed:
+    def execute(self) -> Evaluated | Failed:
         """Ask a worker, or several for a part each.
 
         Raises:
@@ -141,7 +141,7 @@ class EvaluateRound:
         """
         active_run = active_run_at(self.run)
         _, memory_index = active_run.state(self.round)
-        if not active_run.opened.method.judged_by_memory:
+        if not active_run.opened.method.evaluation_reads_memory:
             memory_index = MemoryIndex()  # of which nothing has to travel
         scratch = RoundPaths(self.run, self.round).scratch
         deadline = active_run.times.evaluation(self.round, final=self.final)
@@ -167,7 +167,7 @@ class Runner(Protocol):
             begun: called when it begins.
 
         Returns:
-            A future with what `unit.carry_out` returns or raises.
+            A future with what `unit.execute` returns or raises.
         """
         ...
 
@@ -180,7 +180,7 @@ class ThreadRunner:
 
     def submit(self, unit: Unit, begun: Callable[[], None] | None = None) -> Future[Any]:
         """As of `Runner`."""
-        return self._pool.submit(carry_out, unit, begun, active_run_of(unit))
+        return self._pool.submit(execute, unit, begun, active_run_of(unit))
 
     def close(self) -> None:
         """Let running work end, start no more."""
@@ -193,7 +193,7 @@ def active_run_of(unit: Unit) -> ActiveRun | None:
     return registered_run(path) if isinstance(path, Path) else None
 
 
-def carry_out(unit: Unit, begun: Callable[[], None] | None = None, active_run: ActiveRun | None = None) -> Any:
+def execute(unit: Unit, begun: Callable[[], None] | None = None, active_run: ActiveRun | None = None) -> Any:
     """Execute a unit here for the run that submitted it.
 
     Args:
@@ -204,4 +204,4 @@ def carry_out(unit: Unit, begun: Callable[[], None] | None = None, active_run: A
     if begun is not None:
         begun()
     with acting_for(active_run):
-        return unit.carry_out()
+        return unit.execute()

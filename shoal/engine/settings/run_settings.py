@@ -38,8 +38,7 @@ from shoal.engine.settings.sections import (
 from shoal.engine.settings.typed_yaml import Argument, by_settings, by_type, type_of_setting
 from shoal.engine.settings.wrong_settings import Tagged, explain
 from shoal.engine.settings.yaml_text import read_yaml, read_yaml_file
-from shoal.methods.contract.base import LocalSettings, ModelSettings
-from shoal.methods.contract.context import AggregationSettings
+from shoal.methods.contract.context import AggregationSettings, LocalSettings, ModelSettings
 from shoal.methods.registry import DEFAULT, METHODS
 
 REPRESENTATIONS = "rotnet-"
@@ -138,13 +137,13 @@ class Settings(Section):
             object.__setattr__(self, key, filled)
         return self
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As nested dictionaries of JSON values."""
         return self.model_dump(mode="json")
 
     def digest(self) -> str:
         """sha256 of what decides the numbers: not where it ran, nor where it is shown."""
-        decisive = {k: v for k, v in self.plain().items() if k not in ("tracking", "checkpoint")}
+        decisive = {k: v for k, v in self.to_json().items() if k not in ("tracking", "checkpoint")}
         if not self.chooses_clusters:
             del decisive["choose"]  # nothing is chosen
         # Clients in one computation, sums of groups and compiled networks agree with what is done one by one up to
@@ -168,7 +167,7 @@ class Settings(Section):
         if self.partition.kind != Auto.kind:
             return self
         scheme = settle(self.dataclass("partition"), own_clients)
-        return make_settings({**self.plain(), "partition": {"kind": scheme.kind, **dataclasses.asdict(scheme)}})
+        return make_settings({**self.to_json(), "partition": {"kind": scheme.kind, **dataclasses.asdict(scheme)}})
 
     @property
     def chooses_clusters(self) -> bool:
@@ -177,7 +176,7 @@ class Settings(Section):
 
     def with_clusters(self, clusters: int) -> Settings:
         """The same settings with this number of clusters, as if no other had been thought of."""
-        plain = {key: value for key, value in self.plain().items() if key != "choose"}
+        plain = {key: value for key, value in self.to_json().items() if key != "choose"}
         return make_settings({**plain, "model": {**plain["model"], "clusters": clusters}})
 
     def dataclass(self, key: str) -> Any:
@@ -187,7 +186,7 @@ class Settings(Section):
         """
         values = getattr(self, key).model_dump()
         if key == "model" and self.chooses_clusters:
-            values["clusters"] = self.choose.most
+            values["clusters"] = self.choose.max_clusters
         if key == "method":
             source = METHODS[values.pop("name")].Settings
         elif key == "partition":
@@ -208,7 +207,7 @@ def flatten(settings: Settings) -> dict[str, Any]:
         else:
             flat[prefix] = value
 
-    walk("", settings.plain())
+    walk("", settings.to_json())
     return flat
 
 

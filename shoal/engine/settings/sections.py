@@ -85,8 +85,8 @@ def on_or_off(value: Any) -> Any:
 class ChooseSection(Section):
     """How the number of clusters is chosen where `model.clusters` is auto: see docs/number-of-clusters.md."""
 
-    least: int = Field(2, ge=2, description="smallest number of clusters that is tried")
-    most: int = Field(15, ge=3, le=200, description="largest number of clusters that is tried")
+    min_clusters: int = Field(2, ge=2, description="smallest number of clusters that is tried")
+    max_clusters: int = Field(15, ge=3, le=200, description="largest number of clusters that is tried")
     repeats: int = Field(
         5, ge=1, description="pairs of halves of the clients' samples whose clusterings are compared for each number"
     )
@@ -101,8 +101,11 @@ class ChooseSection(Section):
 
     @model_validator(mode="after")
     def _in_order(self) -> ChooseSection:
-        if self.least >= self.most:
-            raise ValueError(f"choose.least is {self.least} and choose.most {self.most}: there is nothing to choose")
+        if self.min_clusters >= self.max_clusters:
+            raise ValueError(
+                f"choose.min_clusters is {self.min_clusters} and choose.max_clusters is {self.max_clusters}: "
+                "set max_clusters above min_clusters"
+            )
         return self
 
 
@@ -154,7 +157,7 @@ class ParticipationSection(Section):
         description="exponent a of the weight (1 + t)^-a of an answer that began from a state t rounds old, with "
         "participation.buffer; 0: its age does not count",
     )
-    slowness: float = Field(
+    speed_spread: float = Field(
         0.0,
         ge=0,
         description="simulated time: standard deviation of the logarithm of a client's time for the same work, "
@@ -166,13 +169,13 @@ class ParticipationSection(Section):
         description="number of rounds in which a client's message is refused before it is quarantined, that is, not "
         "asked again in this run; 0: it is always asked again",
     )
-    longest: float = Field(
+    max_update_ratio: float = Field(
         100.0,
         ge=0,
         description="a client is refused that changes the model by more than this multiple of the median of the round, "
         "and by more than the model's own norm; more samples may change it more, in proportion; 0: no such rule",
     )
-    largest: float = Field(
+    max_abs_value: float = Field(
         1e12, gt=0, description="a client is refused whose tensors hold values larger than this, either way"
     )
     max_memory_mb: float = Field(
@@ -300,13 +303,13 @@ class WorkersSection(Section):
     resources: dict[str, float] = Field(
         {}, description="dask: amount of each resource declared by the workers that one cohort of clients takes"
     )
-    depot: str | None = Field(
+    remote_files: str | None = Field(
         None,
         description="dask: fsspec URL, such as s3://bucket/shoal, through which files reach workers that "
         "share no file system with this machine; passwords as ${NAME} of an environment variable",
         json_schema_extra=SCHEMA,
     )
-    reissue: float = Field(
+    straggler_factor: float = Field(
         0.0,
         ge=0,
         description="factor over its expected time after which a cohort is started again on a free worker; 0: never",
@@ -317,19 +320,19 @@ class WorkersSection(Section):
         description="factor over the longest time that a client took so far, in this run and this kind of round, after "
         "which its worker is ended and its work done elsewhere; 0: never",
     )
-    deadline_least: float = Field(
+    min_deadline: float = Field(
         300.0,
         gt=0,
         description="seconds that any work has before `deadline` counts; a worker that uses no core for so long counts "
         "as stopped",
     )
-    deadline_first: float = Field(
+    first_deadline: float = Field(
         21600.0,
         gt=0,
         description="seconds that a client has where nobody's work of that kind was measured yet; also the last "
         "evaluation",
     )
-    empty: float = Field(
+    no_worker_timeout: float = Field(
         45.0,
         gt=0,
         description="dask: seconds for which the cluster may have no worker before the run stops, resumable; more "
@@ -365,15 +368,15 @@ class WorkersSection(Section):
             raise ValueError(f"given {value}; at least 1 is needed")
         return value
 
-    @field_validator("address", "depot")
+    @field_validator("address", "remote_files")
     @classmethod
     def _no_secret(cls, value: str | None, info: ValidationInfo) -> str | None:
         return check_address(value, f"workers.{info.field_name}")
 
     @model_validator(mode="after")
     def _hosts(self) -> WorkersSection:
-        if self.depot and self.runner == "local":
-            raise ValueError("workers.depot is for workers on other hosts: set workers.runner to dask")
+        if self.remote_files and self.runner == "local":
+            raise ValueError("workers.remote_files is for workers on other hosts: set workers.runner to dask")
         if self.summed > 1 and self.summed % self.batched:
             raise ValueError("workers.summed must be a multiple of workers.batched, or 1")
         if self.compile != "off" and self.batched > 1:

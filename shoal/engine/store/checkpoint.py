@@ -44,7 +44,8 @@ from shoal.engine.store.manifest import Manifest, RoundRecord
 from shoal.engine.store.memory_index import IndexChange, MemoryIndex
 from shoal.engine.store.round_paths import JUDGED, LINKS, MANIFEST, SERVER, RoundPaths, round_of
 from shoal.engine.store.run_folder import RunFolder, now
-from shoal.methods.contract.base import Server, Tensors
+from shoal.methods.contract.base import Server
+from shoal.methods.contract.message import Tensors
 
 SYNCING = 32
 """Files that are waited for at once."""
@@ -79,7 +80,7 @@ def open_round(run: RunFolder, server: Server, memory_index: MemoryIndex) -> Rou
         raise disk_error(paths.scratch, error) from error
     save_server(paths.scratch / SERVER, server)
     change = memory_index.change
-    links = memory_index.plain() if change is None else {"since": server.round - 1, "change": change.plain()}
+    links = memory_index.to_json() if change is None else {"since": server.round - 1, "change": change.to_json()}
     write_sealed(paths.scratch / LINKS, links)
     return paths
 
@@ -99,7 +100,7 @@ def close_round(run: RunFolder, server: Server, memory_index: MemoryIndex, recor
     paths = RoundPaths(run.path, server.round)
     files = {name: file_digest(paths.scratch / name) for name in (LINKS, JUDGED) if (paths.scratch / name).exists()}
     manifest = Manifest(server.round, now(), server_digest(server), record, server.finished, files)
-    write_sealed(paths.scratch / MANIFEST, manifest.plain())
+    write_sealed(paths.scratch / MANIFEST, manifest.to_json())
     try:
         # Older files were synced with their own round.
         sync_files(sorted({(run.path / path).parent for path in memory_index.new}))
@@ -181,7 +182,7 @@ def load_manifest(run: RunFolder, round: int) -> Manifest:
     """
     path = RoundPaths(run.path, round).manifest
     try:
-        manifest = Manifest.of(read_sealed(path))
+        manifest = Manifest.from_json(read_sealed(path))
     except (KeyError, TypeError, AttributeError) as error:
         raise StoreError(f"{path} is not the manifest of a round: {type(error).__name__} {brief(error)}") from error
     if manifest.round != round:
@@ -250,9 +251,9 @@ def load_index(run: RunFolder, round: int, newest: Path | None = None, sha256: s
         try:
             links = read_sealed(path)
             if "since" not in links:
-                index = MemoryIndex.of(links)
+                index = MemoryIndex.from_json(links)
                 break
-            changes.append(IndexChange.of(links["change"]))
+            changes.append(IndexChange.from_json(links["change"]))
             if links["since"] != round - 1:
                 raise ValueError(f"it follows round {shown(links['since'])}, expected {round - 1}")
         except (KeyError, TypeError, ValueError, AttributeError) as error:

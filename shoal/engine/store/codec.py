@@ -19,7 +19,8 @@ from torch import Tensor
 from shoal.core.durable import write_file
 from shoal.core.errors import FailureCause, ShoalError, brief
 from shoal.core.seal import BrokenSeal, sealed, unsealed
-from shoal.methods.contract.base import Message, Server, Tensors
+from shoal.methods.contract.base import Server
+from shoal.methods.contract.message import Message, Tensors
 
 SAMPLES = "samples:"
 """Prefix of the names of index tensors that stand for raw samples."""
@@ -275,4 +276,5 @@ def file_digest(path: Path, new: Callable[[], Any] = hashlib.sha256) -> str:
     with path.open("rb") as file:
         while block := file.read(1 << 20):
             digest.update(block)
-    return digest.hexdigest()
+    result: str = digest.hexdigest()
+    return result

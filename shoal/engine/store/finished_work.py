@@ -58,7 +58,7 @@ class FinishedWork:
         """File of the message to another client."""
         return self.files[f"peer-{client}"]
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As in the done-file."""
         return {
             "client": self.client,
@@ -75,7 +75,7 @@ class FinishedWork:
         }
 
     @classmethod
-    def of(cls, plain: dict[str, Any]) -> FinishedWork:
+    def from_json(cls, plain: dict[str, Any]) -> FinishedWork:
         """From a done-file.
 
         Raises:
@@ -102,7 +102,7 @@ class FinishedWork:
 def read_done_file(run: RunFolder, round: int, client: int) -> FinishedWork | None:
     """What the done-file of a client says, if it is there and whole; its other files are not looked at."""
     try:
-        done = FinishedWork.of(read_sealed(RoundPaths(run.path, round).done(client)))
+        done = FinishedWork.from_json(read_sealed(RoundPaths(run.path, round).done(client)))
         return done if done.client == client and done.sha256.keys() == set(done.files.values()) else None
     except (StoreError, OSError, KeyError, TypeError, ValueError, AttributeError):
         return None

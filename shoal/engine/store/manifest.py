@@ -117,12 +117,12 @@ class ClientRow:
         sizes = done.bytes_up, done.bytes_down, done.bytes_d2d
         return cls(round, done.client, done.samples, *sizes, done.seconds, done.metrics)
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """A row of the table of clients, its columns in one order, whether it comes from memory or from a file."""
         return {name: getattr(self, name) for name in COUNTED} | dict(sorted(self.metrics.items()))
 
     @classmethod
-    def of(cls, plain: dict[str, Any]) -> ClientRow:
+    def from_json(cls, plain: dict[str, Any]) -> ClientRow:
         """From such a row."""
         metrics = {name: as_tabled(value) for name, value in plain.items() if name not in COUNTED}
         return cls(metrics=metrics, **{name: plain[name] for name in COUNTED})
@@ -137,12 +137,12 @@ class PeerBytes:
     receiver: int
     bytes: int
 
-    def plain(self) -> dict[str, int]:
+    def to_json(self) -> dict[str, int]:
         """A row of the table of links."""
         return {"round": self.round, "from": self.sender, "to": self.receiver, "bytes": self.bytes}
 
     @classmethod
-    def of(cls, plain: dict[str, int]) -> PeerBytes:
+    def from_json(cls, plain: dict[str, int]) -> PeerBytes:
         """From such a row."""
         return cls(plain["round"], plain["from"], plain["to"], plain["bytes"])
 
@@ -209,7 +209,7 @@ class Manifest:
     finished: bool | None = None
     files: Mapping[str, str] = field(default_factory=dict)
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As JSON."""
         about: dict[str, Any] = {
             "round": self.round,
@@ -221,8 +221,8 @@ class Manifest:
         if self.record is not None:
             about |= {
                 "metrics": dict(self.record.metrics),
-                "clients": [row.plain() for row in self.record.clients],
-                "links": [row.plain() for row in self.record.links],
+                "clients": [row.to_json() for row in self.record.clients],
+                "links": [row.to_json() for row in self.record.links],
                 "left_out": list(self.record.left_out),
                 "seconds": asdict(self.record.seconds),
                 "refused": list(self.record.refused),
@@ -231,7 +231,7 @@ class Manifest:
         return about
 
     @classmethod
-    def of(cls, plain: dict[str, Any]) -> Manifest:
+    def from_json(cls, plain: dict[str, Any]) -> Manifest:
         """From JSON.
 
         Raises:
@@ -241,8 +241,8 @@ class Manifest:
         if "clients" in plain:
             record = RoundRecord(
                 plain["metrics"],
-                tuple(ClientRow.of(row) for row in plain["clients"]),
-                tuple(PeerBytes.of(row) for row in plain["links"]),
+                tuple(ClientRow.from_json(row) for row in plain["clients"]),
+                tuple(PeerBytes.from_json(row) for row in plain["links"]),
                 tuple(plain["left_out"]),
                 RoundSeconds(**plain["seconds"]),
                 tuple(plain["refused"]),

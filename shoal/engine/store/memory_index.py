@@ -33,7 +33,7 @@ class IndexChange:
         """How many entries it touches."""
         return len(self.read) + len(self.memory) + len(self.sent)
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As JSON."""
         return {
             "read": list(self.read),
@@ -43,7 +43,7 @@ class IndexChange:
         }
 
     @classmethod
-    def of(cls, plain: dict[str, Any]) -> IndexChange:
+    def from_json(cls, plain: dict[str, Any]) -> IndexChange:
         """From JSON, whose keys are text."""
         return cls(
             tuple(int(client) for client in plain["read"]),
@@ -77,7 +77,7 @@ class MemoryIndex:
     dropped: tuple[str, ...] = field(default=(), compare=False)
     new: tuple[str, ...] = field(default=(), compare=False)
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As JSON, whole."""
         return {
             "memory": {str(client): path for client, path in self.memory.items()},
@@ -86,7 +86,7 @@ class MemoryIndex:
         }
 
     @classmethod
-    def of(cls, plain: dict[str, Any]) -> MemoryIndex:
+    def from_json(cls, plain: dict[str, Any]) -> MemoryIndex:
         """From JSON, whose keys are text."""
         memory = {int(k): v for k, v in plain["memory"].items()}
         inbox = {int(k): tuple(v) for k, v in plain["inbox"].items()}
@@ -95,7 +95,7 @@ class MemoryIndex:
             paths = (*inbox.get(client, ()), *((memory[client],) if client in memory else ()))
             if held := digests_of(paths, known):
                 digests[client] = held
-        return cls(PackedMap.of(memory), PackedMap.of(inbox), PackedMap.of(digests))
+        return cls(PackedMap.from_mapping(memory), PackedMap.from_mapping(inbox), PackedMap.from_mapping(digests))
 
     @property
     def sha256(self) -> dict[str, str]:

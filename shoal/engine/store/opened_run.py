@@ -20,7 +20,9 @@ from shoal.engine.store.memory_index import MemoryIndex
 from shoal.engine.store.round_paths import sender_of
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.store.verified import open_verified
-from shoal.methods.contract.base import Client, Clients, Context, Evaluation, Federation, Method, Tensors
+from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Method
+from shoal.methods.contract.context import Context
+from shoal.methods.contract.message import Tensors
 from shoal.methods.registry import METHODS
 
 

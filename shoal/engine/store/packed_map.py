@@ -29,7 +29,7 @@ class PackedMap(Mapping[int, V]):
     _count: int = 0
 
     @classmethod
-    def of(cls, entries: Mapping[int, V]) -> PackedMap[V]:
+    def from_mapping(cls, entries: Mapping[int, V]) -> PackedMap[V]:
         """A map of these entries."""
         packs: dict[int, dict[int, V]] = defaultdict(dict)
         for key, value in entries.items():

@@ -19,7 +19,7 @@ Item = TypeVar("Item")
 Read = TypeVar("Read")
 
 
-def ahead(
+def read_ahead(
     read: Callable[[Item], Read], items: Sequence[Item], size: int, most: int = THREADS + 2
 ) -> Iterator[Callable[[], Read]]:
     """For each item, in order, a call that gives what `read` made of it, or raises what `read` raised.

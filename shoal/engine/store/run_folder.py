@@ -107,7 +107,7 @@ class RunFolder:
         for folder in (run.rounds, run.figures):
             folder.mkdir()
         private_folder(run.memory)
-        text = yaml.safe_dump(settings.plain(), sort_keys=False).encode()
+        text = yaml.safe_dump(settings.to_json(), sort_keys=False).encode()
         write_atomic(run.path / SETTINGS, text)
         about = {"id": uuid.uuid4().hex, "settings_file_sha256": hashlib.sha256(text).hexdigest()}
         write_sealed(run.path / LINEAGE, {**lineage, **about})

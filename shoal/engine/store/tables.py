@@ -35,14 +35,14 @@ class RunTables:
         record = manifest.record
         if record is None:
             return
-        self._new["clients"] += [row.plain() for row in record.clients]
+        self._new["clients"] += [row.to_json() for row in record.clients]
         for row in record.clients:
             before = self.seconds.get(row.client)
             self.measured_seconds += row.seconds - (before or 0.0)
             self.measured_samples += row.samples if before is None else 0
             self.seconds[row.client] = row.seconds
         self.refusals = Counter(record.refusals)
-        self._new["links"] += [row.plain() for row in record.links]
+        self._new["links"] += [row.to_json() for row in record.links]
         self._new["rounds"].append(
             {
                 "round": manifest.round,

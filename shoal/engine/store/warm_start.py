@@ -23,12 +23,12 @@ from shoal.methods.contract.base import Method, Server
 ORIGIN = "origin.safetensors"
 
 
-class OriginError(ShoalError):
+class WarmStartError(ShoalError):
     """A run cannot start from another run's state."""
 
 
 @dataclass(frozen=True)
-class Origin:
+class WarmStart:
     """The state of another run that a run starts from.
 
     Args:
@@ -42,18 +42,18 @@ class Origin:
     sha256: str
 
     @classmethod
-    def of(cls, run: RunFolder) -> Origin:
+    def from_run(cls, run: RunFolder) -> WarmStart:
         """The newest state of a run.
 
         Raises:
-            OriginError: it has no round yet. StoreError: its last state is damaged.
+            WarmStartError: it has no round yet. StoreError: its last state is damaged.
         """
         found = read_state_if_any(run)
         if found is None:
-            raise OriginError(f"run {run.name} has no state to start from: start anew")
+            raise WarmStartError(f"run {run.name} has no state to start from: start anew")
         return cls(run.name, found.server, found.manifest.server_sha256)
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """What lineage.json says of it."""
         return {"run": self.run, "round": self.server.round, "server_sha256": self.sha256}
 
@@ -61,7 +61,7 @@ class Origin:
         """Write the state to the folder of the run that is to start from it, and name it in the lineage."""
         path = run.path / ORIGIN
         save_server(path, self.server)
-        run.set_lineage(origin={**self.plain(), "file_sha256": file_digest(path)})
+        run.set_lineage(origin={**self.to_json(), "file_sha256": file_digest(path)})
 
 
 def origin_sha256(run: RunFolder) -> str | None:
@@ -70,7 +70,7 @@ def origin_sha256(run: RunFolder) -> str | None:
     return None if found is None else str(found["server_sha256"])
 
 
-def why_anew(method: type[Method]) -> str | None:
+def why_not_resumable(method: type[Method]) -> str | None:
     """Why runs of a method always start anew; None where they can go on from an earlier run's state.
 
     They can where the state is one model that every round trains further. Centres are found from the data at hand, a
@@ -85,7 +85,7 @@ def initial_state(opened: OpenedRun) -> Server:
     """The state before round 1.
 
     Raises:
-        OriginError: the state of the origin does not fit the method, its settings or the data.
+        WarmStartError: the state of the origin does not fit the method, its settings or the data.
         StoreError: the file of the origin is missing or changed.
     """
     fresh = opened.method.init_server(opened.federation)
@@ -106,16 +106,16 @@ def started_from(fresh: Server, tensors: dict[str, Any], method: type[Method], n
         name: of the run that the other state is of, for errors.
 
     Raises:
-        OriginError: the method starts anew always, or a tensor is missing or of another shape.
+        WarmStartError: the method starts anew always, or a tensor is missing or of another shape.
     """
-    if reason := why_anew(method):
-        raise OriginError(f"run {name} cannot be gone on from: {reason}: start anew")
+    if reason := why_not_resumable(method):
+        raise WarmStartError(f"run {name} cannot be gone on from: {reason}: start anew")
     taken = {}
     for key, own in fresh.model.items():
         other = tensors.get(key)
         if other is None or other.shape != own.shape or other.dtype != own.dtype:
             there = "missing" if other is None else f"{other.dtype} {tuple(other.shape)}"
-            raise OriginError(
+            raise WarmStartError(
                 f"run {name} cannot be gone on from: tensor {key!r} of its state is {there}, expected {own.dtype} "
                 f"{tuple(own.shape)}: start anew, or with the model settings of that run"
             )

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from shoal.core.errors import FailureCause, ShoalError
-from shoal.engine.messages.evaluation_shards import beside, parts_seen, save_seen
+from shoal.engine.messages.evaluation_shards import beside, read_shards, save_shard
 from shoal.engine.messages.inspection import Inspection
 from shoal.engine.messages.summing import GroupSum
 from shoal.engine.messages.wire import (
@@ -24,10 +24,10 @@ from shoal.engine.messages.wire import (
     ClientFiles,
     Evaluate,
     Evaluated,
+    EvaluateShard,
     Failed,
     Recalibrate,
     Request,
-    See,
     Train,
     Trained,
 )
@@ -40,8 +40,9 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.arithmetic import arithmetic
 from shoal.methods.averaging.noise import secret_normal, seeded_normal
 from shoal.methods.averaging.private import private_message
-from shoal.methods.contract.base import Client, Message, Server, Update
+from shoal.methods.contract.base import Client, Server, Update
 from shoal.methods.contract.declared import bounded
+from shoal.methods.contract.message import Message
 from shoal.methods.scores.assignment import assignment_of
 from shoal.methods.scores.evaluation import see
 from shoal.methods.scores.metrics import AVERAGED, JUDGED_TWICE
@@ -73,8 +74,8 @@ class Worker:
                         return self.evaluate(request)
                     case Recalibrate():
                         return self.recalibrate(request)
-                    case See():
-                        return self.see(request)
+                    case EvaluateShard():
+                        return self.evaluate_shard(request)
                     case Assign():
                         return self.assign(request)
         except Exception as error:  # a worker must outlive any request
@@ -131,7 +132,7 @@ class Worker:
             total: what their messages are summed in; None: each is written to a file of its own.
         """
         started = time.perf_counter()
-        inspection = Inspection.of(opened, server, round)
+        inspection = Inspection.from_opened(opened, server, round)
         results: dict[int, FinishedWork | Failed] = {}
         begun: list[tuple[Message, Client]] = []
         for each in group:
@@ -175,7 +176,7 @@ class Worker:
         """A client's answers, written to work/; `began` is when it would have begun had it worked alone."""
         paths, messages = RoundPaths(opened.run.path, round), {update_file(client.id): ("update", update.message)}
         done = self.write_parts(opened, round, down, client, update, began, messages)
-        write_sealed(paths.done(client.id), done.plain(), sync=False)
+        write_sealed(paths.done(client.id), done.to_json(), sync=False)
         return done
 
     def write_parts(
@@ -227,14 +228,14 @@ class Worker:
         evaluation = opened.evaluation(request.round, final=request.final)
         if request.parts:
             found = beside(request.server, self.device)
-            evaluation = replace(evaluation, seen=parts_seen(request, self.device, averaged=False))
+            evaluation = replace(evaluation, seen=read_shards(request, self.device, averaged=False))
         else:
             found = opened.method.recalibrate(server, clients, evaluation)
         metrics = opened.method.evaluate(server.with_model(found), clients, evaluation)
         if found and request.final:
             evaluation = replace(evaluation, brief=True)
             if request.parts:
-                evaluation = replace(evaluation, seen=parts_seen(request, self.device, averaged=True))
+                evaluation = replace(evaluation, seen=read_shards(request, self.device, averaged=True))
             averaged = opened.method.evaluate(server, clients, evaluation)
             metrics |= {f"{name}{AVERAGED}": averaged[name] for name in JUDGED_TWICE if name in averaged}
         numbers = {name: float(value) for name, value in metrics.items()}
@@ -251,7 +252,7 @@ class Worker:
         judged = {name: tensor.cpu().numpy() for name, tensor in found.items()}
         return Evaluated({}, time.perf_counter() - started, judged)
 
-    def see(self, request: See) -> Evaluated:
+    def evaluate_shard(self, request: EvaluateShard) -> Evaluated:
         """A part of what `evaluate` uses of the predictor's answers, into a file of the round's work."""
         started = time.perf_counter()
         opened = self.opened(request.run)
@@ -260,7 +261,7 @@ class Worker:
             server = server.with_model(beside(request.server, self.device))
         evaluation = opened.evaluation(request.round, final=request.final)
         predict, method = opened.method.predictor(server), opened.method
-        save_seen(request, see(predict, evaluation, method.shared_in_evaluation, (request.part, request.parts)))
+        save_shard(request, see(predict, evaluation, method.shared_in_evaluation, (request.part, request.parts)))
         return Evaluated({}, time.perf_counter() - started)
 
     def assign(self, request: Assign) -> Assigned:

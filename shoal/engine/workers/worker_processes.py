@@ -95,7 +95,8 @@ class WorkerProcess:
         try:
             with self._watching(process, request.deadline):
                 pipe.send(replace(request, deadline=None))
-                return pipe.recv()
+                result: Answer = pipe.recv()
+                return result
         except (EOFError, OSError):
             process.join(WAIT)
             why = f"ended in the middle of its work (exit code {process.exitcode})"

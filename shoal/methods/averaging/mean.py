@@ -11,8 +11,8 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from shoal.methods.contract.base import Tensors
 from shoal.methods.contract.blocks import BLOCK, blocks
+from shoal.methods.contract.message import Tensors
 
 TOGETHER = 4
 """Clients whose tensors are summed in one pass over the sums, which costs as much as reading four of them."""

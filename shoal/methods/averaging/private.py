@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from shoal.methods.averaging.noise import Normal
-from shoal.methods.contract.base import ClientError, Message
+from shoal.methods.contract.base import ClientError
+from shoal.methods.contract.message import Message
 
 
 def private_message(message: Message, sent: Mapping[str, Tensor], clip: float, noise: float, normal: Normal) -> Message:

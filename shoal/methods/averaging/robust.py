@@ -21,8 +21,9 @@ from torch import Tensor
 
 from shoal.methods.averaging.mean import WeightedMean, in_dtype
 from shoal.methods.averaging.vectors import mean_vector
-from shoal.methods.contract.base import Tensors, Update
+from shoal.methods.contract.base import Update
 from shoal.methods.contract.context import AggregationSettings
+from shoal.methods.contract.message import Tensors
 
 
 class RobustMean(WeightedMean):
@@ -149,7 +150,7 @@ def hostile_of(clients: int, share: float) -> int:
 
 def mean_by(settings: AggregationSettings, start: Mapping[str, Tensor] | None = None) -> WeightedMean:
     """The running mean that the settings want; by default the plain weighted one."""
-    return WeightedMean() if settings.plain else RobustMean(settings, start)
+    return WeightedMean() if settings.is_mean else RobustMean(settings, start)
 
 
 def aggregated(
@@ -172,7 +173,7 @@ def aggregated(
             weight = float(update.message.facts["n"])
             if not update.summed:
                 yield update.message.tensors, weight
-            elif settings.plain:
+            elif settings.is_mean:
                 mean.add_sums(update.message.tensors, weight, start or {})
             else:
                 raise ValueError("a sum of updates does not tell what a robust mean or a bound needs of each")
@@ -185,7 +186,7 @@ def aggregated_vectors(
     vectors: Sequence[Tensor], shares: Sequence[float], settings: AggregationSettings, start: Tensor | None = None
 ) -> Tensor:
     """Vectors (p,) weighted by shares that sum to 1: `mean_vector`, or what the settings put in its place."""
-    if settings.plain:
+    if settings.is_mean:
         return mean_vector(vectors, shares)
     mean = RobustMean(settings, None if start is None else {"vector": start})
     for vector, share in zip(vectors, shares, strict=True):

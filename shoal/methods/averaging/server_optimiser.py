@@ -19,8 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from shoal.methods.averaging.robust import aggregated
-from shoal.methods.contract.base import Server, Tensors, Update
+from shoal.methods.contract.base import Server, Update
 from shoal.methods.contract.context import AggregationSettings, ServerOptimiser
+from shoal.methods.contract.message import Tensors
 
 MOMENTUM = "server_optimiser.momentum/"
 """How the names of the first moments begin in the server's state."""

@@ -34,22 +34,10 @@ from shoal.methods.cfcl.memory import NOBODY, at_hand, label_counts, memory_now,
 from shoal.methods.cfcl.selection import draw, draw_uniformly, importance, reserve
 from shoal.methods.cfcl.settings import CFCLSettings
 from shoal.methods.cfcl.state import CFCLState, Instruction, Plan
-from shoal.methods.contract.base import (
-    Client,
-    Clients,
-    Evaluation,
-    Federation,
-    LocalSettings,
-    Message,
-    Method,
-    MethodError,
-    ModelSettings,
-    Prediction,
-    RunHistory,
-    Server,
-    Tensors,
-    Update,
-)
+from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Method, RunHistory, Server, Update
+from shoal.methods.contract.context import LocalSettings, MethodError, ModelSettings
+from shoal.methods.contract.message import Message, Tensors
+from shoal.methods.contract.prediction import Prediction
 from shoal.methods.scores.evaluation import embed_with, evaluate_features, features_only, quick_probe
 from shoal.methods.scores.recalibration import recalibrate
 from shoal.methods.training.local import as_input, seeded, view_recipe
@@ -121,7 +109,7 @@ class CFCL(DeclaredExchange):
 
     def broadcast(self, server: Server, client: int) -> Message:
         """What to do, and with which neighbours; the last average, to a device that has not had it yet."""
-        state = CFCLState.of(server)
+        state = CFCLState.from_server(server)
         near = live_neighbours(state, self.settings.failed, client)
         steps = self.plan.stretch(state.step) if state.next == "train" else None
         told = Instruction(state.step, state.next, state.averagings, near, steps)
@@ -131,7 +119,7 @@ class CFCL(DeclaredExchange):
 
     def client_update(self, message: Message, client: Client) -> Update:
         """Push reserves, send what neighbours pull, or train: one step of algorithm 1."""
-        following = Instruction.of(message).next
+        following = Instruction.from_message(message).next
         if following == "train":
             return super().client_update(message, client)
         act = {"push": self.push, "pull": self.pull}[following]
@@ -139,7 +127,7 @@ class CFCL(DeclaredExchange):
 
     def cohort_update(self, cohort: Sequence[tuple[Message, Client]]) -> list[Update | Exception]:
         """Several clients' steps in one computation; pushes and pulls client after client."""
-        if all(Instruction.of(message).next == "train" for message, _ in cohort):
+        if all(Instruction.from_message(message).next == "train" for message, _ in cohort):
             return super().cohort_update(cohort)
         return Method.cohort_update(self, cohort)
 
@@ -148,7 +136,7 @@ class CFCL(DeclaredExchange):
         s = self.settings
         x = self.embedding_of(memory["global"])(client.train, None)
         peers = {}
-        for near in Instruction.of(message).near:
+        for near in Instruction.from_message(message).near:
             rng = Streams(self.context.seed, client.streams.round, client.id).numpy(f"reserve {near}")
             chosen = reserve(x, s.reserve, rng, s.reserve_kind)
             sent = self.share(client, memory, "reserve", chosen, rng)
@@ -158,7 +146,7 @@ class CFCL(DeclaredExchange):
 
     def pull(self, message: Message, client: Client, memory: Tensors) -> Update:
         """What the device, as transmitter, sends each neighbour that pulls (algorithm 2), within its consent."""
-        s, instruction = self.settings, Instruction.of(message)
+        s, instruction = self.settings, Instruction.from_message(message)
         if s.buffer == "purge":
             purge(memory)
         # Candidates spare embeddings (eq. 7), which a uniform pull does not need.
@@ -289,7 +277,7 @@ class CFCL(DeclaredExchange):
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Average after tau_a steps (eq. 5), weighted by the mean number of points held; then say what is next."""
-        state = CFCLState.of(server)
+        state = CFCLState.from_server(server)
         model = dict(server.model)
         vectors, points, here = [], [], set()
         for update in updates:
@@ -333,7 +321,7 @@ class CFCL(DeclaredExchange):
         `probe` is trained and tested on at most `PROBED` samples each, the same ones after every averaging;
         `probe_full`, at the end of the run, uses all samples.
         """
-        state = CFCLState.of(server)
+        state = CFCLState.from_server(server)
         metrics = {"step": float(state.step)}
         data = evaluation.data
         if data.train_y is not None:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.methods.contract.base import Tensors
+from shoal.methods.contract.message import Tensors
 
 
 def consented(positions: Tensor, limit: int | None, memory: Tensors, rng: np.random.Generator) -> Tensor:

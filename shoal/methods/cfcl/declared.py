@@ -26,7 +26,7 @@ class DeclaredExchange(GradientMethod):
 
     def stage(self, server: Server) -> str:
         """Push, pull or train."""
-        return CFCLState.of(server).next
+        return CFCLState.from_server(server).next
 
     def steps_after(self, state: CFCLState) -> int:
         """Local steps done once the round after `state` is over."""
@@ -34,7 +34,7 @@ class DeclaredExchange(GradientMethod):
 
     def declared(self, server: Server, client: int, samples: int) -> MessageForm:
         """The number of samples; where an averaging follows, also the weights and the mean number of points held."""
-        state, s = CFCLState.of(server), self.settings
+        state, s = CFCLState.from_server(server), self.settings
         facts = {"n": exactly(samples)}
         after = self.steps_after(state)
         if state.next != "train" or (after % s.tau_a and after != s.steps):
@@ -47,7 +47,7 @@ class DeclaredExchange(GradientMethod):
 
     def declared_to_peer(self, server: Server, client: int, peer: int) -> MessageForm | None:
         """To a neighbour, by what the round is: a reserve, the samples that it pulls, or the model to choose by."""
-        state, s, indices = CFCLState.of(server), self.settings, self.context.spec.train
+        state, s, indices = CFCLState.from_server(server), self.settings, self.context.spec.train
         if peer not in live_neighbours(state, s.failed, client):
             return None
         if state.next == "push":

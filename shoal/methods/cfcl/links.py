@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal.data.topology import Edges, check_edges, neighbours, random_geometric_graph
 from shoal.methods.cfcl.state import CFCLState
-from shoal.methods.contract.base import MethodError
+from shoal.methods.contract.context import MethodError
 
 
 def build_graph(devices: int, edges: Sequence[tuple[int, int]], degree: float, rng: np.random.Generator) -> Edges:

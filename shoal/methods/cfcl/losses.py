@@ -6,6 +6,7 @@ A loss is one class here; `method.loss` names it, and CF-CL's `step_loss` is it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +32,8 @@ class LocalLoss(ABC):
 
     def embed(self, network: nn.Module, x: Tensor) -> Tensor:
         """Unit embeddings (n, e)."""
-        return network(x)
+        result: Tensor = network(x)
+        return result
 
     @abstractmethod
     def __call__(self, network: nn.Module, views: Tensor, negatives: Tensor | None = None) -> Tensor:
@@ -88,7 +90,8 @@ class ContrastiveClustering(LocalLoss):
 
     def embed(self, network: nn.Module, x: Tensor) -> Tensor:
         """The instance output."""
-        return network(x).z
+        result: Tensor = network(x).z
+        return result
 
     def __call__(self, network: nn.Module, views: Tensor, negatives: Tensor | None = None) -> Tensor:
         """Instance loss plus cluster loss."""
@@ -99,9 +102,10 @@ class ContrastiveClustering(LocalLoss):
 
 def local_loss(name: str, margin: float, tau: float) -> LocalLoss:
     """A loss by name: triplet, simclr, ssd or fedcc."""
-    return {
+    losses: dict[str, Callable[[], LocalLoss]] = {
         "triplet": lambda: Triplet(margin),
         "simclr": lambda: NTXent(tau),
         "ssd": AlignUniform,
         "fedcc": lambda: ContrastiveClustering(tau),
-    }[name]()
+    }
+    return losses[name]()

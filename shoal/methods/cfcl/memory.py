@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from shoal.data.view import Samples
-from shoal.methods.contract.base import Client, ClientError, Clients, Message, Tensors
+from shoal.methods.contract.base import Client, ClientError, Clients
+from shoal.methods.contract.message import Message, Tensors
 
 NOBODY = torch.zeros(0, 2, dtype=torch.int64)
 """No sample of anybody: an empty buffer."""

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from shoal.data.topology import Edges
-from shoal.methods.contract.base import Message, Server
+from shoal.methods.contract.base import Server
+from shoal.methods.contract.message import Message
 
 Action = Literal["push", "pull", "train", "end"]
 
@@ -37,7 +38,7 @@ class CFCLState:
     edges: Edges
 
     @classmethod
-    def of(cls, server: Server) -> CFCLState:
+    def from_server(cls, server: Server) -> CFCLState:
         """The state in a server's facts."""
         f = server.facts
         edges = tuple((int(i), int(j)) for i, j in f["edges"])
@@ -120,7 +121,7 @@ class Instruction:
     steps: int | None = None
 
     @classmethod
-    def of(cls, message: Message) -> Instruction:
+    def from_message(cls, message: Message) -> Instruction:
         """The instruction in a message from the server."""
         f = message.facts
         return cls(f["step"], f["next"], f["averagings"], tuple(f["near"]), f.get("steps"))

@@ -44,7 +44,8 @@ def corrupt(update: Tensor, attack: Attack, scale: float, streams: Streams, star
         shared = Streams(streams.seed).torch("colluding adversaries")
         generator = streams.torch("adversary") if attack == "random" else shared
         noise = torch.randn(update.shape, generator=generator).to(update)
-        return noise * (update.norm() / noise.norm())
+        result: Tensor = noise * (update.norm() / noise.norm())
+        return result
     if attack == "zeros":
         return -start
     if attack == "labels":

@@ -34,7 +34,8 @@ def cosine_matrix(updates: Tensor) -> np.ndarray:
     lengths = (norms[:, None] * norms[None, :]).clamp(min=1e-300)
     alpha = ((rows @ rows.T) / lengths).clamp(-1.0, 1.0)
     alpha.fill_diagonal_(1.0)
-    return ((alpha + alpha.T) / 2).cpu().numpy()
+    result: np.ndarray = ((alpha + alpha.T) / 2).cpu().numpy()
+    return result
 
 
 def bipartition(alpha: np.ndarray) -> Bipartition:

@@ -40,19 +40,9 @@ from shoal.methods.cfl.settings import CFLSettings, check_settings
 from shoal.methods.cfl.state import CFLState
 from shoal.methods.cfl.supervised import Score, Supervised, gradient, judge
 from shoal.methods.cfl.tree import Node, Tree, branch_similarities, nearest_child
-from shoal.methods.contract.base import (
-    Client,
-    ClientError,
-    Clients,
-    Evaluation,
-    Federation,
-    Message,
-    RunHistory,
-    Server,
-    Tensors,
-    Update,
-)
+from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Federation, RunHistory, Server, Update
 from shoal.methods.contract.declared import FactForm, MessageForm, TensorForm, exactly
+from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.training.local import batches
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 
@@ -67,7 +57,7 @@ class CFL(Supervised):
     Settings = CFLSettings
     settings: CFLSettings
     averages_parts = True
-    judged_by_memory = False
+    evaluation_reads_memory = False
 
     def __init__(self, settings: CFLSettings, context: Any) -> None:
         super().__init__(settings, context)
@@ -104,7 +94,7 @@ class CFL(Supervised):
 
     def node_of(self, server: Server, client: int) -> Node:
         """The cluster that a client trains in; who joins in this round begins at the root."""
-        tree = Tree.of(server.facts)
+        tree = Tree.from_facts(server.facts)
         known = any(client in leaf.clients for leaf in tree.leaves()) or client in tree.walking
         return tree.place(client) if known else tree.nodes[0]
 
@@ -202,7 +192,7 @@ class CFL(Supervised):
         All updates of a round are held at once: the similarity matrix needs them. Where not all clients take part, a
         cluster is judged by the latest update of each (`shoal.methods.cfl.latest`), and moves by those of this round.
         """
-        state = CFLState.of(server)
+        state = CFLState.from_server(server)
         round = server.round + 1
         models = dict(server.model)
         kept = dict(server.state)
@@ -345,7 +335,7 @@ class CFL(Supervised):
 
         `acc` is of the cluster's model; for the others see `shoal.methods.cfl.scores`.
         """
-        state = CFLState.of(server)
+        state = CFLState.from_server(server)
         tree, adversaries = state.tree, self.settings.adversaries
         honest = [c for leaf in tree.leaves() for c in leaf.clients if c < state.clients - adversaries]
         own = self.own_scores(tree, server.model, honest, clients)

@@ -14,17 +14,10 @@ from shoal.methods.averaging.server_optimiser import next_average
 from shoal.methods.averaging.vectors import Vectors
 from shoal.methods.cfl.adversary import ATTACKS, Attack, attack_of, corrupt
 from shoal.methods.cfl.supervised import Classifier, Supervised, judge
-from shoal.methods.contract.base import (
-    Client,
-    Clients,
-    Evaluation,
-    Federation,
-    Message,
-    MethodError,
-    Prediction,
-    Server,
-    Update,
-)
+from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Server, Update
+from shoal.methods.contract.context import MethodError
+from shoal.methods.contract.message import Message
+from shoal.methods.contract.prediction import Prediction
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 
 
@@ -45,7 +38,7 @@ class FedAvg(Supervised):
     settings: FedAvgSettings
     averages = True
     server_optimiser = True
-    judged_by_memory = False
+    evaluation_reads_memory = False
 
     def init_server(self, federation: Federation) -> Server:
         """The initial weights."""

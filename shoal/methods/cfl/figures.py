@@ -28,7 +28,7 @@ def figures(history: RunHistory, eps: tuple[float, float] | None) -> dict[str, F
     server = history.server
     if server is None or not server.round:
         return {}
-    state, names = CFLState.of(server), history.client_names
+    state, names = CFLState.from_server(server), history.client_names
     tree, truth = state.tree, state.truth
     metric = "perplexity" if "perplexity" in history.rounds else "acc"
     drawn = {

@@ -13,8 +13,9 @@ from shoal.methods.averaging.robust import mean_by
 from shoal.methods.averaging.vectors import Vectors
 from shoal.methods.cfl.adversary import ATTACKS, Attack, attack_of, corrupt
 from shoal.methods.cfl.supervised import Score, Supervised, judge
-from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Message, Server, Update
+from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Server, Update
 from shoal.methods.contract.declared import FactForm, MessageForm, TensorForm, exactly
+from shoal.methods.contract.message import Message
 from shoal.methods.scores.clustering import ari
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 
@@ -44,7 +45,7 @@ class IFCAState:
     chosen: tuple[tuple[int, int], ...] = ()
 
     @classmethod
-    def of(cls, server: Server) -> IFCAState:
+    def from_server(cls, server: Server) -> IFCAState:
         """The state in a server's facts."""
         f = server.facts
         return cls(f["clients"], tuple(f["truth"]), tuple((client, model) for client, model in f["chosen"]))
@@ -61,7 +62,7 @@ class IFCA(Supervised):
     Settings = IFCASettings
     settings: IFCASettings
     averages_parts = True
-    judged_by_memory = False
+    evaluation_reads_memory = False
 
     def init_server(self, federation: Federation) -> Server:
         """K independent random starts."""
@@ -74,7 +75,7 @@ class IFCA(Supervised):
 
     def broadcast(self, server: Server, client: int) -> Message:
         """All K models."""
-        return Message(server.model, {"clients": IFCAState.of(server).clients})
+        return Message(server.model, {"clients": IFCAState.from_server(server).clients})
 
     def declared(self, server: Server, client: int, samples: int) -> MessageForm:
         """One model, trained from any of the K."""
@@ -115,7 +116,7 @@ class IFCA(Supervised):
             mean.mean()["weights"] if mean.weight else old
             for mean, old in zip(means, server.model["models"], strict=True)
         ]
-        state = replace(IFCAState.of(server), chosen=tuple(chosen))
+        state = replace(IFCAState.from_server(server), chosen=tuple(chosen))
         return server.next({"models": torch.stack(models)}, facts=state.facts())
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
@@ -133,6 +134,6 @@ class IFCA(Supervised):
             vectors.load(network, server.model["models"][choices[-1]])
             scores[k] = judge(network, client.validation, self.context)
         metrics = {**self.clients_metrics(scores), "clusters": float(len(set(choices)))}
-        if truth := IFCAState.of(server).truth:
+        if truth := IFCAState.from_server(server).truth:
             metrics["groups_ari"] = ari(torch.tensor(truth[: len(choices)]).numpy(), torch.tensor(choices).numpy())
         return metrics

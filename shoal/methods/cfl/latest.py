@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 
 import torch
 
-from shoal.methods.contract.base import Message, Tensors, Update
+from shoal.methods.contract.base import Update
+from shoal.methods.contract.message import Message, Tensors
 
 PREFIX = "latest/"
 FACTS = ("n", "gamma")

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from shoal.methods.averaging.vectors import Vectors
 from shoal.methods.cfl.supervised import Supervised, judge
-from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Message, Server, Update
+from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Server, Update
 from shoal.methods.contract.declared import MessageForm, TensorForm
+from shoal.methods.contract.message import Message
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 
 
@@ -17,10 +18,10 @@ class AloneSettings:
     """Local training has no hyper-parameters beyond `local`."""
 
 
-class Alone(Supervised):
+class LocalOnly(Supervised):
     """Local training as a method: each client's weights are its private memory; all start from the same."""
 
-    name = "alone"
+    name = "local_only"
     proximal = False  # nothing is sent that a client could stay near
     Settings = AloneSettings
 

@@ -49,7 +49,7 @@ class ClusterMeasure:
     groups: Bipartition | None = None
 
     @classmethod
-    def of(cls, entry: Mapping[str, Any]) -> ClusterMeasure:
+    def from_facts(cls, entry: Mapping[str, Any]) -> ClusterMeasure:
         """The measure of a log entry."""
         plain: dict[str, Any] = {key: tuple(v) if key == "outliers" else v for key, v in entry.items()}
         return cls(**plain)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shoal.methods.cfl.tree import Tree
-from shoal.methods.contract.base import MethodError
+from shoal.methods.contract.context import MethodError
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from shoal.core.setting import setting
 from shoal.methods.cfl.adversary import ATTACKS, Attack
-from shoal.methods.contract.base import MethodError
+from shoal.methods.contract.context import MethodError
 
 
 @dataclass(frozen=True)

@@ -31,11 +31,11 @@ class CFLState:
     log: tuple[ClusterMeasure, ...] = ()
 
     @classmethod
-    def of(cls, server: Server) -> CFLState:
+    def from_server(cls, server: Server) -> CFLState:
         """The state in a server's facts."""
         f = server.facts
-        log = tuple(ClusterMeasure.of(entry) for entry in f["log"])
-        return cls(Tree.of(f), f["size"], f["clients"], tuple(f["truth"]), f["peak"], log)
+        log = tuple(ClusterMeasure.from_facts(entry) for entry in f["log"])
+        return cls(Tree.from_facts(f), f["size"], f["clients"], tuple(f["truth"]), f["peak"], log)
 
     def facts(self) -> dict[str, Any]:
         """The state as JSON values."""

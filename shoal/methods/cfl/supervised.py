@@ -16,20 +16,10 @@ from torch import Tensor, nn
 
 from shoal.data.augment import normalise
 from shoal.data.view import Samples
-from shoal.methods.contract.base import (
-    Assignment,
-    Client,
-    ClientError,
-    Clients,
-    Context,
-    Evaluation,
-    LocalSettings,
-    MethodError,
-    ModelSettings,
-    Server,
-    Tensors,
-    Update,
-)
+from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Server, Update
+from shoal.methods.contract.context import Context, LocalSettings, MethodError, ModelSettings
+from shoal.methods.contract.message import Tensors
+from shoal.methods.contract.prediction import Assignment
 from shoal.methods.training.local import as_input, batches, seeded, unit_images
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
@@ -48,7 +38,8 @@ class Classifier(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores (n, classes)."""
-        return self.out(self.encoder(x))
+        result: Tensor = self.out(self.encoder(x))
+        return result
 
 
 class Score(NamedTuple):

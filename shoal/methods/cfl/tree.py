@@ -13,7 +13,8 @@ from typing import Any
 
 from torch import Tensor
 
-from shoal.methods.contract.base import MethodError, Tensors
+from shoal.methods.contract.context import MethodError
+from shoal.methods.contract.message import Tensors
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Tree:
         return cls([Node(0, clients=tuple(clients))])
 
     @classmethod
-    def of(cls, facts: dict[str, Any]) -> Tree:
+    def from_facts(cls, facts: dict[str, Any]) -> Tree:
         """The tree in a server's facts."""
         tuples = ("children", "clients", "founders")
         plain: list[dict[str, Any]] = [

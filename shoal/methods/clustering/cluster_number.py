@@ -33,7 +33,7 @@ from shoal.methods.clustering.federated_k_means import (
     whitening,
 )
 from shoal.methods.clustering.k_means import kmeans
-from shoal.methods.contract.base import MethodError
+from shoal.methods.contract.context import MethodError
 
 ROWS = 8192
 """Samples in one pass when distances are taken."""
@@ -50,7 +50,7 @@ class Held(NamedTuple):
     client: Tensor
     clients: int
 
-    def of(self, client: int) -> Tensor:
+    def samples_of(self, client: int) -> Tensor:
         """One client's samples (n_i, d)."""
         return self.x[self.client == client]
 
@@ -68,8 +68,8 @@ class Search:
         tie: stabilities that differ by at most this count as equal.
     """
 
-    least: int = 2
-    most: int = 15
+    min_clusters: int = 2
+    max_clusters: int = 15
     repeats: int = 5
     starts: int = 5
     iterations: int = 30
@@ -112,7 +112,7 @@ class ClusterNumber:
     bytes_up: int
     bytes_down: int
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As JSON."""
         return asdict(self)
 
@@ -147,7 +147,7 @@ def projected(
     width = features.x.shape[1]
     total = moments(features.x[:0])
     for client in range(features.clients):
-        own = features.of(client)
+        own = features.samples_of(client)
         if len(own) >= least_points:
             total = Moments(*(a + b for a, b in zip(total, moments(own), strict=True)))
     mean, projection = whitening(total, min(components, width), power)
@@ -170,10 +170,10 @@ def local_starts(held: Held, search: Search, seed: int, purpose: str) -> tuple[T
     """Centres that clients find among their own samples, and how many samples are behind each; of all clients."""
     centres, counts = [held.x[:0]], [held.x.new_zeros(0)]
     for client in range(held.clients):
-        own = held.of(client)
+        own = held.samples_of(client)
         if len(own) < search.least_points:
             continue
-        wanted = max(1, min(search.most, len(own) // A_CENTRE))
+        wanted = max(1, min(search.max_clusters, len(own) // A_CENTRE))
         rng = Streams(seed, client=client).numpy(purpose)
         found = kmeans(own.numpy(), wanted, rng, starts=1)
         sizes = torch.bincount(torch.from_numpy(found.cluster), minlength=wanted).double()
@@ -288,7 +288,7 @@ def find_cluster_number(
     Raises:
         MethodError: too few samples for the largest number.
     """
-    stabilities: dict[int, list[float]] = {k: [] for k in range(search.least, search.most + 1)}
+    stabilities: dict[int, list[float]] = {k: [] for k in range(search.min_clusters, search.max_clusters + 1)}
     silhouettes: dict[int, list[float]] = {k: [] for k in stabilities}
     done, total = 0, search.repeats * len(stabilities)
     for repeat in range(search.repeats):
@@ -298,10 +298,11 @@ def find_cluster_number(
         for number, part in enumerate(halves):
             local, counts = local_starts(part, search, seed, f"number of clusters, half {2 * repeat + number}")
             traffic.exchange(1, up=local.numel() + counts.numel())
-            if len(local) < search.most:
+            if len(local) < search.max_clusters:
                 raise MethodError(
-                    f"half of the clients' samples gave {len(local)} local centres, too few to try {search.most} "
-                    f"clusters: set choose.most to {max(2, len(local))} or less, or give model.clusters a number"
+                    f"half of the clients' samples gave {len(local)} local centres, which is too few to try "
+                    f"{search.max_clusters} clusters: set choose.max_clusters to {max(2, len(local))} or less, or give "
+                    "model.clusters a number"
                 )
             starts.append((local, counts))
         for k in stabilities:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from shoal.methods.clustering.k_means import Clustering
-from shoal.methods.contract.base import MethodError
+from shoal.methods.contract.context import MethodError
 
 ITERATIONS = 300
 TOLERANCE = 1e-4

@@ -86,7 +86,8 @@ def moved_prices(prices: Tensor, counts: Tensor, products: Tensor, softness: flo
     worth = _worth(prices, counts, evenness)
     answer = (torch.diag_embed(counts) - products) / softness + torch.diag_embed(worth / evenness)
     step = torch.linalg.solve(answer, worth - counts)
-    return prices + step.clamp(-LONGEST * softness, LONGEST * softness)
+    result: Tensor = prices + step.clamp(-LONGEST * softness, LONGEST * softness)
+    return result
 
 
 def cost(value: Tensor, prices: Tensor, counts: Tensor, evenness: float) -> Tensor:

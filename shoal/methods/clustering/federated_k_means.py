@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from shoal.methods.clustering.k_means import kmeans
-from shoal.methods.contract.base import MethodError
+from shoal.methods.contract.context import MethodError
 
 NOTHING = 1e-9
 """Directions with less than this share of the largest variance count as constant."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from shoal.methods.contract.base import MethodError
+from shoal.methods.contract.context import MethodError
 
 
 class Clustering(NamedTuple):

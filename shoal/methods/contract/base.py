@@ -24,7 +24,7 @@ from shoal.data.view import DeviceData, Samples
 from shoal.methods.contract.context import Context, LocalSettings, MethodError, ModelSettings
 from shoal.methods.contract.declared import MessageForm, TensorForm, exactly, forms_like
 from shoal.methods.contract.message import Message, Tensors
-from shoal.methods.contract.prediction import Assignment, Prediction, Seen, Shared
+from shoal.methods.contract.prediction import Assignment, Prediction, ShardPredictions, Shared
 
 if TYPE_CHECKING:  # needed by hooks for people alone: training does without
     from matplotlib.figure import Figure
@@ -183,7 +183,7 @@ class Evaluation:
     batch: int = 512
     recalibrate: int = 0
     brief: bool = False
-    seen: Callable[[], Iterator[Seen]] | None = None
+    seen: Callable[[], Iterator[ShardPredictions]] | None = None
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ class Method(ABC):
 
     What a method can do, said by the method and read by the tests that hold for every method:
         trains: a client's work is gradient steps, and its metrics have their mean `loss`.
-        gathers: the number of rounds before that, which gather what training starts from: nobody has clusters yet.
+        warmup_rounds: the number of rounds before training that collect what it starts from, without clusters yet.
         loss_falls: the loss is the same function in every round, so that training lowers it. Not so where its
             parts are weighed anew from round to round, or where networks play against each other.
         learns_from_labels: the labels of the training samples are what is learnt.
@@ -236,8 +236,8 @@ class Method(ABC):
         averages_parts: it averages models of which clients train some, or in some rounds: `aggregation` is of it too.
         server_optimiser: `aggregation.server` moves its model.
         proximal: `local.proximal` holds its local steps near the model that the server sent.
-        judged_by_memory: `recalibrate`, `evaluate` or `assignment` may read a client's memory or inbox. Where not, both
-            are empty there, and those of all clients need not travel to whoever judges the state.
+        evaluation_reads_memory: `recalibrate`, `evaluate` or `assignment` may read a client's memory or inbox. If
+            not, both are empty there, and the clients' memories need not travel to the worker that evaluates.
         shared_in_evaluation: what `evaluate` uses of the predictor's answers for all samples, which workers may then
             make in parts: `clusters` as `evaluate_predictor`, `features` as `evaluate_features` in the last evaluation.
     A method whose server holds one model overrides `predictor`.
@@ -252,7 +252,7 @@ class Method(ABC):
     exchange_metric: ClassVar[str] = ""
     needs_validation: ClassVar[bool] = False
     trains: ClassVar[bool] = True
-    gathers: ClassVar[int] = 0
+    warmup_rounds: ClassVar[int] = 0
     loss_falls: ClassVar[bool] = True
     learns_from_labels: ClassVar[bool] = False
     finds_clusters: ClassVar[bool] = True
@@ -261,7 +261,7 @@ class Method(ABC):
     averages_parts: ClassVar[bool] = False
     server_optimiser: ClassVar[bool] = False
     proximal: ClassVar[bool] = False
-    judged_by_memory: ClassVar[bool] = True
+    evaluation_reads_memory: ClassVar[bool] = True
     shared_in_evaluation: ClassVar[Shared] = "nothing"
 
     def __init__(self, settings: Any, context: Context) -> None:
@@ -270,7 +270,7 @@ class Method(ABC):
                 f"method {self.name!r} works on {' and '.join(self.kinds)} data, "
                 f"and {context.spec.name!r} is {context.spec.kind} data"
             )
-        if not (context.aggregation.plain or self.averages or self.averages_parts):
+        if not (context.aggregation.is_mean or self.averages or self.averages_parts):
             raise MethodError(f"aggregation.rule and clip are of averaged models: method {self.name!r} averages none")
         if context.aggregation.server.name != "none" and not self.server_optimiser:
             raise MethodError(

@@ -87,7 +87,7 @@ class AggregationSettings:
     server: ServerOptimiser = field(default_factory=ServerOptimiser)
 
     @property
-    def plain(self) -> bool:
+    def is_mean(self) -> bool:
         """Whether this is the plain weighted mean."""
         return self.rule == "mean" and not self.clip
 

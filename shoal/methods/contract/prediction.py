@@ -23,7 +23,7 @@ Shared = Literal["nothing", "clusters", "features"]
 """What of a model's answers for all samples an evaluation uses, so that workers may make it in parts."""
 
 
-class Seen(NamedTuple):
+class ShardPredictions(NamedTuple):
     """What an evaluation uses of predictions for n samples in a row.
 
     Attributes:

@@ -11,18 +11,10 @@ from torch import Tensor
 
 from shoal.data.augment import normalise
 from shoal.methods.averaging.server_optimiser import next_average, trained_counts
-from shoal.methods.contract.base import (
-    Client,
-    Clients,
-    Evaluation,
-    Federation,
-    Message,
-    Prediction,
-    Server,
-    Tensors,
-    Update,
-)
+from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Server, Update
 from shoal.methods.contract.declared import MessageForm
+from shoal.methods.contract.message import Message, Tensors
+from shoal.methods.contract.prediction import Prediction
 from shoal.methods.fedpnp.shares import OTHERS, PART, SAMPLES, SHARES, as_metrics, even, from_metrics, of_the_federation
 from shoal.methods.losses.contrastive import cluster_contrastive
 from shoal.methods.scores.evaluation import evaluate_predictor
@@ -47,7 +39,7 @@ class ClusterMethod(TwoViewMethod):
     judges_features = True
     averages = True
     server_optimiser = True
-    judged_by_memory = False
+    evaluation_reads_memory = False
     shared_in_evaluation = "clusters"
 
     @property

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from shoal.core.setting import setting
-from shoal.methods.contract.base import Client, Message, Tensors, Update
+from shoal.methods.contract.base import Client, Update
+from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.fedpnp.cluster_method import ClusterMethod
 from shoal.methods.losses.byol import byol_loss, make_target, spread, update_target
 from shoal.methods.losses.contrastive import cluster_contrastive

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shoal.core.setting import setting
-from shoal.methods.contract.base import Client, Message, Tensors, Update
+from shoal.methods.contract.base import Client, Update
+from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.fedpnp.cluster_method import ClusterMethod
 from shoal.methods.fedpnp.shares import ABOUT, Over
 from shoal.methods.losses.contrastive import contrastive

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from shoal.core.setting import setting
-from shoal.methods.contract.base import Client, Message, Tensors, Update
+from shoal.methods.contract.base import Client, Update
+from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.fedpnp.cluster_method import ClusterMethod
 from shoal.methods.fedpnp.pool import Similarity, check_threshold, past_negatives
 from shoal.methods.fedpnp.shares import ABOUT, Over

@@ -24,23 +24,11 @@ from torch import Tensor
 from shoal.core.setting import setting
 from shoal.data.augment import normalise
 from shoal.methods.clustering.k_means import kmeans
-from shoal.methods.contract.base import (
-    Client,
-    ClientError,
-    Clients,
-    Context,
-    Evaluation,
-    Federation,
-    LocalSettings,
-    Message,
-    Method,
-    MethodError,
-    Prediction,
-    Server,
-    Tensors,
-    Update,
-)
+from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Federation, Method, Server, Update
+from shoal.methods.contract.context import Context, LocalSettings, MethodError
 from shoal.methods.contract.declared import MessageForm, TensorForm, exactly, forms_like
+from shoal.methods.contract.message import Message, Tensors
+from shoal.methods.contract.prediction import Prediction
 from shoal.methods.losses.byol import byol_loss, make_target, spread, update_target
 from shoal.methods.scores.evaluation import evaluate_predictor
 from shoal.methods.training.local import batches, build_optimiser, load, run_steps, seeded, view_recipe, views, weights

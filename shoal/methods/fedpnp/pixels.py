@@ -12,21 +12,11 @@ from torch import Tensor
 
 from shoal.core.setting import setting
 from shoal.methods.clustering.k_means import kmeans
-from shoal.methods.contract.base import (
-    Assignment,
-    Client,
-    ClientError,
-    Clients,
-    Evaluation,
-    Federation,
-    Message,
-    Method,
-    MethodError,
-    Prediction,
-    Server,
-    Update,
-)
+from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Federation, Method, Server, Update
+from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.declared import MessageForm, TensorForm, exactly
+from shoal.methods.contract.message import Message
+from shoal.methods.contract.prediction import Assignment, Prediction
 from shoal.methods.scores.assignment import assign_samples
 from shoal.methods.scores.evaluation import evaluate_predictor
 
@@ -48,7 +38,7 @@ class KMeansPixels(Method):
     kinds = ("image", "vector")
     trains = False
     judges_features = True
-    judged_by_memory = False
+    evaluation_reads_memory = False
 
     def init_server(self, federation: Federation) -> Server:
         """No centres yet."""

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from shoal.methods.contract.base import MethodError
+from shoal.methods.contract.context import MethodError
 from shoal.methods.scores.pool_quality import distinct
 
 Similarity = Literal["gaussian", "dot", "literal"]
@@ -43,7 +43,8 @@ def similarity(u: Tensor, v: Tensor, kind: Similarity) -> Tensor:
     """
     if kind == "gaussian":
         unit = {id(t): t / t.norm(dim=1, keepdim=True).clamp(min=1e-12) for t in (u, v)}  # once, where both are one
-        return (unit[id(u)] @ unit[id(v)].T - 1).exp()
+        result: Tensor = (unit[id(u)] @ unit[id(v)].T - 1).exp()
+        return result
     return u @ v.T if kind == "dot" else (u @ v.T).exp()
 
 

@@ -15,7 +15,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from shoal.methods.contract.base import Client, Message
+from shoal.methods.contract.base import Client
+from shoal.methods.contract.message import Message
 
 Over = Literal["client", "federation"]
 ABOUT = (

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from shoal.core.setting import setting
 from shoal.data.augment import normalise
-from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Message, Server, Tensors, Update
+from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Server, Update
 from shoal.methods.contract.declared import MessageForm, forms_like
+from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.losses.contrastive import contrastive
 from shoal.methods.scores.evaluation import evaluate_features
 from shoal.methods.training.local import load, seeded, weights
@@ -103,7 +104,8 @@ class Single(TwoViewMethod):
         def embed(x: Tensor) -> Tensor:
             x = normalise(x.to(self.context.device)).contiguous(memory_format=torch.channels_last)
             with torch.no_grad(), self.context.autocast():
-                return network(x).h
+                result: Tensor = network(x).h
+                return result
 
         return embed
 

@@ -57,4 +57,5 @@ def spread(z: Tensor) -> Tensor:
 
     About 1 for vectors in all directions, 0 where the representation has collapsed into one point.
     """
-    return F.normalize(z.detach(), dim=1).std(0, correction=0).mean() * z.shape[1] ** 0.5
+    result: Tensor = F.normalize(z.detach(), dim=1).std(0, correction=0).mean() * z.shape[1] ** 0.5
+    return result

@@ -11,7 +11,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from shoal.methods.contract.base import Assignment, Clients, Evaluation, Method, MethodError, Prediction, Server
+from shoal.methods.contract.base import Clients, Evaluation, Method, Server
+from shoal.methods.contract.context import MethodError
+from shoal.methods.contract.prediction import Assignment, Prediction
 from shoal.methods.scores.evaluation import all_batches, feature_clusters
 
 ROWS = 4096

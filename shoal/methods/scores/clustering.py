@@ -88,7 +88,8 @@ def _table(truth: np.ndarray, cluster: np.ndarray) -> np.ndarray:
     _check(truth, cluster)
     from sklearn.metrics.cluster import contingency_matrix
 
-    return contingency_matrix(truth, cluster)
+    result: np.ndarray = contingency_matrix(truth, cluster)
+    return result
 
 
 def _check(truth: np.ndarray, cluster: np.ndarray) -> None:

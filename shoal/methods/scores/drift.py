@@ -27,10 +27,12 @@ def jensen_shannon(p: np.ndarray, q: np.ndarray) -> np.ndarray:
 
     def to_middle(a: np.ndarray) -> np.ndarray:
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(a > 0, a * np.log2(a / middle), 0.0).sum(-1)
+            result: np.ndarray = np.where(a > 0, a * np.log2(a / middle), 0.0).sum(-1)
+            return result
 
     divergence = (to_middle(np.asarray(p, dtype=float)) + to_middle(np.asarray(q, dtype=float))) / 2
-    return np.sqrt(np.clip(divergence, 0.0, 1.0))
+    result: np.ndarray = np.sqrt(np.clip(divergence, 0.0, 1.0))
+    return result
 
 
 def share_drift(

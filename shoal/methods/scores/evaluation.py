@@ -16,8 +16,9 @@ from torch import Tensor
 from shoal.data.augment import Recipe, normalise, two_views
 from shoal.methods.clustering.device_k_means import device_kmeans
 from shoal.methods.clustering.k_means import Clustering, kmeans
-from shoal.methods.contract.base import Context, Evaluation, Prediction
-from shoal.methods.contract.prediction import Seen, Shared
+from shoal.methods.contract.base import Evaluation
+from shoal.methods.contract.context import Context
+from shoal.methods.contract.prediction import Prediction, ShardPredictions, Shared
 from shoal.methods.scores.clustering import cluster_balance, cluster_scores
 from shoal.methods.scores.probe import linear_probe, sgd_probe_accuracy
 from shoal.methods.scores.representation import alignment, effective_rank, knn_accuracy, uniformity
@@ -51,7 +52,7 @@ def evaluate_predictor(
         log c); with labels `acc`, `nmi`, `ari`, `purity`; in the final evaluation also what
         `representation_metrics` gives.
     """
-    judged = Judged.of(evaluation) if evaluation.final else None
+    judged = Judged.from_evaluation(evaluation) if evaluation.final else None
     seen = list(evaluation.seen() if evaluation.seen else see(predict, evaluation, "clusters"))
     metrics = _cluster_metrics(torch.cat([part.cluster for part in seen]).numpy(), seen[-1].columns, evaluation)
     if judged is not None:
@@ -92,7 +93,7 @@ def evaluate_features(
         found = feature_clusters(h, clusters, evaluation)
         metrics = _cluster_metrics(found.cluster, clusters, evaluation)
     if evaluation.final:
-        judged = Judged.of(evaluation)
+        judged = Judged.from_evaluation(evaluation)
         h = judged.rows_of(h, 0)
         metrics |= representation_metrics(embed, h, judged, evaluation, recipe, sgd_epochs=sgd_epochs)
     return metrics
@@ -103,7 +104,7 @@ def see(
     evaluation: Evaluation,
     what: Shared,
     part: tuple[int, int] = (0, 1),
-) -> Iterator[Seen]:
+) -> Iterator[ShardPredictions]:
     """What an evaluation uses of a model's answers for all samples, or for a part of them, batch by batch.
 
     Args:
@@ -112,14 +113,14 @@ def see(
         what: as of `Method.shared_in_evaluation`.
         part: number of the part, and how many parts there are; all of them in order are the same as one.
     """
-    judged = Judged.of(evaluation) if evaluation.final and what == "clusters" else None
+    judged = Judged.from_evaluation(evaluation) if evaluation.final and what == "clusters" else None
     for start, x in all_batches(evaluation, part):
         found = predict(x)
         if what == "features":
             kept = found.embedding
         else:  # of very many samples not all embeddings fit into memory
             kept = found.embedding[:0, :0] if judged is None else judged.rows_of(found.embedding, start)
-        yield Seen(found.cluster.cpu(), found.soft.shape[1], kept)
+        yield ShardPredictions(found.cluster.cpu(), found.soft.shape[1], kept)
 
 
 def feature_clusters(h: Tensor, clusters: int, evaluation: Evaluation) -> Clustering:
@@ -174,7 +175,7 @@ class Judged:
     some: Tensor
 
     @classmethod
-    def of(cls, evaluation: Evaluation) -> Judged:
+    def from_evaluation(cls, evaluation: Evaluation) -> Judged:
         """The samples that judge an evaluation's model."""
         learn, held = _split(evaluation)
         some = held[torch.randperm(len(held), generator=evaluation.streams.torch("evaluate.judged"))[:JUDGED]]

@@ -45,7 +45,8 @@ def reference_features(x: np.ndarray) -> np.ndarray:
         return F.adaptive_avg_pool2d(images, side).flatten(1).numpy()  # type: ignore[arg-type]
     if x.ndim == 2 and x.dtype.kind == "f":
         spread = x.std(0, dtype=np.float64)
-        return ((x - x.mean(0, dtype=np.float64)) / np.where(spread > 0, spread, 1)).astype(np.float32)
+        result: np.ndarray = ((x - x.mean(0, dtype=np.float64)) / np.where(spread > 0, spread, 1)).astype(np.float32)
+        return result
     raise ValueError(f"samples {x.dtype} {x.shape} are neither images nor vectors: nobody says which are alike")
 
 

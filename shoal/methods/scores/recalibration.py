@@ -12,7 +12,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from shoal.methods.contract.base import Client, Clients, Context, Evaluation, Tensors
+from shoal.methods.contract.base import Client, Clients, Evaluation
+from shoal.methods.contract.context import Context
+from shoal.methods.contract.message import Tensors
 from shoal.methods.training.batch_statistics import Party, has_batch_norm, settle
 from shoal.methods.training.local import as_input
 

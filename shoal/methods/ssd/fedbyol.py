@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from shoal.core.setting import setting
-from shoal.methods.contract.base import Client, Message, Tensors, Update
+from shoal.methods.contract.base import Client, Update
+from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.losses.byol import byol_loss, make_target, spread, update_target
 from shoal.methods.ssd.self_supervised import SelfSupervised, SelfSupervisedSettings
 from shoal.methods.training.local import compiled, load, weights

@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 from shoal.core.setting import setting
-from shoal.methods.contract.base import Client, Message, Tensors
+from shoal.methods.contract.base import Client
+from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.ssd.fedbyol import FedBYOL, FedBYOLSettings
 from shoal.methods.training.local import load, weights
 from shoal.models.heads import ByolNet
@@ -51,7 +52,8 @@ def divergence(network: nn.Module, broadcast: Tensors, own: Tensors) -> torch.Te
     names = [name for name, _ in network.named_parameters() if name.startswith("encoder.")]
     if broadcast[names[0]].device.type != "cpu":  # all at once: a launch costs more than what it computes
         here, there = (torch.cat([tensors[name].flatten() for name in names]).double() for tensors in (broadcast, own))
-        return (here - there).norm()
+        result: torch.Tensor = (here - there).norm()
+        return result
     squares = [(broadcast[name].double() - own[name].double()).pow(2).sum() for name in names]
     return torch.stack(squares).sum().sqrt()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shoal.core.setting import setting
-from shoal.methods.contract.base import Tensors
+from shoal.methods.contract.message import Tensors
 from shoal.methods.losses.contrastive import contrastive
 from shoal.methods.ssd.self_supervised import SelfSupervised, SelfSupervisedSettings
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult

@@ -38,22 +38,11 @@ from shoal.methods.clustering.federated_k_means import (
     whitening,
 )
 from shoal.methods.clustering.k_means import kmeans
-from shoal.methods.contract.base import (
-    Assignment,
-    Client,
-    ClientError,
-    Clients,
-    Context,
-    Evaluation,
-    Message,
-    Method,
-    MethodError,
-    Prediction,
-    Server,
-    Tensors,
-    Update,
-)
+from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Method, Server, Update
+from shoal.methods.contract.context import Context, MethodError
 from shoal.methods.contract.declared import MessageForm, TensorForm, exactly, forms_like
+from shoal.methods.contract.message import Message, Tensors
+from shoal.methods.contract.prediction import Assignment, Prediction
 from shoal.methods.scores.assignment import assign_samples
 from shoal.methods.scores.evaluation import evaluate_predictor
 from shoal.methods.ssd.declared_sums import iteration, local_centres, no_negative_squares, score_bounds

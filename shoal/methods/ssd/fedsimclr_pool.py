@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from shoal.core.setting import setting
-from shoal.methods.contract.base import Client, Message, Tensors, Update
+from shoal.methods.contract.base import Client, Update
+from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.losses.contrastive import contrastive
 from shoal.methods.scores.pool_quality import pool_quality, pool_shares
 from shoal.methods.ssd.fedsimclr_kmeans import FedSimCLRKMeans, FedSimCLRKMeansSettings

@@ -34,7 +34,8 @@ def subspace_basis(dimensions: int, kind: Basis, seed: int) -> Tensor:
     if kind == "axis":
         return torch.eye(dimensions)
     drawn = torch.randn((dimensions, dimensions), generator=Streams(seed).torch("basis"), dtype=torch.float64)
-    return torch.linalg.qr(drawn)[0].float()
+    result: Tensor = torch.linalg.qr(drawn)[0].float()
+    return result
 
 
 def dsr_loss(z: Tensor, scale: Tensor, basis: Tensor, form: Form) -> Tensor:

@@ -12,18 +12,10 @@ from torch import Tensor
 from shoal.core.setting import setting
 from shoal.data.augment import RECIPES, Recipe, is_small, two_views
 from shoal.methods.averaging.server_optimiser import next_average, trained_counts
-from shoal.methods.contract.base import (
-    Clients,
-    Evaluation,
-    Federation,
-    LocalSettings,
-    Message,
-    Prediction,
-    Server,
-    Tensors,
-    Update,
-)
-from shoal.methods.contract.prediction import Shared
+from shoal.methods.contract.base import Clients, Evaluation, Federation, Server, Update
+from shoal.methods.contract.context import LocalSettings
+from shoal.methods.contract.message import Message, Tensors
+from shoal.methods.contract.prediction import Prediction, Shared
 from shoal.methods.scores.evaluation import embed_with, evaluate_features, features_only
 from shoal.methods.scores.finetuning import finetune_accuracy
 from shoal.methods.scores.recalibration import recalibrate
@@ -71,7 +63,7 @@ class SelfSupervised(TwoViewMethod):
     judges_features = True
     averages = True
     server_optimiser = True
-    judged_by_memory = False
+    evaluation_reads_memory = False
     shared_in_evaluation: ClassVar[Shared] = "features"
     settings: Any
 
@@ -107,7 +99,8 @@ class SelfSupervised(TwoViewMethod):
     def keeps_last_batch(self, message: Message) -> bool:
         """As `method.last_batch` says; `auto` goes by the number of clients."""
         choice = self.settings.last_batch
-        return choice == "keep" or (choice == "auto" and message.facts["clients"] > FEW_CLIENTS)
+        result: bool = choice == "keep" or (choice == "auto" and message.facts["clients"] > FEW_CLIENTS)
+        return result
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """The mean of the weights by number of samples."""

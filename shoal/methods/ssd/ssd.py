@@ -19,7 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shoal.core.setting import setting
-from shoal.methods.contract.base import Client, Federation, Message, MethodError, Server, Tensors, Update
+from shoal.methods.contract.base import Client, Federation, Server, Update
+from shoal.methods.contract.context import MethodError
+from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.losses.align_uniform import align_loss, uniform_loss
 from shoal.methods.ssd.gradients import gradient_share
 from shoal.methods.ssd.losses import (

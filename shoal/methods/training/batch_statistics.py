@@ -20,7 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from shoal.methods.contract.base import Context, Tensors
+from shoal.methods.contract.context import Context
+from shoal.methods.contract.message import Tensors
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from shoal.methods.contract.base import MethodError
+from shoal.methods.contract.context import MethodError
 
 Work = Callable[[], None]
 

@@ -18,7 +18,9 @@ from itertools import groupby
 import torch
 from torch import Tensor, nn
 
-from shoal.methods.contract.base import MethodError, Tensors, Update
+from shoal.methods.contract.base import Update
+from shoal.methods.contract.context import MethodError
+from shoal.methods.contract.message import Tensors
 from shoal.methods.training.graphs import GraphPool, SideStream, Work, capture
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult

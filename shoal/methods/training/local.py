@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from shoal.core.streams import stream_seed
 from shoal.data.augment import Recipe, choose_recipe, normalise, two_views
 from shoal.data.view import Samples
-from shoal.methods.contract.base import Client, ClientError, Context, LocalSettings, MethodError, Tensors
+from shoal.methods.contract.base import Client, ClientError
+from shoal.methods.contract.context import Context, LocalSettings, MethodError
+from shoal.methods.contract.message import Tensors
 from shoal.methods.training.network_copies import copy_all, copy_network, state_of
 
 _GLOBAL_GENERATOR = threading.Lock()

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from shoal.methods.contract.base import Client, Tensors, Update
+from shoal.methods.contract.base import Client, Update
+from shoal.methods.contract.message import Tensors
 from shoal.methods.training.model_stack import Batch
 
 

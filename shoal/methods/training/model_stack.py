@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from shoal.methods.contract.base import Tensors
+from shoal.methods.contract.message import Tensors
 from shoal.methods.training.stacked_norm import stacked_norms
 
 Batch = tuple[Tensor, ...]

@@ -27,7 +27,8 @@ def copy_network(network: nn.Module) -> nn.Module:
 
 def _copy(module: nn.Module, seen: dict[int, Any]) -> nn.Module:
     if id(module) in seen:
-        return seen[id(module)]
+        result: nn.Module = seen[id(module)]
+        return result
     made = module.__class__.__new__(module.__class__)
     seen[id(module)] = made
     own = made.__dict__
@@ -57,7 +58,8 @@ def _tensor(tensor: Tensor, seen: dict[int, Any]) -> Tensor:
         own = tensor.detach().clone(memory_format=torch.preserve_format)
         made = nn.Parameter(own, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else own
         seen[id(tensor)] = made
-    return seen[id(tensor)]
+    result: Tensor = seen[id(tensor)]
+    return result
 
 
 def copy_all(to: Sequence[Tensor], source: Sequence[Tensor]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from shoal.methods.contract.base import Tensors
+from shoal.methods.contract.message import Tensors
 
 OPTIMISER = "optimiser."
 """Prefix of the optimiser's tensors in a client's memory."""

@@ -77,7 +77,8 @@ def _forward(module: _BatchNorm, x: Tensor) -> Tensor:
         module.num_batches_tracked.add_(1)
     training = module.training or module.running_mean is None
     state = (module.weight, module.bias, module.running_mean, module.running_var)
-    return _StackedNorm.apply(x, *state, training, module.momentum, module.eps)
+    result: Tensor = _StackedNorm.apply(x, *state, training, module.momentum, module.eps)
+    return result
 
 
 @contextlib.contextmanager

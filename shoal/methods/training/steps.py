@@ -19,7 +19,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from shoal.methods.contract.base import Client, ClientError, Message, Method, Tensors, Update
+from shoal.methods.contract.base import Client, ClientError, Method, Update
+from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.training.batch_statistics import has_batch_norm
 from shoal.methods.training.kept_steps import StepKeeper, StepRules
 from shoal.methods.training.local import build_optimiser, finite_means, run_steps

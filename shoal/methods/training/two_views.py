@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from shoal.data.augment import Recipe, two_views
 from shoal.data.device_views import DeviceViews
-from shoal.methods.contract.base import Client, Message, Tensors, Update
+from shoal.methods.contract.base import Client, Update
+from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.training.local import as_input, batches, load, unit_images, view_recipe, weights
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch

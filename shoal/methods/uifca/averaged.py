@@ -46,7 +46,7 @@ def average(updates: Iterable[Update], starts: Tensor, settings: AggregationSett
     counts, points, changed, who = [0] * clusters, [0] * clusters, 0, []
     held = torch.zeros(2, clusters, dtype=torch.float64)
     for update in updates:
-        report = LearnReport.of(update.message)
+        report = LearnReport.from_message(update.message)
         changed += report.changed
         who.append(update.client)
         for k, count in enumerate(report.counts):

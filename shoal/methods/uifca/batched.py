@@ -40,7 +40,8 @@ def affine_losses(flows: Tensor, x: Tensor) -> Tensor:
     d = x.shape[-1]
     matrix, shift = flows[:, : d * d].view(-1, d, d), flows[:, d * d :]
     z = torch.einsum("kij,...kj->...ki", matrix, x[..., None, :] - shift)
-    return 0.5 * z.square().sum(-1) - torch.linalg.slogdet(matrix)[1]
+    result: Tensor = 0.5 * z.square().sum(-1) - torch.linalg.slogdet(matrix)[1]
+    return result
 
 
 def run_batched(

@@ -18,19 +18,10 @@ from torch.nn import Parameter
 
 from shoal.core.setting import setting
 from shoal.methods.averaging.server_optimiser import next_average, trained_counts
-from shoal.methods.contract.base import (
-    Client,
-    ClientError,
-    Clients,
-    Evaluation,
-    Federation,
-    LocalSettings,
-    Message,
-    Method,
-    Prediction,
-    Server,
-    Update,
-)
+from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Federation, Method, Server, Update
+from shoal.methods.contract.context import LocalSettings
+from shoal.methods.contract.message import Message
+from shoal.methods.contract.prediction import Prediction
 from shoal.methods.scores.clustering import cluster_scores
 from shoal.methods.training.local import build_optimiser, load, seeded, weights
 from shoal.models.gan import ClusterGANNetwork
@@ -63,7 +54,7 @@ class ClusterGAN(Method):
     local_defaults = LocalSettings(epochs=1, batch=64, optimiser="sgd", lr=5e-3)
     averages = True
     server_optimiser = True
-    judged_by_memory = False
+    evaluation_reads_memory = False
     loss_falls = False  # a game
 
     def network(self) -> ClusterGANNetwork:
@@ -182,7 +173,8 @@ def critic_loss(
     between = (mix * real + (1 - mix) * fake).requires_grad_(True)
     (gradient,) = torch.autograd.grad(network.judge(between).sum(), between, create_graph=True)
     norms = gradient.flatten(1).norm(dim=1)
-    return network.judge(fake).mean() - network.judge(real).mean() + penalty * (norms - 1).square().mean()
+    result: Tensor = network.judge(fake).mean() - network.judge(real).mean() + penalty * (norms - 1).square().mean()
+    return result
 
 
 def step(loss: Tensor, optimiser: torch.optim.Optimizer) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from shoal.methods.contract.base import Message, Update
+from shoal.methods.contract.base import Update
 from shoal.methods.contract.declared import FactForm, MessageForm, TensorForm, exactly
+from shoal.methods.contract.message import Message
 from shoal.methods.uifca.state import LearnReport
 from shoal.methods.uifca.tries import WORST
 
@@ -45,7 +46,7 @@ def learn_form(flows: Tensor, samples: int) -> MessageForm:
     tensors = {f"flow/{k}": TensorForm(tuple(flow.shape), flow.dtype, start=flow) for k, flow in enumerate(flows)}
 
     def rule(message: Message) -> str | None:
-        report = LearnReport.of(message)
+        report = LearnReport.from_message(message)
         if any(bool(count) != (f"flow/{k}" in message.tensors) for k, count in enumerate(report.counts)):
             return f"its counts {list(report.counts)} are not of the flows that it holds"
         if sum(report.points) > samples or any(a > b for a, b in zip(report.counts, report.points, strict=True)):

@@ -13,7 +13,9 @@ from shoal.core.setting import setting
 from shoal.core.streams import Streams
 from shoal.data.view import Samples
 from shoal.methods.averaging.vectors import Vectors
-from shoal.methods.contract.base import Client, Context, LocalSettings, Method, MethodError, Prediction, Server
+from shoal.methods.contract.base import Client, Method, Server
+from shoal.methods.contract.context import Context, LocalSettings, MethodError
+from shoal.methods.contract.prediction import Prediction
 from shoal.methods.training.local import build_optimiser, seeded
 from shoal.models.normalising_flows import Flow, build_flow
 

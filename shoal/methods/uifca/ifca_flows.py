@@ -13,18 +13,10 @@ import torch
 
 from shoal.core.setting import setting
 from shoal.methods.averaging.robust import mean_by
-from shoal.methods.contract.base import (
-    Assignment,
-    Client,
-    ClientError,
-    Clients,
-    Evaluation,
-    Federation,
-    Message,
-    Server,
-    Update,
-)
+from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Federation, Server, Update
 from shoal.methods.contract.declared import FactForm, MessageForm, TensorForm, exactly
+from shoal.methods.contract.message import Message
+from shoal.methods.contract.prediction import Assignment
 from shoal.methods.scores.assignment import assign_samples
 from shoal.methods.scores.clustering import cluster_scores
 from shoal.methods.uifca.flow_method import FlowMethod, FlowSettings
@@ -52,7 +44,7 @@ class IFCAFlows(FlowMethod):
     Settings = IFCAFlowsSettings
     settings: IFCAFlowsSettings
     averages_parts = True
-    judged_by_memory = False
+    evaluation_reads_memory = False
 
     def init_server(self, federation: Federation) -> Server:
         """The K starts; and where they are dealt, a flow for each client, as many clients to each as can be."""

@@ -19,22 +19,11 @@ from torch import Tensor
 from shoal.core.setting import setting
 from shoal.core.streams import Streams
 from shoal.methods.clustering.k_means import Clustering, join_small, kmeans
-from shoal.methods.contract.base import (
-    Assignment,
-    Client,
-    ClientError,
-    Clients,
-    Evaluation,
-    Federation,
-    Message,
-    Method,
-    MethodError,
-    Prediction,
-    Server,
-    Tensors,
-    Update,
-)
+from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Federation, Method, Server, Update
+from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.declared import MessageForm
+from shoal.methods.contract.message import Message, Tensors
+from shoal.methods.contract.prediction import Assignment, Prediction
 from shoal.methods.scores.assignment import assign_samples, nearest_centres
 from shoal.methods.scores.clustering import cluster_scores
 from shoal.methods.uifca.declared import beyond_centres, centres_form, memory_form
@@ -45,7 +34,7 @@ class KFedSettings:
     """Hyper-parameters of k-FED."""
 
     starts: int = setting(10, "number of starts of K-means on clients and on the server; the best one counts", ge=1)
-    least: int = setting(
+    min_points: int = setting(
         2,
         "number of points that a centre is the mean of, at least: smaller clusters are joined to the nearest; with 1 a "
         "client may send single samples as they are",
@@ -70,7 +59,7 @@ def local_centres(client: Client, clusters: int, starts: int, least: int) -> tup
     if len(x) < least:
         raise ClientError(
             f"client {client.id} has {len(x)} training samples, and a centre of k-FED is the mean of {least} at least: "
-            "leave this client out, or lower method.least"
+            "leave this client out, or lower method.min_points"
         )
     if not np.isfinite(x).all():
         raise ClientError(f"client {client.id} holds values that are not finite")
@@ -122,7 +111,7 @@ class KFed(Method):
     def client_update(self, message: Message, client: Client) -> Update:
         """Local centres up, local clusters into memory."""
         s = self.settings
-        centres, local = local_centres(client, self.context.clusters, s.starts, s.least)
+        centres, local = local_centres(client, self.context.clusters, s.starts, s.min_points)
         return Update(Message({"centres": centres}), memory={"local": local})
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:

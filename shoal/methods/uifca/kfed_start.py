@@ -12,7 +12,8 @@ from dataclasses import replace
 from torch import Tensor
 
 from shoal.core.streams import Streams
-from shoal.methods.contract.base import Client, Message, Server, Tensors, Update
+from shoal.methods.contract.base import Client, Server, Update
+from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.uifca.kfed import gather_centres, local_centres
 from shoal.methods.uifca.state import UIFCAState
 
@@ -39,7 +40,7 @@ def labels_of(updates: Iterable[Update], clusters: int, seed: int) -> Tensors:
 def cluster_centres(server: Server, updates: Iterable[Update], clusters: int, seed: int) -> Server:
     """The server clusters all local centres; the next round learns from the assignment that follows."""
     labels = labels_of(updates, clusters, seed)
-    facts = replace(UIFCAState.of(server), phase="learn").facts()
+    facts = replace(UIFCAState.from_server(server), phase="learn").facts()
     return server.next(server.model, state={**server.state, **labels}, facts=facts)
 
 

@@ -14,8 +14,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from shoal.methods.contract.base import Context, Message, MethodError, Server, Tensors, Update
+from shoal.methods.contract.base import Server, Update
+from shoal.methods.contract.context import Context, MethodError
 from shoal.methods.contract.declared import FactForm, MessageForm, TensorForm, exactly, forms_like
+from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.uifca.declared import centres_form
 from shoal.methods.uifca.latent_mixture import LOG_DEVIATIONS, MEANS
 
@@ -40,7 +42,7 @@ class State:
     comm_round: int = 0
 
     @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> State:
+    def from_facts(cls, facts: Mapping[str, Any]) -> State:
         """The state among the facts of a server or a message."""
         return cls(**facts)
 
@@ -58,7 +60,7 @@ def form_of(server: Server, samples: int, context: Context) -> MessageForm:
         context: of the run.
     """
     clusters, dimensions = context.clusters, math.prod(context.spec.shape)
-    state = State.of(server.facts)
+    state = State.from_facts(server.facts)
     if state.phase == "centres":
         return centres_form(clusters, dimensions)
     facts = {

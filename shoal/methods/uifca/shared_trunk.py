@@ -30,23 +30,11 @@ from torch import Tensor
 from shoal.core.setting import setting
 from shoal.data.augment import RECIPES, augment
 from shoal.methods.averaging.robust import mean_by
-from shoal.methods.contract.base import (
-    Assignment,
-    Client,
-    ClientError,
-    Clients,
-    Evaluation,
-    Federation,
-    LocalSettings,
-    Message,
-    Method,
-    MethodError,
-    Prediction,
-    Server,
-    Tensors,
-    Update,
-)
+from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Federation, Method, Server, Update
+from shoal.methods.contract.context import LocalSettings, MethodError
 from shoal.methods.contract.declared import MessageForm
+from shoal.methods.contract.message import Message, Tensors
+from shoal.methods.contract.prediction import Assignment, Prediction
 from shoal.methods.scores.assignment import assign_samples
 from shoal.methods.scores.clustering import cluster_scores
 from shoal.methods.training.local import build_optimiser, load, run_steps, seeded, view_recipe, weights
@@ -106,7 +94,9 @@ class SharedUIFCASettings:
         0.5, "how far the server evens out, a round, how full the clusters are over all clients; 0: not", ge=0, le=1
     )
     views: int = setting(4, "number of views of an image whose posteriors are averaged where it is assigned", ge=1)
-    least: int = setting(2, "number of points that a centre of k-FED is the mean of, at least; see method kfed", ge=1)
+    min_points: int = setting(
+        2, "number of points that a centre of k-FED is the mean of, at least; see method kfed", ge=1
+    )
 
 
 class Assigned(NamedTuple):
@@ -126,7 +116,7 @@ class SharedUIFCA(Method):
     kinds = ("vector", "image")
     local_defaults = LocalSettings(epochs=1, batch=64, optimiser="adam", lr=1e-3)
     averages_parts = True
-    gathers = 2  # centres, and moments of their clusters
+    warmup_rounds = 2  # centres, and moments of their clusters
     loss_falls = False  # the clusters change
 
     def network(self) -> LatentMixture:
@@ -144,18 +134,18 @@ class SharedUIFCA(Method):
         return network
 
     def init_server(self, federation: Federation) -> Server:
-        """The start; the first round gathers local centres."""
+        """The start; the first round collects local centres."""
         offsets = torch.zeros(self.context.clusters)
         return Server({**weights(self.network()), OFFSETS: offsets}, facts=State().facts())
 
     def stage(self, server: Server) -> str:
         """What the round is for; where points are assigned anew clients take longer."""
-        state = State.of(server.facts)
+        state = State.from_facts(server.facts)
         return f"{state.phase}, assigning" if state.cluster_round and not state.comm_round else state.phase
 
     def broadcast(self, server: Server, client: int) -> Message:
         """The mixture and the offsets; until k-FED's clusters are learned also those of the client's centres."""
-        state = State.of(server.facts)
+        state = State.from_facts(server.facts)
         if state.phase == "centres":
             return Message(facts=server.facts)
         tensors = dict(server.model)
@@ -181,9 +171,9 @@ class SharedUIFCA(Method):
         """Send local centres; then the moments of k-FED's clusters; then assign where that is due, and learn."""
         if not len(client.train):
             raise ClientError(f"client {client.id} has no training samples to cluster")
-        state = State.of(message.facts)
+        state = State.from_facts(message.facts)
         if state.phase == "centres":
-            return kfed_start.send_centres(client, self.context.clusters, self.settings.least)
+            return kfed_start.send_centres(client, self.context.clusters, self.settings.min_points)
         if not bool(torch.isfinite(client.train.x().float()).all()):
             raise ClientError(f"client {client.id} holds values that are not finite")
         network = self.loaded(message.tensors)
@@ -301,7 +291,7 @@ class SharedUIFCA(Method):
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """K-FED's clusters; then a Gaussian of each; then the mean of the mixtures, and offsets moved."""
-        s, state = self.settings, State.of(server.facts)
+        s, state = self.settings, State.from_facts(server.facts)
         if state.phase == "centres":
             labels = kfed_start.labels_of(updates, self.context.clusters, self.context.seed)
             return server.next(server.model, state=labels, facts=replace(state, phase="moments").facts())
@@ -356,7 +346,7 @@ class SharedUIFCA(Method):
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
         """Clusters in use over all clients' points, and, of data with labels, purity, ACC, NMI and ARI."""
-        state = State.of(server.facts)
+        state = State.from_facts(server.facts)
         if state.phase != "learn":
             return {}
         _, cluster, truth = self.current(server, clients)
@@ -384,7 +374,7 @@ class SharedUIFCA(Method):
         Raises:
             MethodError: before there are Gaussians.
         """
-        if State.of(server.facts).phase != "learn":
+        if State.from_facts(server.facts).phase != "learn":
             raise MethodError("UIFCA with one trunk has no clusters in its first two rounds")
         network, offsets = self.loaded(server.model), server.model[OFFSETS].to(self.context.device)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from shoal.methods.contract.base import Message, Server
+from shoal.methods.contract.base import Server
+from shoal.methods.contract.message import Message
 
 Phase = Literal["centres", "learn", "judge"]
 """What a round is for: gathering the centres of k-FED's start, learning flows, or judging a try by its losses."""
@@ -57,7 +58,7 @@ class UIFCAState:
     current: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, server: Server) -> UIFCAState:
+    def from_server(cls, server: Server) -> UIFCAState:
         """The state in a server's facts."""
         facts = dict(server.facts)
         for key in ("empty", "diverged", "current"):
@@ -135,7 +136,7 @@ class Instruction:
         )
 
     @classmethod
-    def of(cls, message: Message) -> Instruction:
+    def from_message(cls, message: Message) -> Instruction:
         """The instruction in a message from the server."""
         facts = dict(message.facts)
         return cls(trial=facts.pop("try"), **facts)
@@ -185,7 +186,7 @@ class LearnReport:
     held_count: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, message: Message) -> LearnReport:
+    def from_message(cls, message: Message) -> LearnReport:
         """The report in a message to the server."""
         facts: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in message.facts.items()}
         return cls(**facts)

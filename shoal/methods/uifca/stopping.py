@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shoal.methods.contract.base import Tensors
+from shoal.methods.contract.message import Tensors
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from typing import Any
 
 from torch import Tensor
 
-from shoal.methods.contract.base import Client, Message, Server, Tensors, Update
+from shoal.methods.contract.base import Client, Server, Update
+from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.uifca.state import Instruction, Try, UIFCAState
 
 PREFIX = "try/"
@@ -36,7 +37,7 @@ class JudgeReport:
     changed: int
 
     @classmethod
-    def of(cls, message: Message) -> JudgeReport:
+    def from_message(cls, message: Message) -> JudgeReport:
         """The report in a message to the server."""
         return cls(**message.facts)
 
@@ -86,8 +87,8 @@ def conclude_try(server: Server, updates: Iterable[Update], tries: int, starts: 
         starts: the common starts of the flows, (K, p).
         partial: whether clients may miss the round that follows, and are then assigned by its flows later.
     """
-    state = UIFCAState.of(server)
-    reports = [JudgeReport.of(update.message) for update in updates]
+    state = UIFCAState.from_server(server)
+    reports = [JudgeReport.from_message(update.message) for update in updates]
     changed = sum(report.changed for report in reports)
     loss = sum(report.loss for report in reports) / sum(report.count for report in reports)
     tried = (*state.tried, Try(loss, settled=not changed))

@@ -20,21 +20,11 @@ import torch
 from torch import Tensor
 
 from shoal.core.setting import setting
-from shoal.methods.contract.base import (
-    Assignment,
-    Client,
-    ClientError,
-    Clients,
-    Evaluation,
-    Federation,
-    Message,
-    MethodError,
-    RunHistory,
-    Server,
-    Tensors,
-    Update,
-)
+from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Federation, RunHistory, Server, Update
+from shoal.methods.contract.context import MethodError
 from shoal.methods.contract.declared import MessageForm
+from shoal.methods.contract.message import Message, Tensors
+from shoal.methods.contract.prediction import Assignment
 from shoal.methods.scores.assignment import assign_samples
 from shoal.methods.uifca import kfed_start, stopping, tries
 from shoal.methods.uifca.averaged import average
@@ -75,7 +65,7 @@ class UIFCASettings(FlowSettings):
     held_out: float = setting(
         0.2, "with stop validation: share of each client's points that is held out from training", gt=0, lt=1
     )
-    least: int = setting(
+    min_points: int = setting(
         2, "with init kfed: number of points that a centre is the mean of, at least; see method kfed", ge=1
     )
     folds: int = setting(
@@ -114,20 +104,20 @@ class UIFCA(FlowMethod):
         self.held_out = HeldOut(context.seed, s.folds, 0.0 if s.stop == "none" else s.held_out)
 
     def init_server(self, federation: Federation) -> Server:
-        """The K starts; with `init: kfed` the first round gathers local centres."""
+        """The K starts; with `init: kfed` the first round collects local centres."""
         state = UIFCAState("centres" if self.settings.init == "kfed" else "learn", clients=federation.clients)
         return Server({"flows": self.starts()}, facts=state.facts())
 
     def stage(self, server: Server) -> str:
         """What the round is for."""
-        return UIFCAState.of(server).phase
+        return UIFCAState.from_server(server).phase
 
     def broadcast(self, server: Server, client: int) -> Message:
         """The flows, and what the round is for; after k-FED's round also the clusters of the client's centres.
 
         To a client that was not there when this cluster round began, also the flows that it began from: `assigning`.
         """
-        state = UIFCAState.of(server)
+        state = UIFCAState.from_server(server)
         facts = Instruction.from_state(state).facts()
         if not state.assigned:
             return Message(facts=facts)
@@ -140,7 +130,7 @@ class UIFCA(FlowMethod):
 
     def declared(self, server: Server, client: int, samples: int) -> MessageForm:
         """Local centres, trained flows, or a verdict on a try: by what the round is for."""
-        phase = UIFCAState.of(server).phase
+        phase = UIFCAState.from_server(server).phase
         if phase == "centres":
             return centres_form(self.context.clusters, math.prod(self.context.spec.shape))
         return judge_form(samples) if phase == "judge" else learn_form(server.model["flows"], samples)
@@ -161,9 +151,9 @@ class UIFCA(FlowMethod):
             raise ClientError(f"client {client.id} has no training samples to cluster")
         if not bool(torch.isfinite(client.train.x().float()).all()):
             raise ClientError(f"client {client.id} holds values that are not finite")
-        instruction = Instruction.of(message)
+        instruction = Instruction.from_message(message)
         if instruction.phase == "centres":
-            return kfed_start.send_centres(client, self.context.clusters, self.settings.least)
+            return kfed_start.send_centres(client, self.context.clusters, self.settings.min_points)
         assigned = self.assign(message, client)
         if instruction.phase == "judge":
             losses = self.losses(message.tensors["flows"], client.train, client.streams)
@@ -175,7 +165,7 @@ class UIFCA(FlowMethod):
 
         That is where the cluster round begins, or, for a client that was not there, when it next takes part.
         """
-        instruction, count = Instruction.of(message), len(client.train)
+        instruction, count = Instruction.from_message(message), len(client.train)
         flows = message.tensors.get("assigning", message.tensors["flows"])
         due = instruction.begins_cluster_round or "assigning" in message.tensors
         before, of_round = client.memory.get("assignment"), assigned_in(client.memory, instruction)
@@ -208,7 +198,7 @@ class UIFCA(FlowMethod):
 
     def learn(self, message: Message, client: Client, assigned: Assigned) -> Update:
         """Train each flow on the client's points of its cluster (algorithm 4), held-out points left out."""
-        s, instruction = self.settings, Instruction.of(message)
+        s, instruction = self.settings, Instruction.from_message(message)
         # Clients know the seed of the starts: they need not travel.
         restart = instruction.begins_cluster_round and not s.warm_start
         flows = self.starts() if restart else message.tensors["flows"]
@@ -244,7 +234,7 @@ class UIFCA(FlowMethod):
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
         """Average each flow (algorithm 3); then say whether the cluster round, a try, or the run is over."""
-        s, state = self.settings, UIFCAState.of(server)
+        s, state = self.settings, UIFCAState.from_server(server)
         if state.phase == "centres":
             return kfed_start.cluster_centres(server, updates, self.context.clusters, self.context.seed)
         if state.phase == "judge":
@@ -299,7 +289,7 @@ class UIFCA(FlowMethod):
         Losses are -log p in nats, of images in bits per dimension. With `folds`, points that the current flows are
         trained on keep the cluster they have. `purity_held` is of the points kept from training, where there are any.
         """
-        state = UIFCAState.of(server)
+        state = UIFCAState.from_server(server)
         if not state.assigned or not server.round:
             return {}
         found, spec = self.current_assignment(server, clients), self.context.spec
@@ -318,7 +308,7 @@ class UIFCA(FlowMethod):
         Raises:
             MethodError: before the first cluster round.
         """
-        if not UIFCAState.of(server).assigned or not server.round:
+        if not UIFCAState.from_server(server).assigned or not server.round:
             raise MethodError("UIFCA has assigned no point before its first cluster round")
         index = torch.cat([client.train.index for client in clients])
         held = (index, self.current_assignment(server, clients).cluster)
@@ -330,7 +320,7 @@ class UIFCA(FlowMethod):
 
         drawn = {"purity": figures.rounds_figure(history.rounds)} if "purity" in history.rounds else {}
         server = history.server
-        if server is None or not server.round or not UIFCAState.of(server).assigned:
+        if server is None or not server.round or not UIFCAState.from_server(server).assigned:
             return drawn
         found = self.current_assignment(server, history.clients)
         if found.truth is not None:
@@ -343,7 +333,7 @@ class UIFCA(FlowMethod):
 
     def current_assignment(self, server: Server, clients: Clients) -> CurrentAssignment:
         """The assignment under the current flows: what clients would find if a cluster round began now."""
-        state = UIFCAState.of(server)
+        state = UIFCAState.from_server(server)
         # The cluster round whose flows these are: a finished one has already been counted.
         during = state.cluster_round - (1 if state.begins_cluster_round else 0)
         found, truth, losses, held_out = [], [], [], []

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.mlflow_log.parent import ParentRun
-from shoal.review.mlflow_log.rounds import metric_name, plain
+from shoal.review.mlflow_log.rounds import allowed_name, metric_name
 from shoal.review.mlflow_log.run import title
 from shoal.review.results.result import run_result, shown_metrics
 
@@ -25,7 +25,7 @@ def log_comparison(name: str, runs: Sequence[RunFolder]) -> None:
         name: of the comparison.
         runs: those that are compared, in the order in which they are shown.
     """
-    parent = ParentRun(runs[0].settings(), places.mlflow_store(), (TAG, plain(name)), f"comparison {name}")
+    parent = ParentRun(runs[0].settings(), places.mlflow_store(), (TAG, allowed_name(name)), f"comparison {name}")
     found = [(run, shown_metrics(run_result(run))) for run in runs]
     for run in runs:
         parent.adopt(run)

@@ -19,7 +19,7 @@ from PIL import Image
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.codec import file_digest
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.mlflow_log.rounds import plain, round_stamp
+from shoal.review.mlflow_log.rounds import allowed_name, round_stamp
 from shoal.review.mlflow_log.uploads import time_to_send
 from shoal.review.results.clusters import CENTRES, FACTS, TABLE
 
@@ -117,7 +117,7 @@ def copy_image(path: Path, folder: Path, key: str, step: int, stamp: int) -> Non
         step: the round.
         stamp: in milliseconds since the epoch.
     """
-    key = "/".join(plain(part).replace(":", "_") for part in key.split("/"))
+    key = "/".join(allowed_name(part).replace(":", "_") for part in key.split("/"))
     word = uuid.uuid5(uuid.NAMESPACE_URL, f"{key} {step}")
     name = f"{key.replace('/', '~')}+step+{step}+timestamp+{stamp}+{word}"
     (folder / f"{name}.png").write_bytes(path.read_bytes())

@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 import torch
-from mlflow.pyfunc import PythonModel
+from mlflow.pyfunc.model import PythonModel
 
 from shoal.core.errors import brief
 from shoal.core.seal import BrokenSeal, sealed, unsealed
@@ -26,7 +26,9 @@ from shoal.engine.store.codec import StoreError, load_server, save_server, serve
 from shoal.engine.store.kept_state import read_state_if_any
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunFolder
-from shoal.methods.contract.base import Context, MethodError, Prediction, Server
+from shoal.methods.contract.base import Server
+from shoal.methods.contract.context import Context, MethodError
+from shoal.methods.contract.prediction import Prediction
 from shoal.methods.registry import METHODS
 from shoal.review.mlflow_log.pyfunc_input import samples, takes
 
@@ -163,7 +165,7 @@ def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logg
 
     spec = open_prepared(run.folder_of("data")).spec
     about = {
-        "settings": run.settings().plain(),
+        "settings": run.settings().to_json(),
         "spec": asdict(spec),
         "server_sha256": server_digest(checkpoint.judged),
     }

@@ -63,17 +63,17 @@ def metric_name(name: str) -> str:
         section = "privacy"
     else:
         section = "loss" if "loss" in name.split("_") else "score"
-    return f"{section}/{plain(name)}"
+    return f"{section}/{allowed_name(name)}"
 
 
-def plain(name: str) -> str:
+def allowed_name(name: str) -> str:
     """A name with the characters that MLflow takes; others become _."""
     return re.sub(r"[^\w\-. :]", "_", name)
 
 
 def client_metric_names(names: Sequence[str]) -> list[str]:
     """Names of clients as MLflow takes them in a metric's, no two of them equal."""
-    kept = [plain(name) for name in names]
+    kept = [allowed_name(name) for name in names]
     times = Counter(kept)
     return [
         name if name.strip(". ") and times[name] == 1 else f"{name.replace('.', '_')}-{k}"

@@ -13,7 +13,7 @@ from shoal.engine.store.relocation import stored_path
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.mlflow_log.embedded_store import is_kept_uri, kept_uri
 from shoal.review.mlflow_log.moved_store import RUN_FOLDER
-from shoal.review.mlflow_log.rounds import metric_name, plain, round_stamp
+from shoal.review.mlflow_log.rounds import allowed_name, metric_name, round_stamp
 from shoal.review.mlflow_log.trouble import check_experiment
 from shoal.review.results.attempts import attempted
 from shoal.review.results.summary import summary_of
@@ -133,7 +133,7 @@ def begin(client: Any, run: RunFolder, settings: Settings, artifacts: Path | Non
     values = parameters(settings)
     if any(value == in_file(settings, key) for key, value in values.items()):
         client.log_artifact(run_id, str(run.path / "settings.yaml"))
-    client.log_batch(run_id, params=[Param(plain(key), value) for key, value in values.items()])
+    client.log_batch(run_id, params=[Param(allowed_name(key), value) for key, value in values.items()])
     inputs = [
         DatasetInput(Entity(one.name, one.digest, "local", one.source), [InputTag("mlflow.data.context", one.context)])
         for one in data_sets(run, settings)

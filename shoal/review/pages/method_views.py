@@ -8,10 +8,10 @@ from pandas import DataFrame
 
 from shoal.core.errors import ShoalError
 from shoal.data.csv_file import write_csv
-from shoal.engine.store.checkpoint import MemoryIndex
 from shoal.engine.store.client_names import client_names
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.kept_state import read_state_if_any
+from shoal.engine.store.memory_index import MemoryIndex
 from shoal.engine.store.opened_run import OpenedClients, OpenedRun
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.contract.base import Method, RunHistory

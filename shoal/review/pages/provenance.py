@@ -48,7 +48,7 @@ def chosen_settings(settings: Settings) -> list[tuple[str, str, str]]:
     Returns:
         Of each its key, its value, and the default (of those of `ALWAYS`: of all runs).
     """
-    values, plain = flatten(settings), settings.plain()
+    values, plain = flatten(settings), settings.to_json()
     fallback = flatten(make_settings({}))
     try:
         default = flatten(make_settings({part: {key: plain[part][key]} for part, key in map(halves, ALWAYS)}))

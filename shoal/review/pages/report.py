@@ -90,7 +90,7 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
         clients_left=max(0, len(clients) - CLIENTS),
         missed=(part("clients that did not answer", lambda: missed_rounds(run)) or [])[:CLIENTS],
         chosen=part("settings that were chosen", lambda: chosen_settings(settings)),
-        settings=masked(yaml.safe_dump(settings.plain(), sort_keys=False)),
+        settings=masked(yaml.safe_dump(settings.to_json(), sort_keys=False)),
         origins=part("origins", lambda: origins(run)),
         lineage=masked(yaml.safe_dump(run.lineage(), sort_keys=False)),
         files=run_files(run) if beside else [],

@@ -44,7 +44,8 @@ from shoal.engine.store.run_events import LEVEL, WARNING
 from shoal.engine.store.run_folder import FINISHED, RunFolder
 from shoal.engine.store.table_file import read_table
 from shoal.engine.workers.worker_processes import WorkerLost
-from shoal.methods.contract.base import Method, MethodError
+from shoal.methods.contract.base import Method
+from shoal.methods.contract.context import MethodError
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.quality import size_shares, stability
 
@@ -68,7 +69,7 @@ class FindClusters:
     run: Path
     name: ClassVar[str] = "clusters of all samples"
 
-    def carry_out(self) -> bool:
+    def execute(self) -> bool:
         """Whether the run has a table now; where it has one already, nothing is done."""
         return keep_clusters(RunFolder(self.run), active_run_at(self.run).call)
 
@@ -154,8 +155,8 @@ def assigned(run: RunFolder, round: int, call: Call, *, judge: bool) -> Assigned
     """
     paths = RoundPaths(run.path, round)
     settings = run.settings()
-    deadline = Deadline(Limits.of(settings.workers), f"the clusters of round {round}")
-    index = load_index(run, round) if METHODS[settings.method.name].judged_by_memory else MemoryIndex()
+    deadline = Deadline(Limits.from_settings(settings.workers), f"the clusters of round {round}")
+    index = load_index(run, round) if METHODS[settings.method.name].evaluation_reads_memory else MemoryIndex()
     wanted = Assign(run.path, round, paths.server, index, judge, deadline)
     try:
         answer = call(wanted)

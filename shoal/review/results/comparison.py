@@ -18,7 +18,7 @@ def side_by_side(runs: Sequence[RunFolder], rate: float | None = None) -> list[d
             samples takes.
     """
     found = [
-        {"method": run.settings().method.name, "data": run.settings().data.name, **run_result(run).plain()}
+        {"method": run.settings().method.name, "data": run.settings().data.name, **run_result(run).to_json()}
         for run in runs
     ]
     if rate is not None:

@@ -37,7 +37,7 @@ class RunResult:
     mlflow_run: str | None
     weights_sha256: str | None
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As JSON."""
         return asdict(self)
 

@@ -56,7 +56,7 @@ class ListedRun:
     why: str = ""
     epsilon: tuple[float, float | None] | None = None
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As JSON, which has no infinite numbers: None stands for one."""
         epsilon = self.epsilon and [e if e is not None and math.isfinite(e) else None for e in self.epsilon]
         return asdict(self) | {"epsilon": epsilon}

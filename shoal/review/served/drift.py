@@ -53,7 +53,7 @@ class Drift:
     high: float
     found: bool
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As JSON."""
         return asdict(self)
 

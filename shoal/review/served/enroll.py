@@ -106,7 +106,7 @@ def enroll(
     server = read_state(run, round).server
     if not server.round:
         raise RunError(f"run {run.name} has no finished round yet")
-    state = CFLState.of(server)
+    state = CFLState.from_server(server)
     tree = state.tree
     vectors, network = method.vectors(), method.network()
     path: list[dict[str, Any]] = []
@@ -126,7 +126,7 @@ def enroll(
     given = choose(path, give)
     vectors.load(network, server.model[f"node/{given}"])
     file = out or run.path / f"enrolled-node-{given}.safetensors"
-    about = {"run": run.name, "node": given, "settings": run.settings().plain()}
+    about = {"run": run.name, "node": given, "settings": run.settings().to_json()}
     save_tensors(file, {name: tensor.contiguous() for name, tensor in network.state_dict().items()}, about)
     return {
         "path": path,

@@ -68,7 +68,7 @@ class Explained:
         """Which cluster, and its size."""
         return f"Cluster {self.cluster}: {self.samples:,} of {self.total:,} samples ({self.samples / self.total:.1%})"
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As JSON."""
         return {
             "run": str(self.run.path),

@@ -51,7 +51,7 @@ class Judged:
     scores: dict[str, float]
     clusters_used: int
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As JSON."""
         return asdict(self)
 
@@ -76,7 +76,7 @@ class Decision:
     challenger: Judged
     champion: Judged | None
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As JSON."""
         return asdict(self)
 

@@ -27,7 +27,8 @@ from shoal.data.spelling import tidy
 from shoal.data.tables import features, read_table
 from shoal.engine.store.kept_state import read_state
 from shoal.engine.store.run_folder import FINISHED, RunError, RunFolder
-from shoal.methods.contract.base import Context, MethodError, Prediction
+from shoal.methods.contract.context import Context, MethodError
+from shoal.methods.contract.prediction import Prediction
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.assignment import nearest_centres
 from shoal.review.pages.cluster_sheets import SHOWN_SIDE, Block, by_certainty, draw_sheet, thumbnail

@@ -86,7 +86,7 @@ def _unreachable(settings: Settings, error: Exception) -> PromotionError:
 def keep_decision(run: RunFolder, decision: Decision, drift: Sequence[Drift]) -> None:
     """Write a decision to the events of the challenger's run, from which everything else follows."""
     fate = "promoted" if decision.promoted else "kept the champion"
-    run.event(DECIDED, message=f"{fate}: {decision.why}", **decision.plain(), drift=[each.told() for each in drift])
+    run.event(DECIDED, message=f"{fate}: {decision.why}", **decision.to_json(), drift=[each.told() for each in drift])
 
 
 def decision_of(run: RunFolder) -> Decision | None:

@@ -30,7 +30,7 @@ class LogRun:
     told: bool = False
     name: ClassVar[str] = "log to MLflow"
 
-    def carry_out(self) -> bool:
+    def execute(self) -> bool:
         """Whether MLflow has the whole run now."""
         run = RunFolder(self.run)
         try:
@@ -53,7 +53,7 @@ class PromoteModel:
     run: Path
     name: ClassVar[str] = "register the model"
 
-    def carry_out(self) -> str | None:
+    def execute(self) -> str | None:
         """The model's version; None where the settings want none, or MLflow has no model of the run."""
         run = RunFolder(self.run)
         settings, run_id = run.settings(), run.lineage().get("mlflow_run")

@@ -103,7 +103,7 @@ def mean_probe(study: Study, groups: Sequence[Group], folder: Path) -> list[Stud
 
 def negatives_of(run: RunFolder) -> str:
     """What the negatives of a run's triplets are drawn from."""
-    return str(run.settings().plain()["method"]["negatives"])
+    return str(run.settings().to_json()["method"]["negatives"])
 
 
 def curve(run: RunFolder) -> pd.DataFrame:

@@ -55,7 +55,8 @@ def toy_paths(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, fl
     def gradients(theta: np.ndarray) -> np.ndarray:
         away = theta - centres
         length = np.linalg.norm(away, axis=1, keepdims=True)
-        return away * np.maximum(0.0, 1 - radius / np.maximum(length, 1e-12))
+        result: np.ndarray = away * np.maximum(0.0, 1 - radius / np.maximum(length, 1e-12))
+        return result
 
     rng = Streams(seed).numpy("toy path")
     path = [np.array([rng.uniform(-2, 2), rng.choice([-1, 1]) * rng.uniform(2, 3)])]

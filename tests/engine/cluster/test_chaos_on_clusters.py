@@ -75,7 +75,7 @@ def test_what_was_wrong_is_shown_and_counted(tmp_path: Path) -> None:
     write([WELL, hung], tmp_path / "there", 7, 125.0, {"empty": 30.0})
     said = (tmp_path / "there" / "clusters.md").read_text()
     assert "Seed 7, 2 minutes, on 20" in said
-    assert "workers.empty=30.0" in said
+    assert "workers.no_worker_timeout=30.0" in said
     kept = json.loads((tmp_path / "there" / "clusters.json").read_text())
     assert [each["right"] for each in kept["tries"]] == [True, False]
     assert kept["summary"]["hangs"] == 1

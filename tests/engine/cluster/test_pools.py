@@ -135,7 +135,7 @@ def test_a_worker_of_a_cluster_that_is_stopped_is_given_up(
 ) -> None:
     """On a cluster of one worker, so that nobody else could go on."""
     monkeypatch.setattr(cluster_work, "LOOK", 0.1)
-    deadlines = {"slots": 1, "deadline": 3.0, "deadline_least": 8.0, "deadline_first": 120.0}
+    deadlines = {"slots": 1, "deadline": 3.0, "min_deadline": 8.0, "first_deadline": 120.0}
     settings = small(rounds=2, workers={"runner": "dask", **deadlines})
     stopped: list[int] = []
     with open_pool(settings.workers, "cpu") as pool:
@@ -237,7 +237,7 @@ def test_a_cluster_that_does_nothing_any_more_ends_the_run_resumable(
     if what == "stopped":  # a busy machine's scheduler may be silent for as long while it lets its workers go
         monkeypatch.setattr(dask_pool, "SILENCE", 5.0)
     process, address = cluster
-    settings = small(rounds=3, workers={"runner": "dask", "address": address, "slots": 1, "empty": 3.0})
+    settings = small(rounds=3, workers={"runner": "dask", "address": address, "slots": 1, "no_worker_timeout": 3.0})
     run = new_run(settings)
 
     def stop(event: dict[str, Any]) -> None:
@@ -372,7 +372,7 @@ def test_other_runners_are_refused_with_those_that_there_are(small: Make, runner
 
 
 def test_a_worker_without_the_shared_folder_says_so() -> None:
-    answer = work(Train(Path("/nowhere/at/all"), 1, (), ()).plain(), "cpu")
+    answer = work(Train(Path("/nowhere/at/all"), 1, (), ()).to_json(), "cpu")
     assert "does not see /nowhere/at/all" in answer["error"]
     assert "SHOAL_HOME" in answer["error"]
 

@@ -56,7 +56,7 @@ class Elsewhere:
         self.seen: set[str] = set()
 
     def call(self, request: RemoteRequest) -> Answer:
-        plain = request.plain()
+        plain = request.to_json()
         self.seen.add(plain["do"])
         nowhere: dict[str, Any] = {key: "/nowhere" for key in ("run", "server") if key in plain}
         return answer_of(request, work({**plain, **nowhere}, "cpu"))
@@ -105,7 +105,7 @@ def test_asynchronous_rounds_begin_from_several_states(
     settings = small(
         method={"name": "fedcc"},
         rounds=12,
-        participation={"buffer": 2, "slowness": 1.0},
+        participation={"buffer": 2, "speed_spread": 1.0},
         partition={"kind": "iid", "clients": 6},
         evaluate={"every": 12},
     )
@@ -154,7 +154,7 @@ def test_a_dask_cluster_with_a_depot(tmp_path: Path, home: Path, small: Make, mo
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
     monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
     depot = (tmp_path / "depot").as_uri()
-    settings = small(rounds=2, workers={"runner": "dask", "slots": 2, "depot": depot})
+    settings = small(rounds=2, workers={"runner": "dask", "slots": 2, "remote_files": depot})
     with open_pool(settings.workers, "cpu") as pool:
         run = straight(settings, pool.call, slots=2)
     assert numbers(run) == numbers(straight(small(rounds=2)))
@@ -169,7 +169,7 @@ def test_an_answer_damaged_on_its_way_is_the_clients_failure(home: Path, small: 
         count = most = 1
 
         def call(self, request: RemoteRequest) -> Answer:
-            answer = answer_of(request, work(request.plain(), "cpu"))
+            answer = answer_of(request, work(request.to_json(), "cpu"))
             if isinstance(request.request, Train) and not spoilt:
                 spoilt.append(next((home / "depot").glob("runs/*/back/*/update-*")))
                 spoilt[0].write_bytes(b"x")
@@ -214,7 +214,7 @@ def test_a_run_that_goes_on_otherwise_is_not_given_bytes_of_before(
     assert numbers(run) == numbers(straight(settings))
 
 
-@pytest.mark.parametrize(("name", "travels"), [("fedpnp", False), ("alone", True)])
+@pytest.mark.parametrize(("name", "travels"), [("fedpnp", False), ("local_only", True)])
 def test_memory_travels_to_an_evaluation_that_reads_it(
     home: Path, small: Make, url: str, name: str, travels: bool
 ) -> None:
@@ -488,7 +488,7 @@ def test_files_travel_side_by_side(tmp_path: Path, home: Path, small: Make, url:
     (run.path / "rounds" / "0000").mkdir()
     (run.path / "rounds" / "0000" / "server.safetensors").write_bytes(b"state")
     memory = {str(k): f"memory/0/{k}/0000.safetensors" for k in range(8)}
-    index = MemoryIndex.of({"memory": memory, "inbox": {}, "sha256": digests})
+    index = MemoryIndex.from_json({"memory": memory, "inbox": {}, "sha256": digests})
     pool = RemoteFilesPool(Elsewhere(), url)
     with pytest.raises(WorkerLost, match="cannot be read"):  # what it is given is no state
         pool.call(Evaluate(run.path, 0, run.path / "rounds" / "0000" / "server.safetensors", index, final=True))
@@ -499,8 +499,8 @@ def test_what_is_wrong_in_the_runs_folder_is_not_tried_elsewhere(home: Path, sma
     run = straight(small(rounds=1))
     state = run.path / "rounds" / "0001" / "server.safetensors"
     named = {"memory": {"0": "memory/0/0/0001.safetensors"}, "inbox": {}}
-    index = MemoryIndex.of({**named, "sha256": {}})
-    wrong = MemoryIndex.of({**named, "sha256": {"memory/0/0/0001.safetensors": "ab"}})
+    index = MemoryIndex.from_json({**named, "sha256": {}})
+    wrong = MemoryIndex.from_json({**named, "sha256": {"memory/0/0/0001.safetensors": "ab"}})
     pool = RemoteFilesPool(Elsewhere(), url)
     with pytest.raises(StoreError, match="has been changed or damaged"):
         pool.call(Evaluate(run.path, 1, state, wrong, final=True))
@@ -536,10 +536,10 @@ def test_what_is_dropped_depends_on_what_is_asked_for(tmp_path: Path, monkeypatc
 
 
 def test_a_depot_that_cannot_be_is_named(small: Make, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"workers\.depot: 'nowhere://x' cannot be used"):
+    with pytest.raises(SettingsError, match=r"workers\.remote_files: 'nowhere://x' cannot be used"):
         RemoteFiles("nowhere://x")
-    with pytest.raises(SettingsError, match=r"workers\.depot is for workers on other hosts"):
-        small(workers={"depot": "memory://x"})
+    with pytest.raises(SettingsError, match=r"workers\.remote_files is for workers on other hosts"):
+        small(workers={"remote_files": "memory://x"})
     with pytest.raises(StoreError, match=r"the depot file:.* failed at a/b"):
         RemoteFiles((tmp_path / "none").as_uri()).get("a/b", tmp_path / "b")
 

@@ -62,7 +62,7 @@ def nan(update: Update) -> Update:
         ("uifca", "count 1e12", "server"),
         ("kfed", "one dimension more", "server"),
         ("cfcl", "to peers samples that are not there", "worker"),
-        ("alone", "memory NaN", "worker"),
+        ("local_only", "memory NaN", "worker"),
         ("kfed", "centres fewer than its points have", "worker"),
         ("uifca, from k-FED, held out", "centres fewer than its points have", "worker"),
         ("fedavg", "a metric as text", "worker"),
@@ -152,7 +152,7 @@ def test_what_no_table_could_hold_is_refused(
 def test_a_round_of_an_older_version_with_such_a_metric_can_be_resumed(home: Path, small: Make) -> None:
     run = stopped(small(**QUICK, rounds=2), "round_finished", 1)
     path = RoundPaths(run.path, 1).manifest
-    manifest = load_manifest(run, 1).plain()
+    manifest = load_manifest(run, 1).to_json()
     manifest["clients"][2]["loss"] = 10**400
     write_sealed(path, manifest)
     go_on(run, Worker())
@@ -338,7 +338,7 @@ def test_what_is_shorter_than_the_model_is_never_too_long() -> None:
 
 @pytest.mark.parametrize(("longest", "refused"), [(100.0, 1), (0.0, 0), (1e7, 0)])
 def test_times_a_thousand_is_refused_by_the_setting(home: Path, small: Make, longest: float, refused: int) -> None:
-    run = new_run(small(**{**QUICK, "participation": {"longest": longest}}, rounds=1))
+    run = new_run(small(**{**QUICK, "participation": {"max_update_ratio": longest}}, rounds=1))
     go_on(run, HostileWorker(2, SPOILT["times 1,000"], "worker"))
     assert len(events(run, "client_refused")) == refused
 
@@ -349,7 +349,7 @@ def test_the_bound_of_values_is_a_setting(home: Path, small: Make) -> None:
         return replace(update, message=replace(update.message, tensors=tensors))
 
     for largest, refused in ((10.0, 1), (1000.0, 0)):
-        run = new_run(small(**{**QUICK, "participation": {"longest": 0, "largest": largest}}, rounds=1))
+        run = new_run(small(**{**QUICK, "participation": {"max_update_ratio": 0, "max_abs_value": largest}}, rounds=1))
         go_on(run, HostileWorker(2, spoil, "worker"))
         told = events(run, "client_refused")
         assert len(told) == refused
@@ -421,8 +421,8 @@ def test_what_is_allowed_of_clients_counts_in_the_digest() -> None:
     assert make_settings({"participation": {"refusals": 3}, "aggregation": {"rule": "mean"}}).digest() == digest
     for changed in (
         {"participation": {"refusals": 2}},
-        {"participation": {"longest": 10}},
-        {"participation": {"largest": 10}},
+        {"participation": {"max_update_ratio": 10}},
+        {"participation": {"max_abs_value": 10}},
         {"aggregation": {"rule": "median"}},
         {"aggregation": {"clip": 1.0}},
     ):
@@ -487,7 +487,7 @@ def test_every_method_is_attacked_and_the_table_counts() -> None:
 
 
 def test_an_empty_message_is_what_some_methods_send(home: Path, small: Make) -> None:
-    run = straight(small(**{**QUICK, "method": {"name": "alone"}}, rounds=1))
+    run = straight(small(**{**QUICK, "method": {"name": "local_only"}}, rounds=1))
     assert run.table("rounds")["left_out"].tolist() == [0]
     assert Message() == Message({}, {}, {})
 

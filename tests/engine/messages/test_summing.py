@@ -229,7 +229,7 @@ def test_a_change_out_of_proportion_is_refused_and_the_others_of_its_group_are_s
         assert list(run.table("clients")["client"]) == [0, 1, 2, 3, 5, 6] * 2
         refused = told(run, "client_refused")
         assert {event["client"] for event in refused} == {4}
-        assert "participation.longest" in refused[0]["message"]
+        assert "participation.max_update_ratio" in refused[0]["message"]
         assert not told(run, "client_failed"), "the others of its group did nothing wrong"
         assert not told(run, "client_left_out")
     torch.testing.assert_close(weights(sums), weights(loop), rtol=1e-5, atol=1e-6)
@@ -264,7 +264,7 @@ def test_the_server_looks_at_a_sum_too(home: Path, small: Make, facts: dict[str,
     tensors = {k: t + change if t.is_floating_point() else t for k, t in message.tensors.items()}
     sha256 = save_message(path, Message(tensors, {**message.facts, **facts}))
     assert [finished_work(run, 2, client) for client in range(3)] == [None] * 3
-    said = [FinishedWork.of(read_sealed(paths.done(client))) for client in range(3)]
+    said = [FinishedWork.from_json(read_sealed(paths.done(client))) for client in range(3)]
     works = [replace(work, sha256={**work.sha256, path.name: sha256}) for work in said]
     inspection = SumsInspection(run, opened, load_round(run, 1).server, works)
     found = inspection.inspect(works).refused

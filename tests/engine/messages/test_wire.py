@@ -18,11 +18,11 @@ from shoal.engine.messages.wire import (
     ClientFiles,
     Evaluate,
     Evaluated,
+    EvaluateShard,
     Failed,
     Recalibrate,
     RemoteRequest,
     Request,
-    See,
     Train,
     Trained,
     answer_of,
@@ -39,13 +39,14 @@ from shoal.methods.contract.base import ClientError
 
 RUN = Path("/runs/one")
 INDEX = MemoryIndex(
-    PackedMap.of({3: "memory/3/0006.safetensors"}), PackedMap.of({5: ("memory/5/inbox/0006-3.safetensors",)})
+    PackedMap.from_mapping({3: "memory/3/0006.safetensors"}),
+    PackedMap.from_mapping({5: ("memory/5/inbox/0006-3.safetensors",)}),
 )
 TRAIN = Train(RUN, 7, (ClientFiles(3, "memory/3/0006.safetensors"), ClientFiles(5, None, ("a", "b"))), ((3, 5),))
 EVALUATE = Evaluate(RUN, 7, RUN / "server.safetensors", INDEX, final=True)
 IN_PARTS = Evaluate(RUN, 7, RUN / "server.safetensors", INDEX, final=False, parts=3)
 RECALIBRATE = Recalibrate(RUN, 7, RUN / "server.safetensors", INDEX, final=True)
-SEE = See(RUN, 7, RUN / "server.safetensors", INDEX, final=True, part=1, parts=3, averaged=True)
+SEE = EvaluateShard(RUN, 7, RUN / "server.safetensors", INDEX, final=True, part=1, parts=3, averaged=True)
 ASSIGN = Assign(RUN, 7, RUN / "server.safetensors", INDEX, judge=False)
 DONE = {
     "client": 3,
@@ -75,47 +76,50 @@ DONE = {
     ],
 )
 def test_requests_travel_as_json(request_: Request | RemoteRequest) -> None:
-    assert request_of(json.loads(json.dumps(request_.plain()))) == request_
+    assert request_of(json.loads(json.dumps(request_.to_json()))) == request_
 
 
 def test_an_unknown_request_is_refused() -> None:
     with pytest.raises(ValueError, match="a worker cannot do 'sing'"):
-        request_of({**EVALUATE.plain(), "do": "sing"})
+        request_of({**EVALUATE.to_json(), "do": "sing"})
 
 
 @pytest.mark.parametrize(
     ("request_", "answer"),
     [
-        (TRAIN, Trained({3: FinishedWork.of(DONE), 5: Failed("no samples", FailureCause.MESSAGE_REFUSED, "...")})),
+        (
+            TRAIN,
+            Trained({3: FinishedWork.from_json(DONE), 5: Failed("no samples", FailureCause.MESSAGE_REFUSED, "...")}),
+        ),
         (EVALUATE, Evaluated({"acc": 0.5}, 2.0)),
         (SEE, Evaluated({}, 2.0)),
         (ASSIGN, Failed("gone", FailureCause.FILE)),
     ],
 )
 def test_answers_travel_as_plain_values(request_: Request, answer: Answer) -> None:
-    assert answer_of(request_, answer.plain()) == answer
+    assert answer_of(request_, answer.to_json()) == answer
 
 
 def test_clusters_travel_as_arrays() -> None:
     found = Assigned(2, np.array([0, 1]), np.array([0.5, 1.0], np.float32), silhouette=0.25)
-    back = answer_of(ASSIGN, found.plain())
+    back = answer_of(ASSIGN, found.to_json())
     assert isinstance(back, Assigned)
     assert back.cluster.tolist() == [0, 1]
     assert (back.centres, back.silhouette) == (None, 0.25)
 
 
 def test_a_done_file_keeps_its_keys() -> None:
-    done = FinishedWork.of(DONE)
+    done = FinishedWork.from_json(DONE)
     assert (done.update, done.memory, done.peer(5)) == ("update-3.safetensors", None, "peer-3-5.safetensors")
-    assert done.plain() == DONE
+    assert done.to_json() == DONE
     with pytest.raises(KeyError):
-        FinishedWork.of({"client": 3})
+        FinishedWork.from_json({"client": 3})
 
 
 def test_a_manifest_keeps_its_keys() -> None:
-    row = ClientRow.of_work(7, FinishedWork.of(DONE))
+    row = ClientRow.of_work(7, FinishedWork.from_json(DONE))
     record = RoundRecord({"acc": 0.5}, (row,), (PeerBytes(7, 3, 5, 4),), (1,), RoundSeconds(1.0, 0.1, 0.2, 1.3))
-    plain = json.loads(json.dumps(Manifest(7, 12.5, "cc", record).plain()))
+    plain = json.loads(json.dumps(Manifest(7, 12.5, "cc", record).to_json()))
     assert plain["clients"] == [
         {
             "round": 7,
@@ -131,10 +135,10 @@ def test_a_manifest_keeps_its_keys() -> None:
     assert plain["links"] == [{"round": 7, "from": 3, "to": 5, "bytes": 4}]
     assert plain["seconds"] == {"train": 1.0, "aggregate": 0.1, "evaluate": 0.2, "round": 1.3}
     assert (plain["round"], plain["left_out"], plain["metrics"]) == (7, [1], {"acc": 0.5})
-    assert Manifest.of(plain) == Manifest(7, 12.5, "cc", record)
+    assert Manifest.from_json(plain) == Manifest(7, 12.5, "cc", record)
     assert record.totals() == {"bytes_up": 8, "bytes_down": 16, "bytes_d2d": 4}
     sealed = Manifest(0, 1.0, "dd", None, True, {"links.json": "ee"})
-    assert Manifest.of(json.loads(json.dumps(sealed.plain()))) == sealed
+    assert Manifest.from_json(json.loads(json.dumps(sealed.to_json()))) == sealed
 
 
 def test_the_paths_of_a_round() -> None:
@@ -150,13 +154,13 @@ def test_the_paths_of_a_round() -> None:
 
 @pytest.mark.parametrize("cause", FailureCause)
 def test_the_cause_of_a_failure_travels_by_its_value(cause: FailureCause) -> None:
-    plain = json.loads(json.dumps(Failed("gone", cause).plain()))
+    plain = json.loads(json.dumps(Failed("gone", cause).to_json()))
     assert plain["cause"] == cause.value
     assert Failed.from_json(plain).cause is cause
 
 
 def test_an_unknown_cause_is_another() -> None:
-    assert Failed.from_json({**Failed("gone").plain(), "cause": "moonlight"}).cause is FailureCause.OTHER
+    assert Failed.from_json({**Failed("gone").to_json(), "cause": "moonlight"}).cause is FailureCause.OTHER
 
 
 def test_a_cause_follows_from_the_type_of_an_exception() -> None:

@@ -26,7 +26,7 @@ from shoal.methods.contract.message import Message
 from tests.runs import go_on, numbers, stopped, straight
 
 Make = Callable[..., Any]
-ASYNC = {"buffer": 2, "slowness": 0.5}
+ASYNC = {"buffer": 2, "speed_spread": 0.5}
 FIVE = {"kind": "iid", "clients": 5}
 
 
@@ -203,7 +203,7 @@ def clients_of(run: Any) -> list[Any]:
 
 
 def test_time_is_simulated_for_rounds_that_wait_too(home: Any, small: Make) -> None:
-    settings = small(rounds=3, participation={"slowness": 1.0})
+    settings = small(rounds=3, participation={"speed_spread": 1.0})
     run = straight(settings)
     sizes = [len(c) for c in clients_of(run)]
     speeds = Speeds(sizes, 0, 1.0)

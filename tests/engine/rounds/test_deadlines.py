@@ -31,9 +31,9 @@ from tests.runs import go_on, numbers, straight
 
 Make = Callable[..., Any]
 LIMITS = Limits(10.0, 5.0, 1000.0)
-QUICK = {"deadline": 4.0, "deadline_least": 1.5, "deadline_first": 600.0}
+QUICK = {"deadline": 4.0, "min_deadline": 1.5, "first_deadline": 600.0}
 """Deadlines for clients of a tenth of a second."""
-FIRST = {**QUICK, "deadline_first": 4.0}
+FIRST = {**QUICK, "first_deadline": 4.0}
 
 
 def times(*sizes: int) -> WorkTimes:
@@ -139,10 +139,10 @@ def test_evaluations_are_measured_and_the_last_one_is_another() -> None:
 
 
 def test_deadlines_can_be_switched_off_and_leave_time_to_compile(small: Make) -> None:
-    off = Limits.of(small(workers={"deadline": 0}).workers)
+    off = Limits.from_settings(small(workers={"deadline": 0}).workers)
     assert Deadline(off, "this").why(1e9, 1e9) is None
-    compiled = Limits.of(small(workers={"compile": "default"}).workers)
-    plain = Limits.of(small().workers)
+    compiled = Limits.from_settings(small(workers={"compile": "default"}).workers)
+    plain = Limits.from_settings(small().workers)
     assert compiled.least == plain.least + COMPILING
 
 

@@ -29,7 +29,7 @@ class Numbered(TrainCohort):
 
     by: Any = None
 
-    def carry_out(self) -> Any:
+    def execute(self) -> Any:
         return self.by(self.clients[0])
 
 

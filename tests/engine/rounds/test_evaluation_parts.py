@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shoal.engine.messages.wire import Answer, Evaluate, Evaluated, Failed, Request, See
+from shoal.engine.messages.wire import Answer, Evaluate, Evaluated, EvaluateShard, Failed, Request
 from shoal.engine.rounds import evaluation_parts
 from shoal.engine.rounds.active_run import ActiveRun
 from shoal.engine.rounds.evaluation_parts import evaluate_in_parts, parts_for
@@ -82,7 +82,7 @@ def test_the_same_numbers_to_the_bit(home: Path, small: Small, monkeypatch: pyte
         assert judged[0].read_bytes() == judged[1].read_bytes()
     # In the last evaluation also under the averaged statistics.
     rounds = {"clusters": last, "features": 1}.get(METHODS[name].shared_in_evaluation)
-    assert office.asked["See"] == (3 * (rounds + judged[0].exists()) if rounds else 0)
+    assert office.asked["EvaluateShard"] == (3 * (rounds + judged[0].exists()) if rounds else 0)
     assert not list(shared.work.rglob("*")), "what was seen is not kept"
 
 
@@ -106,8 +106,8 @@ def test_workers_without_the_runs_folder_evaluate_alone(
     home: Path, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(evaluation_parts, "MIN_PART_SAMPLES", 64)
-    _, office = carried_out(small(workers={"runner": "dask", "depot": "file:///nowhere"}, rounds=1), 3)
-    assert (office.asked["See"], office.asked["Evaluate"]) == (0, 1)
+    _, office = carried_out(small(workers={"runner": "dask", "remote_files": "file:///nowhere"}, rounds=1), 3)
+    assert (office.asked["EvaluateShard"], office.asked["Evaluate"]) == (0, 1)
 
 
 def test_a_part_that_fails_fails_the_evaluation(home: Path, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +115,7 @@ def test_a_part_that_fails_fails_the_evaluation(home: Path, small: Small, monkey
     worker = Office()
 
     def call(request: Request) -> Answer:
-        if isinstance(request, See) and request.part == 1:
+        if isinstance(request, EvaluateShard) and request.part == 1:
             return Failed("no memory is left")
         return worker.call(request)
 
@@ -128,7 +128,7 @@ def test_a_lost_worker_has_the_evaluation_done_again(home: Path, small: Small, m
     worker, lost = Office(), []
 
     def call(request: Request) -> Answer:
-        if isinstance(request, See) and not lost:
+        if isinstance(request, EvaluateShard) and not lost:
             lost.append(request)
             raise WorkerLost("gone")
         return worker.call(request)

@@ -148,5 +148,5 @@ def test_without_its_accountant_nothing_private_is_begun(
 
 
 def test_digests_of_runs_without_privacy_stay(small: Make) -> None:
-    assert "privacy" in json.dumps(small().plain())
+    assert "privacy" in json.dumps(small().to_json())
     assert small().digest() == small(privacy={"delta": 1e-5}).digest() != small(privacy=PRIVATE).digest()

@@ -136,9 +136,9 @@ def test_a_seeded_run_says_that_it_protects_nothing(home: Path, small: Make) -> 
 
 
 def test_work_is_not_done_twice_on_purpose(small: Make) -> None:
-    with pytest.raises(MethodError, match=r"with privacy\.noise set workers\.reissue=0"):
-        check_privacy(small(privacy=PRIVATE, workers={"reissue": 2.0}))
-    check_privacy(small(privacy=SEEDED, workers={"reissue": 2.0}))
+    with pytest.raises(MethodError, match=r"with privacy\.noise set workers\.straggler_factor=0"):
+        check_privacy(small(privacy=PRIVATE, workers={"straggler_factor": 2.0}))
+    check_privacy(small(privacy=SEEDED, workers={"straggler_factor": 2.0}))
 
 
 def test_the_noise_reaches_the_state(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ EACH = rho(0.8)
 
 
 def of_digits() -> SetLedger:
-    return SetLedger.of(DataSection(name="digits"))
+    return SetLedger.from_settings(DataSection(name="digits"))
 
 
 def asked(run: RunFolder) -> dict[int, int]:
@@ -137,7 +137,7 @@ def test_a_ledger_reads_back_what_it_wrote() -> None:
     ledger = Ledger(0.7, 1e-5, averaged=False)
     ledger.add([0, 3], [5, 7])
     ledger.add_unknown()
-    assert Ledger.from_json(json.loads(json.dumps(ledger.plain())), 1e-5) == ledger
+    assert Ledger.from_json(json.loads(json.dumps(ledger.to_json())), 1e-5) == ledger
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_damaged_ledger_is_refused_and_stays(home: Path, small: Make, damage: 
     with of_digits().changing() as runs:
         ledger = Ledger(1.0, 1e-5)
         ledger.add([0], [5])
-        runs["a"] = ledger.plain()
+        runs["a"] = ledger.to_json()
     path.write_text(damaged := damage(path.read_text()))
     with pytest.raises(StoreError, match=rf"the privacy ledger of data set 'digits' is damaged.*{path.name}"):
         straight(small(**BASE, rounds=1, privacy=PRIVATE))
@@ -220,7 +220,7 @@ def enter(home: str, name: str, times: int) -> None:
         with ledger.changing() as runs:
             known = Ledger.from_json(runs[name], 1e-5) if name in runs else Ledger(1.0, 1e-5)
             known.ask([0])
-            runs[name] = known.plain()
+            runs[name] = known.to_json()
 
 
 def test_two_processes_at_once_lose_nothing(home: Path) -> None:

@@ -47,7 +47,7 @@ def test_secrets_are_masked_and_refused(small: Make, address: str, shown: str) -
     assert masked(f"cannot reach '{address}', sorry") == f"cannot reach '{shown}', sorry"
     for changes in (
         {"tracking": {"uri": address}},
-        {"workers": {"runner": "dask", "depot": address}},
+        {"workers": {"runner": "dask", "remote_files": address}},
         {"workers": {"runner": "dask", "address": address}},
     ):
         with pytest.raises(SettingsError, match=r"holds a password or token.*write \$\{NAME\}") as refused:

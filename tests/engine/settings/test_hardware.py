@@ -81,7 +81,7 @@ def test_a_driver_without_a_gpu_uses_those_of_a_running_cluster(home: Path, smal
 @pytest.mark.usefixtures("no_gpu")
 def test_a_worker_without_a_gpu_says_so(tmp_path: Path) -> None:
     request = Evaluate(tmp_path / "run", 1, tmp_path / "state", MemoryIndex(), final=False)
-    answer = answer_of(request, work(request.plain(), "cuda"))
+    answer = answer_of(request, work(request.to_json(), "cuda"))
     assert isinstance(answer, Failed)
     assert "torch sees none there: start workers only on hosts that have one" in answer.error
 

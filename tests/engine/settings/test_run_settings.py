@@ -22,7 +22,7 @@ def test_a_file_of_links_stands_for_its_content(tmp_path: Path) -> None:
     path.write_text("# a ring\n0 1\n1 2  # back\n\n2 0\n")
     settings = load_settings(overrides=["method.name=cfcl", f"method.edges={path}"])
     assert settings.method.edges == ((0, 1), (1, 2), (2, 0))
-    assert settings.plain()["method"]["edges"] == [[0, 1], [1, 2], [2, 0]]
+    assert settings.to_json()["method"]["edges"] == [[0, 1], [1, 2], [2, 0]]
     with pytest.raises(SettingsError, match=r"method\.edges: edge list .*gone\.txt cannot be read: No such file"):
         load_settings(overrides=["method.name=cfcl", f"method.edges={tmp_path / 'gone.txt'}"])
     with pytest.raises(SettingsError, match=r"method\.edges: edge list 'a\\nb' cannot be read"):
@@ -49,7 +49,7 @@ def test_the_documented_file_is_accepted(tmp_path: Path) -> None:
     )
     settings = load_settings(path, ["local.epochs=2", "seed=7"])
     assert (settings.local.epochs, settings.seed, settings.partition.beta) == (2, 7, 0.5)
-    again = make_settings(yaml.safe_load(yaml.safe_dump(settings.plain())))
+    again = make_settings(yaml.safe_load(yaml.safe_dump(settings.to_json())))
     assert again == settings
     assert again.digest() == settings.digest()
 
@@ -118,32 +118,32 @@ def test_a_partition_that_is_not_named_is_settled_by_the_data() -> None:
         partition = few.settled(own_clients).partition
         assert (partition.kind, partition.clients, partition.validation) == (kind, 3, 0.1)
     # A study may lay a scheme over settings that name none.
-    assert make_settings(merge(default.plain(), {"partition": {"kind": "dirichlet"}})).partition.clients == 5
+    assert make_settings(merge(default.to_json(), {"partition": {"kind": "dirichlet"}})).partition.clients == 5
 
 
 DIGESTS = {
-    "fedpnp": "63ca96051c694a98",
-    "fedcc": "8faba278c8aabbc4",
-    "fedbyolcc": "306e660ff3801af0",
-    "single": "f96f3d8defce531c",
-    "ncc": "598914bbaa84e0f0",
-    "kmeans": "8d2aa5f200cdd82a",
-    "cfcl": "ad279f42d2507a00",
-    "ssd": "69ef3dd4a235022e",
-    "fedsimclr": "5423a08cdde7cb76",
-    "fedsimclr_kmeans": "4738b0a445148666",
-    "fedsimclr_pool": "20a661538614641e",
-    "fedbyol": "97039a521209594b",
-    "fedema": "3f7ac0af1b4030bb",
-    "cfl": "6b0cdf717370aba6",
-    "fedavg": "909eb36c55506e9e",
-    "ifca": "8650478ba5de8bc0",
-    "alone": "015f59f82318f7c8",
-    "uifca_shared": "7a13aba0907c0dd3",
-    "uifca": "02434f0f6fb1a06d",
-    "kfed": "2d31c280b794b7b1",
-    "ifca_flows": "3a9a728fd88156c1",
-    "clustergan": "b7beb7bcc376a892",
+    "fedpnp": "a2598707ccdadda4",
+    "fedcc": "1fb5b2dd19f55dfa",
+    "fedbyolcc": "ff53a3f527907b97",
+    "single": "00ac7e42e744870b",
+    "ncc": "961666532812dda3",
+    "kmeans": "764697fecec4e9bd",
+    "cfcl": "183c415825ecacea",
+    "ssd": "12a37db99025438e",
+    "fedsimclr": "6ca80df67b706cef",
+    "fedsimclr_kmeans": "59c8b9a1a8097e18",
+    "fedsimclr_pool": "0cafa36917b47e1c",
+    "fedbyol": "a71ffb82fd40b035",
+    "fedema": "20e9199191157190",
+    "cfl": "d18337feeb10f8e0",
+    "fedavg": "edab75a0a706c35a",
+    "ifca": "2e9c43a509879ba4",
+    "local_only": "ed0cb440bea713cb",
+    "uifca_shared": "572d0e1dbeae1d81",
+    "uifca": "6565c426311deb7a",
+    "kfed": "7b9a18595787b172",
+    "ifca_flows": "a984dd0e7c76f7e4",
+    "clustergan": "0b54b27b27df65bb",
 }
 """How the digest of each method's defaults begins: it names what a run computes."""
 

@@ -36,7 +36,7 @@ def own(home: Path, small: Callable[..., Any]) -> Callable[..., Any]:
     def make(**changes: Any) -> Any:
         data, partition = {"name": "photos", "limit": None}, changes.pop("partition", {"kind": "auto"})
         settings = small(data=data, model={"encoder": "tiny-conv", "clusters": 2}, rounds=1, **changes)
-        return type(settings)(**{**settings.plain(), "partition": partition})
+        return type(settings)(**{**settings.to_json(), "partition": partition})
 
     return make
 
@@ -82,4 +82,4 @@ def test_figures_name_the_clients(own: Callable[..., Any], monkeypatch: pytest.M
 def test_a_set_that_dvc_has_not_pulled(own: Callable[..., Any]) -> None:
     (places.store() / "own" / "theirs.dvc").write_text("outs: []\n")
     with pytest.raises(DataError, match=r"DVC keeps, and its files are not here: run `dvc pull .*theirs\.dvc`"):
-        new_run(type(own())(**{**own().plain(), "data": {"name": "theirs"}}))
+        new_run(type(own())(**{**own().to_json(), "data": {"name": "theirs"}}))

@@ -86,7 +86,7 @@ def test_an_index_says_what_a_round_brought_and_dropped() -> None:
     assert set(after.dropped) == {"memory/1/0001", "in/1-0"}
     assert set(after.new) == {"memory/1/0002", "in/2-1"}
     assert dict(after.sha256.items()) == {"memory/1/0002": "e", "in/2-1": "f"}
-    assert MemoryIndex.of(after.plain()) == after
+    assert MemoryIndex.from_json(after.to_json()) == after
 
 
 @pytest.mark.parametrize("keep", [1, 2, 3])

@@ -15,7 +15,7 @@ from shoal.engine.store.checkpoint import load_round, newest_valid
 from shoal.engine.store.codec import StoreError, server_digest
 from shoal.engine.store.kept_state import read_state, read_state_if_any
 from shoal.engine.store.run_folder import RunError, RunFolder
-from shoal.engine.store.warm_start import Origin
+from shoal.engine.store.warm_start import WarmStart
 from shoal.lifecycle.starting import new_run
 from tests.engine.store.test_damage import edit, flip
 from tests.runs import go_on, numbers, stopped, straight
@@ -44,7 +44,7 @@ def test_the_last_state_is_read_whole_or_named(whole: RunFolder) -> None:
     newest = newest_valid(whole)
     assert newest is not None
     assert newest.server.round == 2, "resuming goes on from the round before"
-    for read in (evaluate_state, Origin.of, read_state_if_any):
+    for read in (evaluate_state, WarmStart.from_run, read_state_if_any):
         with pytest.raises(StoreError, match=r"0003/server\.safetensors"):
             read(whole)
     assert read_state(whole, 2).server.round == 2, "an older state is taken where it is named"

@@ -36,12 +36,12 @@ def test_a_packed_map_holds_what_a_dictionary_holds(steps: list[tuple[int, objec
         assert set(held) == set(before)
         assert sorted(map(str, held.values())) == sorted(map(str, before.values()))
         assert all(key in held and held[key] == before[key] for key in before)
-        assert PackedMap.of(before) == held
+        assert PackedMap.from_mapping(before) == held
     assert pickle.loads(pickle.dumps(packed)) == packed
 
 
 def test_what_is_not_there_is_not_found() -> None:
-    packed = PackedMap.of({3: "three"})
+    packed = PackedMap.from_mapping({3: "three"})
     assert 4 not in packed
     assert packed.get(4) is None
     assert packed.discard(4) is packed

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from shoal.engine.store.codec import WORTHWHILE
-from shoal.engine.store.read_ahead import ahead
+from shoal.engine.store.read_ahead import read_ahead
 
 
 @pytest.mark.parametrize("size", [0, WORTHWHILE])
@@ -18,7 +18,7 @@ def test_in_order_with_the_errors_in_their_places(size: int) -> None:
         return item * item
 
     found: list[object] = []
-    for call in ahead(read, range(10), size):
+    for call in read_ahead(read, range(10), size):
         try:
             found.append(call())
         except ValueError as error:
@@ -36,7 +36,7 @@ def test_threads_read_so_many_ahead_and_no_more() -> None:
             reached.notify_all()
         return item
 
-    calls = ahead(read, range(10), WORTHWHILE, most=3)
+    calls = read_ahead(read, range(10), WORTHWHILE, most=3)
     assert next(calls)() == 0
     with reached:
         assert reached.wait_for(lambda: len(began) == 3, timeout=30)
@@ -47,7 +47,7 @@ def test_threads_read_so_many_ahead_and_no_more() -> None:
 
 def test_small_files_are_read_when_they_are_asked_for() -> None:
     began: list[int] = []
-    calls = list(ahead(began.append, range(3), WORTHWHILE - 1))
+    calls = list(read_ahead(began.append, range(3), WORTHWHILE - 1))
     assert began == []
     calls[1]()
     assert began == [1]

@@ -11,14 +11,14 @@ import torch
 from shoal.engine.store.checkpoint import load_round
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.run_folder import RunFolder
-from shoal.engine.store.warm_start import ORIGIN, Origin, OriginError, origin_sha256
+from shoal.engine.store.warm_start import ORIGIN, WarmStart, WarmStartError, origin_sha256
 from shoal.lifecycle.starting import find_like, has_settings, new_run
 from tests.runs import go_on, numbers, straight
 
 Make = Callable[..., Any]
 
 
-def gone_on(settings: Any, origin: Origin, watch: Any = ()) -> RunFolder:
+def gone_on(settings: Any, origin: WarmStart, watch: Any = ()) -> RunFolder:
     run = new_run(settings, origin=origin)
     go_on(run, observers=watch)
     return run
@@ -26,7 +26,7 @@ def gone_on(settings: Any, origin: Origin, watch: Any = ()) -> RunFolder:
 
 def test_the_same_origin_gives_the_same_bits_also_when_interrupted(home: Any, small: Make) -> None:
     before = straight(small(rounds=2, checkpoint={"keep": 3}))
-    origin = Origin.of(before)
+    origin = WarmStart.from_run(before)
     settings = small(rounds=2, data={"limit": 300}, partition={"clients": 4}, checkpoint={"keep": 3})
     run = gone_on(settings, origin)
     started = load_round(run, 0).server
@@ -51,7 +51,7 @@ def test_the_same_origin_gives_the_same_bits_also_when_interrupted(home: Any, sm
 
 def test_a_run_that_goes_on_is_no_run_of_these_settings_that_started_anew(home: Any, small: Make) -> None:
     before = straight(small(rounds=1))
-    origin = Origin.of(before)
+    origin = WarmStart.from_run(before)
     settings = small(rounds=1, seed=1)
     run = gone_on(settings, origin)
     digest = run.settings().digest()
@@ -62,20 +62,22 @@ def test_a_run_that_goes_on_is_no_run_of_these_settings_that_started_anew(home: 
 
 
 def test_what_does_not_fit_is_refused_before_any_work(home: Any, small: Make) -> None:
-    origin = Origin.of(straight(small(rounds=1)))
+    origin = WarmStart.from_run(straight(small(rounds=1)))
     runs = len(list((home / "runs").glob("*/settings.yaml")))
-    with pytest.raises(OriginError, match=r"tensor 'cluster\..*' of its state is .*\(10.*expected .*\(7.*start anew"):
+    with pytest.raises(
+        WarmStartError, match=r"tensor 'cluster\..*' of its state is .*\(10.*expected .*\(7.*start anew"
+    ):
         new_run(small(model={"clusters": 7}), origin=origin)
-    with pytest.raises(OriginError, match="server state of kmeans is not one model that rounds train further"):
+    with pytest.raises(WarmStartError, match="server state of kmeans is not one model that rounds train further"):
         new_run(small(method={"name": "kmeans"}, rounds=1), origin=origin)
     assert len(list((home / "runs").glob("*/settings.yaml"))) == runs
     fresh = new_run(small())
-    with pytest.raises(OriginError, match="has no state to start from"):
-        Origin.of(fresh)
+    with pytest.raises(WarmStartError, match="has no state to start from"):
+        WarmStart.from_run(fresh)
 
 
 def test_a_changed_origin_is_noticed(home: Any, small: Make) -> None:
-    run = new_run(small(rounds=1), origin=Origin.of(straight(small(rounds=1))))
+    run = new_run(small(rounds=1), origin=WarmStart.from_run(straight(small(rounds=1))))
     path = run.path / ORIGIN
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     with pytest.raises(StoreError, match=ORIGIN):

@@ -48,7 +48,7 @@ def a_round(method, server, rows, clients=None, **facts):
 
 
 def leaves(server):
-    return sorted(node.clients for node in Tree.of(server.facts).leaves())
+    return sorted(node.clients for node in Tree.from_facts(server.facts).leaves())
 
 
 def test_planted_groups_are_found_by_three_splits_and_ids_stay_global(world):
@@ -61,7 +61,7 @@ def test_planted_groups_are_found_by_three_splits_and_ids_stay_global(world):
         if len(leaves(server)) == 8:
             break
     assert leaves(server) == [(3 * g, 3 * g + 1, 3 * g + 2) for g in range(8)]
-    tree = Tree.of(server.facts)
+    tree = Tree.from_facts(server.facts)
     for node in tree.nodes[1:]:
         assert server.tensors[f"edge/{node.id}"].shape[0] == len(node.founders)
         assert set(node.clients) <= set(tree.nodes[node.parent].clients)
@@ -72,7 +72,7 @@ def test_children_start_from_the_parents_weights_and_move_by_their_own_mean(worl
     server = start(method, 4)
     rows = directions(2, 2, 20)
     after = a_round(method, server, rows)
-    tree = Tree.of(after.facts)
+    tree = Tree.from_facts(after.facts)
     torch.testing.assert_close(after.tensors["node/0"], server.tensors["node/0"])
     for child in tree.nodes[0].children:
         group = tree.nodes[child].clients
@@ -186,7 +186,7 @@ def test_the_latest_updates_say_whether_a_cluster_rests_and_a_new_one_begins_wit
     server = a_round(method, server, rows[3:], range(3, 6))
     assert server.facts["log"][0]["mean_norm"] < 0.5 < 1 < server.facts["log"][0]["max_norm"]
     assert leaves(server) == [(0, 1, 2), (3, 4, 5)]
-    tree = Tree.of(server.facts)
+    tree = Tree.from_facts(server.facts)
     still = next(child for child in tree.nodes[0].children if tree.nodes[child].clients == (0, 1, 2))
     assert torch.equal(server.tensors[f"node/{still}"], moved), "nobody of it took part in this round"
     assert server.tensors[f"edge/{still}"].shape[0] == 3
@@ -303,7 +303,7 @@ def test_new_clients_walk_down_and_others_leave(world):
     assert torch.equal(method.broadcast(server, 6).tensors["weights"], root), "a new client begins at the root"
     server = a_round(method, server, rows[[*order[1:], 3, 7]], range(1, 8))
     assert leaves(server) == [(1, 2, 6), (3, 4, 5, 7)]
-    assert enrolled_right(Tree.of(server.facts), 6, federation.truth)
+    assert enrolled_right(Tree.from_facts(server.facts), 6, federation.truth)
 
 
 def test_branches_by_hand():
@@ -356,10 +356,10 @@ def test_the_better_of_parent_and_child_is_kept(world, client_list):
         updates = [replace(method.client_update(method.broadcast(server, c.id), c), client=c.id) for c in now]
         server = method.aggregate(server, iter(updates))
     # Ruin one child: its client must keep the root's model.
-    ruined = Tree.of(server.facts).nodes[0].children[0]
+    ruined = Tree.from_facts(server.facts).nodes[0].children[0]
     server.model[f"node/{ruined}"] = torch.zeros_like(server.tensors["node/0"])
     metrics = method.evaluate(server, client_list(clients), world.evaluation())
-    tree = Tree.of(server.facts)
+    tree = Tree.from_facts(server.facts)
     scores = method.path_scores(tree, server.tensors, [0, 1], client_list(clients))
     (client,) = tree.nodes[ruined].clients
     assert scores[client].keys() == {0, ruined}
@@ -398,7 +398,7 @@ def test_what_is_measured_is_logged_by_its_names(world):
         "cross": pytest.approx(0.0),
         "gap": pytest.approx(1.0),
     }
-    again = CFLState.of(server)
+    again = CFLState.from_server(server)
     assert again.facts() == server.facts
     assert again.log[0].gap == entry["gap"]
 

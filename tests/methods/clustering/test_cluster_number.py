@@ -25,7 +25,7 @@ from shoal.methods.clustering.cluster_number import (
 from shoal.methods.clustering.federated_k_means import cluster_sums
 from shoal.methods.contract.base import MethodError
 
-QUICK = Search(least=2, most=7, repeats=2, starts=3)
+QUICK = Search(min_clusters=2, max_clusters=7, repeats=2, starts=3)
 
 
 def held(clusters: int, samples: int = 60, clients: int = 4, seed: int = 0, power: float = 0.5) -> Held:
@@ -59,7 +59,7 @@ def test_sums_of_all_clients_at_once_are_those_of_each_by_itself() -> None:
     centres = torch.from_numpy(np.random.default_rng(0).normal(2, 2, (4, 5, 10)))
     sums, counts, inertia = sums_by_client(x, centres, 2)
     for client in range(x.clients):
-        own = cluster_sums(x.of(client), centres, least=2)
+        own = cluster_sums(x.samples_of(client), centres, least=2)
         torch.testing.assert_close(sums[client], own.sums)
         torch.testing.assert_close(counts[client], own.counts)
         torch.testing.assert_close(inertia[client], own.inertia)
@@ -127,5 +127,5 @@ def test_the_most_stable_number_and_of_ties_the_greatest() -> None:
 
 
 def test_too_few_samples_for_so_many_clusters_are_told() -> None:
-    with pytest.raises(MethodError, match=r"set choose\.most to"):
+    with pytest.raises(MethodError, match=r"set choose\.max_clusters to"):
         find_cluster_number(held(3, samples=8), Search(2, 12, 1), 0, Traffic())

@@ -93,4 +93,4 @@ def test_nothing_of_it_travels_where_everyone_takes_part(federated):
     assert set(server.tensors) == {"flows"}
     assert server.facts["current"] == []
     assert set(method.broadcast(server, 0).tensors) == {"flows"}
-    assert len(Instruction.of(method.broadcast(server, 0)).facts()) == 6
+    assert len(Instruction.from_message(method.broadcast(server, 0)).facts()) == 6

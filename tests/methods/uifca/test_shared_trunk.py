@@ -41,7 +41,7 @@ def learning(federated: Federated, **settings: Any) -> tuple[Any, Server, list[A
     """The method, its server and the clients' memories when the first round that learns is due."""
     method = federated.method("uifca_shared", 1e-3, **{**SHORT, **settings})
     server, memory = federated.play(method, 2)
-    assert State.of(server.facts) == State("learn")
+    assert State.from_facts(server.facts) == State("learn")
     return method, server, memory
 
 

@@ -120,18 +120,18 @@ def test_arrays_and_encoded_images_give_the_same_in_a_fresh_process(tracked: Run
 def test_a_repeated_sync_registers_nothing_and_a_new_run_is_the_newest(tracked: RunFolder) -> None:
     client = MlflowClient(store())
     for _ in range(2):
-        assert LogRun(tracked.path).carry_out()
-        assert PromoteModel(tracked.path).carry_out() == "1"
+        assert LogRun(tracked.path).execute()
+        assert PromoteModel(tracked.path).execute() == "1"
     (first,) = client.search_model_versions(f"name = '{NAME}'")
     assert first.run_id == tracked.lineage()["mlflow_run"]
     assert first.tags["shoal.run"] == tracked.name
     second = run_with(seed=1)
     assert aliases() == {"newest": "2", "champion": "1", "challenger": "2"}
-    PromoteModel(tracked.path).carry_out()
+    PromoteModel(tracked.path).execute()
     assert aliases() == {"newest": "2", "champion": "1", "challenger": "2"}
     set_champion(client, NAME, "2")
     assert aliases() == {"newest": "2", "champion": "2"}
-    PromoteModel(second.path).carry_out()
+    PromoteModel(second.path).execute()
     assert aliases() == {"newest": "2", "champion": "2"}
     run_with(seed=2, tracking={"champion": True})
     assert aliases() == {"newest": "3", "champion": "3"}
@@ -147,7 +147,7 @@ def test_aliases_that_a_kill_left_unmoved_are_moved_by_the_next_try(
         patched.setattr("shoal.review.mlflow_log.model_registry._point", lambda *_, **__: None)
         drive(late)
     assert aliases("cut-short") == {"newest": "1", "champion": "1"}
-    assert PromoteModel(late.path).carry_out() == "2"
+    assert PromoteModel(late.path).execute() == "2"
     assert aliases("cut-short") == {"newest": "2", "champion": "1", "challenger": "2"}
 
 

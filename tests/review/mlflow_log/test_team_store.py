@@ -267,7 +267,7 @@ def test_a_worker_of_another_process_runs_a_deployment(at_team: Team, tmp_path: 
     )
     try:
         wanted = settings_at(at_team, seed=3, tracking={"prefect": "auto"})
-        prefect("deployment", "run", "pipeline/on-demand", "--param", f"settings={json.dumps(wanted.plain())}")
+        prefect("deployment", "run", "pipeline/on-demand", "--param", f"settings={json.dumps(wanted.to_json())}")
 
         def over() -> Any:
             assert worker.process.poll() is None, worker.log.read_text()[-3000:]

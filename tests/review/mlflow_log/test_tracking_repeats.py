@@ -68,7 +68,7 @@ def logged(run: RunFolder, experiment: str, **tracking: Any) -> Settings:
     """The run's settings with MLflow on, and the run as if it had never been logged."""
     own = {"mlflow": True, "system": False, "model": False, "experiment": experiment, "checkpoints": "all", **tracking}
     run.set_lineage(mlflow_run=None)
-    return make_settings(merge(run.settings().plain(), {"tracking": own}))
+    return make_settings(merge(run.settings().to_json(), {"tracking": own}))
 
 
 def everything(client: MlflowClient, experiment: str) -> dict[str, Any]:
@@ -212,7 +212,7 @@ def test_no_setting_is_cut_off(run: RunFolder, client: MlflowClient) -> None:
         "method": {"name": "cfl", "criterion": "schedule", "schedule": rounds},
         "workers": {"resources": {f"kind {number}": 1.0 for number in range(20)}},
     }
-    settings = make_settings(merge(logged(run, "long").plain(), long))
+    settings = make_settings(merge(logged(run, "long").to_json(), long))
     run_id = sync(run, settings, places.mlflow_store(), "RUNNING")
     found = client.get_run(run_id)
     assert found.data.params.keys() == flatten(settings).keys()

@@ -38,7 +38,7 @@ def test_contact_sheet(digits, build, tmp_path):
     )
     partition = make_partition(IID(clients=2, transform="rotation"), digits)
     clients = drawn(contact_sheet(digits, tmp_path / "c.png", partition=partition, columns=5))
-    first = digits.train_x[partition.of(1)[0], 0]
+    first = digits.train_x[partition.samples_of(1)[0], 0]
     assert np.array_equal(clients[36:68:4, clients.shape[1] - 5 * 34 :][:, :32:4, 0], np.rot90(first, 2))
     with pytest.raises(DataError, match="only images"):
         contact_sheet(build([0, 1], shape=(3,), kind="vector"), tmp_path / "v.png")

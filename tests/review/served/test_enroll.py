@@ -60,7 +60,7 @@ def made(tmp_path_factory):
 
 def test_the_groups_are_found_and_new_clients_enrolled(made, monkeypatch):
     home, run, folder = made
-    tree = Tree.of(newest_valid(run).server.facts)
+    tree = Tree.from_facts(newest_valid(run).server.facts)
     assert sorted(leaf.clients for leaf in tree.leaves()) == [tuple(range(8)), tuple(range(8, 16))]
     store = home / "data" / "store"
     right = 0
@@ -133,8 +133,8 @@ def test_figures_of_a_cfl_run(made):
 def test_checkpoints_hold_the_tree(made):
     _, run, _ = made
     server = newest_valid(run).server
-    tree = Tree.of(server.facts)
-    assert Tree.of(tree.facts()) == tree
+    tree = Tree.from_facts(server.facts)
+    assert Tree.from_facts(tree.facts()) == tree
     for node in tree.nodes[1:]:
         assert server.tensors[f"edge/{node.id}"].shape == (8, len(server.tensors["node/0"]))
     assert torch.equal(server.tensors["similarity/0"], server.tensors["similarity/0"].T)

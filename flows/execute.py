@@ -9,7 +9,7 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.review.results.result import RunResult
 
 
-def carry_out(run: RunFolder, observers: Sequence[Observer] = ()) -> RunResult:
+def execute(run: RunFolder, observers: Sequence[Observer] = ()) -> RunResult:
     """All that is still to do of a run, with the runner that `tracking.prefect` names.
 
     Args:
