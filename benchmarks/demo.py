@@ -1,7 +1,7 @@
 """The demonstration over several seeds, and its table: python -m benchmarks.demo --seeds 0 1 2 3 4
 
 Writes docs/demo.json after each seed, so that it can be stopped and called again; with --table it prints the table of
-docs/results.md from it.
+docs/results/digits.md from it.
 """
 
 from __future__ import annotations

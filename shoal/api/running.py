@@ -31,7 +31,7 @@ def run(
 
     Args:
         settings: a settings file, a mapping, or settings; every one has a default (see `shoal run --help` and
-            docs/operations.md).
+            docs/running.md).
         progress: show bars: in a notebook below the cell, else on standard error.
         observers: called with every event, a dictionary with at least `event`.
         stored_partition: the folder of a partition to use instead of making one.

@@ -64,7 +64,7 @@ METHODS: dict[tuple[str, str], dict[str, Any]] = {
         "evaluate": {"every": 40},
     },
 }
-"""What docs/results.md chose on seeds 100 to 103, which are not judged."""
+"""What docs/results/digits.md chose on seeds 100 to 103, which are not judged."""
 LABELS = {
     "kmeans": "K-means on pixels, pooled",
     "single": "each client alone: SimCLR, K-means",

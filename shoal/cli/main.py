@@ -303,7 +303,7 @@ def serve(
     port: Annotated[int, typer.Option(help="of the Prefect server")] = 4200,
     mlflow_port: Annotated[int, typer.Option(help="of the MLflow page")] = 5000,
     host: Annotated[
-        str, typer.Option(help="address to listen on; others than 127.0.0.1 let other hosts in: see docs/operations.md")
+        str, typer.Option(help="address to listen on; others than 127.0.0.1 let other hosts in: see docs/prefect.md")
     ] = "127.0.0.1",
     reset: Annotated[
         bool,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from shoal.studies.claims import CheckedClaim, Verdict
 from shoal.studies.intervals import Interval
@@ -69,3 +70,10 @@ def why(claim: CheckedClaim) -> str:
     if claim.looked_for is not None and found is not None and (found.visible or 0) > claim.looked_for:
         parts.append(f"too few seeds for the {given(claim.looked_for)} looked for")
     return "; ".join(filter(None, (*parts, claim.note)))
+
+
+def table(head: Sequence[str], body: Sequence[Sequence[str]], sides: str) -> str:
+    """A table in Markdown; `sides` has l or r for each column."""
+    rule = ["---:" if side == "r" else "---" for side in sides]
+    escaped = [[value.replace("|", "\\|") for value in row] for row in body]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (list(head), rule, *escaped))

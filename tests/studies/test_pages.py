@@ -18,7 +18,7 @@ from shoal.studies import pages, runner, simulation, verdicts
 from shoal.studies.claims import Verdict
 from shoal.studies.definition import Study, StudyError, load_study, make_study, study_names
 from shoal.studies.kept import LARGEST_IMAGE, image_to_keep, keep, kept_file, load_kept
-from shoal.studies.pages import make_pages, overview, system_page, write_pages
+from shoal.studies.pages import make_pages, overview, page_of, system_page, write_pages
 from shoal.studies.provenance import both
 from shoal.studies.result import study_folder
 from shoal.studies.runner import run_study
@@ -61,7 +61,7 @@ def docs(tmp_path: Path) -> Path:
     """A folder of documentation with every hand-written text."""
     texts = tmp_path / "docs" / "results" / "text"
     texts.mkdir(parents=True)
-    for name in ("overview", "digits", *pages.PAGES):
+    for name in ("overview", *pages.PAGES):
         (texts / f"{name}.md").write_text(f"Words on {name}.\n")
     return tmp_path / "docs"
 
@@ -97,9 +97,10 @@ def test_every_claim_has_a_row_and_a_verdict() -> None:
     claims = [(name, claim.claim) for name in study_names() for claim in load_study(name).claims]
     assert len(set(claims)) == len(claims), "no two claims of a study in the same words"
     assert {(entry.study.name, entry.claim.claim) for entry in found} == set(claims)
-    page = (ROOT / "docs" / "results.md").read_text()
-    for _, claim in claims:
-        assert claim.replace("|", "\\|") in page
+    for name, claim in claims:
+        page = (ROOT / "docs" / "results" / f"{page_of(load_study(name))}.md").read_text()
+        for part in claim.replace("|", "\\|").split(": ", 1):
+            assert part in page, claim
     for entry in found:
         assert entry.verdict in set(Verdict)
         assert entry.scale in entry.study.judged_at(entry.claim)
@@ -138,7 +139,10 @@ def test_a_kept_result_gives_the_verdicts_of_the_run(measured: Callable[..., Pat
     assert "| Apart | 0.500 ± 0.000 (0.400) |" in page
     assert "![What is seen.](../images/toy-cpu-seen.png)" in page
     assert "![A path.](../images/toy-cpu-apart-two-1-paths.png)" in page
-    assert "| paths in the plane | `shoal study toy --scale paper` |" in page, "what is not measured"
+    assert "- `shoal study toy --scale paper`: needs a GPU, 2 seeds\n  - wide" in page, "what is not measured"
+    first = overview({"cfl": [study]}, docs)
+    assert "| [CFL: clustered federated learning](results/cfl.md) | 2 | 1 |" in first
+    assert "| page | reproduced | needs a GPU |" in first, "no column of a verdict that no claim has"
     assert "have changed" not in page
 
 
@@ -148,9 +152,9 @@ def test_changed_settings_are_marked_where_they_matter(measured: Callable[..., P
     changed = toy(rows={**study.model_dump()["rows"], "apart": {"caption": "Apart", "settings": {"radius": 0.6}}})
     found = by_claim(changed, docs)
     assert (found["apart pulls"].stale, found["close rests"].stale) == (True, False)
-    page = overview({"cfl": [changed]}, docs)
-    assert page.count("settings have changed since") == 1
-    assert "**Settings of apart/two have changed since this was measured.**" in system_page("cfl", [changed], docs)
+    page = system_page("cfl", [changed], docs)
+    assert page.count("; settings have changed since |") == 1
+    assert "**Settings of apart/two have changed since this was measured.**" in page
     everything = toy(settings={**SETTINGS, "steps": 300})
     assert "**All settings have changed since this was measured.**" in system_page("cfl", [everything], docs)
     assert by_claim(toy(title="in other words"), docs)["apart pulls"].stale is False
@@ -173,23 +177,23 @@ def test_a_rule_that_was_written_after_the_run_is_marked(measured: Callable[...,
     later = toy(claims=[{"claim": "apart pulls", **sides, "margin": 0.2}, {"claim": "reworded", **sides}])
     found = by_claim(later, docs)
     assert (found["apart pulls"].later, found["reworded"].later) == (True, False)
-    assert overview({"cfl": [later]}, docs).count("the rule was written after the run") == 1
+    assert system_page("cfl", [later], docs).count("the rule was written after the run") == 1
 
 
 def test_seeds_are_part_of_the_rule(measured: Callable[..., Path], docs: Path) -> None:
     """Two were planned and three run; fewer planned afterwards is a new rule, more planned are missing."""
     study = toy()
     measured(study, seeds=3)
-    page = overview({"cfl": [study]}, docs)
+    page = system_page("cfl", [study], docs)
     assert "| apart pulls | **reproduced** | " in page
-    assert page.count("| 3, 2 planned |") == 2
+    assert "Claims, 3, 2 planned seeds, looking for a difference of 0.1:\n" in page
     scales = study.model_dump()["scales"]
     fewer = toy(scales={**scales, "cpu": {"about": "200 steps", "seeds": 1}})
     assert by_claim(fewer, docs)["apart pulls"].later
     more = toy(scales={**scales, "cpu": {"about": "200 steps", "seeds": 4}})
-    page = overview({"cfl": [more]}, docs)
+    page = system_page("cfl", [more], docs)
     assert page.count("| **not measured**; 3 of 4 seeds | ") == 2, "and no rule that was written after the run"
-    assert page.count("| 3 of 4 |") == 2
+    assert "Claims, 3 of 4 seeds, looking for" in page
 
 
 def test_keeping_some_cells_leaves_the_others(measured: Callable[..., Path], docs: Path) -> None:
