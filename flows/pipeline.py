@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from typing import Any
+from uuid import UUID
 
 from shoal.tasks.prefect.environment import quiet
 
@@ -91,8 +92,9 @@ def end_lost_flow_runs(folder: RunFolder) -> None:
     A process that was killed could not say so itself, and its flow runs would be shown as running for ever.
     Call it from the flow run that has the run now.
     """
-    lost_run = (folder.lineage().get("prefect") or {}).get("flow_run")
+    known = folder.lineage().prefect
     with contextlib.suppress(Exception), get_client(sync_client=True) as client:  # Prefect knows them no more
+        lost_run = None if known is None else UUID(known.flow_run)
         while lost_run and str(lost_run) != str(runtime.flow_run.id):
             run = client.read_flow_run(lost_run)
             if run.state is not None and run.state.is_running():

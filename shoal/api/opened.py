@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunError, RunFolder
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from shoal.engine.settings.run_settings import Settings
+    from shoal.engine.store.lineage import Lineage
     from shoal.review.results.result import RunResult
     from shoal.review.served.explain import Explained
 
@@ -52,7 +53,7 @@ class Run:
         return self._folder.settings()
 
     @property
-    def lineage(self) -> dict[str, Any]:
+    def lineage(self) -> Lineage:
         """Where it comes from: data, partition, code, machine; with `model.clusters: auto` also how it was chosen."""
         return self._folder.lineage()
 
@@ -164,7 +165,7 @@ class Run:
         return explain(self._folder, cluster)
 
     def __repr__(self) -> str:
-        return f"<Run {self.name}: {self.state}, {self._folder.status()['round']} rounds>"
+        return f"<Run {self.name}: {self.state}, {self._folder.status().round} rounds>"
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the beginning of the report."""

@@ -13,7 +13,7 @@ from shoal.api.given import Given, settings_of
 from shoal.api.opened import Run
 from shoal.engine.rounds.loop import Observer
 from shoal.engine.settings import places
-from shoal.engine.store.run_events import is_warning, warning_lines
+from shoal.engine.store.run_events import Event, is_warning, warning_lines
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker_processes import warm
 from shoal.lifecycle.rehearsal import Plan, rehearse
@@ -87,9 +87,9 @@ def _folder(path: str | Path | None) -> Path | None:
 def _to_its_end(folder: RunFolder, progress: bool, observers: Sequence[Observer]) -> Run:
     from shoal.flows.execute import execute
 
-    warned: list[dict[str, Any]] = []
+    warned: list[Event] = []
 
-    def collect(event: dict[str, Any]) -> None:
+    def collect(event: Event) -> None:
         if is_warning(event):
             warned.append(event)
 

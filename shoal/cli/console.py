@@ -60,8 +60,8 @@ def execute(folder: Any) -> RunResult:
     from shoal.flows.execute import execute as to_its_end
     from shoal.lifecycle.progress import progress
 
-    if chosen := folder.lineage().get("clusters_chosen"):
-        err.print(f"{chosen['clusters']} clusters: {chosen['rule']}", highlight=False, soft_wrap=True)
+    if chosen := folder.lineage().clusters_chosen:
+        err.print(f"{chosen.clusters} clusters: {chosen.rule}", highlight=False, soft_wrap=True)
     with progress(err) as observe:
         try:
             return to_its_end(folder, [observe])

@@ -27,7 +27,8 @@ from shoal.engine.settings import places
 from shoal.engine.settings.hardware import device_here
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.settings.run_settings import Settings, make_settings
-from shoal.engine.store.codec import StoreError, read_sealed, write_sealed
+from shoal.engine.store.choice import Choice, read_choice, write_choice
+from shoal.engine.store.codec import StoreError
 from shoal.engine.store.kept_state import read_state_if_any
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunError, RunFolder
@@ -55,41 +56,35 @@ def choice_file(settings: Settings) -> Path:
     return places.store() / FOLDER / f"{settings.digest()[:16]}.json"
 
 
-def known_choice(settings: Settings) -> dict[str, Any] | None:
+def known_choice(settings: Settings) -> Choice | None:
     """The number that was chosen for these settings before, with how; None where it was not, or of other data."""
     path = choice_file(settings)
     if not path.exists():
         return None
     try:
-        found = read_sealed(path)
+        found = read_choice(path)
         name = settings.data.name
         full = resolve(name, settings.data.options)[2] if is_built_in(name) else name
-        same = found["data_digest"] == read_manifest(store_folder(places.store(), full)).digest
-        return found if same and found["settings_sha256"] == settings.digest() else None
-    except (StoreError, DataError, KeyError):
+        same = found.data_digest == read_manifest(store_folder(places.store(), full)).digest
+        return found if same and found.settings_sha256 == settings.digest() else None
+    except (StoreError, DataError):
         return None  # it is chosen anew
 
 
-def choose_clusters(
-    settings: Settings, prepared: Prepared, partition: Path, table: Partition, train: Train
-) -> dict[str, Any]:
-    """The number of clusters for settings that leave it open, and how it was chosen, as JSON.
+def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, table: Partition, train: Train) -> Choice:
+    """Return the number of clusters for settings that leave it open, and how it was chosen.
 
     Args:
         settings: with `model.clusters` auto, and a scheme of partitions.
         prepared, partition, table: the data set, the folder of its partition, and that partition.
         train: gives the run that trains the encoder, where features are what clusters are sought among.
 
-    Returns:
-        clusters, rule, least, most, repeats, seed; features and features_run; samples, bytes_up, bytes_down; curve, a
-        dictionary a number (`cluster_number.Tried`); digests of data, partition and settings.
-
     Raises:
         MethodError: too few samples for `choose.max_clusters`, or features that are all the same.
         ShoalError: the encoder could not be trained.
     """
     known = known_choice(settings)
-    if known is not None and known["partition_digest"] == table.digest:
+    if known is not None and known.partition_digest == table.digest:
         return known
     choose, traffic = settings.choose, Traffic()
     of_encoder = choose.features == "fedsimclr" or (
@@ -108,24 +103,25 @@ def choose_clusters(
             features, components, power, unit=run is not None, least_points=search.least_points, traffic=traffic
         )
         found = find_cluster_number(held, search, settings.seed, traffic, watch)
-    plain = found.to_json()
-    curve = plain.pop("tried")
-    record = {
-        **plain,
-        **{name: getattr(choose, name) for name in ("min_clusters", "max_clusters", "repeats")},
-        "seed": settings.seed,
-        "features": "fedsimclr" if run is not None else "samples",
-        "features_run": run.name if run is not None else None,
-        "samples": len(held.x),
-        "curve": curve,
-        "data_digest": prepared.manifest.digest,
-        "partition_digest": table.digest,
-        "settings_sha256": settings.digest(),
-    }
-    path = choice_file(settings)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_sealed(path, record)
-    return record
+    choice = Choice(
+        clusters=found.clusters,
+        rule=found.rule,
+        min_clusters=choose.min_clusters,
+        max_clusters=choose.max_clusters,
+        repeats=choose.repeats,
+        seed=settings.seed,
+        features="samples" if run is None else "fedsimclr",
+        features_run=None if run is None else run.name,
+        samples=len(held.x),
+        bytes_up=found.bytes_up,
+        bytes_down=found.bytes_down,
+        curve=found.tried,
+        data_digest=prepared.manifest.digest,
+        partition_digest=table.digest,
+        settings_sha256=settings.digest(),
+    )
+    write_choice(choice_file(settings), choice)
+    return choice
 
 
 def encoder_settings(settings: Settings) -> Settings:
@@ -169,7 +165,7 @@ def encoder_features(run: RunFolder, table: Partition, seed: int) -> Held:
     Raises:
         RunError: the run left no readable state.
     """
-    opened = OpenedRun(run, device_here(run.lineage()["resolved"]["device"]))
+    opened = OpenedRun(run, device_here(run.lineage().resolved.device))
     checkpoint = read_state_if_any(run)
     if checkpoint is None or not isinstance(opened.method, FedSimCLR):
         raise RunError(f"run {run.name} left no encoder to choose the number of clusters with: remove it, then again")

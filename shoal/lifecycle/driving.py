@@ -148,7 +148,7 @@ def workers_of(run: RunFolder, settings: Settings, given: Pool | None, stages: S
     if ROUNDS not in stages and (CLUSTERS not in stages or has_clusters(run)):
         yield None
         return
-    device = run.lineage()["resolved"]["device"]
+    device = run.lineage().resolved.device
     with contextlib.ExitStack() as own:
         keeper = _keepers.get(run.path)
         if keeper is None:

@@ -9,7 +9,8 @@ import contextlib
 import html
 import sys
 import time
-from typing import Any
+
+from shoal.engine.store.run_events import Event
 
 EVERY = 0.2
 """Seconds between two changes of the line, at least."""
@@ -64,7 +65,7 @@ class KernelBar:
         self.done, self.total = done, total
         self.show(now=done == total)
 
-    def observe(self, event: dict[str, Any], shown: dict[str, float], warning: str | None) -> None:
+    def observe(self, event: Event, shown: dict[str, float], warning: str | None) -> None:
         """Follow a run.
 
         Args:
@@ -72,16 +73,16 @@ class KernelBar:
             shown: the metrics of it to show.
             warning: what to warn of.
         """
-        kind = event["event"]
+        kind = event.kind
         if kind in ("started", "resumed"):
-            self.total, self.done = event["rounds"], event["round"]
+            self.total, self.done = event.rounds, event.round
         elif kind == "round_started":
-            self._round, self._clients, self._of = event["round"] - 1, 0, max(1, event["clients"])
+            self._round, self._clients, self._of = event.round - 1, 0, max(1, event.facts["clients"])
         elif kind == "client_finished":
             self._clients += 1
             self.done = self._round + min(0.99, self._clients / self._of)
         elif kind == "round_finished":
-            self.done = event["round"]
+            self.done = event.round
             self.note = " ".join(f"{name} {value:.3f}" for name, value in shown.items())
         if warning:
             self.warn(warning)

@@ -31,7 +31,7 @@ def settled(settings: Settings) -> Settings:
     """
     settings = with_scheme(settings)
     choice = known_choice(settings) if settings.chooses_clusters else None
-    return settings if choice is None else settings.with_clusters(choice["clusters"])
+    return settings if choice is None else settings.with_clusters(choice.clusters)
 
 
 def with_scheme(settings: Settings) -> Settings:

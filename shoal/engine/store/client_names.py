@@ -28,7 +28,7 @@ def client_names(run: RunFolder, numbered: str = "{}") -> list[str]:
         about = {}
     if METHODS[run.settings().method.name].pooled:
         return ["all clients"]
-    if about.get("digest") == lineage["partition"]["digest"]:
+    if about.get("digest") == lineage.partition.digest:
         names = [str(name) for name in about["client_names"]]
         return names or [numbered.format(client) for client in range(about["clients"])]
     clients = run.table("clients")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from shoal.core.errors import ShoalError
 from shoal.engine.store.checkpoint import Checkpoint, has_server, load_round, rounds_done
 from shoal.engine.store.codec import StoreError
-from shoal.engine.store.run_folder import FINISHED, RunError, RunFolder
+from shoal.engine.store.run_folder import RunError, RunFolder
 
 MAX_ROUNDS_NAMED = 10
 """An error names at most so many of the rounds that are kept."""
@@ -61,8 +61,8 @@ def last_round(run: RunFolder) -> int | None:
     """
     there = round_folders(run)
     status = run.status()
-    if status["state"] == FINISHED:
-        return int(status["round"])
+    if status.is_finished:
+        return status.round
     return max(there, default=None)
 
 
@@ -104,7 +104,7 @@ def check_final_state(run: RunFolder, checkpoint: Checkpoint) -> None:
     Raises:
         StoreError: it is another state.
     """
-    expected = run.status().get("weights_sha256")
+    expected = run.status().weights_sha256
     if expected is not None and checkpoint.manifest.server_sha256 != expected:
         raise StoreError(
             f"{run.rounds / f'{checkpoint.manifest.round:04d}'} holds another state than the one that the run ended "

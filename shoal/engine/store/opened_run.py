@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
 
 import torch
 
@@ -16,6 +15,7 @@ from shoal.data.prepared import Prepared
 from shoal.data.view import DeviceData, Samples, all_samples, client_samples
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.codec import load_message, load_tensors
+from shoal.engine.store.lineage import Lineage
 from shoal.engine.store.memory_index import MemoryIndex
 from shoal.engine.store.round_paths import sender_of
 from shoal.engine.store.run_folder import RunError, RunFolder
@@ -39,17 +39,17 @@ class OpenedRun:
         self.run = run
         self.working = working
         self.settings: Settings = run.settings()
-        self.lineage: dict[str, Any] = run.lineage()
+        self.lineage: Lineage = run.lineage()
         self.device = torch.device(device)
         self.prepared: Prepared = open_verified(run.folder_of("data"))
-        if self.prepared.manifest.digest != self.lineage["data"]["digest"]:
+        if self.prepared.manifest.digest != self.lineage.data.digest:
             raise RunError(
                 f"the prepared data in {self.prepared.folder} is not what run {run.name} was started on (digest "
-                f"{self.prepared.manifest.digest[:12]}, expected {self.lineage['data']['digest'][:12]}): prepare "
+                f"{self.prepared.manifest.digest[:12]}, expected {self.lineage.data.digest[:12]}): prepare "
                 "that version again, or start a new run"
             )
         whole = load_partition(run.folder_of("partition"))
-        if whole.digest != self.lineage["partition"]["digest"]:
+        if whole.digest != self.lineage.partition.digest:
             raise RunError(f"the partition of run {run.name} has changed since it started: start a new run")
         kind = METHODS[self.settings.method.name]
         self.partition: Partition = whole.pooled() if kind.pooled else whole
@@ -58,7 +58,7 @@ class OpenedRun:
     @property
     def precision(self) -> str:
         """As resolved when the run began."""
-        return str(self.lineage["resolved"]["precision"])
+        return self.lineage.resolved.precision
 
     @property
     def graphs(self) -> str:

@@ -10,7 +10,6 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from shoal.engine.settings import places
 
@@ -31,24 +30,26 @@ def stored_path(folder: Path) -> str:
     return str(absolute.resolve())
 
 
-def located(about: dict[str, Any], run: Path) -> Path:
-    """Where a folder lies that the record of a run names.
+def located(folder: str, digest: str, run: Path) -> Path:
+    """Return where a folder lies that the record of a run names.
 
     Args:
-        about: the entry of the record: `folder`, and the `digest` of what is in it.
+        folder: as the record keeps it.
+        digest: of what is in it.
         run: the run's folder. What lies below its own home is preferred to what SHOAL_HOME names.
 
     Returns:
         The folder, which may be missing.
     """
-    kept, homes = Path(about["folder"]), homes_of(run)
+    kept = Path(folder)
+    homes = homes_of(run)
     if not kept.is_absolute():
         return next((home / kept for home in homes if (home / kept).exists()), homes[-1] / kept)
     if any(kept.is_relative_to(home) for home in homes):
         return kept
     for home in homes:
         for tail in _tails(kept):
-            if _digest(home / tail) == about.get("digest"):
+            if _digest(home / tail) == digest:
                 return home / tail
     return kept
 

@@ -11,14 +11,15 @@ same data and same origin give the same bits.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from shoal.core.errors import ShoalError
 from shoal.engine.store.codec import file_digest, load_tensors, save_server
 from shoal.engine.store.kept_state import read_state_if_any
+from shoal.engine.store.lineage import Origin
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.contract.base import Method, Server
+from shoal.methods.contract.message import Tensors
 
 ORIGIN = "origin.safetensors"
 
@@ -53,21 +54,17 @@ class WarmStart:
             raise WarmStartError(f"run {run.name} has no state to start from: start anew")
         return cls(run.name, found.server, found.manifest.server_sha256)
 
-    def to_json(self) -> dict[str, Any]:
-        """What lineage.json says of it."""
-        return {"run": self.run, "round": self.server.round, "server_sha256": self.sha256}
-
     def keep(self, run: RunFolder) -> None:
         """Write the state to the folder of the run that is to start from it, and name it in the lineage."""
         path = run.path / ORIGIN
         save_server(path, self.server)
-        run.set_lineage(origin={**self.to_json(), "file_sha256": file_digest(path)})
+        run.set_lineage(origin=Origin(self.run, self.server.round, self.sha256, file_digest(path)))
 
 
 def origin_sha256(run: RunFolder) -> str | None:
     """The digest of the state that a run starts from; None for a run that starts anew."""
-    found = run.lineage().get("origin")
-    return None if found is None else str(found["server_sha256"])
+    origin = run.lineage().origin
+    return None if origin is None else origin.server_sha256
 
 
 def why_not_resumable(method: type[Method]) -> str | None:
@@ -89,14 +86,14 @@ def initial_state(opened: OpenedRun) -> Server:
         StoreError: the file of the origin is missing or changed.
     """
     fresh = opened.method.init_server(opened.federation)
-    origin = opened.lineage.get("origin")
+    origin = opened.lineage.origin
     if origin is None:
         return fresh
-    tensors, _ = load_tensors(opened.run.path / ORIGIN, sha256=origin["file_sha256"])
-    return started_from(fresh, tensors, type(opened.method), origin["run"])
+    tensors, _ = load_tensors(opened.run.path / ORIGIN, sha256=origin.file_sha256)
+    return started_from(fresh, tensors, type(opened.method), origin.run)
 
 
-def started_from(fresh: Server, tensors: dict[str, Any], method: type[Method], name: str) -> Server:
+def started_from(fresh: Server, tensors: Tensors, method: type[Method], name: str) -> Server:
     """A fresh state with another state's tensors in place of its own.
 
     Args:

@@ -30,6 +30,6 @@ def attempted(
     except Exception as error:  # whatever it is: figures and tables are views, and a run is worth more than they
         message = f"{what} left out: {type(error).__name__}: {brief(error)}"
         with contextlib.suppress(ShoalError):  # on a full disk nothing can be told
-            if all(event.get("message") != message for event in run.events()):
+            if all(event.message != message for event in run.events()):
                 run.event("not_shown", message=message)
         return None

@@ -40,8 +40,8 @@ from shoal.engine.store.codec import (
 )
 from shoal.engine.store.memory_index import MemoryIndex
 from shoal.engine.store.round_paths import RoundPaths
-from shoal.engine.store.run_events import LEVEL, WARNING
-from shoal.engine.store.run_folder import FINISHED, RunFolder
+from shoal.engine.store.run_events import WARNING
+from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.table_file import read_table
 from shoal.engine.workers.worker_processes import WorkerLost
 from shoal.methods.contract.base import Method
@@ -51,8 +51,6 @@ from shoal.methods.scores.quality import size_shares, stability
 
 TABLE, FACTS = "clusters.parquet", "clusters.json"
 CENTRES, FEATURES = "centres.safetensors", "features.safetensors"
-FACTS_SHA256 = "clusters_sha256"
-"""Entry of the status of a finished run: the digest of clusters.json."""
 TEST = "test"
 QUALITY = ("silhouette", "stability", "smallest_cluster", "largest_cluster", "empty_clusters")
 WORDS = ("client_name", "file", "label")
@@ -85,12 +83,12 @@ def keep_clusters(run: RunFolder, call: Call) -> bool:
         Whether the run has a table now.
     """
     status = run.status()
-    if status["state"] != FINISHED or not status["round"]:
+    if not status.is_finished or not status.round:
         return False
-    if whole_clusters(run, status["weights_sha256"]):
+    if whole_clusters(run, status.weights_sha256):
         remember(run)
         return True
-    round = int(status["round"])
+    round = status.round
     states = [r for r in rounds_done(run) if 0 < r <= round and has_server(run, r)][-2:]
     try:
         # One after the other: workers that share no file system with this machine keep one state at a time.
@@ -99,9 +97,9 @@ def keep_clusters(run: RunFolder, call: Call) -> bool:
         remember(run)
     except ShoalError as error:  # the run itself is done, whatever becomes of its table
         message = f"no cluster table: {error}"
-        if all(event.get("message") != message for event in run.events()):
+        if all(event.message != message for event in run.events()):
             expected = can_have_clusters(METHODS[run.settings().method.name])
-            run.event("clusters_skipped", message=message, **({LEVEL: WARNING} if expected else {}))
+            run.event("clusters_skipped", level=WARNING if expected else None, message=message)
         return False
     return True
 
@@ -109,7 +107,7 @@ def keep_clusters(run: RunFolder, call: Call) -> bool:
 def has_clusters(run: RunFolder) -> bool:
     """Return whether a finished run has the clusters of its final state, whole."""
     status = run.status()
-    return status["state"] == FINISHED and whole_clusters(run, status["weights_sha256"])
+    return status.is_finished and whole_clusters(run, status.weights_sha256)
 
 
 def can_have_clusters(kind: type[Method]) -> bool:
@@ -126,7 +124,7 @@ def expects_clusters(kind: type[Method]) -> bool:
     return bool(kind.finds_clusters) or kind.assignment is not Method.assignment
 
 
-def whole_clusters(run: RunFolder, weights_sha256: str) -> bool:
+def whole_clusters(run: RunFolder, weights_sha256: str | None) -> bool:
     """Return whether all files of a run's clusters are there, as they were written, and of this state."""
     path = run.path / FACTS
     if not path.exists():
@@ -142,8 +140,9 @@ def whole_clusters(run: RunFolder, weights_sha256: str) -> bool:
 
 def remember(run: RunFolder) -> None:
     """Keep the digest of clusters.json in the status, so that a file that goes missing is noticed."""
-    if run.status().get(FACTS_SHA256) != (digest := file_digest(run.path / FACTS)):
-        run.add_to_status(**{FACTS_SHA256: digest})
+    digest = file_digest(run.path / FACTS)
+    if run.status().clusters_sha256 != digest:
+        run.add_to_status(clusters_sha256=digest)
 
 
 def assigned(run: RunFolder, round: int, call: Call, *, judge: bool) -> Assigned:
@@ -199,7 +198,7 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
     facts = {
         "round": last,
         "compared_with_round": earlier[-1] if earlier else None,
-        "weights_sha256": status["weights_sha256"],
+        "weights_sha256": status.weights_sha256,
         "clusters": found.clusters,
         "confidence": "margin" if found.centres is not None else "probability",
         "quality": {name: value for name, value in quality.items() if value is not None},
@@ -300,11 +299,11 @@ def cluster_facts(run: RunFolder) -> dict[str, Any] | None:
     """
     path = run.path / FACTS
     status = run.status()
-    if not path.exists() and FACTS_SHA256 not in status:
+    if not path.exists() and status.clusters_sha256 is None:
         return None
     try:
         facts = read_sealed(path)
-        check_digest(path, status.get(FACTS_SHA256))
+        check_digest(path, status.clusters_sha256)
     except StoreError as error:
         raise damaged_clusters(run, error) from error
     return facts

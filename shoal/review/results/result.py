@@ -52,14 +52,14 @@ def run_result(run: RunFolder) -> RunResult:
     last: dict[str, Any] = dict(evaluated.iloc[-1][names].dropna()) if len(evaluated) else {}
     return RunResult(
         run=str(run.path),
-        status=status["state"],
-        rounds=int(status["round"]),
+        status=status.state,
+        rounds=status.round,
         metrics={name: float(value) for name, value in last.items()},
         quality=quality(run),
         bytes={k: int(rounds[f"bytes_{k}"].sum()) if len(rounds) else 0 for k in ("up", "down", "d2d")},
         seconds=round(float(rounds["seconds_round"].sum()), 3) if len(rounds) else 0.0,
-        mlflow_run=run.lineage().get("mlflow_run"),
-        weights_sha256=status.get("weights_sha256"),
+        mlflow_run=run.lineage().mlflow_run,
+        weights_sha256=status.weights_sha256,
     )
 
 

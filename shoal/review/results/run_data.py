@@ -20,5 +20,5 @@ def run_data(run: RunFolder) -> tuple[Prepared, Partition] | None:
         partition = load_partition(run.folder_of("partition"))
     except (ShoalError, OSError):
         return None
-    same = prepared.manifest.digest == lineage["data"]["digest"] and partition.digest == lineage["partition"]["digest"]
+    same = prepared.manifest.digest == lineage.data.digest and partition.digest == lineage.partition.digest
     return (prepared, partition) if same else None

@@ -12,7 +12,8 @@ from typing import Any
 
 from shoal.core.errors import ShoalError
 from shoal.engine.store.codec import disk_error
-from shoal.engine.store.run_folder import INTERRUPTED, RUNNING, RunError, RunFolder, in_order
+from shoal.engine.store.run_folder import RunError, RunFolder, in_order
+from shoal.engine.store.status import INTERRUPTED, RUNNING
 from shoal.methods.registry import METHODS
 from shoal.review.results.clusters import expects_clusters
 from shoal.review.results.result import run_result, shown_metrics
@@ -88,7 +89,7 @@ def listed(run: RunFolder) -> ListedRun:
     try:
         settings, result = run.settings(), run_result(run)
         state = INTERRUPTED if result.status == RUNNING and not at_work(run) else result.status
-        why = str(run.status().get("message", ""))
+        why = run.status().message
     except (ShoalError, OSError, ValueError, KeyError) as error:
         return ListedRun(run.name, bytes=size, why=str(error))
     kind = METHODS[settings.method.name]

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from shoal.core.records import record_to_json
 from shoal.engine.store.codec import StoreError, check_digest, file_digest, read_sealed, write_sealed
 from shoal.engine.store.run_folder import RunFolder
 
@@ -67,13 +68,13 @@ def keep_source(run: RunFolder, view: str, source: str) -> None:
 def source_of_figures(run: RunFolder) -> str:
     """Return a digest of what the figures of a finished run are drawn from: tables, clusters, final state, and code."""
     files = {name: file_digest(run.path / name) for name in DRAWN if (run.path / name).exists()}
-    return digest_of([files, run.status().get("weights_sha256"), code_digest()])
+    return digest_of([files, run.status().weights_sha256, code_digest()])
 
 
 def source_of_report(run: RunFolder) -> str:
     """Return a digest of what the report of a finished run shows: what figures show, lineage, and events of note."""
-    events = [event for event in run.events() if event["event"] not in ROUTINE]
-    return digest_of([source_of_figures(run), run.lineage(), events])
+    events = [event.to_json() for event in run.events() if event.kind not in ROUTINE]
+    return digest_of([source_of_figures(run), record_to_json(run.lineage()), events])
 
 
 def digest_of(content: Any) -> str:

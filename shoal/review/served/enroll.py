@@ -61,7 +61,7 @@ def new_client(
         client_samples(data, partition, client, validation=True),
         {},
         (),
-        Streams(opened.settings.seed, run.status()["round"] + 1, opened.partition.clients),
+        Streams(opened.settings.seed, run.status().round + 1, opened.partition.clients),
     )
 
 

@@ -26,7 +26,8 @@ from shoal.data.prepared import DataSpec
 from shoal.data.spelling import tidy
 from shoal.data.tables import features, read_table
 from shoal.engine.store.kept_state import read_state
-from shoal.engine.store.run_folder import FINISHED, RunError, RunFolder
+from shoal.engine.store.run_folder import RunError, RunFolder
+from shoal.engine.store.status import FINISHED
 from shoal.methods.contract.context import Context, MethodError
 from shoal.methods.contract.prediction import Prediction
 from shoal.methods.registry import METHODS
@@ -87,19 +88,19 @@ class Predictor:
 
     def __init__(self, run: RunFolder, round: int | None = None) -> None:
         status = run.status()
-        if status["state"] != FINISHED:
+        if status.state != FINISHED:
             raise RunError(
-                f"run {run.name} is not finished ({status['state']} after round {status['round']}): finish it with "
+                f"run {run.name} is not finished ({status.state} after round {status.round}): finish it with "
                 f"`shoal run --resume {run.name}`, then predict"
             )
         facts = cluster_facts(run)
         if facts is None:
-            told = [e["message"] for e in run.events() if e["event"] == "clusters_skipped"]
+            told = [e.message for e in run.events() if e.kind == "clusters_skipped"]
             if told:
                 raise RunError(f"run {run.name} cannot give new samples a cluster: {told[-1]}")
             raise RunError(f"run {run.name} has no cluster table yet: `shoal run --resume {run.name}` writes it")
         centres = read_cluster_tensors(run, CENTRES)
-        self.rounds = int(status["round"])
+        self.rounds = status.round
         if round not in (None, self.rounds) and centres is not None:
             raise RunError(
                 f"run {run.name} keeps the centres of its clusters for the last round, {self.rounds}, alone: predict "

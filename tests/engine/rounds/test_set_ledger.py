@@ -187,7 +187,7 @@ def test_a_run_from_before_the_ledger_is_entered(home: Path, small: Make, monkey
     of_digits().path.unlink()
     go_on(run)
     assert asked(run) == {0: 2, 1: 2, 2: 2}
-    assert [event for event in run.events() if event["event"] == "privacy_accounted"]
+    assert [event for event in run.events() if event.kind == "privacy_accounted"]
 
 
 def test_a_rehearsal_spends_nothing(home: Path, small: Make) -> None:
@@ -210,7 +210,7 @@ def test_too_small_a_budget_for_a_second_try(home: Path, small: Make) -> None:
     with pytest.raises(Exception, match=r"more than privacy\.epsilon"):
         go_on(run, fails)
     go_on(run)
-    assert run.status()["state"] == "finished"
+    assert run.status().state == "finished"
     assert max(asked(run).values()) == 1
 
 

@@ -133,7 +133,7 @@ def test_the_run_is_the_same_with_its_table_and_the_table_after_resuming(home: P
         pass
 
     def stop(event: dict[str, Any]) -> None:
-        if event["event"] == "round_finished" and event["round"] == 2:
+        if event.kind == "round_finished" and event.round == 2:
             raise Stop
 
     from shoal.lifecycle.starting import new_run
@@ -169,9 +169,9 @@ def test_a_method_without_clusters_of_samples_says_so_once(home: Path, small: Ma
     run = straight(small(method={"name": method}, rounds=1, partition=validated))
     for _ in range(2):
         assert not keep_clusters(run, Worker().handle)
-    told = [event for event in run.events() if event["event"] == "clusters_skipped"]
+    told = [event for event in run.events() if event.kind == "clusters_skipped"]
     assert len(told) == 1
-    assert method in told[0]["message"]
+    assert method in told[0].message
     assert not is_warning(told[0]), "nothing is missing"
     assert not (run.path / TABLE).exists()
     assert run_result(run).quality == {}
@@ -190,8 +190,8 @@ def test_a_lost_worker_is_asked_again_and_a_finished_run_stays_finished(home: Pa
         return worker.handle(request)
 
     assert not keep_clusters(run, call)
-    assert "worker slot 0 ended" in run.events()[-1]["message"]
-    assert run.status()["state"] == "finished"
+    assert "worker slot 0 ended" in run.events()[-1].message
+    assert run.status().state == "finished"
     lost[0] = 1
     assert keep_clusters(run, call)
 
@@ -199,7 +199,7 @@ def test_a_lost_worker_is_asked_again_and_a_finished_run_stays_finished(home: Pa
 def test_unknown_number_of_clusters_is_said(own: Path, small: Make) -> None:
     run = straight(small(**OWN, method={"name": "fedsimclr"}, rounds=1))
     assert not keep_clusters(run, Worker().handle)
-    assert "model.clusters" in run.events()[-1]["message"]
+    assert "model.clusters" in run.events()[-1].message
 
 
 # --- quality without labels -------------------------------------------------------------------------------------------
@@ -338,7 +338,7 @@ def test_new_files_of_the_same_kinds_get_the_same_clusters(home: Path, planted: 
 def test_what_was_trained_on_is_predicted_as_the_table_says(own: Path, small: Make, method: str) -> None:
     """With centres of K-means and with a cluster head; the data set need not be there any more."""
     run = judged(small(**OWN, method={"name": method}, model={"clusters": 3}, local={"batch": 8}))
-    os.rename(run.lineage()["data"]["folder"], own.parent / "gone")
+    os.rename(run.lineage().data.folder, own.parent / "gone")
     known = table_of(run).set_index("file")
     found = predict(run, own).table.set_index("file").loc[known.index]
     assert found["cluster"].tolist() == known["cluster"].tolist()
