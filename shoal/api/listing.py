@@ -54,20 +54,18 @@ def compare(*names: str | Path | Run, rate: float | None = None) -> pd.DataFrame
         raise ShoalError(f"{len(names)} runs cannot be compared: give two or more")
     found = [RunFolder.find(str(each.path if isinstance(each, Run) else each), places.runs()) for each in names]
     rows = []
-    for run, result in zip(found, side_by_side(found, rate), strict=True):
-        moved = {f"MB_{way}": count / 1e6 for way, count in result["bytes"].items()}
-        delay = {"delay": result["delay"]} if rate is not None else {}
-        about = {"method": result["method"], "data": result["data"], "state": result["status"]}
-        rows.append(
-            {
-                "name": run.name,
-                **about,
-                "rounds": result["rounds"],
-                **result["metrics"],
-                **result["quality"],
-                **moved,
-                "seconds": result["seconds"],
-                **delay,
-            }
-        )
+    for run, each in zip(found, side_by_side(found, rate), strict=True):
+        result = each.result
+        row = {
+            "name": run.name,
+            "method": each.method,
+            "data": each.data,
+            "state": result.status,
+            "rounds": result.rounds,
+            **result.metrics,
+            **result.quality,
+            **{f"MB_{way}": count / 1e6 for way, count in result.bytes.items()},
+            "seconds": result.seconds,
+        }
+        rows.append(row if each.delay is None else {**row, "delay": each.delay})
     return pd.DataFrame(rows).set_index("name")

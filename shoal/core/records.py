@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from shoal.core.errors import shown
 
@@ -48,7 +48,7 @@ def record_from_json(kind: type[Record], plain: Any) -> Record:
 
     Args:
         kind: the dataclass. Its fields are str, int, float, bool, Any, tuple[X, ...], Mapping[str, X], records of the
-            same sort, or one of these or None.
+            same sort, a Literal, or one of these or None.
         plain: the JSON value.
 
     Raises:
@@ -110,6 +110,10 @@ def _value(expected: Any, value: Any, where: str) -> Any:
             return None
         (expected,) = (option for option in get_args(expected) if option is not NoneType)
     if expected is Any:
+        return value
+    if get_origin(expected) is Literal:
+        if value not in get_args(expected):
+            raise BadRecord(f"entry {where} is {shown(value)}, expected {' or '.join(map(str, get_args(expected)))}")
         return value
     if is_dataclass(expected):
         return _record(expected, value, f"{where}.")

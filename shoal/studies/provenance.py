@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from shoal.engine.settings.machine import Machine
 from shoal.engine.store.lineage import Environment, GitState
@@ -59,21 +58,18 @@ def of_lineages(environments: Sequence[Environment], newest: float, seconds: flo
     )
 
 
-def both(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
-    """Where numbers come from of which some were made before others; as in a kept result.
-
-    Args:
-        earlier, later: with the attributes of `Provenance`.
-    """
-    seconds = None if None in (earlier["seconds"], later["seconds"]) else earlier["seconds"] + later["seconds"]
-    machines = "; ".join(once([*earlier["machine"].split("; "), *later["machine"].split("; ")]))
-    return {
-        **later,
-        "commits": list(once([*earlier["commits"], *later["commits"]])),
-        "machine": machines,
-        "date": max(earlier["date"], later["date"]),
-        "seconds": None if seconds is None else round(seconds, 1),
-    }
+def both(earlier: Provenance, later: Provenance) -> Provenance:
+    """Return where numbers come from of which some were made before others."""
+    seconds = None
+    if earlier.seconds is not None and later.seconds is not None:
+        seconds = round(earlier.seconds + later.seconds, 1)
+    return Provenance(
+        once([*earlier.commits, *later.commits]),
+        later.versions,
+        "; ".join(once([*earlier.machine.split("; "), *later.machine.split("; ")])),
+        max(earlier.date, later.date),
+        seconds,
+    )
 
 
 def commit(git: GitState) -> str:

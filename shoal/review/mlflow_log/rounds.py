@@ -198,7 +198,7 @@ def quality_metrics(run: RunFolder) -> tuple[int, dict[str, float]]:
     facts = cluster_facts(run)
     if facts is None:
         return 0, {}
-    return int(facts["round"]), {metric_name(name): float(value) for name, value in facts["quality"].items()}
+    return facts.round, {metric_name(name): float(value) for name, value in facts.quality.items()}
 
 
 def log_quality(client: Any, run_id: str, tags: Mapping[str, str], run: RunFolder) -> None:
@@ -206,12 +206,12 @@ def log_quality(client: Any, run_id: str, tags: Mapping[str, str], run: RunFolde
     from mlflow.entities import Metric, RunTag
 
     facts = cluster_facts(run)
-    if facts is None or tags.get(QUALITY_LOGGED) == facts["weights_sha256"]:
+    if facts is None or tags.get(QUALITY_LOGGED) == facts.weights_sha256:
         return
     round, found = quality_metrics(run)
     stamp = round_stamp(run, round)
     metrics = [Metric(name, value, stamp, round) for name, value in found.items()]
-    client.log_batch(run_id, metrics=metrics, tags=[RunTag(QUALITY_LOGGED, facts["weights_sha256"])])
+    client.log_batch(run_id, metrics=metrics, tags=[RunTag(QUALITY_LOGGED, facts.weights_sha256)])
 
 
 def round_stamp(run: RunFolder, round: int) -> int:

@@ -165,7 +165,7 @@ def cluster_rows(run: RunFolder) -> list[dict[str, Any]]:
         return []
     labelled = "label" in table and table["label"].notna().any()
     rows = []
-    for cluster in range(facts["clusters"]):
+    for cluster in range(facts.clusters):
         own = table[table["cluster"] == cluster]
         row: dict[str, Any] = {
             "cluster": cluster,

@@ -11,7 +11,7 @@ written last: without it, or with another state's digest in it, the table is mad
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,8 +21,9 @@ import pandas as pd
 import torch
 
 from shoal.core.errors import DataError, ShoalError
+from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.data.partition.table import Partition, load_partition
-from shoal.data.prepared import Prepared, open_prepared
+from shoal.data.prepared import DataSpec, Kind, Prepared, open_prepared
 from shoal.data.sample_files import sample_files
 from shoal.engine.messages.wire import Assign, Assigned, Failed
 from shoal.engine.rounds.active_run import Call, active_run_at
@@ -54,6 +55,56 @@ CENTRES, FEATURES = "centres.safetensors", "features.safetensors"
 TEST = "test"
 QUALITY = ("silhouette", "stability", "smallest_cluster", "largest_cluster", "empty_clusters")
 WORDS = ("client_name", "file", "label")
+
+
+@dataclass(frozen=True)
+class ClusteredData:
+    """The data set that has the clusters, as new samples are compared with it.
+
+    Args:
+        name, kind, classes, train, test, shape: as of `DataSpec`.
+        features: the columns of a table, in the order in which the model takes them; empty for other kinds.
+        on_odd: what is done with new images of another size: `resize` or `skip`.
+    """
+
+    name: str
+    kind: Kind
+    classes: int | None
+    train: int
+    test: int
+    shape: tuple[int, ...]
+    features: tuple[str, ...]
+    on_odd: str
+
+    @property
+    def spec(self) -> DataSpec:
+        """What a method may know of the set."""
+        return DataSpec(self.name, self.kind, self.shape, self.classes, self.train, self.test)
+
+
+@dataclass(frozen=True)
+class ClusterFacts:
+    """What clusters.json holds.
+
+    Args:
+        round: the last round, after which the clusters are those of the table.
+        compared_with_round: the round that `stability` compares them with; None where no other state is kept.
+        weights_sha256: digest of the state after the last round.
+        clusters: how many there are, empty ones included.
+        confidence: what the column of that name holds: `margin` where there are centres, else `probability`.
+        quality: numbers that need no labels, by name (`QUALITY`).
+        data: the data set.
+        files: sha256 of the table and of the files of tensors, by name.
+    """
+
+    round: int
+    compared_with_round: int | None
+    weights_sha256: str
+    clusters: int
+    confidence: str
+    quality: Mapping[str, float]
+    data: ClusteredData
+    files: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -130,12 +181,12 @@ def whole_clusters(run: RunFolder, weights_sha256: str | None) -> bool:
     if not path.exists():
         return False
     try:
-        facts = read_sealed(path)
-        for name, sha256 in facts.get("files", {}).items():
+        facts = read_facts(path)
+        for name, sha256 in facts.files.items():
             check_digest(run.path / name, sha256)
     except StoreError:
         return False
-    return bool(facts["weights_sha256"] == weights_sha256) and (run.path / TABLE).exists()
+    return facts.weights_sha256 == weights_sha256 and (run.path / TABLE).exists()
 
 
 def remember(run: RunFolder) -> None:
@@ -191,26 +242,36 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
     write_atomic(run.path / TABLE, table.to_parquet(index=False), sync=False)
     quality: dict[str, float | None] = {"silhouette": found.silhouette}
     *earlier, last = sorted(assignments)
+    assert status.weights_sha256 is not None, "the run is finished"
     if earlier:
         quality["stability"] = stability(assignments[earlier[-1]], assignments[last])
     quality |= size_shares(found.cluster, found.clusters)
+    facts = ClusterFacts(
+        round=last,
+        compared_with_round=earlier[-1] if earlier else None,
+        weights_sha256=status.weights_sha256,
+        clusters=found.clusters,
+        confidence="probability" if found.centres is None else "margin",
+        quality={name: value for name, value in quality.items() if value is not None},
+        data=clustered_data(prepared),
+        files={name: file_digest(run.path / name) for name in (TABLE, *kept) if (run.path / name).exists()},
+    )
+    write_sealed(run.path / FACTS, record_to_json(facts), sync=False)
+
+
+def clustered_data(prepared: Prepared) -> ClusteredData:
+    """Return what clusters.json says of a data set."""
     spec = prepared.spec
-    facts = {
-        "round": last,
-        "compared_with_round": earlier[-1] if earlier else None,
-        "weights_sha256": status.weights_sha256,
-        "clusters": found.clusters,
-        "confidence": "margin" if found.centres is not None else "probability",
-        "quality": {name: value for name, value in quality.items() if value is not None},
-        "data": {
-            **{name: getattr(spec, name) for name in ("name", "kind", "classes", "train", "test")},
-            "shape": list(spec.shape),
-            "features": prepared.manifest.extra.get("features", []),
-            "on_odd": odd_choice(prepared),
-        },
-    }
-    facts["files"] = {name: file_digest(run.path / name) for name in (TABLE, *kept) if (run.path / name).exists()}
-    write_sealed(run.path / FACTS, facts, sync=False)
+    return ClusteredData(
+        name=spec.name,
+        kind=spec.kind,
+        classes=spec.classes,
+        train=spec.train,
+        test=spec.test,
+        shape=spec.shape,
+        features=tuple(prepared.manifest.extra.get("features", [])),
+        on_odd=odd_choice(prepared),
+    )
 
 
 def cluster_table(run: RunFolder, prepared: Prepared, partition: Partition, found: Assigned) -> pd.DataFrame:
@@ -291,8 +352,20 @@ def odd_choice(prepared: Prepared) -> str:
     return "resize" if extra.get("on_odd") == "resize" or extra.get("resized") else "skip"
 
 
-def cluster_facts(run: RunFolder) -> dict[str, Any] | None:
-    """What clusters.json holds; None where the run has no cluster table.
+def read_facts(path: Path) -> ClusterFacts:
+    """Read clusters.json.
+
+    Raises:
+        StoreError: it is missing or damaged.
+    """
+    try:
+        return record_from_json(ClusterFacts, read_sealed(path))
+    except BadRecord as error:
+        raise StoreError(f"{path} does not hold facts about clusters: {error}") from None
+
+
+def cluster_facts(run: RunFolder) -> ClusterFacts | None:
+    """Return what clusters.json holds; None where the run has no cluster table.
 
     Raises:
         StoreError: the file is damaged, of another state than the run ended with, or has gone missing.
@@ -302,7 +375,7 @@ def cluster_facts(run: RunFolder) -> dict[str, Any] | None:
     if not path.exists() and status.clusters_sha256 is None:
         return None
     try:
-        facts = read_sealed(path)
+        facts = read_facts(path)
         check_digest(path, status.clusters_sha256)
     except StoreError as error:
         raise damaged_clusters(run, error) from error
@@ -328,7 +401,7 @@ def read_clusters(run: RunFolder, columns: Sequence[str] | None = None) -> pd.Da
     if facts is None:
         return None
     try:
-        return read_table(run.path / TABLE, facts.get("files", {}).get(TABLE), columns)
+        return read_table(run.path / TABLE, facts.files.get(TABLE), columns)
     except StoreError as error:
         raise damaged_clusters(run, error) from error
 
@@ -340,7 +413,7 @@ def read_cluster_tensors(run: RunFolder, name: str) -> dict[str, torch.Tensor] |
         StoreError: it is missing, truncated or changed.
     """
     facts = cluster_facts(run)
-    sha256 = (facts or {}).get("files", {}).get(name)
+    sha256 = None if facts is None else facts.files.get(name)
     path = run.path / name
     if facts is None or (sha256 is None and not path.exists()):
         return None
@@ -353,4 +426,4 @@ def read_cluster_tensors(run: RunFolder, name: str) -> dict[str, torch.Tensor] |
 def quality(run: RunFolder) -> dict[str, float]:
     """The numbers that need no labels: silhouette, stability, shares of the smallest and largest cluster, empty."""
     facts = cluster_facts(run)
-    return {name: facts["quality"][name] for name in QUALITY if name in facts["quality"]} if facts else {}
+    return {} if facts is None else {name: facts.quality[name] for name in QUALITY if name in facts.quality}

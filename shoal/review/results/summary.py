@@ -97,11 +97,11 @@ def clusters_found(run: RunFolder, result: RunResult) -> tuple[Number, ...]:
     table = read_clusters(run, ["cluster"])
     if facts is not None and table is not None:
         sizes = table["cluster"].value_counts()
-        empty = facts["clusters"] - len(sizes)
+        empty = facts.clusters - len(sizes)
         least, most = int(sizes.min()), int(sizes.max())
         about = f"of {least:,} to {most:,} samples" if least < most else f"of {counted(most, 'sample')} each"
         if empty:
-            about += f"; {empty} of {facts['clusters']} are empty"
+            about += f"; {empty} of {facts.clusters} are empty"
         return (Number(f"{len(sizes)}", plural(len(sizes), "cluster"), about),)
     for name, what in (("clusters_used", "cluster"), ("clusters", "cluster of clients")):
         if name in result.metrics:
