@@ -19,7 +19,7 @@ from shoal.review.results.runs import listed_runs
 def runs(
     *, method: str | None = None, data: str | None = None, state: str | Sequence[str] = (), last: int | None = None
 ) -> pd.DataFrame:
-    """The runs that are there, the newest first: a row each, indexed by name.
+    """Return the runs that are there, the newest first: a row each, indexed by name.
 
     Args:
         method, data: only runs of these.
@@ -30,9 +30,10 @@ def runs(
         Columns method, data, state, rounds, metric and score (the first that judges it), seconds, bytes (on the disk)
         and why, where something is wrong.
     """
-    states = (state,) if isinstance(state, str) else tuple(state)
+    if isinstance(state, str):
+        state = (state,)
     rows: list[dict[str, Any]] = []
-    for each in listed_runs(places.runs(), method=method, data=data, states=states)[:last]:
+    for each in listed_runs(places.runs(), method=method, data=data, states=state)[:last]:
         row = each.to_json()
         metric, score = row.pop("score") or (None, None)
         rows.append({**row, "metric": metric, "score": score})
@@ -41,7 +42,7 @@ def runs(
 
 
 def compare(*names: str | Path | Run, rate: float | None = None) -> pd.DataFrame:
-    """Runs side by side: a row each, with method, data, state, rounds, metrics, megabytes and seconds.
+    """Return runs side by side: a row each, with method, data, state, rounds, metrics, megabytes and seconds.
 
     Args:
         names: runs, or their names or folders; two at least.
@@ -67,5 +68,7 @@ def compare(*names: str | Path | Run, rate: float | None = None) -> pd.DataFrame
             **{f"MB_{way}": count / 1e6 for way, count in result.bytes.items()},
             "seconds": result.seconds,
         }
-        rows.append(row if each.delay is None else {**row, "delay": each.delay})
+        if each.delay is not None:
+            row["delay"] = each.delay
+        rows.append(row)
     return pd.DataFrame(rows).set_index("name")

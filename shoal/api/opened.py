@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def load(name: str | Path = "latest") -> Run:
-    """A run by its folder, its name or the beginning of it; `latest` was started last.
+    """Open a run by its folder, its name or the beginning of it; `latest` was started last.
 
     Raises:
         ShoalError: none, or more than one.
@@ -38,7 +38,8 @@ class Run:
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
-        self.path, self.name = folder.path, folder.name
+        self.path = folder.path
+        self.name = folder.name
 
     @property
     def state(self) -> str:
@@ -123,7 +124,7 @@ class Run:
         embedding: str = "none",
         round: int | None = None,
     ) -> pd.DataFrame:
-        """The clusters of new samples: a row each, with cluster, confidence and, with centres, distance.
+        """Return the clusters of new samples: a row each, with cluster, confidence and, with centres, distance.
 
         Args:
             source: a folder of images at any depth, an image, or of a run on vectors a table (Parquet, CSV); or an
@@ -155,7 +156,7 @@ class Run:
         return found.table
 
     def explain(self, cluster: int) -> Explained:
-        """One cluster over the clients: `.clients` and `.shown` are tables, `.draw("sheet.png")` draws a contact sheet.
+        """Show one cluster over the clients: `.clients` and `.shown` are tables, `.draw("sheet.png")` draws images.
 
         Raises:
             ShoalError: the run has no such cluster, or no cluster table.
@@ -168,7 +169,7 @@ class Run:
         return f"<Run {self.name}: {self.state}, {self._folder.status().round} rounds>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the beginning of the report."""
+        """Return what a notebook shows: the beginning of the report."""
         from shoal.review.results.summary import summary_of
 
         said = summary_of(self._folder)

@@ -33,7 +33,7 @@ def run(
         settings: a settings file, a mapping, or settings; every one has a default (see `shoal run --help` and
             docs/operations.md).
         progress: show bars: in a notebook below the cell, else on standard error.
-        observers: called with every event, a dictionary with at least `event`.
+        observers: called with every event (`shoal.engine.store.run_events.Event`).
         stored_partition: the folder of a partition to use instead of making one.
         changes: sections laid over `settings`: `rounds=3`, `method="fedcc"`, `data={"name": "digits", "limit": 500}`.
 
@@ -64,12 +64,13 @@ def resume(name: str | Path | Run = "latest", *, progress: bool = True, observer
     Raises:
         ShoalError: no such run, or another process works on it.
     """
-    path = name.path if isinstance(name, Run) else name
-    return _to_its_end(RunFolder.find(str(path), places.runs()), progress, observers)
+    if isinstance(name, Run):
+        name = name.path
+    return _to_its_end(RunFolder.find(str(name), places.runs()), progress, observers)
 
 
 def plan(settings: Given = None, *, stored_partition: str | Path | None = None, **changes: Any) -> Plan:
-    """What a run would do, how many bytes it would send and how long it would take; nothing of it is kept.
+    """Estimate what a run would do, how many bytes it would send and how long it would take; nothing of it is kept.
 
     Args:
         settings, stored_partition, changes: as of `run`.

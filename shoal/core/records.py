@@ -109,30 +109,32 @@ def _value(expected: Any, value: Any, where: str) -> Any:
         if value is None:
             return None
         (expected,) = (option for option in get_args(expected) if option is not NoneType)
-    if expected is Any:
-        return value
-    if get_origin(expected) is Literal:
-        if value not in get_args(expected):
-            raise BadRecord(f"entry {where} is {shown(value)}, expected {' or '.join(map(str, get_args(expected)))}")
-        return value
+    if get_origin(expected) is not None:
+        return _container(get_origin(expected), get_args(expected), value, where)
     if is_dataclass(expected):
         return _record(expected, value, f"{where}.")
-    container = get_origin(expected)
-    if container is tuple:
-        if not isinstance(value, list):
-            raise _wrong(where, value, "a list")
-        item = get_args(expected)[0]
-        return tuple(_value(item, each, f"{where}[{place}]") for place, each in enumerate(value))
-    if container in (Mapping, dict):
-        if not isinstance(value, dict):
-            raise _wrong(where, value, "named entries")
-        item = get_args(expected)[1]
-        return {name: _value(item, each, f"{where}.{shown(name)}") for name, each in value.items()}
-    if type(value) is expected or (expected is float and type(value) is int):
+    if expected is Any or type(value) is expected or (expected is float and type(value) is int):
         return value
     raise _wrong(where, value, KINDS[expected])
 
 
+def _container(origin: Any, arguments: tuple[Any, ...], value: Any, where: str) -> Any:
+    """Return a value whose annotation has arguments: a tuple, a mapping or a Literal."""
+    if origin is Literal:
+        if value not in arguments:
+            raise BadRecord(f"entry {where} is {shown(value)}, expected {' or '.join(map(str, arguments))}")
+        return value
+    if origin is tuple:
+        if not isinstance(value, list):
+            raise _wrong(where, value, "a list")
+        return tuple(_value(arguments[0], each, f"{where}[{place}]") for place, each in enumerate(value))
+    if not isinstance(value, dict):
+        raise _wrong(where, value, "named entries")
+    return {name: _value(arguments[1], each, f"{where}.{shown(name)}") for name, each in value.items()}
+
+
 def _wrong(where: str, value: Any, expected: str) -> BadRecord:
-    subject = f"entry {where.rstrip('.')}" if where else "it"
+    subject = "it"
+    if where:
+        subject = f"entry {where.rstrip('.')}"
     return BadRecord(f"{subject} is {KINDS.get(type(value), type(value).__name__)}, expected {expected}")

@@ -1,9 +1,9 @@
 """The number of clusters of a run that asks for `model.clusters: auto`: chosen before the run, kept with the data.
 
-First what clusters are sought among: the features of a FedSimCLR encoder that the clients train, a run like any other
-that can be resumed and is used again; or the samples as they are. Then `shoal.methods.clustering.cluster_number`: what
-clients would send for it is added up client by client, and the server's part sees nothing else. The choice is a file in
-the store, by the digest of the settings that asked for it, so that the same settings choose once.
+Clusters are sought among the features of a FedSimCLR encoder that the clients train, in a run like any other that can
+be resumed and is used again; or among the samples as they are. `shoal.methods.clustering.cluster_number` finds the
+number: what clients would send for it is added up client by client, and the server's part sees nothing else. The choice
+is a file in the store, by the digest of the settings that asked for it, so that the same settings choose once.
 """
 
 from __future__ import annotations
@@ -39,36 +39,42 @@ from shoal.methods.ssd.fedsimclr import FedSimCLR, FedSimCLRSettings
 from shoal.methods.ssd.fedsimclr_kmeans import FedSimCLRKMeans
 
 FOLDER = "choices"
-"""Where choices lie in the store."""
-MOST_SAMPLES = 20_000
-"""At most about so many samples are clustered: each client draws its share."""
+"""The folder of choices in the store."""
+MAX_SAMPLES = 20_000
+"""About so many samples are clustered at most: each client draws its share."""
 SAMPLE_COMPONENTS = 16
 """Principal components of samples as they are, among which clusters are sought."""
-FEATURE_COMPONENTS, FEATURE_WHITENING = 16, 1.0
-"""How many of an encoder's features, and how far they are whitened: as the choice was measured."""
+FEATURE_COMPONENTS = 16
+"""Principal components of an encoder's features, among which clusters are sought."""
+FEATURE_WHITENING = 1.0
+"""How far these are whitened, from 0 to 1 (docs/number-of-clusters.md)."""
 ROWS = 512
+"""Samples in one pass of the encoder."""
 Train = Callable[[Settings, Path], RunFolder]
-"""A finished run of these settings on the partition in a folder."""
+"""Returns a finished run of some settings on the partition in a folder."""
 
 
 def choice_file(settings: Settings) -> Path:
-    """Where the choice for these settings lies, once it is made."""
+    """Return the file that holds the choice for these settings, once it is made."""
     return places.store() / FOLDER / f"{settings.digest()[:16]}.json"
 
 
 def known_choice(settings: Settings) -> Choice | None:
-    """The number that was chosen for these settings before, with how; None where it was not, or of other data."""
+    """Return the choice that was made for these settings before; None where there is none for this data set."""
     path = choice_file(settings)
     if not path.exists():
         return None
     try:
         found = read_choice(path)
         name = settings.data.name
-        full = resolve(name, settings.data.options)[2] if is_built_in(name) else name
-        same = found.data_digest == read_manifest(store_folder(places.store(), full)).digest
-        return found if same and found.settings_sha256 == settings.digest() else None
+        if is_built_in(name):
+            name = resolve(name, settings.data.options)[2]
+        same = found.data_digest == read_manifest(store_folder(places.store(), name)).digest
     except (StoreError, DataError):
-        return None  # it is chosen anew
+        return None  # it is chosen again
+    if not same or found.settings_sha256 != settings.digest():
+        return None
+    return found
 
 
 def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, table: Partition, train: Train) -> Choice:
@@ -86,11 +92,14 @@ def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, tab
     known = known_choice(settings)
     if known is not None and known.partition_digest == table.digest:
         return known
-    choose, traffic = settings.choose, Traffic()
-    of_encoder = choose.features == "fedsimclr" or (
+    choose = settings.choose
+    traffic = Traffic()
+    uses_encoder = choose.features == "fedsimclr" or (
         choose.features == "auto" and prepared.manifest.kind == "image" and METHODS[settings.method.name].trains
     )
-    run = train(encoder_settings(settings), partition) if of_encoder else None
+    run = None
+    if uses_encoder:
+        run = train(encoder_settings(settings), partition)
     search = Search(choose.min_clusters, choose.max_clusters, choose.repeats)
     with one_thread(), steps_shown("number of clusters") as watch:
         if run is not None:
@@ -98,7 +107,8 @@ def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, tab
             components, power = components_of(settings)
         else:
             features = raw_samples(prepared, table, settings.seed)
-            components, power = SAMPLE_COMPONENTS, 0.0
+            components = SAMPLE_COMPONENTS
+            power = 0.0
         held = projected(
             features, components, power, unit=run is not None, least_points=search.least_points, traffic=traffic
         )
@@ -125,11 +135,12 @@ def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, tab
 
 
 def encoder_settings(settings: Settings) -> Settings:
-    """The run that trains the encoder: FedSimCLR with the run's data, clients, network and budget.
+    """Return the settings of the encoder's run: FedSimCLR with the run's data, clients, network and budget.
 
-    Of a method that is FedSimCLR itself it has all settings; of others the epochs and the batch size.
+    From a method that is FedSimCLR itself it takes all settings; from others the epochs and the batch size.
     """
-    kind, raw = METHODS[settings.method.name], settings.to_json()
+    kind = METHODS[settings.method.name]
+    raw = settings.to_json()
     method: dict[str, Any] = {"name": FedSimCLR.name}
     local = {name: raw["local"][name] for name in ("epochs", "batch")}
     rounds = settings.rounds
@@ -152,7 +163,7 @@ def encoder_settings(settings: Settings) -> Settings:
 
 
 def components_of(settings: Settings) -> tuple[int, float]:
-    """How many components of features are clustered, and how far they are whitened: as the method itself may say."""
+    """Return how many components of features are clustered, and how far they are whitened."""
     own = settings.method
     if issubclass(METHODS[own.name], FedSimCLRKMeans):
         return int(own.components), float(own.whitening)
@@ -160,7 +171,7 @@ def components_of(settings: Settings) -> tuple[int, float]:
 
 
 def encoder_features(run: RunFolder, table: Partition, seed: int) -> Held:
-    """What a finished run's encoder makes of the clients' training samples.
+    """Return the features that a finished run's encoder finds in the clients' training samples.
 
     Raises:
         RunError: the run left no readable state.
@@ -173,14 +184,15 @@ def encoder_features(run: RunFolder, table: Partition, seed: int) -> Held:
 
 
 def raw_samples(prepared: Prepared, table: Partition, seed: int) -> Held:
-    """The clients' training samples as they are, flattened."""
+    """Return the clients' training samples as they are, flattened."""
     return drawn(DeviceData(prepared), table, seed, lambda x: x.flatten(1))
 
 
 def drawn(data: DeviceData, table: Partition, seed: int, embed: Callable[[Tensor], Tensor]) -> Held:
-    """What `embed` makes of the clients' training samples, of at most `MOST_SAMPLES` in all."""
-    parts, owners = [], []
-    share = min(1.0, MOST_SAMPLES / max(1, len(table.sample)))
+    """Apply `embed` to the clients' training samples, of at most about `MAX_SAMPLES` in all."""
+    parts = []
+    owners = []
+    share = min(1.0, MAX_SAMPLES / max(1, len(table.sample)))
     for client in range(table.clients):
         own = client_samples(data, table, client)
         rng = Streams(seed, client=client).numpy("samples for the number of clusters")

@@ -29,7 +29,7 @@ SHOWN = {metric.name for metric in shown_in("progress")}
 
 
 def prepare_shown(name: str, *, force: bool = False, options: Mapping[str, int] | None = None) -> Prepared:
-    """A data set of the store, prepared where it is not yet, with a bar on standard error where that takes training.
+    """Prepare a data set of the store where needed, with a bar on standard error where that takes training.
 
     Raises:
         DataError: as `shoal.engine.store.represent.prepare_set`.
@@ -41,10 +41,10 @@ def prepare_shown(name: str, *, force: bool = False, options: Mapping[str, int] 
 
 @contextlib.contextmanager
 def steps_shown(label: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar for work in steps.
+    """Show a bar for work in steps.
 
     Yields:
-        A function that is told the steps done and the steps in all.
+        A function to call with the steps done and the steps in all.
     """
     if in_kernel():
         yield KernelBar(label).step
@@ -56,7 +56,7 @@ def steps_shown(label: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextlib.contextmanager
 def progress(console: Console, label: str = "") -> Iterator[Observer]:
-    """Bars for rounds and clients while a run goes on; warnings when they happen, and once more at the end.
+    """Show bars for rounds and clients during a run, warnings when they happen, and all warnings at the end.
 
     Yields:
         An observer for the engine.
@@ -87,7 +87,7 @@ def show_warnings(console: Console, lines: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def bars_of_a_run(console: Console, label: str, warned: list[Event]) -> Iterator[Observer]:
-    """Bars for rounds and clients.
+    """Show bars for rounds and clients.
 
     Args:
         console: where they are drawn.
@@ -119,5 +119,5 @@ def bars_of_a_run(console: Console, label: str, warned: list[Event]) -> Iterator
 
 
 def metrics_shown(event: Event) -> dict[str, float]:
-    """The metrics of an event that stand beside the bar."""
+    """Return the metrics of an event that stand beside the bar."""
     return {name: value for name, value in event.metrics.items() if name in SHOWN}

@@ -58,7 +58,8 @@ def new_run(
     if partition is None:
         folder, table = prepare_partition(settings, prepared)
     else:
-        folder, table = partition.resolve(), load_partition(partition)
+        folder = partition.resolve()
+        table = load_partition(partition)
         if table.data_digest != prepared.manifest.digest:
             raise PartitionError(f"the partition in {partition} is of another version of {prepared.manifest.name!r}")
     choice = None
@@ -99,7 +100,7 @@ def tell_left_out(run: RunFolder, table: Partition) -> None:
 
 
 def finished_run(settings: Settings, partition: Path) -> RunFolder:
-    """The finished run of these settings on a stored partition: one that is there, resumed or new."""
+    """Return the finished run of these settings on a stored partition: one that is there, resumed or new."""
     digest = load_partition(partition).digest
     run = find_like(settings)
     if run is None or run.lineage().partition.digest != digest:
@@ -118,18 +119,18 @@ def discard(run: RunFolder) -> None:
 
 
 def has_settings(run: RunFolder, digest: str, origin: str | None = None) -> bool:
-    """Whether a run was started with the settings of this digest; one whose settings cannot be trusted was not.
+    """Return whether a run was started with the settings of this digest; one whose settings are damaged was not.
 
     Args:
         run: the run.
         digest: of the settings.
-        origin: digest of the state that it started from; None: it started anew.
+        origin: digest of the state that it started from; None: the method's own.
     """
     return same_settings(run, digest) and origin_sha256(run) == origin
 
 
 def same_settings(run: RunFolder, digest: str) -> bool:
-    """As `has_settings`, wherever the run started from."""
+    """Return whether a run has the settings of this digest, wherever it started from."""
     try:
         return run.settings().digest() == digest
     except ShoalError:
@@ -137,7 +138,7 @@ def same_settings(run: RunFolder, digest: str) -> bool:
 
 
 def runs_like(settings: Settings) -> Iterator[RunFolder]:
-    """The runs with these settings that were started anew, the newest first."""
+    """Yield the runs with these settings that started from the method's own state, the newest first."""
     digest = settled(settings).digest()
     for path in reversed(in_order(places.runs(), f"*_{digest[:8]}*")):
         run = RunFolder(path.parent)
@@ -146,7 +147,7 @@ def runs_like(settings: Settings) -> Iterator[RunFolder]:
 
 
 def find_like(settings: Settings) -> RunFolder | None:
-    """The newest run with these settings: a finished one first, else one that can be resumed."""
+    """Return the newest run with these settings: a finished one first, else one that can be resumed."""
     found: RunFolder | None = None
     for run in runs_like(settings):
         if run.is_finished():

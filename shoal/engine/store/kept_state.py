@@ -45,12 +45,14 @@ def read_state(run: RunFolder, round: int | None = None) -> Checkpoint:
 
 
 def read_state_if_any(run: RunFolder) -> Checkpoint | None:
-    """As `read_state`, but None for a run without a round.
+    """Return the state of a run's last round as `read_state`; None for a run without a round.
 
     Raises:
         StoreError: see `read_state`.
     """
-    return None if last_round(run) is None else read_state(run)
+    if last_round(run) is None:
+        return None
+    return read_state(run)
 
 
 def last_round(run: RunFolder) -> int | None:
@@ -75,7 +77,9 @@ def round_folders(run: RunFolder) -> list[int]:
 
 def kept_rounds(run: RunFolder) -> list[int]:
     """Return the rounds whose server state is kept, ascending."""
-    return [round for round in rounds_done(run) if has_server(run, round)] if run.rounds.is_dir() else []
+    if not run.rounds.is_dir():
+        return []
+    return [round for round in rounds_done(run) if has_server(run, round)]
 
 
 def named_rounds(run: RunFolder, without: int | None = None) -> str:

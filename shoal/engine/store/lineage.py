@@ -156,7 +156,7 @@ class Lineage:
 
 
 def dvc_hash(path: Path) -> str:
-    """The md5 that DVC gives a file or a folder.
+    """Return the md5 that DVC gives a file or a folder.
 
     A folder's is the md5 of the JSON list of its files' md5 and relative paths, with the suffix `.dir`; so a run
     names the same data as `dvc.lock`, and needs no DVC to do so.
@@ -170,7 +170,7 @@ def dvc_hash(path: Path) -> str:
 
 
 def git_state(root: Path) -> GitState:
-    """The commit at `root`, whether the tree differs from it, and its page where it was cloned from a web address.
+    """Return the commit at `root`, whether the tree differs from it, and its web page, if it has one.
 
     All are None outside git.
     """
@@ -183,13 +183,15 @@ def git_state(root: Path) -> GitState:
         return done.stdout.strip()
 
     commit = git("rev-parse", "HEAD")
-    changed = git("status", "--porcelain") if commit else None
-    page = commit_page(git("remote", "get-url", "origin"), commit) if commit else None
+    if not commit:
+        return GitState(commit, dirty=None, page=None)
+    changed = git("status", "--porcelain")
+    page = commit_page(git("remote", "get-url", "origin"), commit)
     return GitState(commit, None if changed is None else bool(changed), page)
 
 
 def commit_page(remote: str | None, commit: str) -> str | None:
-    """Where a browser finds a commit; None where the repository was cloned from a folder, or from nowhere.
+    """Return where a browser finds a commit; None where the repository was cloned from a folder, or from nowhere.
 
     Args:
         remote: the address that the repository was cloned from.
@@ -203,17 +205,18 @@ def commit_page(remote: str | None, commit: str) -> str | None:
     """
     if found := _SCP.fullmatch(remote or ""):
         remote = f"ssh://{found['host']}/{found['path']}"
-    there = urlsplit(remote or "")
-    if there.scheme not in ("http", "https", "ssh") or not there.hostname:
+    address = urlsplit(remote or "")
+    if address.scheme not in ("http", "https", "ssh") or not address.hostname:
         return None
-    web = there.scheme != "ssh"  # whose port is not that of the page
-    host = there.netloc.rpartition("@")[2] if web else there.hostname
-    path = there.path.strip("/").removesuffix(".git")
-    return f"{there.scheme if web else 'https'}://{host}/{path}/commit/{commit}"
+    path = address.path.strip("/").removesuffix(".git")
+    if address.scheme == "ssh":  # whose port is not that of the page
+        return f"https://{address.hostname}/{path}/commit/{commit}"
+    host = address.netloc.rpartition("@")[2]
+    return f"{address.scheme}://{host}/{path}/commit/{commit}"
 
 
 def versions() -> dict[str, str]:
-    """Versions of the packages that decide the numbers or the records."""
+    """Return the versions of the packages that decide the numbers or the records."""
     found = {}
     for name in PACKAGES:
         try:

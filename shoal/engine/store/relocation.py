@@ -14,14 +14,14 @@ from pathlib import Path
 from shoal.engine.settings import places
 
 RUNS = "runs"
-TOP = ("data", RUNS)
+HOME_FOLDERS = ("data", RUNS)
 """Folders of a home that hold what records name."""
 RECORDS = ("manifest.json", "partition.json")
 """The files of a data set, and of a partition, that hold its digest."""
 
 
 def stored_path(folder: Path) -> str:
-    """A folder as a record keeps it: relative to the home where it lies below it, else absolute."""
+    """Return a folder as a record keeps it: relative to the home where it lies below it, else absolute."""
     home = places.home()
     absolute = Path(os.path.abspath(folder))
     for place, root in ((absolute, home), (absolute.resolve(), home.resolve())):
@@ -55,20 +55,21 @@ def located(folder: str, digest: str, run: Path) -> Path:
 
 
 def homes_of(run: Path) -> list[Path]:
-    """The home that a run lies in, where it lies in one, and the one in use."""
-    own = [run.parent.parent] if run.parent.name == RUNS else []
-    return [*own, places.home()]
+    """Return the home that a run lies in, where it lies in one, and the one in use."""
+    if run.parent.name == RUNS:
+        return [run.parent.parent, places.home()]
+    return [places.home()]
 
 
 def _tails(path: Path) -> Iterator[Path]:
-    """What a path may be relative to its home, the longest first."""
+    """Yield what a path may be relative to its home, the longest first."""
     for start, part in enumerate(path.parts):
-        if part in TOP:
+        if part in HOME_FOLDERS:
             yield Path(*path.parts[start:])
 
 
 def _digest(folder: Path) -> str | None:
-    """The digest that the set or the partition in a folder has by its own record; None where there is none."""
+    """Return the digest that the set or the partition in a folder has by its own record; None where there is none."""
     for name in RECORDS:
         try:
             return str(json.loads((folder / name).read_text())["digest"])

@@ -1,7 +1,7 @@
 """The events of a run: a JSON object a line, each with a checksum; warnings among them; and who hears them at once.
 
-An event may come from any thread: the engine's, that which logs to MLflow, that which draws figures. `listening` makes
-sure that whoever watches the run hears all of them when they happen.
+An event may come from any thread: the engine's, one that logs to MLflow, one that draws figures. `listening` calls the
+observers of the run with all of them when they happen.
 """
 
 from __future__ import annotations
@@ -102,9 +102,8 @@ class Event:
 
     def to_json(self) -> dict[str, Any]:
         """Return the entries of the line, without its checksum."""
-        level = {} if self.level is None else {LEVEL: self.level}
-        time = {} if self.time is None else {"time": self.time}
-        return {**time, "event": self.kind, **level, **self.facts}
+        plain = {"time": self.time, "event": self.kind, LEVEL: self.level, **self.facts}
+        return {name: value for name, value in plain.items() if value is not None or name in self.facts}
 
     @classmethod
     def from_json(cls, plain: Any) -> Event:
@@ -115,7 +114,7 @@ class Event:
         """
         if not isinstance(plain, dict) or not isinstance(plain.get("event"), str):
             raise BadRecord("it is no event")
-        facts = {name: value for name, value in plain.items() if name not in ("event", "time", LEVEL)}
+        facts = {name: value for name, value in plain.items() if name not in ("event", "time", LEVEL, CHECKSUM)}
         for name, types in ENTRY_TYPES.items():
             if name in facts and type(facts[name]) not in types:
                 raise BadRecord(f"entry {name} of an event has another type")
@@ -200,10 +199,10 @@ def read_line(line: bytes) -> Event | None:
     """Return the event of a line; None where it holds none, or was changed since it was written."""
     try:
         plain = json.loads(line)
-        expected = plain.pop(CHECKSUM, None) if isinstance(plain, dict) else None
         event = Event.from_json(plain)
     except (ValueError, RecursionError):  # BadRecord is a ValueError
         return None
+    expected = plain.pop(CHECKSUM, None)
     if expected is not None and expected != checksum(plain):
         return None
     return event

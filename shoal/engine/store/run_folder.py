@@ -46,13 +46,14 @@ from shoal.engine.store.run_events import WARNING, WARNINGS, Event, line_of, rea
 from shoal.engine.store.status import FINISHED, INTERRUPTED, Status
 from shoal.engine.store.table_file import read_table
 
-SETTINGS, LINEAGE = "settings.yaml", "lineage.json"
+SETTINGS = "settings.yaml"
+LINEAGE = "lineage.json"
 ORDER = ".order"
 """The file, among the runs, that says in which order they were started."""
 WAITING_BYTES = 1 << 18
-"""Rows beside a table that are put into it, at least; as JSON they take several times what they take in a table."""
+"""Rows beside a table are put into it from so many bytes on; as JSON they take several times more than there."""
 WAITING_SHARE = 2.0
-"""And as a multiple of the table's own size."""
+"""And from this multiple of the table's own size on."""
 TABLES = ("rounds", "clients", "links")
 """The tables of a run: a row a round, a client's part in a round, and a message between clients."""
 STATUS = "status.json"
@@ -60,7 +61,7 @@ EVENTS = "events.jsonl"
 
 
 class RunError(ShoalError):
-    """A run cannot be found, opened or gone on with."""
+    """A run cannot be found, opened or resumed."""
 
 
 class RunStopped(RunError):
@@ -90,7 +91,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, runs: Path, settings: Settings, lineage: Lineage) -> RunFolder:
-        """A new folder under `runs`, with settings and lineage written."""
+        """Make a new folder under `runs`, with settings and lineage in it."""
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
         name = f"{stamp}_{settings.method.name}_{settings.data.name}_{settings.digest()[:8]}"
         for attempt in range(1000):
@@ -114,7 +115,7 @@ class RunFolder:
 
     @classmethod
     def find(cls, text: str, runs: Path) -> RunFolder:
-        """A run by its path, its name under `runs`, or the beginning of that name; `latest` was started last.
+        """Find a run by its path, its name under `runs`, or the beginning of that name; `latest` was started last.
 
         Raises:
             RunError: none, or more than one.
@@ -133,7 +134,7 @@ class RunFolder:
         raise RunError(f"no run {text!r} in {runs} (there are {len(names)} runs; `ls {runs}` lists them)")
 
     def settings(self) -> Settings:
-        """The settings the run was started with.
+        """Read the settings that the run was started with.
 
         Raises:
             StoreError: the file or the lineage has changed since.
@@ -163,7 +164,7 @@ class RunFolder:
         return read_lineage(self.path / LINEAGE)
 
     def folder_of(self, what: str) -> Path:
-        """Where the data set (`data`) or the partition (`partition`) of the run lies, also in a home that was moved."""
+        """Return where the run's `data` or `partition` lies, also in a home that was moved."""
         lineage = self.lineage()
         versions: dict[str, DataVersion | PartitionVersion] = {"data": lineage.data, "partition": lineage.partition}
         version = versions[what]
@@ -193,14 +194,16 @@ class RunFolder:
             raise RunError(f"run {self.name}: {path} is no status of a run ({error}); {remedy}") from None
 
     def is_finished(self) -> bool:
-        """Whether the run came to its end; one whose status cannot be read did not, and resuming it finds out."""
+        """Return whether the run came to its end; one whose status cannot be read did not."""
         try:
             return self.status().is_finished
         except ShoalError:
             return False
 
     def _round_folders(self) -> list[Path]:
-        return list(self.rounds.iterdir()) if self.rounds.is_dir() else []
+        if not self.rounds.is_dir():
+            return []
+        return list(self.rounds.iterdir())
 
     def set_status(
         self,
@@ -227,14 +230,13 @@ class RunFolder:
             for name in TABLES
             if (self.path / f"{name}.parquet").exists()
         }
-        events = self.path / EVENTS
         status = Status(
             FINISHED,
             round,
             quarantined=tuple(quarantined) or None,
             weights_sha256=weights_sha256,
             tables_sha256=tables,
-            events_bytes=events.stat().st_size if events.exists() else 0,
+            events_bytes=size_of(self.path / EVENTS),
         )
         self._write_status(status)
 
@@ -266,18 +268,18 @@ class RunFolder:
         return event
 
     def events(self) -> list[Event]:
-        """The event log; what is no event, such as a last line cut short by a crash, is left out."""
+        """Read the event log; lines that hold no event, such as one that a crash cut short, are left out."""
         return [event for line in self._event_lines() if (event := read_line(line)) is not None]
 
     def whole_events(self) -> list[Event]:
-        """The event log, for answers that hang on it.
+        """Read the event log, for answers that depend on all of it.
 
         Raises:
             StoreError: a line was changed or damaged, or lines that a finished run had written are missing.
         """
         path = self.path / EVENTS
         expected = self.status().events_bytes or 0
-        size = path.stat().st_size if path.exists() else 0
+        size = size_of(path)
         if size < expected:
             raise StoreError(
                 f"run {self.name}: {path} has lost lines since the run ended ({size:,} bytes, expected at least "
@@ -297,12 +299,14 @@ class RunFolder:
         return events
 
     def _event_lines(self) -> list[bytes]:
-        """The lines of the event log; the last one is empty, or was cut short."""
+        """Return the lines of the event log; the last one is empty, or was cut short."""
         path = self.path / EVENTS
-        return path.read_bytes().split(b"\n") if path.exists() else []
+        if not path.exists():
+            return []
+        return path.read_bytes().split(b"\n")
 
     def table(self, name: str) -> pd.DataFrame:
-        """The table `rounds`, `clients` or `links` (bytes between clients); empty where there is nothing of it yet.
+        """Read the table `rounds`, `clients` or `links` (bytes between clients); empty where it has no row yet.
 
         Raises:
             StoreError: a table of a finished run is missing or changed, or one cannot be read.
@@ -324,12 +328,16 @@ class RunFolder:
         # Where a crash came between writing the table and forgetting what waited, rows are in both.
         last = whole["round"].max()
         new = [row for row in rows if row["round"] > last]
-        return pd.concat([whole, pd.DataFrame(new)], ignore_index=True) if new else whole
+        if not new:
+            return whole
+        return pd.concat([whole, pd.DataFrame(new)], ignore_index=True)
 
     def _final_tables(self) -> Mapping[str, str]:
-        """The digests of the tables of a finished run, by name; nothing where rows may still come."""
+        """Return the digests of the tables of a finished run, by name; empty where rows may still come."""
         status = self.status()
-        return (status.tables_sha256 or {}) if status.is_finished else {}
+        if not status.is_finished:
+            return {}
+        return status.tables_sha256 or {}
 
     def set_table(self, name: str, rows: list[dict[str, Any]]) -> None:
         """Replace a table, and forget the rows that wait beside it."""
@@ -339,7 +347,7 @@ class RunFolder:
     def add_rows(self, name: str, rows: list[dict[str, Any]]) -> None:
         """Add the rows of a round to a table: to a file beside it, at the cost of these rows alone.
 
-        Whoever reads the table with `table` sees them. They are put into it when there are many.
+        `table` reads them too. They are put into the table when there are many.
         """
         path = self._waits(name)
         try:
@@ -349,8 +357,8 @@ class RunFolder:
         except OSError as error:
             raise disk_error(path, error) from error
         table = self.path / f"{name}.parquet"
-        # So rare that each row is written anew a few times, however many there will be.
-        if size > max(WAITING_BYTES, WAITING_SHARE * (table.stat().st_size if table.exists() else 0)):
+        # So rarely that each row is rewritten a few times only, however many there will be.
+        if size > max(WAITING_BYTES, WAITING_SHARE * size_of(table)):
             self.settle_table(name)
 
     def settle_table(self, name: str) -> None:
@@ -362,13 +370,16 @@ class RunFolder:
             path.unlink()
 
     def _waits(self, name: str) -> Path:
-        """The file of the rows that are not in a table yet."""
+        """Return the file of the rows that are not in a table yet."""
         return self.path / f"{name}.new.jsonl"
 
     def _waiting(self, name: str) -> list[dict[str, Any]]:
-        """The rows of that file; a last line that a crash cut short is left out."""
-        path, rows = self._waits(name), []
-        for line in path.read_bytes().split(b"\n") if path.exists() else ():
+        """Read the rows of that file; a last line that a crash cut short is left out."""
+        path = self._waits(name)
+        if not path.exists():
+            return []
+        rows = []
+        for line in path.read_bytes().split(b"\n"):
             with contextlib.suppress(ValueError, RecursionError):
                 row = json.loads(line)
                 if isinstance(row, dict) and type(row.get("round")) is int:
@@ -377,7 +388,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the run for this process; who holds it already goes on holding it.
+        """Hold the run for this process; a block inside another one holds it too.
 
         Raises:
             RunError: another process is working on it.
@@ -426,7 +437,7 @@ def write_lineage(path: Path, lineage: Lineage) -> None:
 
 
 def in_order(runs: Path, pattern: str = "*") -> list[Path]:
-    """The settings files of the runs in a folder, in the order in which the runs were started there.
+    """Return the settings files of the runs in a folder, in the order in which the runs were started there.
 
     Names begin with the time, and a clock that was set back makes smaller ones. The file `ORDER` has a line a run, in
     the order in which their folders were made. Runs that it does not name, which came from elsewhere, stand
@@ -434,19 +445,19 @@ def in_order(runs: Path, pattern: str = "*") -> list[Path]:
 
     Args:
         runs: the folder.
-        pattern: of the names of the runs that are wanted.
+        pattern: which names of runs are included, as of `glob`.
     """
-    there = {path.parent.name: path for path in runs.glob(f"{pattern}/settings.yaml")}
+    found = {path.parent.name: path for path in runs.glob(f"{pattern}/settings.yaml")}
     try:
         listed = (runs / ORDER).read_bytes().decode("utf-8", "replace").splitlines()
     except OSError:
         listed = []
     place = {name: number for number, name in enumerate(listed)}
-    return [there[name] for name in sorted(there, key=lambda name: (place.get(name, -1), name))]
+    return [found[name] for name in sorted(found, key=lambda name: (place.get(name, -1), name))]
 
 
 def add_to_order(runs: Path, name: str) -> None:
-    """Say that a run is the newest of its folder."""
+    """Add a run to the file that orders the runs of a folder, as the newest."""
     try:
         with (runs / ORDER).open("a") as file:
             file.write(f"{name}\n")  # so short a line is appended whole
@@ -454,6 +465,14 @@ def add_to_order(runs: Path, name: str) -> None:
         raise disk_error(runs / ORDER, error) from error
 
 
+def size_of(path: Path) -> int:
+    """Return the bytes of a file; 0 where there is none."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
 def now() -> float:
-    """Seconds since the epoch, to the millisecond."""
+    """Return the seconds since the epoch, to the millisecond."""
     return round(time.time(), 3)

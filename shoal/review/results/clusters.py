@@ -6,7 +6,7 @@
     features.safetensors some rows of the table, and the model's features of them (`shoal.methods.scores.shown`)
 
 Both states are judged by worker slots after the last round, so that no bit of a run depends on it. clusters.json is
-written last: without it, or with another state's digest in it, the table is made anew when the run is taken up.
+written last: without it, or with another state's digest in it, the table is made again when the run is resumed.
 """
 
 from __future__ import annotations
@@ -50,8 +50,10 @@ from shoal.methods.contract.context import MethodError
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.quality import size_shares, stability
 
-TABLE, FACTS = "clusters.parquet", "clusters.json"
-CENTRES, FEATURES = "centres.safetensors", "features.safetensors"
+TABLE = "clusters.parquet"
+FACTS = "clusters.json"
+CENTRES = "centres.safetensors"
+FEATURES = "features.safetensors"
 TEST = "test"
 QUALITY = ("silhouette", "stability", "smallest_cluster", "largest_cluster", "empty_clusters")
 WORDS = ("client_name", "file", "label")
@@ -119,7 +121,7 @@ class FindClusters:
     name: ClassVar[str] = "clusters of all samples"
 
     def execute(self) -> bool:
-        """Whether the run has a table now; where it has one already, nothing is done."""
+        """Make the table unless it is there; return whether the run has one now."""
         return keep_clusters(RunFolder(self.run), active_run_at(self.run).call)
 
 
@@ -197,7 +199,7 @@ def remember(run: RunFolder) -> None:
 
 
 def assigned(run: RunFolder, round: int, call: Call, *, judge: bool) -> Assigned:
-    """The clusters of all samples under the state of a round, by a worker slot
+    """Have a worker slot find the clusters of all samples under the state of a round
     (`shoal.engine.workers.worker.Worker.assign`).
 
     Raises:
@@ -206,7 +208,9 @@ def assigned(run: RunFolder, round: int, call: Call, *, judge: bool) -> Assigned
     paths = RoundPaths(run.path, round)
     settings = run.settings()
     deadline = Deadline(Limits.from_settings(settings.workers), f"the clusters of round {round}")
-    index = load_index(run, round) if METHODS[settings.method.name].evaluation_reads_memory else MemoryIndex()
+    index = MemoryIndex()
+    if METHODS[settings.method.name].evaluation_reads_memory:
+        index = load_index(run, round)
     wanted = Assign(run.path, round, paths.server, index, judge, deadline)
     try:
         answer = call(wanted)
@@ -219,7 +223,7 @@ def assigned(run: RunFolder, round: int, call: Call, *, judge: bool) -> Assigned
 
 
 def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.ndarray]) -> None:
-    """Table, centres, features to draw and facts from what a worker slot found.
+    """Write table, centres, features to draw and facts from what a worker slot found.
 
     Args:
         run: the run's folder.
@@ -246,12 +250,15 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
     if earlier:
         quality["stability"] = stability(assignments[earlier[-1]], assignments[last])
     quality |= size_shares(found.cluster, found.clusters)
+    confidence = "margin"
+    if found.centres is None:
+        confidence = "probability"
     facts = ClusterFacts(
         round=last,
         compared_with_round=earlier[-1] if earlier else None,
         weights_sha256=status.weights_sha256,
         clusters=found.clusters,
-        confidence="probability" if found.centres is None else "margin",
+        confidence=confidence,
         quality={name: value for name, value in quality.items() if value is not None},
         data=clustered_data(prepared),
         files={name: file_digest(run.path / name) for name in (TABLE, *kept) if (run.path / name).exists()},
@@ -275,14 +282,15 @@ def clustered_data(prepared: Prepared) -> ClusteredData:
 
 
 def cluster_table(run: RunFolder, prepared: Prepared, partition: Partition, found: Assigned) -> pd.DataFrame:
-    """A row a sample: training samples that some client holds, in the order of the set, then all test samples.
+    """Return a row a sample: training samples of some client, in the order of the set, then all test samples.
 
     Columns: client (its number; missing where nobody holds the sample), client_name, part (train or test), sample
     (number in that part of the set), file (where the set keeps file names), label (where it has labels: a class's name
     where classes have names, planted label maps applied), cluster, confidence and, with centres, distance.
     """
     order = np.argsort(partition.sample, kind="stable")  # as `shoal.data.view.all_samples` orders them
-    held, test = len(order), prepared.spec.test
+    held = len(order)
+    test = prepared.spec.test
     if len(found.cluster) != held + test:
         raise MethodError(f"{len(found.cluster)} samples were given a cluster, expected {held} + {test}")
     names = client_names(partition)
@@ -317,22 +325,24 @@ def cluster_table(run: RunFolder, prepared: Prepared, partition: Partition, foun
 
 
 def client_names(partition: Partition) -> list[str]:
-    """What each client is called: its own name, or its number."""
+    """Return the name of each client, or its number where it has none."""
     return list(partition.client_names) or [str(k) for k in range(partition.clients)]
 
 
 def origins(run: RunFolder, prepared: Prepared) -> pd.DataFrame | None:
-    """The files of a set by (part, number); None where it keeps none, or where they cannot be read, which is told."""
+    """Return the files of a set by (part, number); None where it keeps none. Log an event where they cannot be read."""
     try:
         files = sample_files(prepared)
     except DataError as error:
         run.event("files_unknown", message=f"the cluster table has no file names: {error}")
         return None
-    return None if files is None else files.set_index(["part", "index"])
+    if files is None:
+        return None
+    return files.set_index(["part", "index"])
 
 
 def label_names(prepared: Prepared, partition: Partition, order: np.ndarray) -> list[str | None] | None:
-    """The label of each row of the table in words; None where the set has no labels."""
+    """Return the label of each row of the table in words; None where the set has no labels."""
     if prepared.train_y is None:
         return None
     y = np.asarray(prepared.train_y)[partition.sample[order]]
@@ -347,9 +357,11 @@ def label_names(prepared: Prepared, partition: Partition, order: np.ndarray) -> 
 
 
 def odd_choice(prepared: Prepared) -> str:
-    """What new images of another size come to: resized where the set itself was made that way, else skipped."""
+    """Return what is done with new images of another size: resize where the set itself was made so, else skip."""
     extra = prepared.manifest.extra
-    return "resize" if extra.get("on_odd") == "resize" or extra.get("resized") else "skip"
+    if extra.get("on_odd") == "resize" or extra.get("resized"):
+        return "resize"
+    return "skip"
 
 
 def read_facts(path: Path) -> ClusterFacts:
@@ -383,12 +395,12 @@ def cluster_facts(run: RunFolder) -> ClusterFacts | None:
 
 
 def damaged_clusters(run: RunFolder, error: StoreError) -> StoreError:
-    """The error to show of a damaged file of a run's clusters."""
+    """Return the error for a damaged file of a run's clusters."""
     return StoreError(f"run {run.name}: {error}; `shoal run --resume {run.name}` writes it again")
 
 
 def read_clusters(run: RunFolder, columns: Sequence[str] | None = None) -> pd.DataFrame | None:
-    """The cluster table of a run, a row a sample (`cluster_table`); None where it has none.
+    """Read the cluster table of a run, a row a sample (`cluster_table`); None where it has none.
 
     Args:
         run: the run's folder.
@@ -407,7 +419,7 @@ def read_clusters(run: RunFolder, columns: Sequence[str] | None = None) -> pd.Da
 
 
 def read_cluster_tensors(run: RunFolder, name: str) -> dict[str, torch.Tensor] | None:
-    """The tensors of `CENTRES` or `FEATURES`; None where the run has no such file.
+    """Read the tensors of `CENTRES` or `FEATURES`; None where the run has no such file.
 
     Raises:
         StoreError: it is missing, truncated or changed.
@@ -424,6 +436,8 @@ def read_cluster_tensors(run: RunFolder, name: str) -> dict[str, torch.Tensor] |
 
 
 def quality(run: RunFolder) -> dict[str, float]:
-    """The numbers that need no labels: silhouette, stability, shares of the smallest and largest cluster, empty."""
+    """Return the numbers that need no labels: silhouette, stability, cluster shares, and empty clusters."""
     facts = cluster_facts(run)
-    return {} if facts is None else {name: facts.quality[name] for name in QUALITY if name in facts.quality}
+    if facts is None:
+        return {}
+    return {name: facts.quality[name] for name in QUALITY if name in facts.quality}

@@ -29,7 +29,9 @@ class ComparedRun:
     def to_json(self) -> dict[str, Any]:
         """Return the run as one flat JSON object."""
         plain = {"method": self.method, "data": self.data, **self.result.to_json()}
-        return plain if self.delay is None else {**plain, "delay": self.delay}
+        if self.delay is not None:
+            plain["delay"] = self.delay
+        return plain
 
 
 def side_by_side(runs: Sequence[RunFolder], rate: float | None = None) -> list[ComparedRun]:

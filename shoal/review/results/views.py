@@ -20,7 +20,7 @@ from shoal.engine.store.run_folder import RunFolder
 
 VIEWS = "views.json"
 REPORT = "report.html"
-DRAWN = ("settings.yaml", "rounds.parquet", "clients.parquet", "clusters.json")
+FIGURE_SOURCES = ("settings.yaml", "rounds.parquet", "clients.parquet", "clusters.json")
 """The files of a run that its figures are drawn from, beside its final state."""
 ROUTINE = frozenset(
     {
@@ -67,7 +67,7 @@ def keep_source(run: RunFolder, view: str, source: str) -> None:
 
 def source_of_figures(run: RunFolder) -> str:
     """Return a digest of what the figures of a finished run are drawn from: tables, clusters, final state, and code."""
-    files = {name: file_digest(run.path / name) for name in DRAWN if (run.path / name).exists()}
+    files = {name: file_digest(run.path / name) for name in FIGURE_SOURCES if (run.path / name).exists()}
     return digest_of([files, run.status().weights_sha256, code_digest()])
 
 
@@ -124,7 +124,9 @@ def drop_damaged_figures(run: RunFolder) -> None:
 def keep_report(run: RunFolder) -> None:
     """Keep the digest of the report as it was written just now."""
     path = run.path / VIEWS
-    known = read_sealed(path) if path.exists() else {}
+    known = {}
+    if path.exists():
+        known = read_sealed(path)
     write_sealed(path, {**known, "report": file_digest(run.path / REPORT)}, sync=False)
 
 

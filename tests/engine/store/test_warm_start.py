@@ -65,7 +65,7 @@ def test_what_does_not_fit_is_refused_before_any_work(home: Any, small: Make) ->
     origin = WarmStart.from_run(straight(small(rounds=1)))
     runs = len(list((home / "runs").glob("*/settings.yaml")))
     with pytest.raises(
-        WarmStartError, match=r"tensor 'cluster\..*' of its state is .*\(10.*expected .*\(7.*start anew"
+        WarmStartError, match=r"tensor 'cluster\..*' of its state is .*\(10.*expected .*\(7.*start a new run"
     ):
         new_run(small(model={"clusters": 7}), origin=origin)
     with pytest.raises(WarmStartError, match="server state of kmeans is not one model that rounds train further"):
