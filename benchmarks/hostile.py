@@ -36,7 +36,8 @@ from shoal.engine.store.codec import file_digest, load_message, save_message, wr
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.round_paths import RoundPaths
-from shoal.engine.store.run_folder import FINISHED, RunFolder
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.status import FINISHED
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.starting import new_run
 from shoal.methods.contract.base import Client, Message, Update
@@ -226,13 +227,13 @@ def attack(case: dict[str, Any], spoil: Spoil, side: Side) -> Found:
         return Found("ended", str(error))
     except Exception as error:  # whatever a hostile client brings about is what is looked for
         return Found("ended", f"{type(error).__name__}: {error}")
-    assert run.status()["state"] == FINISHED
-    refused = [event for event in run.events() if event["event"] == "client_refused"]
-    others = tuple(sorted({e["client"] for e in run.events() if e["event"].startswith("client_refus")} - {bad}))
+    assert run.status().state == FINISHED
+    refused = [event for event in run.events() if event.kind == "client_refused"]
+    others = tuple(sorted({e.client for e in run.events() if e.kind.startswith("client_refus")} - {bad}))
     if not hostile.touched:
         return Found("not of it")
-    own = [event for event in refused if event["client"] == bad]
-    if own and all(f"client {bad} " in event["message"] for event in own):
+    own = [event for event in refused if event.client == bad]
+    if own and all(f"client {bad} " in event.message for event in own):
         # What has nothing to make wrong in some rounds is rightly taken in those.
         return Found("refused" if len(own) >= hostile.touched else "accepted", own[-1]["message"], others)
     return Found("accepted", others=others)

@@ -60,7 +60,7 @@ def one(work: Workload, runner: str, depot: str | None) -> tuple[list[float], st
         finally:
             runner_here.close()
     ends = run.table("rounds")["finished_at"].tolist()[:-1]  # the last round is evaluated
-    return [after - before for before, after in itertools.pairwise(ends)], run.status()["weights_sha256"]
+    return [after - before for before, after in itertools.pairwise(ends)], run.status().weights_sha256
 
 
 def main() -> None:

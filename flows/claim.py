@@ -105,7 +105,7 @@ def _unfinished(settings: Settings, origin: WarmStart | None, data: str | None) 
         run = RunFolder(path.parent)
         if not has_settings(run, digest, origin.sha256 if origin else None):
             continue
-        if data is not None and run.lineage()["data"]["digest"] != data:
+        if data is not None and run.lineage().data.digest != data:
             continue
         claim = _claim(run.path)
         if claim is None:
@@ -125,7 +125,7 @@ def _unfinished(settings: Settings, origin: WarmStart | None, data: str | None) 
 
 def finished(run: RunFolder) -> bool:
     """Whether nothing is left to do: the rounds, and what the pipeline does after them where it worked on the run."""
-    last = [e["event"] for e in run.events() if e["event"] in (BEGAN, ENDED)][-1:]
+    last = [e.kind for e in run.events() if e.kind in (BEGAN, ENDED)][-1:]
     return run.is_finished() and last != [BEGAN]
 
 

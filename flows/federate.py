@@ -18,6 +18,7 @@ from prefect.utilities.urls import url_for  # noqa: E402
 from shoal.core.errors import ShoalError  # noqa: E402
 from shoal.engine.rounds.loop import Observer  # noqa: E402
 from shoal.engine.settings import places  # noqa: E402
+from shoal.engine.store.lineage import FlowRun  # noqa: E402
 from shoal.engine.store.run_folder import RunFolder  # noqa: E402
 from shoal.flows.artifacts import ProgressArtifact  # noqa: E402
 from shoal.flows.finish import evaluate, report  # noqa: E402
@@ -59,7 +60,7 @@ def federate(run: str, observers: Sequence[Any] = ()) -> RunResult:
     with folder.locked(), ProgressArtifact(folder) as progress:
         end_lost_flow_runs(folder)
         flow_run = str(runtime.flow_run.id)
-        folder.set_lineage(prefect={"flow_run": flow_run, "page": url_for("flow-run", obj_id=flow_run)})
+        folder.set_lineage(prefect=FlowRun(flow_run, url_for("flow-run", obj_id=flow_run)))
         return drive_as_task_runs(folder, (ROUNDS,), [progress, *observers])
 
 

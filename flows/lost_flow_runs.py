@@ -50,11 +50,12 @@ def end_lost_night(lost: str, data: str) -> None:
 
 def worked_on(client: SyncPrefectClient, folder: RunFolder) -> list[UUID]:
     """Return the flow runs that worked on a run: the last one of its rounds, and those of what follows them."""
-    training = (folder.lineage().get("prefect") or {}).get("flow_run")
+    prefect = folder.lineage().prefect
+    training = [] if prefect is None else [UUID(prefect.flow_run)]
     names = [f"{part} {folder.name}" for part in PARTS]
     wanted = {"name": {"any_": names}, "state": {"type": {"any_": UNDER_WAY}}}
     followed = client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(wanted))
-    return [*([UUID(training)] if training else []), *(each.id for each in followed)]
+    return [*training, *(each.id for each in followed)]
 
 
 def _end(lost: Callable[[SyncPrefectClient], list[UUID]], instead: str) -> None:

@@ -183,7 +183,7 @@ def judged_run(settings: Settings, data: str) -> RunFolder | None:
     digest = settled(settings).digest()
     for path in reversed(in_order(places.runs(), f"*_{digest[:8]}*")):
         run = RunFolder(path.parent)
-        if same_settings(run, digest) and run.lineage()["data"]["digest"] == data and decision_of(run) is not None:
+        if same_settings(run, digest) and run.lineage().data.digest == data and decision_of(run) is not None:
             return run
     return None
 

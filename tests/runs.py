@@ -35,7 +35,7 @@ def go_on(run: RunFolder, call: Any = None, observers: Any = (), slots: int = 1)
 
 def stopped(settings: Any, event: str, round: int, call: Any = None) -> RunFolder:
     """A run interrupted at an event of a round."""
-    return stopped_where(settings, lambda entry, seen: entry["event"] == event and entry["round"] == round, call)
+    return stopped_where(settings, lambda entry, seen: entry.kind == event and entry.round == round, call)
 
 
 def stopped_at(settings: Any, count: int, call: Any = None) -> RunFolder:
@@ -78,4 +78,4 @@ def numbers(run: RunFolder) -> tuple[str, str]:
         table = run.table(name)
         kept = [c for c in table.columns if not c.startswith("seconds") and c != "finished_at"]
         tables.append(table[kept].to_json())
-    return run.status()["weights_sha256"], json.dumps(tables)
+    return run.status().weights_sha256, json.dumps(tables)

@@ -15,7 +15,7 @@ TAGS = {"method": "name", "partition": "kind", "data": "name"}
 
 
 def settings_of(given: Given, changes: Mapping[str, Any]) -> Settings:
-    """Checked settings.
+    """Return checked settings.
 
     Args:
         given: a settings file (YAML), a mapping of sections or of dotted paths such as {"data.name": "digits"},
@@ -37,7 +37,7 @@ def settings_of(given: Given, changes: Mapping[str, Any]) -> Settings:
 
 
 def nested(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted paths as nested dictionaries, words as the sections that they stand for.
+    """Return dotted paths as nested dictionaries, and words as the sections that they stand for.
 
     >>> nested({"method": "fedcc", "data.name": "digits", "data": {"limit": 100}})
     {'method': {'name': 'fedcc'}, 'data': {'name': 'digits', 'limit': 100}}

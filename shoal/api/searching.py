@@ -43,7 +43,7 @@ class FoundSettings:
 
     @classmethod
     def from_search(cls, definition: SearchDefinition, result: SearchResult) -> FoundSettings:
-        """From a result with at least one finished trial."""
+        """Return what a result with at least one finished trial says."""
         from shoal.sweeps.page import FILE, table_of
         from shoal.sweeps.words import best_settings, caveats
 

@@ -60,6 +60,6 @@ def compare_command(
 
         log_comparison(log, found)
     if as_json:
-        print(json.dumps(results))
+        print(json.dumps([each.to_json() for each in results]))
         return
     out.print(results_table(results))

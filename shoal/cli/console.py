@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from rich.text import Text
 from shoal.core.errors import escaped
 
 if TYPE_CHECKING:  # pandas takes a while to import, and most commands show no result
+    from shoal.review.results.comparison import ComparedRun
     from shoal.review.results.result import RunResult
     from shoal.studies.claims import CheckedClaim
     from shoal.studies.result import StudyResult
@@ -60,8 +61,8 @@ def execute(folder: Any) -> RunResult:
     from shoal.flows.execute import execute as to_its_end
     from shoal.lifecycle.progress import progress
 
-    if chosen := folder.lineage().get("clusters_chosen"):
-        err.print(f"{chosen['clusters']} clusters: {chosen['rule']}", highlight=False, soft_wrap=True)
+    if chosen := folder.lineage().clusters_chosen:
+        err.print(f"{chosen.clusters} clusters: {chosen.rule}", highlight=False, soft_wrap=True)
     with progress(err) as observe:
         try:
             return to_its_end(folder, [observe])
@@ -87,25 +88,26 @@ def show_result(result: RunResult) -> None:
         out.print(f"clusters: {result.run}/clusters.parquet", highlight=False, soft_wrap=True)
 
 
-def results_table(results: list[dict[str, Any]], *, brief: bool = False) -> Table:
+def results_table(runs: Sequence[ComparedRun], *, brief: bool = False) -> Table:
     """Runs side by side: method, scores, bytes, seconds; unless `brief` also the run, its data and state."""
     from shoal.methods.scores.metrics import shown_in
 
     table = Table(*(() if brief else ("run", "data", "state")), "method", "rounds")
-    numbers = [{**r["metrics"], **r.get("quality", {})} for r in results]
+    numbers = [{**run.result.metrics, **run.result.quality} for run in runs]
     known = [metric for metric in shown_in("comparison") if any(metric.name in found for found in numbers)]
     # Where no run has labels, what needs none; beside the others there is no room.
     judged = any(metric.labels for metric in known)
     metrics = [metric.name for metric in known if metric.labels or not judged]
-    delayed = any("delay" in r for r in results)
+    delayed = any(run.delay is not None for run in runs)
     for name in (*metrics, "MB up", "MB down", "MB d2d", "seconds", *(["delay, s"] if delayed else [])):
         table.add_column(name, justify="right")
-    for r, own in zip(results, numbers, strict=True):
+    for run, own in zip(runs, numbers, strict=True):
+        result = run.result
         scores = [f"{own[m]:.3f}" if m in own else "" for m in metrics]
-        moved = [f"{r['bytes'][way] / 1e6:.1f}" for way in ("up", "down", "d2d")]
-        last = [f"{r['delay']:.0f}"] if delayed else []
-        about = () if brief else (Path(r["run"]).name, r["data"], r["status"])
-        table.add_row(*about, r["method"], str(r["rounds"]), *scores, *moved, f"{r['seconds']:.0f}", *last)
+        moved = [f"{result.bytes[way] / 1e6:.1f}" for way in ("up", "down", "d2d")]
+        last = [] if run.delay is None else [f"{run.delay:.0f}"]
+        about = () if brief else (Path(result.run).name, run.data, result.status)
+        table.add_row(*about, run.method, str(result.rounds), *scores, *moved, f"{result.seconds:.0f}", *last)
     return table
 
 

@@ -96,8 +96,8 @@ def _installed(name: str) -> Check:
 def machine() -> Iterator[Check]:
     """Devices, cores, and room on the disk."""
     about = describe()
-    gpus = ", ".join(about["gpus"]) or "none: client training runs on the CPU"
-    yield Check("devices", True, f"{about['cores']} cores; GPUs: {gpus}; torch {torch.__version__}")
+    gpus = ", ".join(about.gpus) or "none: client training runs on the CPU"
+    yield Check("devices", True, f"{about.cores} cores; GPUs: {gpus}; torch {torch.__version__}")
     free = shutil.disk_usage(places.home()).free / 1e9
     yield Check("disk", free > 1, f"{free:.1f} GB free in {places.home()}", "free some space, or set SHOAL_HOME")
     writable = os.access(places.home(), os.W_OK)
@@ -109,8 +109,10 @@ def stores() -> Iterator[Check]:
     yield from _data_sets(places.store())
     yield _try("data mirror", lambda: str(places.mirror() or "not set: data sets are downloaded"))
     git = git_state(places.home())
-    state = f"{git['commit'][:12]}{', changed' if git['dirty'] else ''}" if git["commit"] else "not a git repository"
-    yield Check("git", git["commit"] is not None, state, "git init, for lineage to name a commit", optional=True)
+    state = "not a git repository"
+    if git.commit is not None:
+        state = f"{git.commit[:12]}, changed" if git.dirty else git.commit[:12]
+    yield Check("git", git.commit is not None, state, "git init, for lineage to name a commit", optional=True)
     dvc = (places.home() / ".dvc").is_dir()
     yield Check("dvc", dvc, "repository found" if dvc else "no .dvc here", "dvc init", optional=True)
 

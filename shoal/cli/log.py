@@ -24,7 +24,8 @@ def log(
     """
     from shoal.engine.settings import places
     from shoal.engine.store.codec import StoreError
-    from shoal.engine.store.run_folder import FINISHED, RunError, RunFolder
+    from shoal.engine.store.run_folder import RunError, RunFolder
+    from shoal.engine.store.status import FINISHED
     from shoal.review.results.runs import UNREADABLE, listed_runs
 
     if bool(names) == every:
@@ -57,14 +58,14 @@ def log_one(run: RunFolder) -> tuple[str, bool]:
         StoreError, RunError: a file of the run is damaged.
     """
     from shoal.engine.settings import places
-    from shoal.engine.store.run_folder import FINISHED
+    from shoal.engine.store.status import FINISHED
     from shoal.review.mlflow_log.tracking import shown_uri
     from shoal.review.mlflow_log.trouble import last_trouble
     from shoal.review.mlflow_log.whole_run import check_whole
     from shoal.review.served.record import LogRun, PromoteModel
 
     settings = run.settings()
-    if run.status()["state"] != FINISHED:
+    if run.status().state != FINISHED:
         return "not finished: `shoal run --resume` goes on with it", True
     if not settings.tracking.mlflow:
         return "not logged: its setting tracking.mlflow is false", True

@@ -11,7 +11,8 @@ from rich.table import Table
 
 from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
-from shoal.engine.store.run_folder import FAILED, FINISHED, INTERRUPTED, RUNNING, STOPPED, RunFolder
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.status import FAILED, FINISHED, INTERRUPTED, RUNNING, STOPPED
 from shoal.review.pages.report import write_report
 from shoal.review.results.runs import UNREADABLE, ListedRun, bytes_of, listed_runs, remove_run
 from shoal.review.results.views import report_is_whole

@@ -10,6 +10,7 @@ import contextlib
 import shutil
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -113,7 +114,8 @@ def federate(params: Params = Path("params.yaml")) -> None:
     if unfinished is None:
         # The next `dvc repro` may put another partition in that place, and the run shall stay readable.
         shutil.copytree(PARTITION, run.path / "partition")
-        run.set_lineage(partition={**run.lineage()["partition"], "folder": stored_path(run.path / "partition")})
+        lineage = run.lineage()
+        run.set_lineage(partition=replace(lineage.partition, folder=stored_path(run.path / "partition")))
     result = execute(run)
     checkpoint = read_state(run)
     keep(run, checkpoint.server.round, checkpoint.memory_index.files(), FEDERATION)
@@ -175,8 +177,8 @@ def keep(run: RunFolder, round: int, memories: set[str], folder: Path) -> None:
         folder: an older copy there is replaced.
     """
     from shoal.core.durable import new_version
-    from shoal.engine.store.codec import write_sealed
     from shoal.engine.store.round_paths import RoundPaths
+    from shoal.engine.store.run_folder import write_lineage
 
     with new_version(folder) as scratch:
         for path in run.path.iterdir():
@@ -189,9 +191,8 @@ def keep(run: RunFolder, round: int, memories: set[str], folder: Path) -> None:
             (scratch / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(run.path / name, scratch / name)
         lineage = run.lineage()
-        lineage["data"]["folder"] = f"data/store/prepared/{lineage['data']['name']}"
-        lineage["partition"]["folder"] = PARTITION.as_posix()
-        write_sealed(scratch / "lineage.json", lineage)
+        kept = lineage.with_folders(f"data/store/prepared/{lineage.data.name}", PARTITION.as_posix())
+        write_lineage(scratch / "lineage.json", kept)
 
 
 @contextlib.contextmanager
@@ -203,8 +204,8 @@ def kept_run() -> Iterator[RunFolder]:
     """
     from shoal.data.prepare import prepared_folder
     from shoal.engine.settings import places
-    from shoal.engine.store.codec import read_sealed, write_sealed
-    from shoal.engine.store.run_folder import RunError, RunFolder
+    from shoal.engine.store.codec import read_sealed
+    from shoal.engine.store.run_folder import RunError, RunFolder, write_lineage
 
     if not (FEDERATION / "result.json").is_file():
         raise RunError(f"there is no run in {FEDERATION}: run `dvc repro federate`, or `dvc pull`")
@@ -215,7 +216,6 @@ def kept_run() -> Iterator[RunFolder]:
         for folder in (run.rounds, run.memory, run.figures):
             folder.mkdir(exist_ok=True)
         lineage = run.lineage()
-        lineage["data"]["folder"] = str(prepared_folder(places.store(), lineage["data"]["name"]).resolve())
-        lineage["partition"]["folder"] = str(PARTITION.resolve())
-        write_sealed(run.path / "lineage.json", lineage)
+        data = prepared_folder(places.store(), lineage.data.name).resolve()
+        write_lineage(run.path / "lineage.json", lineage.with_folders(str(data), str(PARTITION.resolve())))
         yield run

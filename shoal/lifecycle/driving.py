@@ -47,7 +47,7 @@ def drive(
 
     Args:
         run: the run's folder.
-        runner_of: makes what has units of work carried out, given how many requests the workers may be given at once;
+        runner_of: makes the runner of units of work, given how many requests the workers take at once;
             plain threads by default.
         observers: called with every event.
         slots: workers to use (and leave open); by default the run's own.
@@ -88,7 +88,8 @@ def drive(
 
 def find_clusters(run: RunFolder, runner: Runner, pool: Pool | None) -> None:
     """Have the workers give every sample its cluster, unless the run has its table."""
-    with activate(ActiveRun(run, pool.call if pool is not None else no_workers)):
+    call = no_workers if pool is None else pool.call
+    with activate(ActiveRun(run, call)):
         runner.submit(FindClusters(run.path)).result()
 
 
@@ -134,21 +135,23 @@ def tracked(run: RunFolder, settings: Settings, *, live: bool) -> Iterator[Track
         yield tracker
         tracker.close()
     except BaseException as error:
-        broke = isinstance(error, Exception) and not isinstance(error, RunStopped)
-        tracker.stop("FAILED" if broke else "KILLED")
+        if isinstance(error, Exception) and not isinstance(error, RunStopped):
+            tracker.stop("FAILED")
+        else:
+            tracker.stop("KILLED")
         raise
 
 
 @contextlib.contextmanager
 def workers_of(run: RunFolder, settings: Settings, given: Pool | None, stages: Sequence[str]) -> Iterator[Pool | None]:
-    """The workers to use, None where the stages need none; a run's own ones are closed at the end."""
+    """Yield the workers to use, None where the stages need none; close a run's own ones at the end."""
     if given is not None:
         yield given
         return
     if ROUNDS not in stages and (CLUSTERS not in stages or has_clusters(run)):
         yield None
         return
-    device = run.lineage()["resolved"]["device"]
+    device = run.lineage().resolved.device
     with contextlib.ExitStack() as own:
         keeper = _keepers.get(run.path)
         if keeper is None:

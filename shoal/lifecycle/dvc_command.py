@@ -84,5 +84,5 @@ def at_work(entry: dict[str, Any], since: float) -> bool:
     """
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(int(entry["pid"]))
-        return process.status() != psutil.STATUS_ZOMBIE and process.create_time() <= since
+        return bool(process.status() != psutil.STATUS_ZOMBIE and process.create_time() <= since)
     return False

@@ -106,7 +106,7 @@ def check_privacy(settings: Settings) -> None:
 
 
 def check_buffer(settings: Settings) -> None:
-    """Refuse asynchronous rounds where an answer cannot be laid on a newer state than it began from.
+    """Refuse asynchronous rounds where an answer cannot be applied to a newer state than it began from.
 
     Raises:
         MethodError: says for which methods they are, or what does not go with them.
@@ -170,7 +170,7 @@ def check_validation(settings: Settings) -> None:
 
 
 def known_spec(name: str, options: dict[str, int], store: Path) -> DataSpec:
-    """What is known of a data set before it is prepared; all of it where it was prepared before.
+    """Return what is known of a data set before it is prepared: all of it where it was prepared before.
 
     Of a built-in set that was not, the kind is known, and that it has labels.
 

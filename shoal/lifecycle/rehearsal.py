@@ -1,4 +1,4 @@
-"""What a run would do, and how long that would take: one client's first two rounds, carried out and thrown away."""
+"""What a run would do, and how long that would take: one client's first two rounds, executed and thrown away."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Measured:
     """What a round with one client took.
 
     Args:
-        samples: of the client.
-        seconds: of its work; `aggregate` of the server's with its answer, `evaluate` of judging the state.
+        samples: training samples of the client.
+        seconds: of its work; `aggregate` of the server's work with its answer, `evaluate` of the evaluation.
         up, down, d2d: bytes that it sent to the server, got from it, and sent to other clients.
     """
 
@@ -81,7 +81,7 @@ class Plan:
     left_out: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the plan as JSON."""
         return asdict(self)
 
 
@@ -96,7 +96,8 @@ class MedianClientSampling(ClientSampling):
         """Return that client alone."""
         sizes = self.active_run.opened.federation.sizes
         drawn = sorted(super().sample(server, without), key=sizes.__getitem__)
-        return [drawn[len(drawn) // 2]] if drawn else []
+        middle = len(drawn) // 2
+        return drawn[middle : middle + 1]
 
 
 class OneClient(Engine):
@@ -135,8 +136,9 @@ def rehearse(settings: Settings, partition: Path | None = None) -> Plan:
         run = new_run(make_settings(merge(settings.to_json(), tried)), partition, Path(folder))
         wanted = run.settings()
         opened = OpenedRun(run)
-        sizes, rounds = list(opened.federation.sizes), wanted.rounds
-        device = resolve(wanted)["device"]
+        sizes = list(opened.federation.sizes)
+        rounds = wanted.rounds
+        device = resolve(wanted).device
         slots = expected_slots(wanted.workers, device)
         start = opened.method.init_server(opened.federation)
         drawn = opened.method.sample_clients(start, opened.federation)[: settings.participation.buffer]
@@ -156,7 +158,7 @@ def rehearse(settings: Settings, partition: Path | None = None) -> Plan:
 
 
 def measure(run: RunFolder) -> tuple[Measured | None, str]:
-    """What a round with one client takes; or why that cannot be told."""
+    """Measure a round with one client; or return why that is impossible."""
     runner = ThreadRunner(2)
     try:
         with one_thread():
@@ -169,7 +171,8 @@ def measure(run: RunFolder) -> tuple[Measured | None, str]:
         runner.close()
     if not len(run.table("clients")):
         return None, "no client was drawn in the first rounds"
-    client, round = run.table("clients").iloc[-1], run.table("rounds").iloc[-1]
+    client = run.table("clients").iloc[-1]
+    round = run.table("rounds").iloc[-1]
     numbers = (int(client["samples"]), float(client["seconds"]), float(round["seconds_aggregate"]))
     sent = tuple(int(client[f"bytes_{way}"]) for way in ("up", "down", "d2d"))
     return Measured(*numbers, float(round["seconds_evaluate"]), *sent), ""

@@ -28,14 +28,14 @@ from shoal.lifecycle.preparing import prepare_data
 from shoal.lifecycle.tracked import TrackingError, dvc_root, track
 from shoal.methods.scores.neighbours import unlike
 
-NAMED = 10
-"""Of samples that are refused together, so many are named."""
-COMPARED = 5_000
-"""With at most so many of the samples that are there, a seeded draw, are new ones compared."""
+MAX_NAMED = 10
+"""An error names at most so many of the samples that it refuses."""
+MAX_COMPARED = 5_000
+"""New samples are compared with at most so many old ones, a seeded draw."""
 
 
 class NightError(ShoalError):
-    """A night cannot be carried out as it is set."""
+    """A night cannot be done as it is set."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,8 @@ def take_in(settings: Settings, night: NightSettings) -> TakenIn:
     _check(settings)
     folder = places.home() / Path(night.watch).expanduser()
     bring(folder)
-    store, name = places.store(), settings.data.name
+    store = places.store()
+    name = settings.data.name
     check_spelling(name)
     with writing(own_folder(store, name)):
         there = (store_folder(store, name) / "manifest.json").exists() or own_pointer(store, name).exists()
@@ -77,13 +78,14 @@ def take_in(settings: Settings, night: NightSettings) -> TakenIn:
 
 def _take_in(settings: Settings, night: NightSettings, folder: Path, onto: Prepared | None) -> TakenIn:
     """Append what is new in the watched folder to the set; None: there is no set yet."""
-    store, name = places.store(), settings.data.name
+    store = places.store()
+    name = settings.data.name
     if onto is not None:
         check_method(settings, store)
     found = arrivals(folder, onto)
     if not (found.new or found.touched):
         rejected = list(found.rejected)
-        refuse_or_skip(rejected, night.on_bad, folder, "mend them, or set night.on_bad to skip")
+        refuse_or_skip(rejected, night.on_bad, folder, "correct them, or set night.on_bad to skip")
         note_left_out(rejected, found.intake)
         if onto is None:
             raise DataError(
@@ -117,9 +119,11 @@ def _take_in(settings: Settings, night: NightSettings, folder: Path, onto: Prepa
 
 
 def _also(notes: Intake) -> str:
-    """What was adapted and left out, as the end of a sentence."""
+    """Return what was adapted and left out, as the end of a sentence."""
     summary = notes.summary()
-    return f"; {summary}" if summary else ""
+    if not summary:
+        return ""
+    return f"; {summary}"
 
 
 def _taken(prepared: Prepared, new: int, message: str) -> TakenIn:
@@ -127,7 +131,7 @@ def _taken(prepared: Prepared, new: int, message: str) -> TakenIn:
 
 
 def _check(settings: Settings) -> None:
-    """Refuse what deals old samples anew when others come."""
+    """Refuse settings that would move old samples to other clients when new ones come."""
     s = settings.partition
     if s.kind not in ("auto", "by_column") or (s.kind == "by_column" and (s.clients or s.column != "client")):
         raise NightError(
@@ -152,12 +156,13 @@ def refuse_strange(batch: Batch, onto: Prepared, most: float, folder: Path) -> N
     Raises:
         DataError: names some of them.
     """
-    rows, count = np.arange(onto.manifest.train), onto.manifest.train
-    if count > COMPARED:
-        rows = np.sort(Streams(0).numpy("samples that new ones are compared with").choice(count, COMPARED, False))
+    count = onto.manifest.train
+    rows = np.arange(count)
+    if count > MAX_COMPARED:
+        rows = np.sort(Streams(0).numpy("samples that new ones are compared with").choice(count, MAX_COMPARED, False))
     strange = unlike(np.asarray(onto.train_x[rows]), batch.x)
     if strange.mean() > most:
-        named = [Rejected(batch.file[k], "unlike all before") for k in np.flatnonzero(strange)[:NAMED]]
+        named = [Rejected(batch.file[k], "unlike all before") for k in np.flatnonzero(strange)[:MAX_NAMED]]
         raise DataError(
             f"{int(strange.sum())} of {len(batch.x)} new images in {folder} are unlike every image that "
             f"{onto.manifest.name!r} has; remove them, or, where they are right, set night.strange to 1. Such as:\n"
@@ -180,8 +185,12 @@ def bring(folder: Path) -> None:
         return
     about = read_yaml_file(pointer, "DVC file", NightError)
     imported = isinstance(about, dict) and bool(about.get("deps"))
-    remote = dvc(root, "remote", "list").stdout.strip()
-    words = ("update",) if imported else ("pull",) if remote else ("checkout",)
-    done = dvc(root, *words, "--quiet", str(pointer))
+    if imported:
+        command = "update"
+    elif dvc(root, "remote", "list").stdout.strip():
+        command = "pull"
+    else:
+        command = "checkout"
+    done = dvc(root, command, "--quiet", str(pointer))
     if done.returncode:
         raise NightError(f"DVC did not bring {folder} up to date: {brief(Exception(done.stderr or done.stdout))}")

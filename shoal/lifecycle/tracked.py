@@ -17,7 +17,7 @@ class TrackingError(ShoalError):
 
 
 def dvc_root(folder: Path) -> Path | None:
-    """The DVC repository that a folder lies in; None outside one."""
+    """Return the DVC repository that a folder lies in; None outside one."""
     folder = folder.resolve()
     return next((place for place in (folder, *folder.parents) if (place / ".dvc" / "config").is_file()), None)
 
@@ -43,6 +43,6 @@ def track(path: Path) -> Path | None:
         said = " ".join((done.stderr or done.stdout).split()).removeprefix("ERROR: ")
         raise TrackingError(
             f"the data set is in {path}, but DVC in {root} did not take it ({said}): run `dvc add {path}` once that "
-            "is mended"
+            "works"
         )
     return path.with_name(f"{path.name}.dvc")

@@ -18,11 +18,12 @@ from typing import Any
 from PIL import Image
 
 from shoal import studies
+from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.engine.store.codec import read_json, write_atomic
 from shoal.studies.definition import Claim, Study, StudyError
 from shoal.studies.digests import digests
-from shoal.studies.provenance import both
-from shoal.studies.result import rule_of, study_folder
+from shoal.studies.provenance import Provenance, both
+from shoal.studies.result import FailedRun, rule_of, study_folder
 from shoal.studies.rows import StudyRow
 
 DOCS = Path(studies.__file__).resolve().parents[2] / "docs"
@@ -34,50 +35,60 @@ PRECISION = 6
 
 
 @dataclass(frozen=True)
+class KeptRow:
+    """A metric of a cell: its values, and the seeds that they are of; a cell without seeds has its mean alone."""
+
+    row: str
+    column: str
+    metric: str
+    values: tuple[float, ...]
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Kept:
     """A kept result.
 
     Attributes:
         study, scale: names.
-        rows: the table, by keys: row, column, metric, values, seeds.
+        rows: the table.
         digests: of the settings of each cell when it was measured, by `row/column`.
         overrides: settings that were laid over all cells.
         rules: what decided each claim when it was measured (`shoal.studies.result.rule_of`).
-        provenance: commits, versions, machine, date and seconds (`shoal.studies.provenance.Provenance`).
-        failed: the runs that have no number (`shoal.studies.result.FailedRun`).
+        provenance: where its numbers come from.
+        failed: the runs that have no number.
     """
 
     study: str
     scale: str
-    rows: tuple[dict[str, Any], ...]
+    rows: tuple[KeptRow, ...]
     digests: dict[str, str]
     overrides: dict[str, Any]
     rules: tuple[dict[str, Any], ...]
-    provenance: dict[str, Any]
-    failed: tuple[dict[str, Any], ...] = ()
+    provenance: Provenance
+    failed: tuple[FailedRun, ...] = ()
 
     def table(self, study: Study) -> list[StudyRow]:
         """The rows as the study names them today; those of rows and columns that are gone are left out."""
         columns = study.columns_at(self.scale)
         found = []
         for row in self.rows:
-            if row["row"] not in study.rows or row["column"] not in columns:
+            if row.row not in study.rows or row.column not in columns:
                 continue
-            values = tuple(row["values"])
-            seeds = tuple(row["seeds"])
+            values = row.values
             found.append(
                 StudyRow(
-                    study.rows[row["row"]].caption,
-                    columns[row["column"]].caption,
-                    row["metric"],
+                    study.rows[row.row].caption,
+                    columns[row.column].caption,
+                    row.metric,
                     statistics.fmean(values),
                     statistics.stdev(values) if len(values) > 1 else 0.0,
                     len(values),
-                    study.published(row["row"], row["column"], row["metric"]),
-                    row["row"],
-                    row["column"],
-                    values if seeds else (),
-                    seeds,
+                    study.published(row.row, row.column, row.metric),
+                    row.row,
+                    row.column,
+                    values if row.seeds else (),
+                    row.seeds,
                 )
             )
         return found
@@ -103,13 +114,18 @@ def image_file(study: str, scale: str, name: str, docs: Path = DOCS) -> Path:
 
 
 def load_kept(study: str, scale: str, docs: Path = DOCS) -> Kept | None:
-    """A kept result; None where nothing is kept of the study at the scale."""
+    """Return a kept result; None where nothing is kept of the study at the scale.
+
+    Raises:
+        StudyError: the file holds something else.
+    """
     path = kept_file(study, scale, docs)
     if not path.exists():
         return None
-    raw = read_json(path)
-    lists = {key: tuple(raw[key]) for key in ("rows", "rules", "failed") if key in raw}
-    return Kept(**{**raw, **lists})
+    try:
+        return record_from_json(Kept, read_json(path))
+    except BadRecord as error:
+        raise StudyError(f"{path} is no kept result of a study: {error}") from None
 
 
 def keep(study: Study, scale: str, docs: Path = DOCS) -> Path:
@@ -168,8 +184,8 @@ def with_cells(study: Study, content: dict[str, Any], before: Kept, cells: Seque
         cells: to be taken from it, as `row/column`.
     """
 
-    def theirs(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [dict(entry) for entry in entries if f"{entry['row']}/{entry['column']}" in cells]
+    def theirs(entries: Sequence[KeptRow] | Sequence[FailedRun]) -> list[dict[str, Any]]:
+        return [record_to_json(entry) for entry in entries if f"{entry.row}/{entry.column}" in cells]
 
     order = list(study.rows)
     rows = [*content["rows"], *theirs(before.rows)]
@@ -178,7 +194,7 @@ def with_cells(study: Study, content: dict[str, Any], before: Kept, cells: Seque
         **content,
         "rows": sorted(rows, key=lambda row: order.index(row["row"]) if row["row"] in order else len(order)),
         "digests": {**content["digests"], **{cell: before.digests[cell] for cell in cells}},
-        "provenance": both(before.provenance, content["provenance"]),
+        "provenance": record_to_json(both(before.provenance, record_from_json(Provenance, content["provenance"]))),
         **({"failed": failed} if failed else {}),
     }
 

@@ -16,6 +16,7 @@ from shoal.studies.claims import Verdict
 from shoal.studies.claims_tables import claims_tables, paper_value, plural
 from shoal.studies.definition import Study, StudyError, load_study, study_names
 from shoal.studies.kept import DOCS, Kept, image_file, load_kept
+from shoal.studies.result import FailedRun
 from shoal.studies.rows import StudyRow
 from shoal.studies.verdicts import Entry, entries
 from shoal.studies.wording import table
@@ -164,16 +165,16 @@ def study_parts(study: Study, scale: str, one: Kept, docs: Path) -> Iterator[str
 
 def failed_words(study: Study, one: Kept) -> str:
     """Which runs have no number, cell by cell, and why the first of each has none."""
-    cells: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    cells: dict[tuple[str, str], list[FailedRun]] = {}
     for run in one.failed:
-        cells.setdefault((run["row"], run["column"]), []).append(run)
+        cells.setdefault((run.row, run.column), []).append(run)
     columns = study.columns_at(one.scale)
     parts = []
     for (row, column), runs in cells.items():
         if row in study.rows and column in columns:
             place = study.rows[row].caption + (f", {columns[column].caption}" if len(columns) > 1 else "")
-            seeds = ", ".join(str(run["seed"]) for run in runs)
-            parts.append(f"{place}, seed{'s' if len(runs) > 1 else ''} {seeds} ({runs[0]['message'].rstrip('.')})")
+            seeds = ", ".join(str(run.seed) for run in runs)
+            parts.append(f"{place}, seed{'s' if len(runs) > 1 else ''} {seeds} ({runs[0].message.rstrip('.')})")
     return f"Runs that failed and have no number: {'; '.join(parts)}."
 
 
@@ -246,11 +247,11 @@ def counts(rows: Sequence[StudyRow | None]) -> str:
 
 def origin(study: Study, scale: str, one: Kept) -> str:
     """Say where a kept result comes from; its file names the commits, versions and machines."""
-    made: dict[str, Any] = one.provenance
+    made = one.provenance
     laid = "".join(f" --set {key}={value}" for key, value in flat(one.overrides))
-    took = "" if made["seconds"] is None else f", {made['seconds'] / 60:,.1f} minutes"
+    took = "" if made.seconds is None else f", {made.seconds / 60:,.1f} minutes"
     data = f"[every seed, commits, machine](./data/{study.name}-{scale}.json)"
-    return f"`shoal study {study.name} --scale {scale}{laid}`: {made['date']}{took}; {data}."
+    return f"`shoal study {study.name} --scale {scale}{laid}`: {made.date}{took}; {data}."
 
 
 def flat(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -19,7 +19,8 @@ from shoal.engine.settings import places
 from shoal.engine.settings.hardware import resolve_device
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import Settings, make_settings
-from shoal.engine.store.run_folder import FAILED, FINISHED, RunError, RunFolder
+from shoal.engine.store.run_folder import RunError, RunFolder
+from shoal.engine.store.status import FAILED, FINISHED
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.progress import prepare_shown
 from shoal.lifecycle.starting import find_like, new_run
@@ -133,12 +134,12 @@ def execute(
         for number, (cell, wanted) in enumerate(zip(planned, settings, strict=True), 1):
             run = find_like(wanted) or new_run(wanted)
             parent.adopt(run)
-            if run.status()["state"] != FINISHED:
+            if run.status().state != FINISHED:
                 observer = watch(f"[{number}/{len(planned)}] {cell.label}", run) if watch else None
                 try:
                     drive(run, slots=pool, observers=[observer] if observer else [])
                 except (RoundFailed, RunError):
-                    if run.status()["state"] != FAILED:
+                    if run.status().state != FAILED:
                         raise  # it could not begin
             found.append((cell, run))
     return found
@@ -147,7 +148,7 @@ def execute(
 def there(planned: Sequence[Cell], overrides: dict[str, Any]) -> list[Carried]:
     """The runs of planned cells that are there and have ended; arguments as of `execute`."""
     runs = zip(planned, map(find_like, settings_of(planned, overrides)), strict=True)
-    return [(cell, run) for cell, run in runs if run is not None and run.status()["state"] in (FINISHED, FAILED)]
+    return [(cell, run) for cell, run in runs if run is not None and run.status().state in (FINISHED, FAILED)]
 
 
 def failed_runs(runs: Sequence[Carried]) -> list[FailedRun]:
@@ -155,8 +156,8 @@ def failed_runs(runs: Sequence[Carried]) -> list[FailedRun]:
     found = []
     for cell, run in runs:
         status = run.status()
-        if status["state"] == FAILED:
-            found.append(FailedRun(cell.row.key, cell.column.key, cell.seed, str(status.get("message", ""))))
+        if status.state == FAILED:
+            found.append(FailedRun(cell.row.key, cell.column.key, cell.seed, status.message))
     return found
 
 
@@ -179,7 +180,7 @@ def grouped(runs: Iterable[tuple[Cell, RunFolder]]) -> list[Group]:
 def report_study(study: Study, scale: str, carried: Sequence[Carried], overrides: dict[str, Any]) -> StudyResult:
     """The table, claims and figures of a study from its runs; also written to results/studies/."""
     failed = failed_runs(carried)
-    groups = grouped((cell, run) for cell, run in carried if run.status()["state"] == FINISHED)
+    groups = grouped((cell, run) for cell, run in carried if run.status().state == FINISHED)
     if failed and not groups:
         raise StudyError(f"study {study.name!r}: every run failed; {failed[0].message}")
     measured = [

@@ -12,18 +12,20 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.store.codec import write_atomic
+from shoal.engine.store.lineage import Environment, GitState, here
 from shoal.studies.cells import Cell
 from shoal.studies.definition import Study, function
 from shoal.studies.digests import decisive
-from shoal.studies.provenance import Provenance, here, of_lineages
+from shoal.studies.provenance import Provenance, of_lineages
 from shoal.studies.result import study_folder
 from shoal.studies.rows import Draw, Measured
 
@@ -42,7 +44,7 @@ class Simulation:
         figures: the folder for figures of this cell.
         prepared: folders of the data sets that the study needs, by name.
         kept: the file that its metrics are kept in.
-        lineage: code and machine that compute it (`shoal.studies.provenance.here`).
+        environment: code and machine that compute it.
     """
 
     study: Study
@@ -51,7 +53,7 @@ class Simulation:
     figures: Path
     prepared: dict[str, str]
     kept: Path
-    lineage: dict[str, Any]
+    environment: Environment
 
 
 def simulate_cells(
@@ -82,7 +84,7 @@ def simulate_cells(
     folder = study_folder(study.name, scale)
     store = places.home() / "results" / "simulated"
     store.mkdir(parents=True, exist_ok=True)
-    lineage = here()
+    environment = here()
     kept: list[Path] = []
     waiting: dict[Path, Simulation] = {}
     for cell in planned:
@@ -91,7 +93,7 @@ def simulate_cells(
         kept.append(store / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json")
         if not kept[-1].exists():
             figures = folder / f"{cell.row.key}-{cell.column.key}-{cell.seed}"
-            waiting[kept[-1]] = Simulation(study, settings, cell.seed, figures, prepared, kept[-1], lineage)
+            waiting[kept[-1]] = Simulation(study, settings, cell.seed, figures, prepared, kept[-1], environment)
     labels = {path: cell.label for path, cell in zip(kept, planned, strict=True)}
     for number, path in enumerate(simulate_all([] if gather else list(waiting.values())), 1):
         done(f"[{number}/{len(waiting)}] {labels[path]}")
@@ -113,12 +115,20 @@ def simulate_cells(
 def origin(contents: Mapping[Path, dict[str, Any]]) -> Provenance:
     """Where the kept cells of these files come from; those of versions that did not say are of an unknown commit."""
     said = sorted((content["made"] for content in contents.values() if "made" in content), key=lambda made: made["at"])
-    lineages = [made["lineage"] for made in said]
-    complete = len(said) == len(contents)
+    environments = [found for made in said if (found := read_environment(made["lineage"])) is not None]
+    complete = len(environments) == len(contents)
     newest = max((path.stat().st_mtime for path in contents), default=0.0)
     if not complete:
-        lineages.insert(0, {**here(), "git": {}})
-    return of_lineages(lineages, newest, sum(made["seconds"] for made in said) if complete else None)
+        environments.insert(0, replace(here(), git=GitState(None, None, None)))
+    return of_lineages(environments, newest, sum(made["seconds"] for made in said) if complete else None)
+
+
+def read_environment(plain: Any) -> Environment | None:
+    """What computed a kept cell; None where its file does not say it as this version does."""
+    try:
+        return record_from_json(Environment, plain)
+    except BadRecord:
+        return None
 
 
 def simulate_all(waiting: Sequence[Simulation]) -> Iterator[Path]:
@@ -157,6 +167,6 @@ def simulate_cell(one: Simulation) -> None:
     kept = {
         "of": [f"{one.study.system}.{one.study.simulate}", one.settings, one.seed],
         "metrics": metrics,
-        "made": {"at": ended, "seconds": ended - started, "lineage": one.lineage},
+        "made": {"at": ended, "seconds": ended - started, "lineage": record_to_json(one.environment)},
     }
     write_atomic(one.kept, (json.dumps(kept) + "\n").encode())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,8 @@ from shoal.engine.rounds.active_run import Call
 from shoal.engine.store.checkpoint import manifests, newest_valid
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.kept_state import read_state
-from shoal.engine.store.run_folder import FINISHED, RunFolder
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.status import FINISHED
 from shoal.methods.scores.neighbours import nearest_samples, neighbour_information, reference_features
 from shoal.review.results.clusters import assigned
 from shoal.sweeps.definition import NEIGHBOURS, OF_CLUSTERS, SearchError
@@ -39,7 +41,7 @@ class Scorer:
         self._call = call
         self._neighbours: dict[tuple[Path, bytes], tuple[np.ndarray, np.ndarray]] = {}
 
-    def after_round(self, run: RunFolder, round: int, metrics: dict[str, float]) -> float | None:
+    def after_round(self, run: RunFolder, round: int, metrics: Mapping[str, float]) -> float | None:
         """The score of an evaluated round whose state is kept; None where that round has none.
 
         What is computed is kept as an event of the run.
@@ -66,7 +68,7 @@ class Scorer:
         Raises:
             StoreError: a state, number or event of a finished run is damaged.
         """
-        finished = run.status()["state"] == FINISHED
+        finished = run.status().state == FINISHED
         # A run that is to be resumed goes on from its newest whole round, and is scored up to there.
         checkpoint = read_state(run) if finished else newest_valid(run)
         if checkpoint is None:
@@ -131,5 +133,5 @@ class Scorer:
 
 def scored(run: RunFolder, name: str) -> dict[int, float | None]:
     """The scores of this name that a run's events hold, by round; None where it is not defined after a round."""
-    events = (event for event in run.whole_events() if event["event"] == SCORED and event.get("score") == name)
-    return {event["round"]: event["value"] for event in events}
+    events = (event for event in run.whole_events() if event.kind == SCORED and event.facts.get("score") == name)
+    return {event.round: event.facts["value"] for event in events}

@@ -12,7 +12,9 @@ from shoal.engine.cluster.pools import Pool
 from shoal.engine.rounds.loop import Observer
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.settings.run_settings import Settings, SettingsError
-from shoal.engine.store.run_folder import FAILED, FINISHED, STOPPED, RunError, RunFolder, RunStopped
+from shoal.engine.store.run_events import Event
+from shoal.engine.store.run_folder import RunError, RunFolder, RunStopped
+from shoal.engine.store.status import FAILED, FINISHED, STOPPED
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run, runs_like
 from shoal.methods.contract.context import MethodError
@@ -108,7 +110,7 @@ def execute(shop: Workshop, proposal: Proposal) -> Outcome:
         except RunStopped as stop:
             return Outcome(PRUNED, tuple(scores), tuple(runs), str(stop))
         except (RoundFailed, RunError, NoScore) as error:
-            if not isinstance(error, NoScore) and run.status()["state"] != FAILED:
+            if not isinstance(error, NoScore) and run.status().state != FAILED:
                 raise  # it could not begin
             return Outcome(FAIL, tuple(scores), tuple(runs), str(error))
     return Outcome(COMPLETE, tuple(scores), tuple(runs))
@@ -166,12 +168,12 @@ class Judge:
         except RunStopped as stop:
             self._keep_stopped(stop)
             raise
-        if self._run.status()["state"] != FINISHED or not self._shown():
+        if self._run.status().state != FINISHED or not self._shown():
             label = f"trial {self._proposal.number}"
             watch = self._shop.watch(label, self._run) if self._shop.watch else None
             drive(self._run, slots=self._shop.pool, observers=[*([watch] if watch else []), self._observe])
             self._run.event(SHOWN)
-        last = int(self._run.status()["round"])
+        last = self._run.status().round
         name = self._shop.scorer.name
         if last not in self._curve:
             known = sorted(run_result(self._run).metrics)
@@ -183,11 +185,11 @@ class Judge:
             raise NoScore(f"the score {name!r} is not defined after round {last}, the last one")
         return self._curve[last]
 
-    def _observe(self, event: dict[str, Any]) -> None:
-        if event["event"] == "round_finished" and event["metrics"]:
-            score = self._shop.scorer.after_round(self._run, event["round"], event["metrics"])
+    def _observe(self, event: Event) -> None:
+        if event.kind == "round_finished" and event.metrics:
+            score = self._shop.scorer.after_round(self._run, event.round, event.metrics)
             if score is not None:
-                self._add(event["round"], score)
+                self._add(event.round, score)
 
     def _add(self, round: int, score: float) -> None:
         if round in self._curve:
@@ -204,10 +206,10 @@ class Judge:
 
     def _keep_stopped(self, stop: RunStopped) -> None:
         """Say so in the folder of a run that nobody works on, where it does not say so already or is finished."""
-        if self._run.status()["state"] not in (FINISHED, STOPPED):
+        if self._run.status().state not in (FINISHED, STOPPED):
             with self._run.locked():
                 self._run.event("stopped", round=stop.round, message=str(stop))
                 self._run.set_status(STOPPED, stop.round, str(stop))
 
     def _shown(self) -> bool:
-        return any(event["event"] == SHOWN for event in self._run.events())
+        return any(event.kind == SHOWN for event in self._run.events())

@@ -114,7 +114,7 @@ def keep(home: Path, run: RunFolder) -> Path:
     from shoal.review.results.result import run_result
 
     (home / PARTITION).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(run.lineage()["partition"]["folder"], home / PARTITION)
+    shutil.copytree(run.lineage().partition.folder, home / PARTITION)
     state = read_state(run)
     keep_run(run, state.server.round, state.memory_index.files(), home / FEDERATION)
     write_sealed(home / FEDERATION / "result.json", {**run_result(run).to_json(), "run": run.name})

@@ -15,7 +15,8 @@ from pathlib import Path
 import psutil
 import requests
 
-from shoal.engine.store.run_folder import FINISHED, RunFolder
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.status import FINISHED
 from tests.chaos.nursery import Driver, Odd
 from tests.chaos.trial import HANGS, Event, Trial, kill
 
@@ -82,7 +83,7 @@ def _goes_on(trial: Trial, hit: signal.Signals) -> bool:
 def _by_itself(trial: Trial, driver: Driver) -> bool:
     """Whether a driver brings its run to the end without help."""
     code = trial.end(driver)
-    if code != 0 or trial.folder.status()["state"] != FINISHED:
+    if code != 0 or trial.folder.status().state != FINISHED:
         trial.notes.append(f"did not go on by itself, exit code {code}: {driver.said()[-300:]}")
         return False
     return trial.finish()

@@ -90,7 +90,7 @@ def night() -> None:
         leave(1)
     champion = champion_run(settings, places.runs())
     assert champion is not None
-    state = {"set": found["data"], "champion": champion.status()["weights_sha256"], "models": models()}
+    state = {"set": found["data"], "champion": champion.status().weights_sha256, "models": models()}
     print(f"{STATE}{json.dumps(state)}", flush=True)
     leave(0)
 

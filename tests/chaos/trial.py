@@ -16,7 +16,8 @@ from shoal.data.prepare import store_folder
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import Settings, make_settings
-from shoal.engine.store.run_folder import FINISHED, RunFolder
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.status import FINISHED
 from shoal.lifecycle.starting import new_run
 from shoal.methods.registry import METHODS
 from tests.chaos.nursery import Driver, Nursery, Odd
@@ -143,8 +144,8 @@ class Trial:
             self.end(self.start(folder=folder))
         else:
             go_on(folder)
-        if folder.status()["state"] != FINISHED:
-            self.notes.append(f"it is {folder.status()['state']}: {folder.status()['message'][:300]}")
+        if folder.status().state != FINISHED:
+            self.notes.append(f"it is {folder.status().state}: {folder.status().message[:300]}")
             return False
         if numbers(folder) != self.whole:
             self.notes.append("other numbers than the straight run")

@@ -138,7 +138,7 @@ def found(name: str, slots: WorkerProcesses | None = None) -> dict[str, Any]:
     kept = [c for c in rounds.columns if not c.startswith("seconds") and c != "finished_at"]
     # Digits as Python writes them: they name the number exactly. A round without evaluation has no metric: null.
     table = {c: [None if np.isnan(float(value)) else float(value) for value in rounds[c]] for c in kept}
-    return {"weights_sha256": run.status()["weights_sha256"], "rounds": table}
+    return {"weights_sha256": run.status().weights_sha256, "rounds": table}
 
 
 def arithmetic() -> str:

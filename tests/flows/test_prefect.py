@@ -128,10 +128,10 @@ def test_the_pipeline_names_its_runs_and_leaves_artifacts(server: Server, home: 
     kinds = {artifact["type"] for artifact in server.find("artifacts", limit=50)}
     assert {"progress", "table"} <= kinds
     run = RunFolder.find("latest", home / "runs")
-    prefect = run.lineage()["prefect"]
-    assert prefect["page"].startswith("http://127.0.0.1:")
-    assert prefect["page"].endswith(f"/runs/flow-run/{prefect['flow_run']}")
-    assert f'href="{prefect["page"]}"' in (run.path / "report.html").read_text()
+    prefect = run.lineage().prefect
+    assert prefect.page.startswith("http://127.0.0.1:")
+    assert prefect.page.endswith(f"/runs/flow-run/{prefect.flow_run}")
+    assert f'href="{prefect.page}"' in (run.path / "report.html").read_text()
 
 
 KILLED_IN_EVALUATION = (
@@ -204,7 +204,7 @@ def test_a_lost_server_changes_no_bit(home: Path, small: Make, tmp_path_factory:
         "new_run;"
         "from shoal.engine.settings.run_settings import load_settings; from pathlib import Path;"
         "from shoal.flows.federate import run_with_prefect;"
-        f"stop = lambda e: os.killpg({own.process.pid}, signal.SIGKILL) if (e['event'], e['round']) == "
+        f"stop = lambda e: os.killpg({own.process.pid}, signal.SIGKILL) if (e.kind, e.round) == "
         "('round_finished', 1) else None;"
         "print(run_with_prefect(new_run(load_settings(Path('settings.yaml'))), [stop]).weights_sha256);"
         "from shoal.cli.main import leave; leave(0)"
@@ -233,13 +233,13 @@ def test_a_server_that_is_too_busy_for_a_part_costs_nothing(server: Server, home
     done = run_flow(server, home, BUSY + PIPELINE)
     assert done.returncode == 0, done.stderr
     run = RunFolder.find("latest", home / "runs")
-    assert done.stdout.split()[-1] == straight(small(rounds=2)).status()["weights_sha256"]
+    assert done.stdout.split()[-1] == straight(small(rounds=2)).status().weights_sha256
     events = run.events()
-    said = [event["message"] for event in events if event["event"] == "prefect_lost"]
+    said = [event.message for event in events if event.kind == "prefect_lost"]
     assert [part for part in ("training", "evaluation", "report") if any(f"; {part} is" in line for line in said)] == [
         *("training", "evaluation", "report")
     ]
-    assert events[-1]["event"] == "pipeline_ended"
+    assert events[-1].kind == "pipeline_ended"
     assert (run.path / "report.html").exists()
     states = {each["state_type"] for each in server.find("flow_runs", flow_runs={"name": {"like_": "2 rounds"}})}
     assert states == {"COMPLETED"}

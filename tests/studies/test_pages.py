@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from shoal.studies.claims import Verdict
 from shoal.studies.definition import Study, StudyError, load_study, make_study, study_names
 from shoal.studies.kept import LARGEST_IMAGE, image_to_keep, keep, kept_file, load_kept
 from shoal.studies.pages import make_pages, overview, page_of, system_page, write_pages
-from shoal.studies.provenance import both
+from shoal.studies.provenance import Provenance, both
 from shoal.studies.result import study_folder
 from shoal.studies.runner import run_study
 from shoal.studies.verdicts import Entry, all_entries, entries
@@ -129,8 +130,8 @@ def test_a_kept_result_gives_the_verdicts_of_the_run(measured: Callable[..., Pat
     assert not any(entry.stale or entry.later for entry in found.values())
     one = load_kept("toy", "cpu", docs)
     assert one is not None
-    assert one.provenance["versions"]["torch"]
-    assert len(one.provenance["commits"][0]) in (12, 13)
+    assert one.provenance.versions["torch"]
+    assert len(one.provenance.commits[0]) in (12, 13)
     assert [row["seeds"] for row in one.rows] == [[0, 1]] * 4
     assert path.read_text().count("\n") < 30, "a row a line"
     assert (docs / "images" / "toy-cpu-seen.png").read_bytes() == b"an image"
@@ -217,22 +218,10 @@ def test_keeping_some_cells_leaves_the_others(measured: Callable[..., Path], doc
 
 
 def test_where_kept_numbers_come_from_is_said_of_both() -> None:
-    earlier = {
-        "commits": ["a", "b"],
-        "versions": {"torch": "1"},
-        "machine": "x; y",
-        "date": "2026-01-02",
-        "seconds": 1.5,
-    }
-    later = {"commits": ["b", "c"], "versions": {"torch": "2"}, "machine": "y; z", "date": "2026-01-01", "seconds": 2.0}
-    assert both(earlier, later) == {
-        "commits": ["a", "b", "c"],
-        "versions": {"torch": "2"},
-        "machine": "x; y; z",
-        "date": "2026-01-02",
-        "seconds": 3.5,
-    }
-    assert both({**earlier, "seconds": None}, later)["seconds"] is None
+    earlier = Provenance(("a", "b"), {"torch": "1"}, "x; y", "2026-01-02", 1.5)
+    later = Provenance(("b", "c"), {"torch": "2"}, "y; z", "2026-01-01", 2.0)
+    assert both(earlier, later) == Provenance(("a", "b", "c"), {"torch": "2"}, "x; y; z", "2026-01-02", 3.5)
+    assert both(replace(earlier, seconds=None), later).seconds is None
 
 
 def test_keeping_loses_no_cell(measured: Callable[..., Path], docs: Path) -> None:

@@ -16,7 +16,8 @@ import pytest
 from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
-from shoal.engine.store.run_folder import INTERRUPTED, STOPPED, RunFolder
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.status import INTERRUPTED, STOPPED
 from shoal.review.results.runs import listed_runs
 from shoal.sweeps.definition import SearchDefinition, SearchError, make_search
 from shoal.sweeps.result import SearchResult
@@ -50,7 +51,7 @@ def numbers(result: SearchResult) -> list[Any]:
     found = []
     for trial in result.trials:
         runs = [RunFolder.find(name, places.runs()) for name in trial.runs]
-        bits = [(run.status()["state"], run.status()["round"], run.status().get("weights_sha256")) for run in runs]
+        bits = [(run.status().state, run.status().round, run.status().weights_sha256) for run in runs]
         found.append((trial.number, trial.state, trial.values, trial.score, trial.scores, trial.curve, bits))
     return found
 
@@ -84,7 +85,7 @@ def test_a_search_that_was_killed_in_a_trial_is_the_same_as_a_straight_one(
     assert len(begun) == 2
     gone_on = run_search(definition)
     assert {name for trial in gone_on.trials[:2] for name in trial.runs} == set(begun)  # the cut one was resumed
-    events = [event["event"] for event in begun[gone_on.trials[1].runs[0]].events()]
+    events = [event.kind for event in begun[gone_on.trials[1].runs[0]].events()]
     assert "resumed" in events
     found = numbers(gone_on)
 
@@ -134,16 +135,16 @@ def test_a_bad_run_is_stopped_early_and_says_why(bare: Path) -> None:
     assert stopped
     for trial in stopped:
         run = RunFolder.find(trial.runs[0], places.runs())
-        assert run.status()["state"] == STOPPED
-        assert run.status()["round"] == max(trial.curve) < 3
-        (said,) = [event for event in run.events() if event["event"] == "stopped"]
-        assert said["message"] == trial.why
+        assert run.status().state == STOPPED
+        assert run.status().round == max(trial.curve) < 3
+        (said,) = [event for event in run.events() if event.kind == "stopped"]
+        assert said.message == trial.why
         assert f"search toy stopped trial {trial.number} after round {max(trial.curve)} of 3" in trial.why
         assert trial.score is None
         # It was behind the median of what finished trials before it had then.
         before = [t.curve[max(trial.curve)] for t in result.trials[: trial.number] if t.state == "finished"]
         assert max(trial.curve.values()) < sorted(before)[len(before) // 2] + 1e-9
-        assert "failed" not in [event["event"] for event in run.events()]
+        assert "failed" not in [event.kind for event in run.events()]
     states = {run.name: run.state for run in listed_runs(places.runs(), states=["stopped"])}
     assert states == {trial.runs[0]: "stopped" for trial in stopped}
     for trial in result.finished:

@@ -21,11 +21,11 @@ from pathlib import Path
 from shoal.engine.cluster.remote_files import DepotError, RemoteFiles, side_by_side
 from shoal.engine.cluster.remote_pool import folders_of, lost, several_states
 from shoal.engine.messages.wire import Answer, ClientFiles, RemoteRequest, Request, Train, Trained
-from shoal.engine.store.codec import StoreError, file_digest, private_folder, read_sealed, write_sealed
+from shoal.engine.store.codec import StoreError, file_digest, private_folder
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.memory_index import MemoryIndex
 from shoal.engine.store.round_paths import STATES, RoundPaths, copy_of, server_file, version
-from shoal.engine.store.run_folder import LINEAGE, SETTINGS
+from shoal.engine.store.run_folder import LINEAGE, SETTINGS, read_lineage, write_lineage
 from shoal.engine.store.shared_temp import own_folder
 
 CACHE_VARIABLE = "SHOAL_CACHE"
@@ -165,11 +165,8 @@ def open_here(remote: RemoteFiles, place: Path, request: RemoteRequest) -> None:
     for name, target in ((SETTINGS, SETTINGS), (LINEAGE, "sent.json")):
         digest = request.files[name]
         fetch(remote, f"runs/{request.key}/{copy_of(name, digest)}", place / target, digest)
-    lineage = read_sealed(place / "sent.json")
-    write_sealed(
-        place / LINEAGE,
-        lineage | {what: {**lineage[what], "folder": str(folder)} for what, folder in folders.items()},
-    )
+    lineage = read_lineage(place / "sent.json")
+    write_lineage(place / LINEAGE, lineage.with_folders(str(folders["data"]), str(folders["partition"])))
 
 
 def fetch(remote: RemoteFiles, path: str, target: Path, sha256: str) -> None:

@@ -195,9 +195,10 @@ class RemoteFilesPool:
             self._check_there()
             if not copies.files:
                 lineage = run.lineage()
-                for what in ("data", "partition"):
-                    self._remote.put_folder(run.folder_of(what), f"{what}/{lineage[what]['digest']}")
-                copies.data, copies.partition = lineage["data"]["digest"], lineage["partition"]["digest"]
+                copies.data = lineage.data.digest
+                copies.partition = lineage.partition.digest
+                for what, digest in (("data", copies.data), ("partition", copies.partition)):
+                    self._remote.put_folder(run.folder_of(what), f"{what}/{digest}")
                 files = {name: file_digest(run.path / name) for name in (SETTINGS, LINEAGE)}
                 for name, digest in files.items():
                     self._remote.put(run.path / name, f"runs/{copies.key}/{copy_of(name, digest)}")

@@ -200,7 +200,7 @@ def active_run_at(path: Path) -> ActiveRun:
         return own
     with _lock:
         if run.path not in _active_runs:
-            device = run.lineage()["resolved"]["device"]
+            device = run.lineage().resolved.device
             pool = _opened_here.enter_context(open_pool(run.settings().workers, device))
             _active_runs[run.path] = [ActiveRun(run, pool.call)]
         return _active_runs[run.path][-1]

@@ -19,7 +19,7 @@ def evaluate_state(folder: RunFolder) -> dict[str, float]:
     checkpoint = read_state(folder)
     round = checkpoint.server.round
     state = RoundPaths(folder.path, round).server
-    device = device_here(folder.lineage()["resolved"]["device"])
+    device = device_here(folder.lineage().resolved.device)
     answer = Worker(device).handle(Evaluate(folder.path, round, state, checkpoint.memory_index, final=True))
     if isinstance(answer, Failed):
         raise RunError(f"run {folder.name} could not be evaluated: {answer.error}")

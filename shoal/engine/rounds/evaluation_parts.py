@@ -47,7 +47,7 @@ def evaluate_in_parts(active_run: ActiveRun, request: Evaluate, workers: int) ->
     opened = active_run.opened
     use = opened.method.shared_in_evaluation
     samples = len(opened.partition.sample) + opened.prepared.spec.test
-    parts = parts_for(samples, workers, opened.lineage["resolved"]["device"])
+    parts = parts_for(samples, workers, opened.lineage.resolved.device)
     if parts < 2 or use == "nothing" or (use == "features" and not request.final):
         return active_run.call(request)
     about = request.run, request.round, request.server, request.memory_index, request.final

@@ -31,7 +31,8 @@ from shoal.engine.store.codec import server_digest
 from shoal.engine.store.manifest import RoundRecord
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_events import Listener, listening
-from shoal.engine.store.run_folder import FINISHED, RUNNING, RunFolder
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.status import RUNNING
 from shoal.engine.store.tables import RunTables
 from shoal.methods.contract.base import Server
 
@@ -206,8 +207,7 @@ class Engine:
         if server.round < self.opened.settings.rounds and not server.finished:
             self.tell("budget_spent", round=server.round, message=self.private.why_no_round_more)
         self.tables.end()
-        facts = self.run.final_facts(server_digest(server)) | self.quarantine.status()
-        self.run.set_status(FINISHED, server.round, **facts)
+        self.run.set_finished(server.round, server_digest(server), self.quarantine.clients)
         self.tell("finished", round=server.round)
 
     def tell(self, kind: str, **facts: Any) -> None:

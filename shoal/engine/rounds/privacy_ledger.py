@@ -17,9 +17,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from shoal.core.durable import sync_folder
@@ -41,6 +40,8 @@ from shoal.engine.store.codec import (
 from shoal.engine.store.represent import PREFIX, parse
 
 FOLDER = "privacy"
+DELTA = 1e-5
+"""At which entries are read where only what clients were asked for matters."""
 
 
 def set_name(data: DataSection) -> str:
@@ -68,7 +69,7 @@ class SetLedger:
     path: Path
     name: str
     kept: bool = True
-    _unkept: dict[str, Any] | None = None
+    _unkept: dict[str, Ledger] | None = None
 
     @classmethod
     def from_settings(cls, data: DataSection, *, kept: bool = True) -> SetLedger:
@@ -77,20 +78,21 @@ class SetLedger:
         return cls(places.home() / FOLDER / f"{quote(name, safe='')}.json", name, kept)
 
     @contextlib.contextmanager
-    def changing(self) -> Iterator[dict[str, Any]]:
+    def changing(self, delta: float = DELTA) -> Iterator[dict[str, Ledger]]:
         """Hold the ledger alone; what its runs' entries are changed to is on the disk at the end.
 
         Raises:
             StoreError: it is damaged, or cannot be written: then it stays as it was.
         """
         if not self.kept:
-            self._unkept = self.runs()
+            self._unkept = self.runs(delta)
             yield self._unkept
             return
         with self._locked():
-            runs = self.runs()
+            runs = self.runs(delta)
             yield runs
-            write_sealed(self.path, {"data": self.name, "runs": runs}, mode=PRIVATE)
+            entries = {name: ledger.to_json() for name, ledger in runs.items()}
+            write_sealed(self.path, {"data": self.name, "runs": entries}, mode=PRIVATE)
             sync_folder(self.path.parent)
 
     @contextlib.contextmanager
@@ -106,14 +108,14 @@ class SetLedger:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    def runs(self) -> dict[str, Any]:
-        """Return the entries of the runs, by their names; empty where no private run was made yet.
+    def runs(self, delta: float = DELTA) -> dict[str, Ledger]:
+        """Return the ledgers of the runs at a delta, by their names; empty where no private run was made yet.
 
         Raises:
             StoreError: the file is damaged.
         """
         if self._unkept is not None:
-            return self._unkept
+            return {name: replace(ledger, delta=delta) for name, ledger in self._unkept.items()}
         if not self.path.exists():
             return {}
         try:
@@ -122,19 +124,16 @@ class SetLedger:
             found = read_sealed(self.path)
             if found["data"] != self.name:
                 raise ValueError(f"it is of data set {found['data']!r}")
-            for entry in found["runs"].values():
-                Ledger.from_json(entry, 1e-5)
+            return {name: Ledger.from_json(entry, delta) for name, entry in found["runs"].items()}
         except (StoreError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise StoreError(
                 f"the privacy ledger of data set {self.name!r} is damaged: {self.path}: {brief(error)}. Restore it "
                 "from a backup; without it nobody knows what private runs have told, so that none is begun or resumed"
             ) from None
-        runs: dict[str, Any] = found["runs"]
-        return runs
 
     def spent(self, delta: float) -> Spent:
         """Return epsilon of all private runs on the set at a delta."""
-        return total([Ledger.from_json(entry, delta) for entry in self.runs().values()], delta)
+        return total(list(self.runs(delta).values()), delta)
 
 
 def total(ledgers: Sequence[Ledger], delta: float) -> Spent:

@@ -6,7 +6,6 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.rounds.privacy import Ledger
@@ -93,7 +92,7 @@ class PrivateRun:
             if self.privacy.noise:
                 yield "noise_not_secret", NOT_SECRET
             return
-        with self.ledger.changing() as runs:
+        with self.ledger.changing(self.privacy.delta) as runs:
             known = self.run in runs
             self._read(runs)
             short = known and any(self.own.asked[client] < count for client, count in self.past.asked.items())
@@ -105,7 +104,7 @@ class PrivateRun:
             imported = not known and self.past.rho_sent > 0
             if imported:
                 self.own = self.past
-            runs[self.run] = self.own.to_json()
+            runs[self.run] = self.own
         if imported:
             yield "privacy_accounted", f"the rounds so far are entered in {self.ledger.path.name}, which is newer"
 
@@ -119,7 +118,7 @@ class PrivateRun:
 
     def budget_spent(self, clients: Sequence[int]) -> bool:
         """Whether one more round with these clients would tell more than `privacy.epsilon` allows."""
-        self._read(self.ledger.runs())
+        self._read(self.ledger.runs(self.privacy.delta))
         after = self.own.after(clients, [self.sizes[client] for client in clients])
         return self._set_spent(after) > (self.privacy.epsilon or math.inf)
 
@@ -171,7 +170,7 @@ class PrivateRun:
         if not self.privacy.secret:
             enter(self.own)
             return
-        with self.ledger.changing() as runs:
+        with self.ledger.changing(self.privacy.delta) as runs:
             self._read(runs)
             after = self.own.copy()
             enter(after)
@@ -183,15 +182,14 @@ class PrivateRun:
                     "where the budget allows no round more"
                 )
             self.own = after
-            runs[self.run] = after.to_json()
+            runs[self.run] = after
 
     def _set_spent(self, own: Ledger) -> float:
         whole = total([*self.others, own], self.privacy.delta)
         return whole.sent if self.privacy.budget == "sent" else whole.mean
 
-    def _read(self, runs: dict[str, Any]) -> None:
+    def _read(self, runs: Mapping[str, Ledger]) -> None:
         """Take this run's entry and those of the others."""
-        delta = self.privacy.delta
         if self.run in runs:
-            self.own = Ledger.from_json(runs[self.run], delta)
-        self.others = [Ledger.from_json(entry, delta) for name, entry in runs.items() if name != self.run]
+            self.own = runs[self.run].copy()
+        self.others = [ledger for name, ledger in runs.items() if name != self.run]

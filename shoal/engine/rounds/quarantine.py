@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from shoal.engine.store.tables import RunTables
 
@@ -26,11 +25,6 @@ class Quarantine:
         if not self.limit:
             return []
         return sorted(client for client, rounds in self.tables.refusals.items() if rounds >= self.limit)
-
-    def status(self) -> dict[str, Any]:
-        """Return the fact of the run's status that names them; empty where nobody is quarantined."""
-        clients = self.clients
-        return {"quarantined": clients} if clients else {}
 
     def refusals(self, client: int) -> int:
         """Return in how many rounds a client was refused."""

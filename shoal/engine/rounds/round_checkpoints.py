@@ -22,7 +22,7 @@ from shoal.engine.store.lineage import changes_since
 from shoal.engine.store.manifest import RoundRecord
 from shoal.engine.store.memory_index import MemoryIndex
 from shoal.engine.store.round_paths import RoundPaths
-from shoal.engine.store.run_folder import RUNNING
+from shoal.engine.store.status import RUNNING
 from shoal.engine.store.tables import RunTables
 from shoal.engine.store.warm_start import initial_state
 from shoal.methods.contract.base import Server
@@ -103,7 +103,7 @@ class RoundCheckpoints:
         self.tables.add(manifest)
         self.tables.write()
         rounds = self.active_run.opened.settings.rounds
-        run.set_status(RUNNING, server.round, "", rounds=rounds, **self.quarantine.status())
+        run.set_status(RUNNING, server.round, rounds=rounds, quarantined=self.quarantine.clients)
 
     def _tell_changes(self, round: int) -> None:
         """Log, before a run goes on, where code or packages are not those that it was started with."""

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from shoal.core.errors import ShoalError
-from shoal.engine.store.run_folder import FAILED, INTERRUPTED, STOPPED, RunFolder, RunStopped
+from shoal.engine.store.run_folder import RunFolder, RunStopped
+from shoal.engine.store.status import FAILED, INTERRUPTED, STOPPED
 
 
 @contextlib.contextmanager

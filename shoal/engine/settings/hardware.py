@@ -8,10 +8,10 @@ import os
 import platform
 import shutil
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from shoal.engine.settings.machine import Machine, Resolved
 from shoal.engine.settings.run_settings import Settings, SettingsError
 from shoal.engine.settings.sections import WorkersSection
 
@@ -110,7 +110,7 @@ def check_compiler(wanted: str) -> None:
         )
 
 
-def resolve(settings: Settings) -> dict[str, Any]:
+def resolve(settings: Settings) -> Resolved:
     """Device and precision as they are kept with the run, so that a resumed run computes as it began.
 
     Raises:
@@ -118,7 +118,7 @@ def resolve(settings: Settings) -> dict[str, Any]:
     """
     device = resolve_device(settings.workers)
     check_compiler(settings.workers.compile)
-    return {"device": device, "precision": resolve_precision(settings.workers.precision, device)}
+    return Resolved(device, resolve_precision(settings.workers.precision, device))
 
 
 def one_arena() -> None:
@@ -162,14 +162,13 @@ def memory(limit: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
     return found
 
 
-def describe() -> dict[str, Any]:
+def describe() -> Machine:
     """The machine at hand, for lineage and reports."""
-    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return {
-        "cores": len(os.sched_getaffinity(0)),
-        "machine": platform.machine(),
-        "system": f"{platform.system()} {platform.release()}",
-        "gpus": gpus,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-    }
+    return Machine(
+        cores=len(os.sched_getaffinity(0)),
+        machine=platform.machine(),
+        system=f"{platform.system()} {platform.release()}",
+        gpus=tuple(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())),
+        python=platform.python_version(),
+        torch=str(torch.__version__),
+    )

@@ -10,7 +10,7 @@ from shoal.methods.registry import METHODS
 
 
 def client_names(run: RunFolder, numbered: str = "{}") -> list[str]:
-    """The name of each client of a run, in the order of their numbers.
+    """Return the name of each client of a run, in the order of their numbers.
 
     Args:
         run: the run's folder.
@@ -28,14 +28,17 @@ def client_names(run: RunFolder, numbered: str = "{}") -> list[str]:
         about = {}
     if METHODS[run.settings().method.name].pooled:
         return ["all clients"]
-    if about.get("digest") == lineage["partition"]["digest"]:
+    if about.get("digest") == lineage.partition.digest:
         names = [str(name) for name in about["client_names"]]
         return names or [numbered.format(client) for client in range(about["clients"])]
     clients = run.table("clients")
-    count = int(clients["client"].max()) + 1 if len(clients) else 0
-    return [numbered.format(client) for client in range(count)]
+    if not len(clients):
+        return []
+    return [numbered.format(client) for client in range(int(clients["client"].max()) + 1)]
 
 
 def named(names: Sequence[str], client: int) -> str:
-    """The name of a client; its number where the list does not reach that far."""
-    return names[client] if client < len(names) else str(client)
+    """Return the name of a client; its number where the list does not reach that far."""
+    if client < len(names):
+        return names[client]
+    return str(client)

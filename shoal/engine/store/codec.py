@@ -68,7 +68,7 @@ def private_folder(folder: Path) -> None:
 
 
 def disk_error(path: Path, error: OSError) -> StoreError:
-    """The error to show when writing `path` failed."""
+    """Return the error for a failure to write `path`."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StoreError(
             f"the disk is full: {path} could not be written. Nothing finished is lost: free some space, then go on "
@@ -127,7 +127,7 @@ def save_tensors(
 
 
 def tensor_bytes(tensors: Mapping[str, Tensor], facts: Any = None) -> bytes:
-    """Tensors by name, and a JSON value, as the bytes of a safetensors file."""
+    """Return tensors by name, and a JSON value, as the bytes of a safetensors file."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     seen: set[int] = set()
     for name, tensor in plain.items():
@@ -139,7 +139,7 @@ def tensor_bytes(tensors: Mapping[str, Tensor], facts: Any = None) -> bytes:
 
 
 def load_tensors(path: Path, device: torch.device | str = "cpu", sha256: str | None = None) -> tuple[Tensors, Any]:
-    """Tensors by name, in the order of the names, and the JSON value beside them.
+    """Read tensors by name, in the order of the names, and the JSON value beside them.
 
     Args:
         path: the file.
@@ -225,17 +225,18 @@ def load_server(path: Path, device: torch.device | str = "cpu") -> Server:
 
 
 def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
-    """sha256 over name, dtype, shape and bytes of each tensor, by name: equal digests mean equal bits."""
+    """Return the sha256 over name, dtype, shape and bytes of each tensor: equal digests mean equal bits."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
         digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
+        if tensor.numel():
+            digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
 def server_digest(server: Server) -> str:
-    """sha256 of a server state: its tensors and its facts."""
+    """Return the sha256 of a server state: its tensors and its facts."""
     digest = hashlib.sha256(tensors_digest(server.tensors).encode())
     digest.update(json.dumps(server.facts, sort_keys=True).encode())
     return digest.hexdigest()
@@ -252,12 +253,12 @@ def check_digest(path: Path, sha256: str | None) -> None:
 
 
 def changed(path: Path) -> StoreError:
-    """The error to show of a file whose digest is not the one that is known of it."""
+    """Return the error for a file whose digest is not the one that is known of it."""
     return StoreError(f"{path} has been changed or damaged since it was written (its digest is another)")
 
 
 def read_file(path: Path) -> bytes:
-    """All bytes of a file.
+    """Read all bytes of a file.
 
     Raises:
         StoreError: it is missing, or cannot be read.
@@ -271,7 +272,7 @@ def read_file(path: Path) -> bytes:
 
 
 def file_digest(path: Path, new: Callable[[], Any] = hashlib.sha256) -> str:
-    """Hex digest of a file's bytes."""
+    """Return the hex digest of a file's bytes."""
     digest = new()
     with path.open("rb") as file:
         while block := file.read(1 << 20):

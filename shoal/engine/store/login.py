@@ -60,7 +60,7 @@ def own_login() -> str:
 
 
 def is_of_this_machine(url: str) -> bool:
-    """Whether an address names this machine, so that what is sent there does not leave it.
+    """Return whether an address names this machine, so that what is sent there does not leave it.
 
     >>> is_of_this_machine("http://127.0.0.1:4200/api"), is_of_this_machine("https://prefect.example.org/api")
     (True, False)

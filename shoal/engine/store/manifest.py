@@ -35,7 +35,7 @@ def check_metric_names(metrics: Mapping[str, float]) -> None:
         )
 
 
-METRICS = 100
+MAX_METRICS = 100
 """Metrics that a client may report, at most."""
 METRIC_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_./-]{0,99}")
 
@@ -47,8 +47,8 @@ def odd_metrics(metrics: Mapping[str, float]) -> str | None:
     """
     if not isinstance(metrics, Mapping):
         return f"{short(metrics)}, expected numbers by name"
-    if len(metrics) > METRICS:
-        return f"{len(metrics)} metrics, expected at most {METRICS}"
+    if len(metrics) > MAX_METRICS:
+        return f"{len(metrics)} metrics, expected at most {MAX_METRICS}"
     for name, value in metrics.items():
         if not (isinstance(name, str) and METRIC_NAME.fullmatch(name)):
             return f"{shown(name)} is no name of a metric: expected up to 100 letters, digits, and _ . / -"
@@ -113,17 +113,17 @@ class ClientRow:
 
     @classmethod
     def of_work(cls, round: int, done: FinishedWork) -> ClientRow:
-        """Of a client's finished work."""
+        """Return the row of a client's finished work."""
         sizes = done.bytes_up, done.bytes_down, done.bytes_d2d
         return cls(round, done.client, done.samples, *sizes, done.seconds, done.metrics)
 
     def to_json(self) -> dict[str, Any]:
-        """A row of the table of clients, its columns in one order, whether it comes from memory or from a file."""
+        """Return a row of the table of clients; its columns have one order, from memory and from a file."""
         return {name: getattr(self, name) for name in COUNTED} | dict(sorted(self.metrics.items()))
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> ClientRow:
-        """From such a row."""
+        """Return what such a row holds."""
         metrics = {name: as_tabled(value) for name, value in plain.items() if name not in COUNTED}
         return cls(metrics=metrics, **{name: plain[name] for name in COUNTED})
 
@@ -138,12 +138,12 @@ class PeerBytes:
     bytes: int
 
     def to_json(self) -> dict[str, int]:
-        """A row of the table of links."""
+        """Return a row of the table of links."""
         return {"round": self.round, "from": self.sender, "to": self.receiver, "bytes": self.bytes}
 
     @classmethod
     def from_json(cls, plain: dict[str, int]) -> PeerBytes:
-        """From such a row."""
+        """Return what such a row holds."""
         return cls(plain["round"], plain["from"], plain["to"], plain["bytes"])
 
 
@@ -181,7 +181,7 @@ class RoundRecord:
     refusals: Mapping[int, int] = field(default_factory=dict)
 
     def totals(self) -> dict[str, int]:
-        """Bytes up, down and between clients, of all clients together."""
+        """Return the bytes up, down and between clients, of all clients together."""
         return {
             "bytes_up": sum(row.bytes_up for row in self.clients),
             "bytes_down": sum(row.bytes_down for row in self.clients),
@@ -210,7 +210,7 @@ class Manifest:
     files: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the manifest as JSON."""
         about: dict[str, Any] = {
             "round": self.round,
             "finished_at": self.finished_at,
@@ -232,7 +232,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> Manifest:
-        """From JSON.
+        """Return the manifest that JSON holds.
 
         Raises:
             KeyError: an entry is missing.

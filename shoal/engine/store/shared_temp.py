@@ -1,8 +1,8 @@
 """Folders among everybody's temporary files, which anybody could have put there first.
 
-A name such as `shoal-cache-anna` is known beforehand. Whoever puts a link there, or a folder of their own, has a worker
-write, read and delete where they wish. So such a folder is made for its user alone (mode 0700) and looked at before it
-is used: its owner, its mode, and that it is no link. Where another has the name, another place is taken.
+A name such as `shoal-cache-anna` is known beforehand. Another user who puts a link or a folder there could have our
+workers write, read and delete where they wish. So such a folder is made for its user alone (mode 0700), and its owner,
+its mode and that it is no link are checked before it is used. Where another user has the name, another place is taken.
 """
 
 from __future__ import annotations

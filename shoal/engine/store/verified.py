@@ -36,7 +36,7 @@ def open_verified(folder: Path) -> Prepared:
 
 
 def note_of(folder: Path) -> Path:
-    """Where it is remembered that a set was compared: not beside the set itself, where DVC would see it."""
+    """Return the file that remembers that a set was compared: not beside the set itself, where DVC would see it."""
     return folder.parent.parent / ".verified" / f"{folder.parent.name}-{folder.name}.json"
 
 

@@ -16,8 +16,8 @@ Symbols in shapes: n samples of all clients, d features, k clusters, s starts th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -111,10 +111,6 @@ class ClusterNumber:
     tried: tuple[Tried, ...]
     bytes_up: int
     bytes_down: int
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON."""
-        return asdict(self)
 
 
 class Traffic:

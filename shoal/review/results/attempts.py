@@ -15,7 +15,7 @@ Made = TypeVar("Made")
 def attempted(
     run: RunFolder, what: str, make: Callable[[], Made], but: tuple[type[Exception], ...] | type[Exception] = ()
 ) -> Made | None:
-    """What `make` gives; where it fails None, and one event of the run says what is missing and why.
+    """Return what `make` returns; where it fails return None, and log one event that says what is missing and why.
 
     Args:
         run: the run's folder.
@@ -30,6 +30,6 @@ def attempted(
     except Exception as error:  # whatever it is: figures and tables are views, and a run is worth more than they
         message = f"{what} left out: {type(error).__name__}: {brief(error)}"
         with contextlib.suppress(ShoalError):  # on a full disk nothing can be told
-            if all(event.get("message") != message for event in run.events()):
+            if all(event.message != message for event in run.events()):
                 run.event("not_shown", message=message)
         return None

@@ -12,8 +12,8 @@ from shoal.data.partition.summary import label_counts
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.results.run_data import run_data
 
-CROSSED = 30
-"""Of a table at most so many rows and columns are shown."""
+MAX_CROSSED = 30
+"""A table shows at most so many rows, and so many columns."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class CrossTable:
 
 
 def cross_table(counts: pd.DataFrame, row: str, column: str) -> CrossTable | None:
-    """The largest `CROSSED` rows and columns of a table of counts, in the order in which they stand there.
+    """Return the largest `MAX_CROSSED` rows and columns of a table of counts, in their order there.
 
     Args:
         counts: integers, whose index and columns name rows and columns.
@@ -48,8 +48,8 @@ def cross_table(counts: pd.DataFrame, row: str, column: str) -> CrossTable | Non
     """
     if not counts.size:
         return None
-    rows = np.sort(np.argsort(-counts.sum(axis=1).to_numpy(), kind="stable")[:CROSSED])
-    columns = np.sort(np.argsort(-counts.sum(axis=0).to_numpy(), kind="stable")[:CROSSED])
+    rows = np.sort(np.argsort(-counts.sum(axis=1).to_numpy(), kind="stable")[:MAX_CROSSED])
+    columns = np.sort(np.argsort(-counts.sum(axis=0).to_numpy(), kind="stable")[:MAX_CROSSED])
     shown = counts.iloc[rows, columns]
     return CrossTable(
         row,
@@ -62,7 +62,7 @@ def cross_table(counts: pd.DataFrame, row: str, column: str) -> CrossTable | Non
 
 
 def clusters_by_clients(table: pd.DataFrame) -> CrossTable | None:
-    """Samples by cluster and client.
+    """Count samples by cluster and client.
 
     Args:
         table: the run's cluster table (`shoal.review.results.clusters`).
@@ -80,7 +80,7 @@ def clusters_by_clients(table: pd.DataFrame) -> CrossTable | None:
 
 
 def confusion(table: pd.DataFrame) -> CrossTable | None:
-    """Samples by label and cluster; clusters stand in the order that puts matched labels on the diagonal.
+    """Count samples by label and cluster; the order of clusters puts matched labels on the diagonal.
 
     Args:
         table: the run's cluster table, of training and test samples.
@@ -100,16 +100,18 @@ def confusion(table: pd.DataFrame) -> CrossTable | None:
 
 
 def by_number(name: str) -> tuple[int, int, str]:
-    """A key to sort names by: numbers by their size, before words.
+    """Return a key to sort names by: numbers by their size, before words.
 
     >>> sorted(["10", "9", "cat"], key=by_number)
     ['9', '10', 'cat']
     """
-    return (0, int(name), "") if name.isdecimal() else (1, 0, name)
+    if name.isdecimal():
+        return (0, int(name), "")
+    return (1, 0, name)
 
 
 def labels_by_clients(run: RunFolder) -> CrossTable | None:
-    """Samples by label and client, as the partition dealt them (before planted label maps).
+    """Count samples by label and client, as the partition dealt them (before planted label maps).
 
     Returns:
         None where there are no labels, or the data are not on this machine, or are others now.

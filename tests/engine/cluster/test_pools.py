@@ -120,13 +120,13 @@ def test_a_cluster_gives_the_same_bits_and_a_killed_worker_loses_nothing(home: A
         killed: list[int] = []
 
         def watch(event: dict[str, Any]) -> None:
-            if event["event"] == "client_finished" and not killed:
+            if event.kind == "client_finished" and not killed:
                 killed.extend(kill_in_the_middle(pool))
 
         after = straight(settings_of(small), pool.call, [watch], slots=2)
     assert killed, "nobody was at work when the first client was done"
     assert numbers(after) == numbers(whole)
-    assert any(e["event"] == "slot_lost" for e in after.events())
+    assert any(e.kind == "slot_lost" for e in after.events())
 
 
 @pytest.mark.slow
@@ -141,16 +141,14 @@ def test_a_worker_of_a_cluster_that_is_stopped_is_given_up(
     with open_pool(settings.workers, "cpu") as pool:
 
         def watch(event: dict[str, Any]) -> None:
-            while event["event"] == "client_finished" and not stopped:  # the next client is on its way
+            while event.kind == "client_finished" and not stopped:  # the next client is on its way
                 for pid in looker(pool)():
                     os.kill(pid, signal.SIGSTOP)
                     stopped.append(pid)
 
         run = straight(settings, pool.call, [watch])
     assert numbers(run) == numbers(straight(small(rounds=2)))
-    assert [
-        e["message"] for e in run.events() if e["event"] == "slot_lost" and "was given up at client" in e["message"]
-    ]
+    assert [e.message for e in run.events() if e.kind == "slot_lost" and "was given up at client" in e.message]
 
 
 @pytest.mark.slow
@@ -216,7 +214,7 @@ def test_a_scheduler_that_is_gone_ends_the_run_resumable(
     run = new_run(settings)
 
     def kill(event: dict[str, Any]) -> None:
-        if event["event"] == "client_finished":
+        if event.kind == "client_finished":
             process.kill()
 
     with open_pool(settings.workers, "cpu") as pool, pytest.raises(ClusterLost) as lost:
@@ -224,7 +222,7 @@ def test_a_scheduler_that_is_gone_ends_the_run_resumable(
     assert f"the Dask scheduler at {address} is gone" in str(lost.value)
     assert f"shoal run --resume {run.name}" in str(lost.value)
     assert not printed.stream.getvalue(), "Dask's own words about it are a traceback"
-    assert run.status()["state"] == "failed"
+    assert run.status().state == "failed"
     go_on(run)
     assert numbers(run) == numbers(straight(small(rounds=3)))
 
@@ -241,7 +239,7 @@ def test_a_cluster_that_does_nothing_any_more_ends_the_run_resumable(
     run = new_run(settings)
 
     def stop(event: dict[str, Any]) -> None:
-        if event["event"] != "round_finished":
+        if event.kind != "round_finished":
             return
         if what == "stopped":
             process.send_signal(signal.SIGSTOP)
@@ -255,7 +253,7 @@ def test_a_cluster_that_does_nothing_any_more_ends_the_run_resumable(
     said = "has not answered for" if what == "stopped" else "has had no worker for"
     assert f"the Dask scheduler at {address} {said}" in str(lost.value)
     assert f"shoal run --resume {run.name}" in str(lost.value)
-    assert run.status()["state"] == "failed"
+    assert run.status().state == "failed"
     go_on(run)
     assert numbers(run) == numbers(straight(small(rounds=3)))
 
@@ -309,7 +307,7 @@ def test_a_signal_ends_a_run_whose_scheduler_does_not_answer(
     )
     driver = subprocess.Popen([sys.executable, "-c", program, str(run.path)], stderr=subprocess.PIPE, text=True)
     try:
-        while not any(e["event"] == "client_finished" for e in run.events()):
+        while not any(e.kind == "client_finished" for e in run.events()):
             assert driver.poll() is None
             time.sleep(0.02)
         process.send_signal(signal.SIGSTOP)
@@ -320,7 +318,7 @@ def test_a_signal_ends_a_run_whose_scheduler_does_not_answer(
         process.send_signal(signal.SIGCONT)
     assert driver.returncode == 130
     assert "Traceback" not in said
-    assert run.status()["state"] == "interrupted"
+    assert run.status().state == "interrupted"
     go_on(run)
     assert numbers(run) == numbers(straight(settings))
 

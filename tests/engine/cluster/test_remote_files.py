@@ -114,7 +114,7 @@ def test_asynchronous_rounds_begin_from_several_states(
     remote, there = RemoteFiles(url), []
 
     def watch(entry: dict[str, Any]) -> None:
-        if entry["event"] == "round_finished" and entry["round"] < 12:
+        if entry.kind == "round_finished" and entry.round < 12:
             there.append(len(remote.fs.glob(f"{remote.root}/runs/*/rounds/server-*.safetensors")))
 
     pool = RemoteFilesPool(Elsewhere(), url)
@@ -176,9 +176,9 @@ def test_an_answer_damaged_on_its_way_is_the_clients_failure(home: Path, small: 
             return answer
 
     run = straight(small(rounds=1), RemoteFilesPool(Damaging(), url).call)
-    failed = [e for e in run.events() if e["event"] == "client_failed"]
+    failed = [e for e in run.events() if e.kind == "client_failed"]
     assert len(failed) == 1
-    assert "came back with other bytes" in failed[0]["message"]
+    assert "came back with other bytes" in failed[0].message
     assert numbers(run) == numbers(straight(small(rounds=1)))
 
 
@@ -209,7 +209,7 @@ def test_a_run_that_goes_on_otherwise_is_not_given_bytes_of_before(
     run = new_run(settings)
     with pytest.raises(KeyboardInterrupt):
         go_on(run, without_client_0)
-    assert "client_left_out" in {e["event"] for e in run.events()}
+    assert "client_left_out" in {e.kind for e in run.events()}
     go_on(run, of_one_driver())
     assert numbers(run) == numbers(straight(settings))
 
@@ -252,7 +252,7 @@ def test_damaged_copies_are_fetched_again(tmp_path: Path, home: Path, small: Mak
     run = straight(settings, RemoteFilesPool(Damaging(), url).call)
     assert spoilt == ["cache/runs", "depot/runs"]
     assert numbers(run) == numbers(straight(settings))
-    (lost,) = [e["message"] for e in run.events() if e["event"] == "slot_lost"]
+    (lost,) = [e.message for e in run.events() if e.kind == "slot_lost"]
     assert "it came back with other bytes" in lost
     assert f"shoal run --resume {run.name}" in lost
 
@@ -299,7 +299,7 @@ def test_a_transfer_that_fails_once_is_tried_again(home: Path, small: Make, url:
     weak.fails = first_time
     run = straight(small(rounds=2), RemoteFilesPool(Elsewhere(), url).call)
     assert weak.failed > 5
-    assert not {"slot_lost", "client_failed"} & {e["event"] for e in run.events()}
+    assert not {"slot_lost", "client_failed"} & {e.kind for e in run.events()}
     assert numbers(run) == numbers(straight(small(rounds=2)))
 
 
@@ -311,8 +311,8 @@ def test_a_transfer_that_fails_costs_a_try_and_not_the_run(
     said: list[str] = []
 
     def watch(event: dict[str, Any]) -> None:
-        if event["event"] in ("slot_lost", "client_failed"):
-            said.append(event["message"])
+        if event.kind in ("slot_lost", "client_failed"):
+            said.append(event.message)
 
     weak.fails = lambda this, path: this == act and what in path and not said
     run = straight(small(rounds=2), RemoteFilesPool(Elsewhere(), url).call, [watch])
@@ -380,17 +380,17 @@ def test_no_client_is_left_out_because_the_depot_is_gone(home: Path, small: Make
     run = new_run(settings)
 
     def watch(event: dict[str, Any]) -> None:
-        done = sum(each["event"] == "client_finished" for each in run.events())
+        done = sum(each.kind == "client_finished" for each in run.events())
         weak.gone = weak.gone or done == 2
 
     with pytest.raises(DepotGone) as gone:
         go_on(run, RemoteFilesPool(Elsewhere(), url).call, [watch])
     assert "nobody listens, and it does not answer any more" in str(gone.value)
     assert str(gone.value).count(f"shoal run --resume {run.name}") == 1
-    assert run.status()["state"] == "failed"
+    assert run.status().state == "failed"
     weak.gone = False
     go_on(run, RemoteFilesPool(Elsewhere(), url).call)
-    assert not {"client_failed", "client_left_out"} & {e["event"] for e in run.events()}
+    assert not {"client_failed", "client_left_out"} & {e.kind for e in run.events()}
     assert numbers(run) == numbers(straight(settings))
 
 
@@ -418,7 +418,7 @@ def test_a_depot_that_fails_at_every_state_ends_the_run_resumable(
     weak.fails = lambda act, path: "/rounds/" in path
     with pytest.raises(RoundFailed, match=r"the depot file:.* failed at runs/.*the store hung up.*shoal run --resume"):
         go_on(run, RemoteFilesPool(Elsewhere(), url).call)
-    assert run.status()["state"] == "failed"
+    assert run.status().state == "failed"
     weak.fails = lambda act, path: False
     go_on(run, RemoteFilesPool(Elsewhere(), url).call)
     assert numbers(run) == numbers(straight(settings))
@@ -437,7 +437,7 @@ def test_a_disk_of_a_worker_that_is_full_is_that_workers_loss(
     monkeypatch.setattr("shoal.engine.cluster.host_cache.private_folder", full)
     run = straight(small(rounds=1), RemoteFilesPool(Elsewhere(), url).call)
     assert numbers(run) == numbers(straight(small(rounds=1)))
-    (lost,) = [e["message"] for e in run.events() if e["event"] == "slot_lost"]
+    (lost,) = [e.message for e in run.events() if e.kind == "slot_lost"]
     assert "it cannot keep files in" in lost
 
 

@@ -28,7 +28,8 @@ from shoal.engine.store.codec import file_digest, load_message, save_message, wr
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.round_paths import RoundPaths
-from shoal.engine.store.run_folder import FAILED, FINISHED, RunError, RunFolder
+from shoal.engine.store.run_folder import RunError, RunFolder
+from shoal.engine.store.status import FAILED, FINISHED
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.starting import new_run
 from shoal.methods.contract.base import Message, Server, Update
@@ -44,7 +45,7 @@ QUICK = {
 
 
 def events(run: RunFolder, kind: str) -> list[dict[str, Any]]:
-    return [event for event in run.events() if event["event"] == kind]
+    return [event for event in run.events() if event.kind == kind]
 
 
 def nan(update: Update) -> Update:
@@ -104,7 +105,7 @@ def test_both_sides_look_at_metrics(home: Path, small: Make) -> None:
 
     go_on(run, Telling(2, nan, "server"))
     (told,) = events(run, "client_refused")
-    assert "list of metrics of client 2" in told["message"]
+    assert "list of metrics of client 2" in told.message
 
 
 @pytest.mark.parametrize("summed", [1, 5])
@@ -135,7 +136,7 @@ def test_what_no_table_could_hold_is_refused(
         pass
 
     def stop(entry: dict[str, Any]) -> None:
-        if entry["event"] == "round_finished":
+        if entry.kind == "round_finished":
             raise Stop
 
     runner = ThreadRunner(2)
@@ -143,9 +144,9 @@ def test_what_no_table_could_hold_is_refused(
         Engine(run, Telling(2, nan, "server").handle, runner, 1, [stop]).run_to_end()
     runner.close()
     (told,) = events(run, "client_refused")
-    assert re.search(said, told["message"])
+    assert re.search(said, told.message)
     go_on(run, Worker())
-    assert run.status()["state"] == FINISHED
+    assert run.status().state == FINISHED
     assert list(run.table("rounds")["clients"]) == [4, 5]
 
 
@@ -161,7 +162,7 @@ def test_a_round_of_an_older_version_with_such_a_metric_can_be_resumed(home: Pat
 
 def test_a_memory_may_be_as_large_as_the_settings_say(home: Path, small: Make) -> None:
     quick = {**QUICK, "participation": {"max_memory_mb": 0.001}}
-    assert straight(small(**quick, rounds=1)).status()["state"] == FINISHED, "FedAvg keeps nothing"
+    assert straight(small(**quick, rounds=1)).status().state == FINISHED, "FedAvg keeps nothing"
     found = attack(cases()["fedavg"], SPOILT["memory too large"], "worker")
     assert "it has 64.0 MB, expected at most 32.0 MB (participation.max_memory_mb)" in found.message
 
@@ -201,7 +202,7 @@ def test_nothing_of_a_refused_answer_is_kept(home: Path, small: Make, side: Any)
 
     with pytest.raises(Stop):
         go_on(run, Stopping(2, nan, side))
-    assert run.status()["state"] == FAILED
+    assert run.status().state == FAILED
     assert seen
     assert not [name for name in seen[0] if name.endswith(("-2.json", "-2.safetensors"))]
     # The client is asked again, and is well.
@@ -216,11 +217,11 @@ def test_who_is_refused_in_three_rounds_is_not_asked_again(home: Path, small: Ma
     assert list(rounds["clients"]) == [4] * 5
     assert list(rounds["left_out"]) == [1, 1, 1, 0, 0]
     assert [load_manifest(run, r).record.refused for r in range(1, 6)] == [(2,), (2,), (2,), (), ()]  # type: ignore[union-attr]
-    assert [event["round"] for event in events(run, "client_refused")] == [1, 2, 3]
+    assert [event.round for event in events(run, "client_refused")] == [1, 2, 3]
     (told,) = events(run, "client_quarantined")
-    assert (told["round"], told["client"]) == (3, 2)
-    assert "client 2 was refused in 3 rounds" in told["message"]
-    assert run.status()["quarantined"] == [2]
+    assert (told.round, told.client) == (3, 2)
+    assert "client 2 was refused in 3 rounds" in told.message
+    assert run.status().quarantined == [2]
     write_report(run)
     report = (run.path / "report.html").read_text()
     assert "client_quarantined" in report
@@ -246,7 +247,7 @@ def test_quarantine_is_the_same_after_every_interruption(home: Path, small: Make
         run = stopped_at(settings, stop, HostileWorker(2, nan, "server").handle)
         go_on(run, HostileWorker(2, nan, "server"))
         assert numbers(run) == numbers(whole), f"stopped at event {stop}"
-        assert run.status()["quarantined"] == [2]
+        assert run.status().quarantined == [2]
 
 
 def test_quarantine_does_not_hang_on_old_manifests(home: Path, small: Make) -> None:
@@ -256,8 +257,8 @@ def test_quarantine_does_not_hang_on_old_manifests(home: Path, small: Make) -> N
     run = stopped(settings, "round_finished", 3, HostileWorker(2, nan, "server").handle)
     RoundPaths(run.path, 1).manifest.write_text("{}")
     go_on(run, Worker())
-    assert run.status()["quarantined"] == [2]
-    assert run.status()["weights_sha256"] == whole.status()["weights_sha256"]
+    assert run.status().quarantined == [2]
+    assert run.status().weights_sha256 == whole.status().weights_sha256
 
 
 def test_others_are_drawn_where_refusals_leave_too_few(home: Path, small: Make) -> None:
@@ -299,10 +300,10 @@ def test_a_message_that_cannot_be_read_leaves_its_client_out(home: Path, small: 
             return done
 
     go_on(run, Cutting(2, nan, "server"))
-    assert run.status()["state"] == FINISHED
+    assert run.status().state == FINISHED
     (told,) = events(run, "client_left_out")
-    assert told["client"] == 2
-    assert "has been changed or damaged" in told["message"]
+    assert told.client == 2
+    assert "has been changed or damaged" in told.message
     assert not events(run, "client_refused")
 
 
@@ -353,7 +354,7 @@ def test_the_bound_of_values_is_a_setting(home: Path, small: Make) -> None:
         go_on(run, HostileWorker(2, spoil, "worker"))
         told = events(run, "client_refused")
         assert len(told) == refused
-        assert all("expected values from -10 to 10" in event["message"] for event in told)
+        assert all("expected values from -10 to 10" in event.message for event in told)
 
 
 # --- the state, the settings, the table -------------------------------------------------------------------------------
@@ -400,7 +401,7 @@ def test_a_state_that_is_not_finite_stops_the_run_before_its_checkpoint(
         go_on(run, Worker())
     monkeypatch.undo()
     go_on(run, Worker())
-    assert run.status()["state"] == FINISHED
+    assert run.status().state == FINISHED
 
 
 def test_messages_of_no_declared_form_are_asked_to_be_finite(
@@ -439,7 +440,7 @@ def test_a_robust_rule_is_refused_before_work_where_nothing_is_averaged(home: Pa
 def test_a_robust_rule_reaches_the_run(home: Path, small: Make) -> None:
     settings = {**QUICK, "method": {"name": "fedavg", "adversaries": 1, "attack": "zeros"}, "rounds": 1}
     plain, robust = straight(small(**settings)), straight(small(**settings, aggregation={"rule": "median"}))
-    digests = [run.status()["weights_sha256"] for run in (plain, robust)]
+    digests = [run.status().weights_sha256 for run in (plain, robust)]
     assert digests[0] != digests[1]
 
 
@@ -504,7 +505,7 @@ def test_the_server_looks_at_what_clients_send_each_other(home: Path) -> None:
 
     go_on(run, ToPeers(2, nan, "server"))
     (told,) = events(run, "client_refused")
-    assert "message to client" in told["message"]
-    assert "samples outside of the set" in told["message"]
+    assert "message to client" in told.message
+    assert "samples outside of the set" in told.message
     inboxes = load_round(run, 1).memory_index.inbox.values()
     assert not [path for paths in inboxes for path in paths if path.endswith("-2.safetensors")]

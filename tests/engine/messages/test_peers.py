@@ -65,7 +65,7 @@ def test_a_ring_of_letters(home: Path, small: Callable[..., Any], monkeypatch: p
     stop = {"at": 2}
 
     def watch(event: dict[str, Any]) -> None:
-        if event["event"] == "round_finished" and event["round"] == stop["at"]:
+        if event.kind == "round_finished" and event.round == stop["at"]:
             stop["at"] = -1
             raise KeyboardInterrupt
 

@@ -220,8 +220,8 @@ def test_an_answer_that_is_damaged_is_made_anew(home: Path, small: Make, all_ear
 
     go_on(run, rots)
     assert numbers(run) == whole
-    (failed,) = [e for e in run.events() if e["event"] == "client_failed"]
-    assert failed["client"] == 1
+    (failed,) = [e for e in run.events() if e.kind == "client_failed"]
+    assert failed.client == 1
 
 
 def test_of_an_answer_done_twice_the_last_counts(
@@ -232,4 +232,4 @@ def test_of_an_answer_done_twice_the_last_counts(
         inspection, "too_long", lambda changes, max_update_ratio: {2: "of no use"} if 2 in changes else {}
     )
     run = straight(small(**ROUNDS))
-    assert {(e["round"], e["client"]) for e in run.events() if e["event"] == "client_refused"} == {(1, 2), (2, 2)}
+    assert {(e.round, e.client) for e in run.events() if e.kind == "client_refused"} == {(1, 2), (2, 2)}

@@ -114,7 +114,7 @@ def test_others_stand_in_for_those_who_are_not_asked_any_more(
     (alone,) = expected.round(4).begun_from
     monkeypatch.setattr(Quarantine, "clients", [alone])
     run = straight(settings)
-    assert run.status()["state"] == "finished"
+    assert run.status().state == "finished"
     clients = run.table("clients")
     assert alone not in set(clients["client"])
     assert clients["round"].tolist() == [1, 2, 3, 4, 5, 6]
@@ -138,7 +138,7 @@ def test_an_old_change_is_laid_on_the_newest_state() -> None:
 def test_a_buffer_for_all_is_the_round_that_waits(home: Any, small: Make) -> None:
     waits = straight(small(rounds=3, method={"name": "fedcc"}))
     buffered = straight(small(rounds=3, method={"name": "fedcc"}, participation={"buffer": 3}))
-    assert buffered.status()["weights_sha256"] == waits.status()["weights_sha256"]
+    assert buffered.status().weights_sha256 == waits.status().weights_sha256
     table = buffered.table("rounds").set_index("round")
     assert table.loc[1:, "staleness"].tolist() == [0, 0, 0]
     assert "staleness" not in waits.table("rounds")
@@ -212,7 +212,7 @@ def test_time_is_simulated_for_rounds_that_wait_too(home: Any, small: Make) -> N
     again = stopped(settings, "client_finished", 3)
     go_on(again)
     assert numbers(again) == numbers(run)
-    assert run.status()["weights_sha256"] == straight(small(rounds=3)).status()["weights_sha256"]
+    assert run.status().weights_sha256 == straight(small(rounds=3)).status().weights_sha256
 
 
 def test_what_cannot_be_is_refused(home: Any, small: Make) -> None:

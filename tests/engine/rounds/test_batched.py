@@ -82,7 +82,7 @@ def test_pairs_give_the_same_bits_on_two_slots_and_after_a_kill(home: Path, smal
         assert numbers(straight(small(**PAIRS), slots.call, slots=2)) == numbers(whole)
 
     def stop(event: dict[str, Any]) -> None:
-        if event["event"] == "client_finished" and event["round"] == 2:
+        if event.kind == "client_finished" and event.round == 2:
             raise KeyboardInterrupt
 
     run = new_run(small(**PAIRS))
@@ -102,4 +102,4 @@ def test_who_cannot_be_trained_is_left_out_of_a_pair(
     unwell(monkeypatch, 3)
     run = straight(small(**PAIRS))
     assert list(run.table("clients")["client"]) == [0, 1, 2, 4] * 2
-    assert {e["message"] for e in run.events() if e["event"] == "client_left_out"} == {"client 3 is not well"}
+    assert {e.message for e in run.events() if e.kind == "client_left_out"} == {"client 3 is not well"}

@@ -193,7 +193,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def lost(run: Any) -> list[str]:
-    return [e["message"] for e in run.events() if e["event"] == "slot_lost"]
+    return [e.message for e in run.events() if e.kind == "slot_lost"]
 
 
 @pytest.mark.parametrize("slots", [1, 2])
@@ -206,7 +206,7 @@ def test_a_stopped_worker_is_ended_and_its_clients_are_done(
         stopped: list[int] = []
 
         def watch(event: dict[str, Any]) -> None:
-            if event["event"] == "round_started" and event["round"] == 2:
+            if event.kind == "round_started" and event.round == 2:
                 for worker in pool.processes:
                     os.kill(worker.process.pid, signal.SIGSTOP)
                     stopped.append(worker.process.pid)
@@ -228,7 +228,7 @@ def test_a_looping_worker_is_ended_in_a_first_round_too(home: Path, small: Make,
     assert numbers(run) == numbers(whole)
     assert len(lost(run)) == 1
     assert "was ended at client 1, which took" in lost(run)[0]
-    assert [e["client"] for e in run.events() if e["event"] == "client_failed"] == [1]
+    assert [e.client for e in run.events() if e.kind == "client_failed"] == [1]
 
 
 @pytest.mark.slow
@@ -241,7 +241,7 @@ def test_who_loops_at_every_try_is_left_out_alone(home: Path, small: Make, quick
     clients = run.table("clients")
     assert list(clients["client"]) == [1, 2, 1, 2]
     assert list(run.table("rounds")["left_out"]) == [1, 1]
-    out = [(e["round"], e["client"]) for e in run.events() if e["event"] == "client_left_out"]
+    out = [(e.round, e.client) for e in run.events() if e.kind == "client_left_out"]
     assert out == [(1, 0), (2, 0)]
 
 
@@ -260,7 +260,7 @@ def test_clients_that_fail_late_are_no_worker_that_hangs(
         run = straight(settings, pool.call)
     assert not lost(run)
     assert sorted(run.table("clients")["client"]) == [0, 5]
-    failed = {e["client"]: e["message"] for e in run.events() if e["event"] == "client_failed"}
+    failed = {e.client: e.message for e in run.events() if e.kind == "client_failed"}
     assert failed == dict.fromkeys(range(1, 5), "late")
 
 
@@ -271,7 +271,7 @@ def test_a_looping_evaluation_is_ended_and_done_again(home: Path, small: Make, q
     with WorkerProcesses(1) as pool:
 
         def watch(event: dict[str, Any]) -> None:
-            if event["event"] == "round_started" and event["round"] == 2:
+            if event.kind == "round_started" and event.round == 2:
                 (orders / "once-evaluate").touch()
 
         run = straight(settings, pool.call, [watch])
@@ -292,7 +292,7 @@ def test_an_evaluation_that_always_loops_ends_the_run_resumable(
         (orders / "always-evaluate").touch()
         with pytest.raises(WorkerLost, match="was ended at evaluation of round 1"):
             go_on(run, pool.call)
-    assert run.status()["state"] == "failed"
+    assert run.status().state == "failed"
     go_on(run)
     assert numbers(run) == numbers(straight(settings))
 
@@ -322,7 +322,7 @@ def test_a_signal_ends_a_run_whose_workers_are_stopped(
     process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
     stopped: list[psutil.Process] = []
     try:
-        while not any(e["event"] == "client_finished" for e in run.events()):
+        while not any(e.kind == "client_finished" for e in run.events()):
             assert process.poll() is None
             time.sleep(0.02)
         (parent,) = (p for p in psutil.Process(process.pid).children() if "forkserver" in " ".join(p.cmdline()))
@@ -339,7 +339,7 @@ def test_a_signal_ends_a_run_whose_workers_are_stopped(
     assert process.returncode == 130
     assert "Traceback" not in said
     assert f"shoal run --resume {run.name}" in said.replace("\n", "")
-    assert run.status()["state"] == "interrupted"
+    assert run.status().state == "interrupted"
     go_on(run)
     assert numbers(run) == numbers(straight(settings))
 
@@ -351,14 +351,14 @@ def test_whatever_asks_the_process_to_end_interrupts_the_run(home: Path, small: 
         pass
 
     def stop(event: dict[str, Any]) -> None:
-        if event["event"] == "client_finished":
+        if event.kind == "client_finished":
             raise Terminated
 
     run = new_run(small(rounds=1))
     with pytest.raises(Terminated):
         go_on(run, observers=[stop])
-    assert run.status()["state"] == "interrupted"
-    assert [e["event"] for e in run.events()][-1] == "interrupted"
+    assert run.status().state == "interrupted"
+    assert [e.kind for e in run.events()][-1] == "interrupted"
 
 
 # --- whose fault it is ------------------------------------------------------------------------------------------------
@@ -388,7 +388,7 @@ def test_only_who_was_at_work_is_charged_with_a_lost_worker(home: Path, small: M
         patch.setattr(dispatch, "MAX_COHORTS_PER_SLOT", 1)
         run = straight(settings, losing({0, 3}))
     assert list(run.table("clients")["client"]) == [1, 2, 4, 5]
-    failed = [e["client"] for e in run.events() if e["event"] == "client_failed"]
+    failed = [e.client for e in run.events() if e.kind == "client_failed"]
     assert sorted(failed) == [0, 3]
 
 

@@ -122,7 +122,7 @@ def test_two_runs_and_two_tries_have_noise_of_their_own(home: Path, small: Make,
 
 def test_a_seeded_run_says_that_it_protects_nothing(home: Path, small: Make) -> None:
     run = straight(small(method=METHOD, partition=HELD_OUT, rounds=1, privacy=SEEDED))
-    (told,) = [event["message"] for event in run.events() if event["event"] == "noise_not_secret"]
+    (told,) = [event.message for event in run.events() if event.kind == "noise_not_secret"]
     assert "protects nothing" in told
     assert "protects nothing" in write_report(run).read_text()
     last = run.table("rounds").iloc[-1]

@@ -99,7 +99,7 @@ def test_a_password_reaches_no_file_of_a_run(home: Path, small: Make, monkeypatc
     tracking = {"mlflow": True, "system": False, "model": False, "uri": "http://me:${HIDDEN}@127.0.0.1:9"}
     run = new_run(small(rounds=1, tracking=tracking))
     assert drive(run).status == "finished"
-    assert any(event["event"] == "mlflow_unreachable" and "127.0.0.1:9" in event["message"] for event in run.events())
+    assert any(event.kind == "mlflow_unreachable" and "127.0.0.1:9" in event.message for event in run.events())
     run.set_lineage(mlflow_uri="http://me:0lderW0rd@127.0.0.1:9")
     run.event("x", message="no answer from http://me:Tr0ub4dor@127.0.0.1:9/api")
     run.set_status("finished", 1, "http://me:Tr0ub4dor@h")
@@ -109,7 +109,7 @@ def test_a_password_reaches_no_file_of_a_run(home: Path, small: Make, monkeypatc
     # Where the variable is gone the run goes on all the same, and says which one it is.
     monkeypatch.delenv("HIDDEN")
     drive(RunFolder(run.path))
-    assert any("HIDDEN, which is not set" in event.get("message", "") for event in run.events())
+    assert any("HIDDEN, which is not set" in event.message for event in run.events())
 
 
 def test_the_password_of_the_environments_address_is_masked(
@@ -120,7 +120,7 @@ def test_the_password_of_the_environments_address_is_masked(
     tell_unreachable(run, OSError("no route to http://me:Tr0ub4dor@127.0.0.1:9/api"))
     assert tracking_uri(run.settings(), home) == "http://me:Tr0ub4dor@127.0.0.1:9"
     assert shown_uri(run.settings(), home) == "http://me:***@127.0.0.1:9"
-    assert "http://me:***@127.0.0.1:9 did not answer" in run.events()[-1]["message"]
+    assert "http://me:***@127.0.0.1:9 did not answer" in run.events()[-1].message
     assert b"Tr0ub4dor" not in written(home)
 
 
@@ -135,7 +135,7 @@ def test_a_store_named_through_a_variable(home: Path, small: Make, monkeypatch: 
     experiment = client.get_experiment_by_name("shoal")
     (found,) = client.search_runs([experiment.experiment_id])
     assert found.data.params["tracking.uri"] == uri
-    assert run.lineage()["mlflow_uri"] == uri
+    assert run.lineage().mlflow_uri == uri
 
 
 def test_a_depot_named_through_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,9 +17,11 @@ from shoal.engine.cluster.cluster_work import work
 from shoal.engine.messages.wire import Evaluate, Failed, answer_of
 from shoal.engine.rounds.evaluate import evaluate_state
 from shoal.engine.settings.hardware import device_here, memory, resolve, resolve_slots, slots_per_gpu
+from shoal.engine.settings.machine import Resolved
 from shoal.engine.settings.run_settings import SettingsError, make_settings
 from shoal.engine.store.memory_index import MemoryIndex
-from shoal.engine.store.run_folder import INTERRUPTED, RunFolder
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.status import INTERRUPTED
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from tests.runs import stopped
@@ -40,13 +42,13 @@ def test_a_run_that_began_on_a_gpu_is_not_resumed_without_one(
 ) -> None:
     settings = small(method={"name": "fedcc"}, data={"limit": 60}, workers={"slots": slots})
     run = stopped(settings, "round_finished", 1)
-    run.set_lineage(resolved={"device": "cuda", "precision": "bf16"})
+    run.set_lineage(resolved=Resolved("cuda", "bf16"))
     before = run.status()
     with pytest.raises(SettingsError, match=NO_GPU) as told:
         drive(RunFolder(run.path))
     assert "\n" not in str(told.value)
     assert run.status() == before
-    assert before["state"] == INTERRUPTED
+    assert before.state == INTERRUPTED
     # What it has come to can be judged all the same.
     assert evaluate_state(run)["acc"] > 0
 
@@ -70,8 +72,8 @@ def test_slots_are_of_every_gpu_and_a_state_is_judged_there(monkeypatch: pytest.
 def test_a_driver_without_a_gpu_uses_those_of_a_running_cluster(home: Path, small: Callable[..., Any]) -> None:
     there = {"runner": "dask", "address": "tcp://gpu-host:8786", "device": "cuda", "precision": "auto"}
     settings = small(method={"name": "fedcc"}, data={"limit": 60}, workers=there | {"slots": "auto"})
-    assert resolve(settings) == {"device": "cuda", "precision": "fp32"}
-    assert new_run(settings).lineage()["resolved"]["device"] == "cuda"
+    assert resolve(settings) == Resolved("cuda", "fp32")
+    assert new_run(settings).lineage().resolved.device == "cuda"
     # A cluster that is started for the run is on this machine.
     for workers in (there | {"address": None}, there | {"runner": "local"}):
         with pytest.raises(SettingsError, match=r"workers\.device: cuda was asked for, and torch sees no GPU here"):

@@ -170,16 +170,16 @@ def test_an_experiments_tag_that_another_run_writes_just_now_is_taken(
 def test_resume_repairs_a_broken_store(home: Path, small: Make) -> None:
     run = new_run(small(rounds=1, tracking=ON))
     drive(run)
-    first = run.lineage()["mlflow_run"]
+    first = run.lineage().mlflow_run
     spoil(home / "mlflow" / "mlflow.db", "drop table alembic_version")
     drive(RunFolder(run.path))
-    again = run.lineage()["mlflow_run"]
+    again = run.lineage().mlflow_run
     assert again != first
     client = MlflowClient(store_uri(home / "mlflow"))
     assert client.get_run(again).info.status == "FINISHED"
     assert [metric.step for metric in client.get_metric_history(again, "score/acc")] == [1]
-    (told,) = (event for event in run.events() if event["event"] == "mlflow_store_changed")
-    assert "mlflow.db.broken-1, and a new one was made" in told["message"]
+    (told,) = (event for event in run.events() if event.kind == "mlflow_store_changed")
+    assert "mlflow.db.broken-1, and a new one was made" in told.message
 
 
 def test_the_version_of_the_tables_is_that_of_mlflow() -> None:
@@ -193,7 +193,7 @@ def test_a_refused_second_resume_touches_nothing(home: Path, small: Make, monkey
     states: list[str] = []
 
     def look(event: dict[str, Any]) -> None:
-        if event["event"] == "round_finished" and event["round"] == 1:
+        if event.kind == "round_finished" and event.round == 1:
             tracking.sync(run, run.settings(), home / "mlflow", "RUNNING", look=True)
             client = MlflowClient(store_uri(home / "mlflow"))
             with monkeypatch.context() as patched:
@@ -201,7 +201,7 @@ def test_a_refused_second_resume_touches_nothing(home: Path, small: Make, monkey
                 patched.setattr(driving, "open_pool", lambda *_: pytest.fail("workers were started"))
                 with pytest.raises(RunError, match="in use by another process"):
                     drive(RunFolder(run.path))
-            states.append(client.get_run(run.lineage()["mlflow_run"]).info.status)
+            states.append(client.get_run(run.lineage().mlflow_run).info.status)
 
     drive(run, observers=[look])
     assert states == ["RUNNING"]
