@@ -1,7 +1,7 @@
 """Results that are kept in git: a small file a study and scale, from which the pages of docs/results are made.
 
 `shoal study` writes a result to results/studies/, which is in no repository. `shoal claims --keep` copies what is worth
-keeping of it to docs/results/data/: values of each seed, digests of settings, the rules of the claims, and where the
+keeping of it to shoal/studies/results/: values of each seed, digests of settings, the rules of the claims, and where the
 numbers come from; no paths of the machine.
 """
 
@@ -25,7 +25,9 @@ from shoal.studies.provenance import both
 from shoal.studies.result import rule_of, study_folder
 from shoal.studies.rows import StudyRow
 
-DOCS = Path(studies.__file__).resolve().parents[2] / "docs"
+RESULTS = Path(studies.__file__).resolve().parent / "results"
+"""The kept results that come with this installation."""
+DOCS = RESULTS.parents[2] / "docs"
 """The documentation of this installation's repository."""
 LARGEST_IMAGE = 300_000
 """Bytes of a kept figure, at most."""
@@ -93,8 +95,9 @@ class Kept:
 
 
 def kept_file(study: str, scale: str, docs: Path = DOCS) -> Path:
-    """Where a kept result lies."""
-    return docs / "results" / "data" / f"{study}-{scale}.json"
+    """Return the file of a kept result: beside the studies, or below a folder of documentation elsewhere."""
+    folder = RESULTS if docs == DOCS else docs / "results" / "data"
+    return folder / f"{study}-{scale}.json"
 
 
 def image_file(study: str, scale: str, name: str, docs: Path = DOCS) -> Path:

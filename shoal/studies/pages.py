@@ -28,7 +28,7 @@ PAGES = {
     "beyond": "Beyond the papers",
 }
 """Titles of the pages, in their order."""
-MADE = "<!-- Made by `make results` from docs/results/data and docs/results/text: edit those. -->"
+MADE = "<!-- Made by `make results` from shoal/studies/results and docs/results/text: edit those. -->"
 
 
 def page_of(study: Study) -> str:
@@ -267,7 +267,7 @@ def origin(study: Study, scale: str, one: Kept) -> str:
     return (
         f"`shoal study {study.name} --scale {scale}{laid}`: {made['date']}, commit {commits}, "
         f"torch {made['versions'].get('torch', 'unknown')}; {made['machine']}{took}. "
-        f"[Every seed](./data/{study.name}-{scale}.json)."
+        f"[Every seed](../../shoal/studies/results/{study.name}-{scale}.json)."
     )
 
 

@@ -17,7 +17,7 @@ from shoal.cli.claims import claims_command
 from shoal.studies import pages, runner, simulation, verdicts
 from shoal.studies.claims import Verdict
 from shoal.studies.definition import Study, StudyError, load_study, make_study, study_names
-from shoal.studies.kept import LARGEST_IMAGE, image_to_keep, keep, kept_file, load_kept
+from shoal.studies.kept import LARGEST_IMAGE, RESULTS, image_to_keep, keep, kept_file, load_kept
 from shoal.studies.pages import make_pages, overview, system_page, write_pages
 from shoal.studies.provenance import both
 from shoal.studies.result import study_folder
@@ -107,8 +107,7 @@ def test_every_claim_has_a_row_and_a_verdict() -> None:
 
 def test_what_is_kept_is_small_and_says_nothing_of_the_machines_folders() -> None:
     known = {kept_file(name, scale) for name in study_names() for scale in load_study(name).scales}
-    folder = ROOT / "docs" / "results" / "data"
-    for path in folder.glob("*.json") if folder.exists() else ():
+    for path in RESULTS.glob("*.json"):
         assert path in known, f"{path.name} is of no study"
         assert path.stat().st_size < 40_000
         assert str(Path.home()) not in path.read_text()
