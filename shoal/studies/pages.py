@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from shoal.engine.store.codec import write_atomic
+from shoal.review.results.summary import plural
 from shoal.studies.claims import Verdict
 from shoal.studies.definition import Study, StudyError, load_study, study_names
 from shoal.studies.kept import DOCS, Kept, image_file, load_kept
 from shoal.studies.rows import StudyRow
 from shoal.studies.verdicts import Entry, entries, published
-from shoal.studies.wording import given, interval_words, number
+from shoal.studies.wording import as_written, interval_words, number
+from shoal.sweeps.set_options import set_options
 
 PAGES = {
     "fedpnp": "FedPNP: clustering with a past negatives pool",
@@ -28,24 +30,26 @@ PAGES = {
     "beyond": "Beyond the papers",
 }
 """Titles of the pages, in their order."""
-MADE = "<!-- Made by `make results` from shoal/studies/results and docs/results/text: edit those. -->"
+HEADER = "<!-- Made by `make results` from shoal/studies/results and docs/results/text: edit those. -->"
 
 
 def page_of(study: Study) -> str:
-    """The page that shows a study."""
+    """Return the page that shows a study."""
     return study.page or study.system
 
 
 def make_pages(docs: Path = DOCS) -> dict[Path, str]:
-    """The content of every page, by file.
+    """Return the content of every page, by file.
 
     Raises:
-        StudyError: a study names a page that is not there, or the text of a page is missing.
+        StudyError: a study names an unknown page, or the text of a page is missing.
     """
     studies = [load_study(name) for name in study_names()]
     for study in studies:
         if page_of(study) not in PAGES:
-            raise StudyError(f"study {study.name!r} is shown on page {page_of(study)!r}; there are {', '.join(PAGES)}")
+            raise StudyError(
+                f"study {study.name!r} names the page {page_of(study)!r}; expected one of {', '.join(PAGES)}"
+            )
     by_page = {page: [study for study in studies if page_of(study) == page] for page in PAGES}
     found = {docs / "results.md": overview(by_page, docs)}
     for page, own in by_page.items():
@@ -54,7 +58,7 @@ def make_pages(docs: Path = DOCS) -> dict[Path, str]:
 
 
 def write_pages(docs: Path = DOCS) -> list[Path]:
-    """Write every page; returns those that changed."""
+    """Write every page, and return the files that changed."""
     changed = []
     for path, content in make_pages(docs).items():
         if not path.exists() or path.read_text() != content:
@@ -65,18 +69,18 @@ def write_pages(docs: Path = DOCS) -> list[Path]:
 
 
 def text(name: str, docs: Path) -> str:
-    """A hand-written part."""
+    """Return a hand-written part."""
     path = docs / "results" / "text" / f"{name}.md"
     if not path.is_file():
-        raise StudyError(f"the text {path} is missing: write it, or take it from the repository")
+        raise StudyError(f"the text {path} is missing: write it, or restore it from the repository")
     return path.read_text().strip()
 
 
 def overview(by_page: dict[str, list[Study]], docs: Path) -> str:
-    """The page of all claims."""
+    """Return the page of all claims."""
     own = {page: [entry for study in studies for entry in entries(study, docs)] for page, studies in by_page.items()}
     counts = Counter(entry.verdict for found in own.values() for entry in found)
-    parts = [MADE, "# Results", text("overview", docs)]
+    parts = [HEADER, "# Results", text("overview", docs)]
     parts.append(table(["verdict", "claims"], [[verdict, str(counts[verdict])] for verdict in Verdict], "lr"))
     for page, found in own.items():
         parts += [f"## {PAGES[page]}", f"Tables, figures and limits: [results/{page}.md](results/{page}.md)."]
@@ -86,51 +90,70 @@ def overview(by_page: dict[str, list[Study]], docs: Path) -> str:
 
 
 def claims_table(found: Sequence[Entry]) -> str:
-    """A row for each claim."""
+    """Return a table with a row for each claim."""
     head = ["claim", "verdict", "ours", "the paper", "seeds", "sees / looks for", "`shoal study`"]
     return table(head, [claim_row(entry) for entry in found], "llrrrrl")
 
 
 def claim_row(entry: Entry) -> list[str]:
-    """A claim in the cells of a table."""
-    checked = entry.checked
-    there = checked.interval
-    ours, seen = "", ""
-    if there is not None:
-        ours = f"on {checked.met} of {there.seeds}" if checked.every_seed else interval_words(there, checked.bound)
-        seen = number(there.visible) if there.visible is not None else ""
-    paper = entry.claim.paper or ""
-    if not paper and (value := published(entry)) is not None:
-        paper = given(value, signed=checked.bound is None)
-    sought = given(checked.looked_for) if checked.looked_for is not None else ""
+    """Return the cells of a claim's row."""
     return [
         entry.claim.claim,
         verdict_words(entry),
-        ours,
-        paper,
-        seeds_words(len(checked.of_seeds), checked.seeds),
-        "" if checked.every_seed or not (seen or sought) else f"{seen or '?'} / {sought or '?'}",
+        measured_words(entry),
+        paper_number(entry),
+        seeds_cell(len(entry.checked.of_seeds), entry.checked.seeds),
+        sensitivity(entry),
         f"`{entry.command.removeprefix('shoal study ')}`",
     ]
 
 
-def seeds_words(there: int, planned: int) -> str:
-    """How many seeds there are, and how many the rule has, where those are not as many."""
-    if there < planned:
-        return f"{there} of {planned}"
-    return str(there) if there == planned else f"{there}, {planned} planned"
+def measured_words(entry: Entry) -> str:
+    """Return what was measured for a claim; empty where nothing was."""
+    checked = entry.checked
+    if checked.interval is None:
+        return ""
+    if checked.every_seed:
+        return f"on {checked.met} of {checked.interval.seeds}"
+    return interval_words(checked.interval, checked.bound)
+
+
+def paper_number(entry: Entry) -> str:
+    """Return the paper's words or number for a claim; empty where it prints none."""
+    value = published(entry)
+    if entry.claim.paper or value is None:
+        return entry.claim.paper or ""
+    return as_written(value, signed=entry.checked.bound is None)
+
+
+def sensitivity(entry: Entry) -> str:
+    """Return the smallest difference that the seeds can see, and the smallest that matters; ? where one is unknown."""
+    checked = entry.checked
+    visible = checked.interval.visible if checked.interval else None
+    if checked.every_seed or (visible is None and checked.looked_for is None):
+        return ""
+    sees = "?" if visible is None else number(visible)
+    looks_for = "?" if checked.looked_for is None else as_written(checked.looked_for)
+    return f"{sees} / {looks_for}"
+
+
+def seeds_cell(measured: int, planned: int) -> str:
+    """Return the number of measured seeds, and of planned ones if it differs."""
+    if measured < planned:
+        return f"{measured} of {planned}"
+    return str(measured) if measured == planned else f"{measured}, {planned} planned"
 
 
 def verdict_words(entry: Entry) -> str:
-    """The verdict, and what limits it."""
-    checked, there = entry.checked, entry.checked.interval
-    if entry.verdict is Verdict.MISSING and there is None:
+    """Return the verdict, and what limits it."""
+    interval = entry.checked.interval
+    if entry.verdict is Verdict.MISSING and interval is None:
         return "not measured yet"
     verdict = f"**{entry.verdict}**"
-    if entry.verdict is Verdict.UNSEEN and there is not None and there.visible is not None:
-        verdict += f" (below {number(there.visible)})"
+    if entry.verdict is Verdict.UNSEEN and interval is not None and interval.visible is not None:
+        verdict += f" (below {number(interval.visible)})"
     marks = [
-        checked.note if there is not None else "",
+        entry.checked.note if interval is not None else "",
         "settings have changed since" if entry.stale else "",
         "the rule was written after the run" if entry.later and entry.verdict is not Verdict.MISSING else "",
     ]
@@ -138,72 +161,67 @@ def verdict_words(entry: Entry) -> str:
 
 
 def system_page(page: str, studies: Sequence[Study], docs: Path) -> str:
-    """The page of a system: its text, then a table and figures for each study of which results are kept."""
-    parts = [MADE, f"# {PAGES[page]}", text(page, docs)]
+    """Return the page of a system: its text, then a table and figures for each study with kept results."""
+    parts = [HEADER, f"# {PAGES[page]}", text(page, docs)]
     missing = []
     for study in studies:
         for scale in study.scales:
-            one = load_kept(study.name, scale, docs)
-            if one is None:
+            kept = load_kept(study.name, scale, docs)
+            if kept is None:
                 missing.append(f"| {study.title} | `shoal study {study.name} --scale {scale}` |")
             else:
-                parts += study_parts(study, scale, one, docs)
+                parts += study_parts(study, scale, kept, docs)
     if missing:
         parts += ["## Not measured yet", "| study | command |\n|---|---|\n" + "\n".join(missing)]
     return "\n\n".join(parts) + "\n"
 
 
-def study_parts(study: Study, scale: str, one: Kept, docs: Path) -> Iterator[str]:
-    """Heading, table, figures and origin of a kept result."""
+def study_parts(study: Study, scale: str, kept: Kept, docs: Path) -> Iterator[str]:
+    """Yield heading, table, figures and provenance of a kept result."""
     yield f"## {study.title[:1].upper()}{study.title[1:]}"
-    yield f"{sentence(study.scales[scale].about)} Mean and deviation over seeds{paper_words(study)}."
-    rows = one.table(study)
-    yield values_table(study, scale, rows)
-    if one.failed:
-        yield failed_words(study, one)
+    brackets = ", in brackets the paper's" if study.paper_values else ""
+    yield f"{sentence(study.scales[scale].about)} Mean and deviation over seeds{brackets}."
+    yield values_table(study, scale, kept.table(study))
+    if kept.failed:
+        yield failed_words(study, kept)
     for name, caption in study.images.items():
         path = image_file(study.name, scale, name, docs)
         if path.is_file():
             yield f"![{caption}](../images/{path.name})"
-    yield origin(study, scale, one)
-    if changed := one.changed(study):
-        some = "All settings" if len(changed) == len(one.digests) else f"Settings of {', '.join(sorted(changed))}"
+    yield provenance_words(study, scale, kept)
+    if changed := kept.changed(study):
+        some = "All settings" if len(changed) == len(kept.digests) else f"Settings of {', '.join(sorted(changed))}"
         yield f"**{some} have changed since this was measured.**"
 
 
-def failed_words(study: Study, one: Kept) -> str:
-    """Which runs have no number, cell by cell, and why the first of each has none."""
+def failed_words(study: Study, kept: Kept) -> str:
+    """Return which runs have no number, cell by cell, and why the first run of each cell failed."""
     cells: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for run in one.failed:
+    for run in kept.failed:
         cells.setdefault((run["row"], run["column"]), []).append(run)
-    columns = study.columns_at(one.scale)
+    columns = study.columns_at(kept.scale)
     parts = []
     for (row, column), runs in cells.items():
         if row in study.rows and column in columns:
             place = study.rows[row].caption + (f", {columns[column].caption}" if len(columns) > 1 else "")
             seeds = ", ".join(str(run["seed"]) for run in runs)
-            parts.append(f"{place}, seed{'s' if len(runs) > 1 else ''} {seeds} ({runs[0]['message'].rstrip('.')})")
+            parts.append(f"{place}, {plural(len(runs), 'seed')} {seeds} ({runs[0]['message'].rstrip('.')})")
     return f"Runs that failed and have no number: {'; '.join(parts)}."
 
 
 def sentence(words: str) -> str:
-    """Words as a sentence."""
+    """Return words with a capital letter and a full stop."""
     return f"{words[:1].upper()}{words[1:]}{'' if words.endswith('.') else '.'}"
 
 
-def paper_words(study: Study) -> str:
-    """What stands in brackets."""
-    return ", in brackets the paper's" if study.paper_values else ""
-
-
 def values_table(study: Study, scale: str, rows: Sequence[StudyRow]) -> str:
-    """Ours beside the paper's, in Markdown."""
+    """Return our numbers beside the paper's, as a table in Markdown."""
     head, body = values_cells(study, scale, rows)
     return table(head, body, "l" + "r" * (len(head) - 1))
 
 
 def values_cells(study: Study, scale: str, rows: Sequence[StudyRow]) -> tuple[list[str], list[list[str]]]:
-    """Ours beside the paper's: metrics as columns where the study has one column, else its columns.
+    """Return our numbers beside the paper's: metrics as columns where the study has one column, else its columns.
 
     Args:
         study, scale: of the result.
@@ -213,75 +231,72 @@ def values_cells(study: Study, scale: str, rows: Sequence[StudyRow]) -> tuple[li
         The heads of the columns, and the rows.
     """
     columns = list(study.columns_at(scale).values())
-    there = {row.metric for row in rows}
-    shown = [metric for metric in study.shown or study.metrics[: 5 if len(columns) == 1 else 1] if metric in there]
-    digits = {metric: digits_of(study, metric, rows) for metric in shown}
+    measured = {row.metric for row in rows}
+    listed = study.shown or study.metrics[: 5 if len(columns) == 1 else 1]
+    metrics = [metric for metric in listed if metric in measured]
+    digits = {metric: digits_of(study, metric, rows) for metric in metrics}
     by_place = {(row.row_key, row.column_key, row.metric): row for row in rows}
-    body = []
     if len(columns) == 1:
-        head = ["", *shown, "seeds"]
-        for key, row in study.rows.items():
-            found = [by_place.get((key, columns[0].key, metric)) for metric in shown]
-            if any(found):
-                body.append([row.caption, *(cell(one, digits) for one in found), counts(found)])
+        head = ["", *metrics, "seeds"]
+        places = [
+            (row.caption, [(row.key, columns[0].key, metric) for metric in metrics]) for row in study.rows.values()
+        ]
     else:
-        head = [shown[0] if len(shown) == 1 else "", *(column.caption for column in columns), "seeds"]
-        for key, row in study.rows.items():
-            for metric in shown:
-                found = [by_place.get((key, column.key, metric)) for column in columns]
-                if any(found):
-                    label = f"{row.caption}, {metric}" if len(shown) > 1 else row.caption
-                    body.append([label, *(cell(one, digits) for one in found), counts(found)])
+        head = [metrics[0] if len(metrics) == 1 else "", *(column.caption for column in columns), "seeds"]
+        places = [
+            (
+                f"{row.caption}, {metric}" if len(metrics) > 1 else row.caption,
+                [(row.key, column.key, metric) for column in columns],
+            )
+            for row in study.rows.values()
+            for metric in metrics
+        ]
+    body = []
+    for label, keys in places:
+        found = [by_place.get(key) for key in keys]
+        if any(found):
+            body.append([label, *(cell(row, digits) for row in found), counts(found)])
     return head, body
 
 
 def digits_of(study: Study, metric: str, rows: Sequence[StudyRow]) -> int:
-    """Digits after the point of a metric in a table."""
+    """Return the digits after the point of a metric in a table."""
     if study.percent and metric in study.metrics:
         return 1
     largest = max(abs(row.mean) for row in rows if row.metric == metric)
-    return 3 if largest < 10 else 1 if largest < 1000 else 0
+    if largest < 10:
+        return 3
+    return 1 if largest < 1000 else 0
 
 
 def cell(row: StudyRow | None, digits: dict[str, int]) -> str:
-    """A number of ours, and the paper's in brackets."""
+    """Return our number, and the paper's in brackets."""
     if row is None:
         return ""
-    d = digits[row.metric]
-    paper = "" if row.paper is None else f" ({row.paper:,.{d}f})"
-    return f"{row.mean:,.{d}f} ± {row.std:,.{d}f}{paper}"
+    shown = f",.{digits[row.metric]}f"
+    paper = "" if row.paper is None else f" ({row.paper:{shown}})"
+    return f"{row.mean:{shown}} ± {row.std:{shown}}{paper}"
 
 
 def counts(rows: Sequence[StudyRow | None]) -> str:
-    """How many seeds the cells of a row have."""
-    there = sorted({row.seeds for row in rows if row is not None})
-    return f"{there[0]} to {there[-1]}" if len(there) > 1 else str(there[0])
+    """Return how many seeds the cells of a row have."""
+    numbers = sorted({row.seeds for row in rows if row is not None})
+    return f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else str(numbers[0])
 
 
-def origin(study: Study, scale: str, one: Kept) -> str:
-    """Where a kept result comes from."""
-    made: dict[str, Any] = one.provenance
-    laid = "".join(f" --set {key}={value}" for key, value in flat(one.overrides))
+def provenance_words(study: Study, scale: str, kept: Kept) -> str:
+    """Return the command, date, commit, versions, machine and minutes of a kept result."""
+    made = kept.provenance
     took = "" if made["seconds"] is None else f", {made['seconds'] / 60:,.1f} minutes of rounds in all"
-    commits = ", ".join(made["commits"])
     return (
-        f"`shoal study {study.name} --scale {scale}{laid}`: {made['date']}, commit {commits}, "
-        f"torch {made['versions'].get('torch', 'unknown')}; {made['machine']}{took}. "
+        f"`shoal study {study.name} --scale {scale}{set_options(kept.overrides)}`: {made['date']}, commit "
+        f"{', '.join(made['commits'])}, torch {made['versions'].get('torch', 'unknown')}; {made['machine']}{took}. "
         f"[Every seed](../../shoal/studies/results/{study.name}-{scale}.json)."
     )
 
 
-def flat(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested settings as dotted keys."""
-    for key, value in settings.items():
-        if isinstance(value, dict):
-            yield from flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
 def table(head: Sequence[str], body: Sequence[Sequence[str]], sides: str) -> str:
-    """A table in Markdown; `sides` has l or r for each column."""
+    """Return a table in Markdown; `sides` has l or r for each column."""
     rule = ["---:" if side == "r" else "---" for side in sides]
     escaped = [[value.replace("|", "\\|") for value in row] for row in body]
     return "\n".join(f"| {' | '.join(row)} |" for row in (list(head), rule, *escaped))
