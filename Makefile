@@ -69,7 +69,7 @@ types: setup
 serve: setup
 	$(BIN)/shoal serve
 
-# The pages of results, from docs/results/data and docs/results/text.
+# The pages of results, from shoal/studies/results and docs/results/text.
 results: setup
 	$(BIN)/shoal claims --write > /dev/null
 

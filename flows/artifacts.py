@@ -19,8 +19,8 @@ from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.mlflow_log.page import mlflow_page
 from shoal.review.results.result import run_result, shown_metrics
-from shoal.sweeps.result import SearchResult, ranked
-from shoal.sweeps.words import shown
+from shoal.sweeps.search.caveats import shown
+from shoal.sweeps.search.result import SearchResult, ranked
 
 EVERY = 2.0
 """Seconds between updates of the progress artifact, at least."""

@@ -16,8 +16,8 @@ from shoal.engine.rounds.loop import Observer
 from shoal.engine.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from shoal.sweeps.definition import SearchDefinition
-    from shoal.sweeps.result import SearchResult
+    from shoal.sweeps.search.definition import SearchDefinition
+    from shoal.sweeps.search.result import SearchResult
 
 
 @dataclass(frozen=True)
@@ -43,16 +43,17 @@ class FoundSettings:
 
     @classmethod
     def from_search(cls, definition: SearchDefinition, result: SearchResult) -> FoundSettings:
-        """Return what a result with at least one finished trial says."""
-        from shoal.sweeps.page import FILE, table_of
-        from shoal.sweeps.words import best_settings, caveats
+        """From a result with at least one finished trial."""
+        from shoal.sweeps.search.caveats import caveats
+        from shoal.sweeps.search.page import FILE, trials_frame
+        from shoal.sweeps.search.result import best_settings
 
         best = result.best_trial
         if best is None or best.score is None:
             raise ShoalError(f"search {result.search!r} has no finished trial")
         page = Path(result.folder) / FILE
         told = caveats(definition, result)
-        return cls(best_settings(definition, result), best.score, result.score, table_of(result), told, page)
+        return cls(best_settings(definition, result), best.score, result.score, trials_frame(result), told, page)
 
 
 def search(
@@ -75,8 +76,8 @@ def search(
     >>> found = shoal.search({"name": "lr", "vary": {"local.lr": {"choices": [0.01, 0.1]}}})  # doctest: +SKIP
     >>> shoal.run(found.best, seed=100)  # doctest: +SKIP
     """
-    from shoal.sweeps.definition import check_search, load_search, make_search
-    from shoal.sweeps.runner import run_search
+    from shoal.sweeps.search.definition import check_search, load_search, make_search
+    from shoal.sweeps.search.runner import run_search
 
     if isinstance(definition, Mapping):
         check_search(wanted := make_search(dict(definition)))

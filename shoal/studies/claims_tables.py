@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from shoal.studies.claims import Verdict
 from shoal.studies.verdicts import Entry, published
-from shoal.studies.wording import given, interval_words, number, table
+from shoal.studies.wording import as_written, interval_words, number, table
 
 NUMBER = re.compile(r"(.* )\d+(?:\.\d+)?")
 """A case that ends in a number."""
@@ -128,7 +128,7 @@ def cells_of(entry: Entry) -> ClaimCells:
         verdict_words(entry),
         ours,
         seeds_words(len(checked.of_seeds), checked.seeds),
-        given(checked.looked_for) if checked.looked_for is not None and not checked.every_seed else "",
+        as_written(checked.looked_for) if checked.looked_for is not None and not checked.every_seed else "",
     )
 
 
@@ -137,7 +137,7 @@ def paper_value(entry: Entry) -> str:
     if entry.claim.paper:
         return entry.claim.paper
     value = published(entry)
-    return "" if value is None else given(value, signed=entry.checked.bound is None)
+    return "" if value is None else as_written(value, signed=entry.checked.bound is None)
 
 
 def holds_on_every_seed(entry: Entry) -> bool:

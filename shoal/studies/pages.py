@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from shoal.engine.store.codec import write_atomic
 from shoal.studies.claims import Verdict
@@ -20,6 +19,7 @@ from shoal.studies.result import FailedRun
 from shoal.studies.rows import StudyRow
 from shoal.studies.verdicts import Entry, entries
 from shoal.studies.wording import table
+from shoal.sweeps.set_options import set_options
 
 PAGES = {
     "fedpnp": "FedPNP: clustering with a past negatives pool",
@@ -30,7 +30,7 @@ PAGES = {
     "beyond": "Beyond the papers",
 }
 """Titles of the pages, in their order."""
-MADE = "<!-- Made by `make results` from docs/results/data and docs/results/text: edit those. -->"
+HEADER = "<!-- Made by `make results` from shoal/studies/results and docs/results/text: edit those. -->"
 
 READING = (
     "Tables show means ± deviations over seeds, and the paper's values in brackets. "
@@ -52,7 +52,9 @@ def make_pages(docs: Path = DOCS) -> dict[Path, str]:
     studies = [load_study(name) for name in study_names()]
     for study in studies:
         if page_of(study) not in PAGES:
-            raise StudyError(f"study {study.name!r} is shown on page {page_of(study)!r}; there are {', '.join(PAGES)}")
+            raise StudyError(
+                f"study {study.name!r} names the page {page_of(study)!r}; expected one of {', '.join(PAGES)}"
+            )
     by_page = {page: [study for study in studies if page_of(study) == page] for page in PAGES}
     found = {docs / "results.md": overview(by_page, docs)}
     for page, own in by_page.items():
@@ -75,13 +77,13 @@ def text(name: str, docs: Path) -> str:
     """A hand-written part."""
     path = docs / "results" / "text" / f"{name}.md"
     if not path.is_file():
-        raise StudyError(f"the text {path} is missing: write it, or take it from the repository")
+        raise StudyError(f"the text {path} is missing: write it, or restore it from the repository")
     return path.read_text().strip()
 
 
 def overview(by_page: dict[str, list[Study]], docs: Path) -> str:
     """Return the overview: a hand-written answer for each system, and how its claims came out."""
-    parts = [MADE, "# Results", text("overview", docs)]
+    parts = [HEADER, "# Results", text("overview", docs)]
     own = {page: [entry for study in studies for entry in entries(study, docs)] for page, studies in by_page.items()}
     shown = [
         verdict for verdict in Verdict if any(entry.verdict is verdict for found in own.values() for entry in found)
@@ -98,7 +100,7 @@ def overview(by_page: dict[str, list[Study]], docs: Path) -> str:
 
 def system_page(page: str, studies: Sequence[Study], docs: Path) -> str:
     """Return the page of a system: its text, then tables, claims and figures of each study that was measured."""
-    parts = [MADE, f"# {PAGES[page]}", text(page, docs), READING]
+    parts = [HEADER, f"# {PAGES[page]}", text(page, docs), READING]
     missing = []
     for study in studies:
         found = entries(study, docs)
@@ -248,16 +250,7 @@ def counts(rows: Sequence[StudyRow | None]) -> str:
 def origin(study: Study, scale: str, one: Kept) -> str:
     """Say where a kept result comes from; its file names the commits, versions and machines."""
     made = one.provenance
-    laid = "".join(f" --set {key}={value}" for key, value in flat(one.overrides))
+    laid = set_options(one.overrides)
     took = "" if made.seconds is None else f", {made.seconds / 60:,.1f} minutes"
-    data = f"[every seed, commits, machine](./data/{study.name}-{scale}.json)"
+    data = f"[every seed, commits, machine](../../shoal/studies/results/{study.name}-{scale}.json)"
     return f"`shoal study {study.name} --scale {scale}{laid}`: {made.date}{took}; {data}."
-
-
-def flat(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested settings as dotted keys."""
-    for key, value in settings.items():
-        if isinstance(value, dict):
-            yield from flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

@@ -1,4 +1,4 @@
-"""Where the numbers of a study's result come from: code, versions, machine, time."""
+"""The provenance of a study's numbers: code, versions, machine, time."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from shoal.review.results.result import run_result
 
 @dataclass(frozen=True)
 class Provenance:
-    """What made the numbers of a result.
+    """Code, versions, machine and time of the numbers of a result.
 
     Attributes:
-        commits: of the code, each once, in the order in which runs were made; a + follows where the tree differed.
+        commits: of the code, each once, in the order of the runs; a + follows where the work tree differed.
         versions: of the packages that decide numbers, of the newest run.
         machine: a line on the machines, each once.
-        date: when the newest number was made, as YYYY-MM-DD.
-        seconds: of all rounds of all runs, or of all simulated cells; None where some of them did not say.
+        date: of the newest number, as YYYY-MM-DD.
+        seconds: of all rounds of all runs, or of all simulated cells; None where some are unknown.
     """
 
     commits: tuple[str, ...]
@@ -31,23 +31,23 @@ class Provenance:
     seconds: float | None
 
 
-def of_runs(runs: Sequence[RunFolder]) -> Provenance:
-    """Where runs come from."""
+def from_runs(runs: Sequence[RunFolder]) -> Provenance:
+    """Return the provenance of runs."""
     ordered = sorted(runs, key=lambda run: run.name)
-    return of_lineages(
+    return from_lineages(
         [run.lineage().environment for run in ordered],
         max((run.status().updated or 0.0 for run in ordered), default=0.0),
         sum(run_result(run).seconds for run in ordered),
     )
 
 
-def of_lineages(environments: Sequence[Environment], newest: float, seconds: float | None) -> Provenance:
-    """Where numbers come from.
+def from_lineages(environments: Sequence[Environment], newest: float, seconds: float | None) -> Provenance:
+    """Return the provenance of numbers.
 
     Args:
-        environments: what computed them, in the order in which they were made.
-        newest: when the last of them was, in seconds since 1970.
-        seconds: that they took.
+        environments: what computed them, in order of time.
+        newest: time of the newest number, in seconds since 1970.
+        seconds: that the numbers took; None where some are unknown.
     """
     return Provenance(
         once(commit(each.git) for each in environments),
@@ -58,8 +58,8 @@ def of_lineages(environments: Sequence[Environment], newest: float, seconds: flo
     )
 
 
-def both(earlier: Provenance, later: Provenance) -> Provenance:
-    """Return where numbers come from of which some were made before others."""
+def combined(earlier: Provenance, later: Provenance) -> Provenance:
+    """Return the provenance of older and newer numbers together."""
     seconds = None
     if earlier.seconds is not None and later.seconds is not None:
         seconds = round(earlier.seconds + later.seconds, 1)
@@ -73,19 +73,19 @@ def both(earlier: Provenance, later: Provenance) -> Provenance:
 
 
 def commit(git: GitState) -> str:
-    """A commit in twelve digits."""
+    """Return a commit in twelve digits, with a + where the work tree differed."""
     if not git.commit:
         return "unknown"
     return f"{git.commit[:12]}+" if git.dirty else git.commit[:12]
 
 
 def machine(hardware: Machine) -> str:
-    """A machine in a line, without its name."""
+    """Return a machine in one line, without its name."""
     gpus = ", ".join(dict.fromkeys(hardware.gpus)) or "no GPU"
     system = hardware.system.split()[0]
     return f"{hardware.cores} cores {hardware.machine}, {gpus}, {system}, Python {hardware.python}"
 
 
 def once(values: Iterable[str]) -> tuple[str, ...]:
-    """Each value once, in the order in which they come."""
+    """Return each value once, in order."""
     return tuple(dict.fromkeys(values))

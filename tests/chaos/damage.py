@@ -45,7 +45,7 @@ PRELOADED = (
     "shoal.review.pages.report",
     "shoal.review.mlflow_log.pyfunc",
     "shoal.review.mlflow_log.whole_run",
-    "shoal.sweeps.scores",
+    "shoal.sweeps.search.scores",
 )
 """What readers import, once for all of them."""
 LONGEST = 1200

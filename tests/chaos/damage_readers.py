@@ -199,7 +199,7 @@ def serving(subject: Subject) -> None:
 def scores(subject: Subject) -> None:
     """The scores of a search, so far."""
     from shoal.engine.workers.worker import Worker
-    from shoal.sweeps.scores import Scorer
+    from shoal.sweeps.search.scores import Scorer
 
     for name in ("neighbours", "loss"):
         print(name, Scorer(name, Worker().handle).so_far(RunFolder(subject.run)))

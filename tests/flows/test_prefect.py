@@ -173,8 +173,8 @@ def test_a_search_is_a_flow_with_a_task_run_a_trial(server: Server, home: Path, 
     settings = small(rounds=1, data={"limit": 60}, partition={"clients": 2}).to_json()
     (home / "search.json").write_text(json.dumps({"name": "toy", "settings": settings, "vary": vary, "trials": 2}))
     code = (
-        "from shoal.flows.search_flow import search; from shoal.sweeps.definition import load_search; from pathlib "
-        "import Path;"
+        "from shoal.flows.search_flow import search; from shoal.sweeps.search.definition import load_search; "
+        "from pathlib import Path;"
         "print(len(search(load_search(Path('search.json')))['trials']))"
     )
     done = run_flow(server, home, code)

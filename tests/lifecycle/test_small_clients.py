@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from shoal.cli.plan import plan_table
+from shoal.cli.run import plan_table
 from shoal.core.errors import PartitionError
 from shoal.data.own import add_table
 from shoal.engine.settings import places

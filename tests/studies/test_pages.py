@@ -11,16 +11,15 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from rich.console import Console
 
-from shoal.cli import claims as claims_commands
-from shoal.cli.claims import claims_command
+from shoal.cli import claims as claims_command
+from shoal.cli.console import out
 from shoal.studies import pages, runner, simulation, verdicts
 from shoal.studies.claims import Verdict
 from shoal.studies.definition import Study, StudyError, load_study, make_study, study_names
-from shoal.studies.kept import LARGEST_IMAGE, image_to_keep, keep, kept_file, load_kept
+from shoal.studies.kept import MAX_IMAGE_BYTES, RESULTS, image_to_keep, keep, kept_file, load_kept
 from shoal.studies.pages import make_pages, overview, page_of, system_page, write_pages
-from shoal.studies.provenance import Provenance, both
+from shoal.studies.provenance import Provenance, combined
 from shoal.studies.result import study_folder
 from shoal.studies.runner import run_study
 from shoal.studies.verdicts import Entry, all_entries, entries
@@ -109,14 +108,13 @@ def test_every_claim_has_a_row_and_a_verdict() -> None:
 
 def test_what_is_kept_is_small_and_says_nothing_of_the_machines_folders() -> None:
     known = {kept_file(name, scale) for name in study_names() for scale in load_study(name).scales}
-    folder = ROOT / "docs" / "results" / "data"
-    for path in folder.glob("*.json") if folder.exists() else ():
+    for path in RESULTS.glob("*.json"):
         assert path in known, f"{path.name} is of no study"
         assert path.stat().st_size < 40_000
         assert str(Path.home()) not in path.read_text()
         assert '"/' not in path.read_text(), "an absolute path"
     for path in (ROOT / "docs" / "images").iterdir():
-        assert path.stat().st_size <= LARGEST_IMAGE, path.name
+        assert path.stat().st_size <= MAX_IMAGE_BYTES, path.name
 
 
 def test_a_kept_result_gives_the_verdicts_of_the_run(measured: Callable[..., Path], docs: Path) -> None:
@@ -220,8 +218,8 @@ def test_keeping_some_cells_leaves_the_others(measured: Callable[..., Path], doc
 def test_where_kept_numbers_come_from_is_said_of_both() -> None:
     earlier = Provenance(("a", "b"), {"torch": "1"}, "x; y", "2026-01-02", 1.5)
     later = Provenance(("b", "c"), {"torch": "2"}, "y; z", "2026-01-01", 2.0)
-    assert both(earlier, later) == Provenance(("a", "b", "c"), {"torch": "2"}, "x; y; z", "2026-01-02", 3.5)
-    assert both(replace(earlier, seconds=None), later).seconds is None
+    assert combined(earlier, later) == Provenance(("a", "b", "c"), {"torch": "2"}, "x; y; z", "2026-01-02", 3.5)
+    assert combined(replace(earlier, seconds=None), later).seconds is None
 
 
 def test_keeping_loses_no_cell(measured: Callable[..., Path], docs: Path) -> None:
@@ -229,7 +227,7 @@ def test_keeping_loses_no_cell(measured: Callable[..., Path], docs: Path) -> Non
     path = measured(study)
     before = path.read_text()
     other = toy(settings={**SETTINGS, "steps": 150})
-    lost = r"lacks close/two, which are kept, and with other settings: .* shoal study toy --scale cpu --gather"
+    lost = r"lacks close/two, which are kept with other settings: .* shoal study toy --scale cpu --gather"
     with pytest.raises(StudyError, match=lost):
         measured(other, rows=["apart"])
     with pytest.raises(StudyError, match=lost):
@@ -255,11 +253,11 @@ def test_the_command_keeps_results_in_another_folder(
     measured: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured(toy())
-    monkeypatch.setattr(claims_commands, "load_study", lambda name: toy())
-    shown, told = (Console(file=io.StringIO(), width=200) for _ in range(2))
-    claims_command(shown, told, (), "toy", "cpu", False, False, tmp_path / "elsewhere")
+    monkeypatch.setattr(claims_command, "load_study", lambda name: toy())
+    with out.capture() as shown:
+        claims_command.claims(kept="toy", docs=tmp_path / "elsewhere")
     assert load_kept("toy", "cpu", tmp_path / "elsewhere") == load_kept("toy", "cpu", tmp_path / "docs")
-    assert "reproduced" in shown.file.getvalue()  # type: ignore[attr-defined]
+    assert "reproduced" in shown.get()
     assert not kept_file("toy", "cpu").exists()
 
 
@@ -273,7 +271,7 @@ def test_a_page_whose_text_is_missing_is_refused(docs: Path, monkeypatch: pytest
     assert len(write_pages(docs)) == 7
     assert write_pages(docs) == [], "nothing has changed"
     monkeypatch.setattr(pages, "load_study", lambda name: toy(page="elsewhere"))
-    with pytest.raises(StudyError, match="is shown on page 'elsewhere'; there are fedpnp"):
+    with pytest.raises(StudyError, match="names the page 'elsewhere'; expected one of fedpnp"):
         make_pages(docs)
     assert verdicts.DOCS == ROOT / "docs"
 
@@ -284,9 +282,9 @@ def test_a_large_figure_is_kept_with_fewer_colours(tmp_path: Path) -> None:
     tints.paste((255, 0, 0), (10, 10, 14, 14))
     tints.putpixel((400, 400), (0, 0, 0))
     tints.save(path, compress_level=0)
-    assert path.stat().st_size > LARGEST_IMAGE
+    assert path.stat().st_size > MAX_IMAGE_BYTES
     kept = image_to_keep(path)
-    assert len(kept) <= LARGEST_IMAGE
+    assert len(kept) <= MAX_IMAGE_BYTES
     with Image.open(io.BytesIO(kept)) as image:
         assert image.size == (900, 900)
         assert image.convert("RGB").getpixel((12, 12))[0] > 200

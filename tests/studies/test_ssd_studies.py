@@ -109,7 +109,7 @@ def test_gains_are_counted_against_the_same_seed(home: Path, small: Callable[...
     gains = [a - b for a, b in zip(ours, theirs, strict=True)]
     assert found["uniformity_gain"] == pytest.approx(sum(gains) / 2)
     assert found["seeds_more_uniform"] == sum(gain > 0 for gain in gains)
-    z = [[ssd.judge_projections(run.path)["test_z_uniformity"] for run in runs] for runs in found_runs]
+    z = [[ssd.projection_metrics(run.path)["test_z_uniformity"] for run in runs] for runs in found_runs]
     gains = [a - b for a, b in zip(z[1], z[0], strict=True)]
     assert found["test_z_gain"] == pytest.approx(sum(gains) / 2)
     assert found["seeds_more_uniform_z"] == sum(gain > 0 for gain in gains)

@@ -1,4 +1,4 @@
-"""Searches of real runs: killed and gone on with, stopped early, refused, tracked; and planted clusters found."""
+"""Searches of real runs: killed and resumed, stopped early, refused, tracked; and planted clusters found."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from shoal.engine.settings.merge import merge
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import INTERRUPTED, STOPPED
 from shoal.review.results.runs import listed_runs
-from shoal.sweeps.definition import SearchDefinition, SearchError, make_search
-from shoal.sweeps.result import SearchResult
-from shoal.sweeps.runner import open_search, run_search
-from shoal.sweeps.store import held
+from shoal.sweeps.search.definition import SearchDefinition, SearchError, make_search
+from shoal.sweeps.search.result import SearchResult
+from shoal.sweeps.search.runner import open_search, run_search
+from shoal.sweeps.search.store import locked
 from tests.conftest import SMALL
 
 TOY: dict[str, Any] = {
@@ -112,7 +112,7 @@ def test_a_search_goes_on_from_wherever_it_was_interrupted(bare: Path, monkeypat
     expected = numbers(straight)
 
     monkeypatch.setenv("SHOAL_HOME", str(bare / "cut"))
-    write, cuts = RunFolder.event, ["scored", "search_shown", "scored", "stopped"]
+    write, cuts = RunFolder.event, ["scored", "sweep_complete", "scored", "stopped"]
 
     def cut(run: RunFolder, kind: str, **facts: Any) -> dict[str, Any]:
         entry = write(run, kind, **facts)
@@ -163,11 +163,11 @@ def test_the_page_is_there_before_the_end(bare: Path) -> None:
     definition = toy(trials=2, settings={"rounds": 1})
     page = places.searches() / "toy" / "search.html"
     with open_search(definition) as search:
-        search.carry_out_next()
+        search.execute_next()
         early = page.read_text()
         assert "1 trial so far, 1 to come, over local.lr, local.batch" in early
         assert "The best so far is trial 0" in early
-        search.carry_out_next()
+        search.execute_next()
         search.finish()
     late = page.read_text()
     assert "2 trials over local.lr, local.batch" in late
@@ -183,10 +183,10 @@ def test_what_to_install_is_said_where_optuna_is_missing(bare: Path, monkeypatch
 
 def test_another_definition_under_the_same_name_is_refused(bare: Path) -> None:
     run_search(toy(trials=1))
-    with pytest.raises(SearchError, match="is there with another definition, which differs in score, settings: give"):
+    with pytest.raises(SearchError, match="exists with another definition, which differs in score, settings: give"):
         run_search(toy(score="acc", settings={"rounds": 2}))
     with (
-        held(places.searches() / "toy", "toy"),
+        locked(places.searches() / "toy", "toy"),
         pytest.raises(SearchError, match="search 'toy' is in use by another process"),
     ):
         run_search(toy(trials=1))
@@ -196,7 +196,7 @@ def test_another_definition_under_the_same_name_is_refused(bare: Path) -> None:
 
 
 def test_a_score_that_no_run_has_is_told(bare: Path) -> None:
-    with pytest.raises(ShoalError, match="has no score 'perplexity': set score to one that it has, of acc, ari"):
+    with pytest.raises(ShoalError, match="has no score 'perplexity': set score to one of acc, ari"):
         run_search(toy(score="perplexity", settings={"rounds": 1}))
 
 

@@ -98,7 +98,7 @@ def test_a_broken_store_is_noticed_and_replaced(home: Path, whole: bytes, how: s
     (check,) = (each for each in servers() if each.name == "mlflow store")
     assert not check.ok
     assert said in check.detail
-    assert "--resume" in check.mend
+    assert "--resume" in check.repair
     moved = ready_store(path.parent)
     assert moved is not None
     assert said in moved
@@ -226,7 +226,7 @@ def test_the_doctor_asks_a_server_with_the_password_of_the_environment(
     refused = next(servers())
     assert not refused.ok
     assert "refused (status 401)" in refused.detail
-    assert "MLFLOW_TRACKING_PASSWORD" in refused.mend
+    assert "MLFLOW_TRACKING_PASSWORD" in refused.repair
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "me")
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "proxy-word")
     assert next(servers()).ok

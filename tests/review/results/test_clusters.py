@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 from collections.abc import Callable
@@ -14,7 +13,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
-from rich.console import Console
 
 from shoal.core.errors import DataError
 from shoal.core.records import record_to_json
@@ -351,19 +349,20 @@ def test_what_was_trained_on_is_predicted_as_the_table_says(own: Path, small: Ma
 
 
 def test_what_the_command_shows(home: Path, planted: RunFolder) -> None:
-    from shoal.cli.predict import predict_command
+    from shoal.cli.console import err, out
+    from shoal.cli.predict import predict as predict_command
 
     write_new(home / "new", each=12)
-    out, err = Console(file=io.StringIO(), width=100), Console(file=io.StringIO(), width=100)
-    predict_command(out, err, planted.name, home / "new", None, None, "as-set", "none", False)
-    shown = out.file.getvalue()
+    with out.capture() as printed, err.capture() as warned:
+        predict_command(planted.name, home / "new")
+    shown = printed.get()
     assert "below/dark-new1.png" in shown
     assert "and 6 more; --out FILE" in shown
     assert "36 samples" in shown
-    assert not err.file.getvalue()
+    assert not warned.get()
     for table, sheet in ((Path("found.xlsx"), None), (None, Path("found.jpg"))):
         with pytest.raises(DataError, match="expected a name that ends in"):
-            predict_command(out, err, "no such run", home / "new", table, sheet, "as-set", "none", False)
+            predict_command("no such run", home / "new", table, sheet)
 
 
 def test_tables_are_read_by_the_names_of_their_columns(home: Path, small: Make, tmp_path: Path) -> None:

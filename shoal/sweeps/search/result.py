@@ -1,4 +1,4 @@
-"""What a search came to: its trials, the best settings, and how far the numbers can be trusted."""
+"""The result of a search: its trials, the best settings, and how far scores differ by the seed."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from shoal.sweeps.definition import SearchDefinition, Value
-from shoal.sweeps.noise import Noise, noise_of
+from shoal.engine.settings.merge import merge
+from shoal.sweeps.search.definition import SearchDefinition, SearchError, Value, nested_setting
+from shoal.sweeps.search.noise import Noise, noise_of
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-FINISHED, STOPPED, FAILED = "finished", "stopped", "failed"
+FINISHED = "finished"
+STOPPED = "stopped"
+FAILED = "failed"
 STATES = {"COMPLETE": FINISHED, "PRUNED": STOPPED, "FAIL": FAILED}
-"""Optuna's words, and those of runs."""
+"""States of a trial: Optuna's word, and ours."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +29,9 @@ class TrialRow:
         number: of the trial, from 0.
         state: finished, stopped or failed.
         values: of the settings that vary, by dotted key.
-        score: of a finished trial, the mean over seeds.
-        scores: of its finished runs, a seed each.
-        curve: scores of the run of the first seed, by round; not of a failed trial's other runs.
+        score: the mean over seeds; None unless the trial is finished.
+        scores: of its finished runs, one for each seed.
+        curve: scores of the run of the first seed, by round; of a failed trial, those of that run alone.
         runs: names of the runs' folders.
         why: why it was stopped or failed.
     """
@@ -42,19 +45,26 @@ class TrialRow:
     runs: tuple[str, ...]
     why: str
 
+    @property
+    def last_score(self) -> float | None:
+        """The last score of the trial: after all its rounds, or when it was stopped; None where it has none."""
+        if self.score is not None:
+            return self.score
+        return list(self.curve.values())[-1] if self.curve else None
+
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search came to so far.
+    """The result of a search so far.
 
     Attributes:
         search: its name.
-        score: what it judges by.
-        uses_labels: whether that score looks at labels.
+        score: the name of the score.
+        uses_labels: whether that score needs labels.
         maximises: whether a higher score is better.
         trials: all settled trials, by number.
-        best: number of the best finished trial, the earliest of equals; None where none is finished.
-        noise: how far scores differ from seed to seed; None where that is not known.
+        best: number of the best finished trial, the earliest of equals; None where no trial is finished.
+        noise: how far scores differ from seed to seed; None with one seed, or fewer than two finished trials.
         folder: of the search.
     """
 
@@ -78,11 +88,11 @@ class SearchResult:
         return None if self.best is None else self.trials[self.best]
 
     def counts(self) -> dict[str, int]:
-        """How many trials are finished, stopped and failed."""
+        """Return how many trials are finished, stopped and failed."""
         return {state: sum(trial.state == state for trial in self.trials) for state in STATES.values()}
 
     def level_with_best(self) -> list[TrialRow]:
-        """Other finished trials whose score differs from the best one by no more than seeds may explain."""
+        """Return the other finished trials whose score differs from the best by no more than seeds may explain."""
         best = self.best_trial
         if best is None or best.score is None or self.noise is None:
             return []
@@ -93,19 +103,19 @@ class SearchResult:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return nested dictionaries and lists of JSON values."""
         return asdict(self)
 
 
 def ranked(result: SearchResult) -> list[TrialRow]:
-    """Finished trials from the best to the worst, then the others by number."""
+    """Return finished trials from the best to the worst, then the others by number."""
     sign = -1 if result.maximises else 1
     finished = sorted(result.finished, key=lambda trial: (sign * (trial.score or 0.0), trial.number))
     return [*finished, *(trial for trial in result.trials if trial not in finished)]
 
 
-def row_of(number: int, trial: FrozenTrial) -> TrialRow:
-    """A settled trial of the store."""
+def row_from_trial(number: int, trial: FrozenTrial) -> TrialRow:
+    """Return a settled trial of the store as a row."""
     facts = trial.user_attrs
     return TrialRow(
         number,
@@ -119,9 +129,9 @@ def row_of(number: int, trial: FrozenTrial) -> TrialRow:
     )
 
 
-def result_of(definition: SearchDefinition, trials: Sequence[FrozenTrial], folder: str) -> SearchResult:
-    """The result of the settled trials."""
-    rows = tuple(row_of(*each) for each in enumerate(trials))
+def result_from_trials(definition: SearchDefinition, trials: Sequence[FrozenTrial], folder: str) -> SearchResult:
+    """Return the result of the settled trials, which lie in a folder."""
+    rows = tuple(row_from_trial(number, trial) for number, trial in enumerate(trials))
     finished = [row for row in rows if row.score is not None and math.isfinite(row.score)]
     sign = -1 if definition.maximises else 1
     best = min(finished, key=lambda row: (sign * (row.score or 0.0), row.number), default=None)
@@ -135,3 +145,15 @@ def result_of(definition: SearchDefinition, trials: Sequence[FrozenTrial], folde
         noise_of([row.scores for row in finished]),
         folder,
     )
+
+
+def best_settings(definition: SearchDefinition, result: SearchResult) -> dict[str, Any]:
+    """Return the settings of the best trial's first run, as a settings file has them.
+
+    Raises:
+        SearchError: no trial has a score.
+    """
+    best = result.best_trial
+    if best is None:
+        raise SearchError(f"search {result.search!r}: no trial has a score")
+    return merge(definition.settings, *(nested_setting(path, value) for path, value in best.values.items()))

@@ -13,24 +13,36 @@ from matplotlib.ticker import MaxNLocator
 
 from shoal.review.pages.figures import PALETTE
 from shoal.review.results.fonts import make_drawable
-from shoal.sweeps.definition import SearchDefinition, Varied
-from shoal.sweeps.importance import Importance
-from shoal.sweeps.result import SearchResult, TrialRow
-from shoal.sweeps.words import shown
+from shoal.sweeps.search.caveats import shown
+from shoal.sweeps.search.definition import SearchDefinition, Varied
+from shoal.sweeps.search.importance import Importance
+from shoal.sweeps.search.result import FINISHED, STOPPED, SearchResult
 
-DONE: dict[str, Any] = {"color": PALETTE[0], "marker": "o", "linestyle": "none", "markersize": 5, "alpha": 0.85}
-EARLY: dict[str, Any] = {"color": PALETTE[1], "marker": "x", "linestyle": "none", "markersize": 5, "alpha": 0.85}
-BEST: dict[str, Any] = {
+FINISHED_STYLE: dict[str, Any] = {
+    "color": PALETTE[0],
+    "marker": "o",
+    "linestyle": "none",
+    "markersize": 5,
+    "alpha": 0.85,
+}
+STOPPED_STYLE: dict[str, Any] = {
+    "color": PALETTE[1],
+    "marker": "x",
+    "linestyle": "none",
+    "markersize": 5,
+    "alpha": 0.85,
+}
+BEST_STYLE: dict[str, Any] = {
     "color": PALETTE[2],
     "marker": "*",
     "linestyle": "none",
     "markersize": 14,
     "markeredgecolor": "black",
 }
-"""Trials: colours that everybody tells apart, and shapes beside them."""
-MOST = 12
+"""Marks of trials: colours that people with any kind of colour blindness tell apart, and shapes beside them."""
+MAX_PANELS = 12
 """Settings that have a panel."""
-ACROSS = 3
+PANELS_PER_ROW = 3
 
 
 def draw_search(
@@ -41,18 +53,16 @@ def draw_search(
     Args:
         definition: of the search.
         result: with at least one finished trial.
-        importance: of each setting; empty where it is not known.
-        folder: where PNG files go.
+        importance: of each setting; empty where it was not computed.
+        folder: of the PNG files.
 
     Returns:
-        By caption, the files.
+        The files, by caption.
     """
     folder.mkdir(parents=True, exist_ok=True)
     drawn = {"The score of each trial, and the best so far": save(history(result), folder / "history.png")}
     if importance:
-        caption = (
-            "How much of the variance of the trials' ranks each setting explains, and how much chance alone gave it"
-        )
+        caption = "How much of the variance of the trials' ranks each setting explains, beside the share by chance"
         drawn[caption] = save(importance_figure(importance), folder / "importance.png")
     caption = "The score over each setting" + ("; bars span the seeds of a trial" if definition.seeds > 1 else "")
     drawn[caption] = save(slices(definition, result), folder / "slices.png")
@@ -66,50 +76,46 @@ def save(figure: Figure, path: Path) -> Path:
     return path
 
 
-def last_score(trial: TrialRow) -> float | None:
-    """The score that a trial had last: after all its rounds, or when it was stopped."""
-    if trial.score is not None:
-        return trial.score
-    return list(trial.curve.values())[-1] if trial.curve else None
-
-
 def draw_trials(axes: Axes, result: SearchResult, x: dict[int, float]) -> None:
-    """Finished trials as dots, stopped ones as crosses at their last score, the best one as a star.
+    """Draw finished trials as dots, stopped trials as crosses at their last score, and the best one as a star.
 
     Args:
-        axes: where.
+        axes: the panel.
         result: of the search.
-        x: where each trial stands on the horizontal axis, by number; others are left out.
+        x: the place of each trial on the horizontal axis, by number; other trials are not drawn.
     """
-    for state, label, look in (("finished", "finished", DONE), ("stopped", "stopped early: its last score", EARLY)):
-        rows = [trial for trial in result.trials if trial.state == state and trial.number in x]
-        there = [(x[trial.number], score) for trial in rows if (score := last_score(trial)) is not None]
-        if there:
-            axes.plot(*zip(*there, strict=True), label=label, **look)
+    for state, label, style in (
+        (FINISHED, "finished", FINISHED_STYLE),
+        (STOPPED, "stopped early: its last score", STOPPED_STYLE),
+    ):
+        trials = [trial for trial in result.trials if trial.state == state and trial.number in x]
+        points = [(x[trial.number], trial.last_score) for trial in trials if trial.last_score is not None]
+        if points:
+            axes.plot(*zip(*points, strict=True), label=label, **style)
     for trial in result.finished:
         if len(trial.scores) > 1 and trial.number in x:
             axes.vlines(x[trial.number], min(trial.scores), max(trial.scores), color=PALETTE[0], alpha=0.5)
     best = result.best_trial
     if best is not None and best.score is not None and best.number in x:
-        axes.plot([x[best.number]], [best.score], label="best", **BEST)
+        axes.plot([x[best.number]], [best.score], label="best", **BEST_STYLE)
 
 
 def history(result: SearchResult) -> Figure:
-    """The score over the number of the trial."""
+    """Draw the score over the number of the trial."""
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     numbers = [trial.number for trial in result.finished]
     scores = [trial.score for trial in result.finished]
-    gather: Any = np.maximum if result.maximises else np.minimum
+    best_so_far: Any = np.maximum if result.maximises else np.minimum
     axes.step(
         [*numbers, len(result.trials) - 1],
-        [*gather.accumulate(scores), result.best_trial.score if result.best_trial else np.nan],
+        [*best_so_far.accumulate(scores), result.best_trial.score if result.best_trial else np.nan],
         where="post",
         color="0.5",
         label="best so far",
     )
     draw_trials(axes, result, {trial.number: float(trial.number) for trial in result.trials})
-    axes.set(title="trials", xlabel="trial", ylabel=axis_of(result))
+    axes.set(title="trials", xlabel="trial", ylabel=score_label(result))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
@@ -117,22 +123,24 @@ def history(result: SearchResult) -> Figure:
 
 
 def importance_figure(importance: Sequence[Importance]) -> Figure:
-    """A bar a setting, and a mark for what chance gives it."""
+    """Draw a bar for each setting, and a mark for the share that chance gave it."""
     figure = Figure(figsize=(6, 1.8 + 0.45 * len(importance)), layout="constrained")
     axes = figure.subplots()
-    place = np.arange(len(importance))
-    axes.barh(place, [each.share for each in importance], color=PALETTE[0], height=0.6, label="share of the variance")
+    positions = np.arange(len(importance))
+    axes.barh(
+        positions, [each.share for each in importance], color=PALETTE[0], height=0.6, label="share of the variance"
+    )
     axes.plot(
         [each.by_chance for each in importance],
-        place,
+        positions,
         color="black",
         marker="|",
         markersize=18,
         markeredgewidth=2,
         linestyle="none",
-        label="most that chance gave",
+        label="largest share by chance",
     )
-    axes.set_yticks(place, [each.setting for each in importance])
+    axes.set_yticks(positions, [each.setting for each in importance])
     axes.invert_yaxis()
     axes.set(title="importance of settings (fANOVA)", xlabel="share of the variance of the trials' ranks", xlim=(0, 1))
     axes.grid(alpha=0.3, axis="x")
@@ -141,25 +149,25 @@ def importance_figure(importance: Sequence[Importance]) -> Figure:
 
 
 def slices(definition: SearchDefinition, result: SearchResult) -> Figure:
-    """A panel a setting, at most `MOST`: the score of each trial over its value."""
-    paths = list(definition.vary)[:MOST]
-    across = min(ACROSS, len(paths))
-    down = -(-len(paths) // across)
-    figure = Figure(figsize=(max(5.0, 3.6 * across), 3.4 * down), layout="constrained")
-    grid = np.atleast_1d(np.asarray(figure.subplots(down, across, sharey=True, squeeze=False))).ravel()
+    """Draw a panel for each setting, at most `MAX_PANELS`: the score of each trial over the value of the setting."""
+    paths = list(definition.vary)[:MAX_PANELS]
+    columns = min(PANELS_PER_ROW, len(paths))
+    rows = -(-len(paths) // columns)
+    figure = Figure(figsize=(max(5.0, 3.6 * columns), 3.4 * rows), layout="constrained")
+    grid = np.atleast_1d(np.asarray(figure.subplots(rows, columns, sharey=True, squeeze=False))).ravel()
     for axes, path in zip(grid, paths, strict=False):
-        slice_of(axes, path, definition.vary[path], result)
+        draw_slice(axes, path, definition.vary[path], result)
     for axes in grid[len(paths) :]:
         axes.remove()
-    for place in range(0, len(paths), across):
-        grid[place].set_ylabel(axis_of(result))
+    for first in range(0, len(paths), columns):
+        grid[first].set_ylabel(score_label(result))
     handles, labels = grid[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=3, fontsize="small")
     return figure
 
 
-def slice_of(axes: Axes, path: str, varied: Varied, result: SearchResult) -> None:
-    """The score over one setting."""
+def draw_slice(axes: Axes, path: str, varied: Varied, result: SearchResult) -> None:
+    """Draw the score over one setting."""
     values = {trial.number: trial.values[path] for trial in result.trials}
     if varied.choices is not None:
         order = {repr(choice): place for place, choice in enumerate(varied.choices)}
@@ -170,7 +178,7 @@ def slice_of(axes: Axes, path: str, varied: Varied, result: SearchResult) -> Non
     else:
         places = {number: float(value) for number, value in values.items() if isinstance(value, int | float)}
         if varied.low is not None and varied.high is not None:
-            axes.axvspan(varied.low, varied.high, color="0.96", zorder=0)  # all that was searched is seen
+            axes.axvspan(varied.low, varied.high, color="0.96", zorder=0)  # shows the whole range that was searched
         if varied.log:
             axes.set_xscale("log")
         elif varied.whole:
@@ -180,6 +188,6 @@ def slice_of(axes: Axes, path: str, varied: Varied, result: SearchResult) -> Non
     axes.grid(alpha=0.3)
 
 
-def axis_of(result: SearchResult) -> str:
-    """What the vertical axis shows."""
+def score_label(result: SearchResult) -> str:
+    """Return the label of the vertical axis."""
     return f"{result.score} ({'higher' if result.maximises else 'lower'} is better)"

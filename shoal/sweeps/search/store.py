@@ -1,7 +1,7 @@
-"""Where a search lies: its folder below results/searches, and in it the SQLite database with its settled trials.
+"""The folder of a search below results/searches, and in it the SQLite database of its settled trials.
 
-The database is Optuna's own, so that its tools can read it. A trial is added when it is settled, in one transaction;
-what a trial that is under way needs lies in its runs' folders.
+The database is Optuna's own, so that Optuna's tools can read it. A trial is added when it is settled, in one
+transaction; until then its runs' folders hold all that resuming it needs.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from shoal.core.errors import brief
 from shoal.engine.settings import places
 from shoal.engine.store.codec import disk_error
-from shoal.sweeps.definition import SearchDefinition, SearchError
-from shoal.sweeps.proposals import optuna_here
+from shoal.sweeps.search.definition import SearchDefinition, SearchError
+from shoal.sweeps.search.proposals import import_optuna
 
 if TYPE_CHECKING:
     import optuna
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 DATABASE = "trials.db"
 IDENTITY = "shoal.definition"
-"""The attribute of Optuna's study that holds what the search was defined as."""
+"""The attribute of Optuna's study that holds the definition of the search."""
 
 
 class SearchStore:
@@ -37,33 +37,34 @@ class SearchStore:
         self._study = study
 
     def trials(self) -> list[FrozenTrial]:
-        """All settled trials, by number."""
+        """Return all settled trials, by number."""
         return self._study.get_trials(deepcopy=False)
 
     def add(self, trial: FrozenTrial) -> None:
-        """Keep a settled trial, as the next one."""
+        """Add the next settled trial."""
         self._study.add_trial(trial)
 
 
 def folder_of(name: str) -> Path:
-    """The folder of a search."""
+    """Return the folder of a search."""
     return places.searches() / name
 
 
 @contextlib.contextmanager
 def open_store(definition: SearchDefinition) -> Iterator[SearchStore]:
-    """The store of a search, made where it is not there yet, held for this process until the end.
+    """Open the store of a search, made where it is missing; until the end no other process can open it.
 
     Raises:
-        SearchError: another process works on the search, it was defined otherwise, or its database is unreadable.
+        SearchError: another process works on the search, the store has another definition of it, or its database is
+            unreadable.
     """
-    optuna = optuna_here()
+    optuna = import_optuna()
     folder = folder_of(definition.name)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise disk_error(folder, error) from error
-    with held(folder, definition.name):
+    with locked(folder, definition.name):
         path = folder / DATABASE
         storage: Any = None
         try:
@@ -74,48 +75,48 @@ def open_store(definition: SearchDefinition) -> Iterator[SearchStore]:
                 direction="maximize" if definition.maximises else "minimize",
                 load_if_exists=True,
             )
-            known = study.user_attrs.get(IDENTITY)
-            if known is None:
+            stored = study.user_attrs.get(IDENTITY)
+            if stored is None:
                 study.set_user_attr(IDENTITY, json.dumps(definition.identity()))
         except Exception as error:  # whatever the database's driver raises
             release(storage)
             raise SearchError(
-                f"the database {path} of search {definition.name!r} cannot be used ({brief(error)}): put it back from "
-                "a copy, or remove the folder to begin anew; its runs are used again"
+                f"the database {path} of search {definition.name!r} cannot be used ({brief(error)}): restore it from "
+                "a copy, or remove the folder to start again, which uses the runs of the search again"
             ) from error
         try:
-            if known is not None:
-                check_same(definition, json.loads(known), folder)
+            if stored is not None:
+                check_same(definition, json.loads(stored), folder)
             yield SearchStore(folder, study)
         finally:
             release(storage)
 
 
 def release(storage: Any) -> None:
-    """Let go of the database's file."""
+    """Close the file of the database."""
     if storage is not None:
         storage.remove_session()
         storage.engine.dispose()
 
 
-def check_same(definition: SearchDefinition, known: dict[str, Any], folder: Path) -> None:
-    """Refuse to go on with a search under another definition.
+def check_same(definition: SearchDefinition, stored: dict[str, Any], folder: Path) -> None:
+    """Refuse to resume a search with another definition.
 
     Raises:
         SearchError: names the keys that differ.
     """
     now = json.loads(json.dumps(definition.identity()))
-    differing = [key for key in {**now, **known} if now.get(key) != known.get(key)]
+    differing = [key for key in {**now, **stored} if now.get(key) != stored.get(key)]
     if differing:
         raise SearchError(
-            f"search {definition.name!r} is there with another definition, which differs in {', '.join(differing)}: "
-            f"give this one another name, or remove {folder}"
+            f"search {definition.name!r} exists with another definition, which differs in {', '.join(differing)}: "
+            f"give this search another name, or remove {folder}"
         )
 
 
 @contextlib.contextmanager
-def held(folder: Path, name: str) -> Iterator[None]:
-    """Hold a search for this process; a killed process holds nothing.
+def locked(folder: Path, name: str) -> Iterator[None]:
+    """Lock a search for this process; the lock ends with the process.
 
     Raises:
         SearchError: another process works on it.

@@ -1,7 +1,7 @@
 """How far the scores of trials differ by their seeds alone.
 
-All trials have the same seeds, so that what a seed does to all of them alike is no noise between them: what is left
-after the mean of each trial and of each seed are taken off is (a two-way layout without interaction).
+All trials have the same seeds. What a seed does to all trials alike is no noise between them: the noise is what is left
+after the mean of each trial and the mean of each seed are subtracted (a two-way layout without interaction).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Noise:
 
     Attributes:
         deviation: standard deviation of one run's score around what its trial and its seed explain.
-        seeds: runs of a trial.
-        trials: how many trials it was found from.
+        seeds: number of runs of a trial.
+        trials: number of trials that the deviation was computed from.
         difference: two trials whose mean scores are closer than this cannot be told apart (95 %, for one pair that was
             chosen beforehand; the best of many is always somewhat lucky).
     """
@@ -35,13 +35,13 @@ class Noise:
 
 
 def noise_of(scores: Sequence[Sequence[float]]) -> Noise | None:
-    """The noise of trials with several seeds.
+    """Return the noise of trials with several seeds.
 
     Args:
-        scores: of each trial, a seed each; the same seeds in all.
+        scores: (trials, seeds), the same seeds in all trials.
 
     Returns:
-        None with one seed, or fewer than two trials: then nobody knows.
+        None with one seed, or fewer than two trials: then the noise is unknown.
 
     >>> noise_of([(0.5, 0.6), (0.7, 0.8)]).deviation < 1e-9
     True
@@ -50,8 +50,8 @@ def noise_of(scores: Sequence[Sequence[float]]) -> Noise | None:
         return None
     table = np.asarray(scores, dtype=float)
     trials, seeds = table.shape
-    left = table - table.mean(1, keepdims=True) - table.mean(0, keepdims=True) + table.mean()
-    free = (trials - 1) * (seeds - 1)
-    deviation = math.sqrt(float((left**2).sum()) / free)
-    difference = float(stdtrit(free, (1 + LEVEL) / 2)) * deviation * math.sqrt(2 / seeds)
+    residuals = table - table.mean(1, keepdims=True) - table.mean(0, keepdims=True) + table.mean()
+    freedom = (trials - 1) * (seeds - 1)
+    deviation = math.sqrt(float((residuals**2).sum()) / freedom)
+    difference = float(stdtrit(freedom, (1 + LEVEL) / 2)) * deviation * math.sqrt(2 / seeds)
     return Noise(deviation, seeds, trials, difference)

@@ -1,12 +1,13 @@
-"""Which settings a trial has, and whether it is stopped: by Optuna, from (seed, trial) and the trials before alone.
+"""The settings of a trial, and whether it is stopped: Optuna decides, from (seed, trial) and the earlier trials alone.
 
-A proposal is made on a copy of the search in memory that holds the settled trials, with a sampler whose draws follow
-from the search's seed and the trial's number. So a trial that was cut short is proposed again as it was, and stopped or
-not by the same rounds, whenever and wherever it is gone on with.
+Each proposal is made on a copy of the search in memory that holds the settled trials, with a sampler whose draws follow
+from the search's seed and the trial's number. So a trial that was cut short gets the same settings when it is resumed,
+and stops or not after the same rounds.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from shoal.core.streams import stream_seed
-from shoal.sweeps.definition import SearchDefinition, SearchError, Value, Varied
+from shoal.sweeps.search.definition import SearchDefinition, SearchError, Value, Varied
 
 if TYPE_CHECKING:  # it takes a second to import, and need not be installed
     import optuna
@@ -22,17 +23,17 @@ if TYPE_CHECKING:  # it takes a second to import, and need not be installed
     from optuna.trial import FrozenTrial
 
 INSTALL = "a search over settings needs the package optuna: pip install 'shoal[search]'"
-SEEDS = 2**32
+SEED_LIMIT = 2**32
 """Optuna's samplers take seeds below this."""
-KEPT_SHARE = 3
-"""halving: of so many trials one goes on."""
+HALVING_FACTOR = 3
+"""halving: one trial of so many continues."""
 
 
-def optuna_here() -> Any:
-    """The package, quiet.
+def import_optuna() -> Any:
+    """Return the package optuna, without its log lines and warnings.
 
     Raises:
-        SearchError: it is not installed.
+        SearchError: optuna is not installed.
     """
     try:
         import optuna
@@ -44,8 +45,8 @@ def optuna_here() -> Any:
 
 
 def distribution(varied: Varied) -> BaseDistribution:
-    """The values of a setting as Optuna has them."""
-    distributions = optuna_here().distributions
+    """Return the values of a setting as a distribution of Optuna."""
+    distributions = import_optuna().distributions
     if varied.choices is not None:
         result: BaseDistribution = distributions.CategoricalDistribution(varied.choices)
     elif varied.whole:
@@ -56,21 +57,21 @@ def distribution(varied: Varied) -> BaseDistribution:
 
 
 def distributions_of(definition: SearchDefinition) -> dict[str, BaseDistribution]:
-    """Those of all settings that vary, by dotted key."""
+    """Return the distribution of each setting that varies, by dotted key."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the last step of a range may be shorter
         return {path: distribution(varied) for path, varied in definition.vary.items()}
 
 
 def grid(definition: SearchDefinition) -> dict[str, list[Value]]:
-    """The values of each setting whose combinations a grid is made of."""
-    return {path: values_of(varied) for path, varied in definition.vary.items()}
+    """Return the values of each setting, whose combinations make the grid."""
+    return {path: grid_values(varied) for path, varied in definition.vary.items()}
 
 
-def values_of(varied: Varied) -> list[Value]:
-    """All choices; of a range, low and as many steps as it has room for.
+def grid_values(varied: Varied) -> list[Value]:
+    """Return all choices, or the values of a range: low, and as many steps as fit.
 
-    >>> values_of(Varied(low=0.0, high=0.3, step=0.1))
+    >>> grid_values(Varied(low=0.0, high=0.3, step=0.1))
     [0.0, 0.1, 0.2, 0.3]
     """
     if varied.choices is not None:
@@ -80,29 +81,26 @@ def values_of(varied: Varied) -> list[Value]:
     assert high is not None
     if varied.whole:
         return list(range(int(low), int(high) + 1, int(step)))
-    # In decimals, as Optuna counts them: 0.3 is three steps of 0.1 then.
-    first, last, each = (Decimal(str(number)) for number in (low, high, step))
-    return [float(first + number * each) for number in range(1 + int((last - first) / each))]
+    # In decimals, as Optuna counts: then 0.3 is three steps of 0.1.
+    first, last, distance = (Decimal(str(number)) for number in (low, high, step))
+    return [float(first + number * distance) for number in range(1 + int((last - first) / distance))]
 
 
 def most_trials(definition: SearchDefinition) -> int:
-    """How many trials there are to be: as many as asked for; of a grid, no more than it has combinations."""
+    """Return the number of trials: that of the definition; of a grid at most the number of its combinations."""
     if definition.sampler != "grid":
         return definition.trials
-    combinations = 1
-    for values in grid(definition).values():
-        combinations *= len(values)
-    return min(definition.trials, combinations)
+    return min(definition.trials, math.prod(len(values) for values in grid(definition).values()))
 
 
 def sampler_of(definition: SearchDefinition, number: int) -> optuna.samplers.BaseSampler:
-    """What draws the settings of one trial."""
-    samplers = optuna_here().samplers
-    seed = stream_seed(definition.seed, "search: settings of a trial", round=number) % SEEDS
+    """Return the sampler that draws the settings of one trial."""
+    samplers = import_optuna().samplers
+    seed = stream_seed(definition.seed, "search: settings of a trial", round=number) % SEED_LIMIT
     if definition.sampler == "grid":
-        # Its order is drawn once: trial k takes the k-th combination.
+        # The order is drawn once: trial k takes the k-th combination.
         result: optuna.samplers.BaseSampler = samplers.GridSampler(
-            grid(definition), seed=stream_seed(definition.seed, "search: grid") % SEEDS
+            grid(definition), seed=stream_seed(definition.seed, "search: grid") % SEED_LIMIT
         )
     elif definition.sampler == "random":
         result = samplers.RandomSampler(seed=seed)
@@ -112,14 +110,14 @@ def sampler_of(definition: SearchDefinition, number: int) -> optuna.samplers.Bas
 
 
 def pruner_of(definition: SearchDefinition) -> optuna.pruners.BasePruner:
-    """What stops runs early."""
-    pruners = optuna_here().pruners
+    """Return the pruner, which decides when a run is stopped early."""
+    pruners = import_optuna().pruners
     if definition.pruner == "median":
         result: optuna.pruners.BasePruner = pruners.MedianPruner(
             definition.spare_trials, n_warmup_steps=definition.spare_rounds + 1
         )
     elif definition.pruner == "halving":
-        result = pruners.SuccessiveHalvingPruner(definition.spare_rounds + 1, KEPT_SHARE)
+        result = pruners.SuccessiveHalvingPruner(definition.spare_rounds + 1, HALVING_FACTOR)
     else:
         result = pruners.NopPruner()
     return result
@@ -127,7 +125,7 @@ def pruner_of(definition: SearchDefinition) -> optuna.pruners.BasePruner:
 
 @dataclass
 class Proposal:
-    """A trial that is to be carried out.
+    """A trial to execute.
 
     Attributes:
         number: of the trial, from 0.
@@ -139,40 +137,40 @@ class Proposal:
     _trial: optuna.trial.Trial
 
     def stop_after(self, round: int, score: float) -> bool:
-        """Whether the trial is to be stopped, given its score after a round; rounds are told in order, each once."""
+        """Return whether to stop the trial, given its score after a round; call it for each round in order, once."""
         self._trial.report(score, round)
         return self._trial.should_prune()
 
     def settled(self, state: str, score: float | None, facts: dict[str, Any]) -> FrozenTrial:
-        """The trial as it is kept.
+        """Return the trial as the store keeps it.
 
         Args:
             state: COMPLETE, PRUNED or FAIL.
-            score: of a complete one.
-            facts: what else is kept of it, as JSON.
+            score: of a complete trial; else None.
+            facts: what else the store keeps, as JSON.
         """
-        optuna = optuna_here()
-        known = self._trial.study.get_trials(deepcopy=True)[self.number]
+        optuna = import_optuna()
+        trial = self._trial.study.get_trials(deepcopy=True)[self.number]
         result: FrozenTrial = optuna.trial.create_trial(
             state=optuna.trial.TrialState[state],
             value=score,
-            params=known.params,
-            distributions=known.distributions,
-            intermediate_values=known.intermediate_values,
+            params=trial.params,
+            distributions=trial.distributions,
+            intermediate_values=trial.intermediate_values,
             user_attrs=facts,
-            system_attrs=known.system_attrs,
+            system_attrs=trial.system_attrs,
         )
         return result
 
 
 def propose(definition: SearchDefinition, settled: Sequence[FrozenTrial]) -> Proposal:
-    """The next trial.
+    """Return the next trial.
 
     Args:
         definition: of the search.
-        settled: all trials before it, in order.
+        settled: all earlier trials, in order.
     """
-    optuna = optuna_here()
+    optuna = import_optuna()
     study = optuna.create_study(
         direction="maximize" if definition.maximises else "minimize",
         sampler=sampler_of(definition, len(settled)),
