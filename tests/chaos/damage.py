@@ -128,6 +128,9 @@ def forked(work: Callable[[], None], home: Path) -> tuple[int, str, str]:
         try:
             for place, path in enumerate(outputs, 1):
                 os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), place)
+            # A test runner may have put files of its own in their place.
+            sys.stdout = os.fdopen(1, "w", closefd=False)
+            sys.stderr = os.fdopen(2, "w", closefd=False)
             os.chdir(home)
             work()
             code = 0
