@@ -81,7 +81,7 @@ def choose_clusters(
         train: gives the run that trains the encoder, where features are what clusters are sought among.
 
     Returns:
-        clusters, rule, least, most, repeats, seed; features and features_run; samples, bytes_up, bytes_down; curve, a
+        clusters, rule, min_clusters, max_clusters, repeats, seed; features and features_run; samples, bytes_up, bytes_down; curve, a
         dictionary a number (`cluster_number.Tried`); digests of data, partition and settings.
 
     Raises:
@@ -96,7 +96,7 @@ def choose_clusters(
         choose.features == "auto" and prepared.manifest.kind == "image" and METHODS[settings.method.name].trains
     )
     run = train(encoder_settings(settings), partition) if of_encoder else None
-    search = Search(choose.min_clusters, choose.max_clusters, choose.repeats)
+    search = Search(choose.min_clusters, choose.max_clusters)
     with one_thread(), steps_shown("number of clusters") as watch:
         if run is not None:
             features = encoder_features(run, table, settings.seed)
@@ -112,7 +112,7 @@ def choose_clusters(
     curve = plain.pop("tried")
     record = {
         **plain,
-        **{name: getattr(choose, name) for name in ("min_clusters", "max_clusters", "repeats")},
+        **{name: getattr(search, name) for name in ("min_clusters", "max_clusters", "repeats")},
         "seed": settings.seed,
         "features": "fedsimclr" if run is not None else "samples",
         "features_run": run.name if run is not None else None,
@@ -150,7 +150,7 @@ def encoder_settings(settings: Settings) -> Settings:
         "rounds": rounds,
         "model": {"encoder": raw["model"]["encoder"]},
         "evaluate": {**raw["evaluate"], "every": rounds},
-        "tracking": {**raw["tracking"], "register_as": "none", "champion": False, "model": False},
+        "tracking": {**raw["tracking"], "register_as": "none", "model": False},
     }
     return make_settings({**{key: raw[key] for key in same}, **own})
 

@@ -18,10 +18,10 @@ from shoal.engine.settings.hardware import keep_freed_memory
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerLost
 
-LOOK = 1.0
-"""Seconds between looks at whether a worker of a cluster hangs."""
-IN_FLIGHT = 256
-"""Requests that are given to a cluster of others at once: those that it has no worker for yet wait there."""
+POLL_SECONDS = 1.0
+"""Time between two checks whether a worker of a cluster hangs."""
+MAX_IN_FLIGHT = 256
+"""Requests to have at once in a cluster that may grow: those without a worker wait there for one that joins."""
 
 
 class ClusterLost(ShoalError):
@@ -53,7 +53,7 @@ def work(plain: dict[str, Any], device: str) -> dict[str, Any]:
     if device == "cuda" and not torch.cuda.is_available():
         return Failed(
             f"worker {host}: the run computes on a GPU (cuda), and torch sees none there: start workers only on hosts "
-            "that have one, or tell them apart with workers.resources",
+            "that have one",
         ).to_json()
     workers: dict[str, Worker] = _here.__dict__.setdefault("workers", {})
     if device not in workers:

@@ -57,7 +57,7 @@ def open_pool(workers: WorkersSection, device: str) -> Iterator[Pool]:
     """
     with contextlib.ExitStack() as stack:
         if workers.runner == "local":
-            count = resolve_slots(workers.slots, device, workers.per_gpu)
+            count = resolve_slots(workers.slots, device)
             yield stack.enter_context(WorkerProcesses(count, device))
             return
         cluster = stack.enter_context(dask_pool(workers, device))

@@ -33,8 +33,12 @@ from shoal.methods.contract.declared import MessageForm, change_norm, fault, sta
 from shoal.methods.contract.message import Message, Tensors
 
 TO_SERVER = "message to the server"
-COMPARED = 3
-"""Answers that a round must have for their median to tell what is usual."""
+MIN_COMPARED_ANSWERS = 3
+"""With fewer answers in a round their median does not show what is usual."""
+MAX_ABS_VALUE = 1e12
+"""Largest absolute value in a client's tensors for which the method declares no bound of its own."""
+MAX_MEMORY_BYTES = 4096e6
+"""Most bytes of private memory that a client may keep."""
 
 
 class MessageRefused(ClientError):
@@ -50,25 +54,21 @@ class Inspection:
     Args:
         method: of the run.
         server: the state that the work begins from.
-        max_abs_value: setting `participation.max_abs_value`, which bounds values without a bound of their own.
         round: the round.
-        partition: says which samples each client holds; None: nobody knows.
-        max_memory: bytes of private memory that a client may keep (`participation.max_memory_mb`).
+        partition: says which samples each client holds; None: this is not checked.
     """
 
     method: Method
     server: Server
-    max_abs_value: float
     round: int
     partition: Partition | None = None
-    max_memory: float = math.inf
 
     @classmethod
     def from_opened(cls, opened: OpenedRun, server: Server, round: int | None = None) -> Inspection:
-        """The inspection of a round whose work begins from a state; by default the round that follows it."""
-        number = server.round + 1 if round is None else round
-        limits = opened.settings.participation
-        return cls(opened.method, server, limits.max_abs_value, number, opened.partition, limits.max_memory_mb * 1e6)
+        """Return the inspection of a round whose work begins from a state; by default the round that follows it."""
+        if round is None:
+            round = server.round + 1
+        return cls(opened.method, server, round, opened.partition)
 
     def check(self, client: int, samples: int, update: Update) -> MessageForm | None:
         """Refuse an answer that is not what the method declares; the form that its message to the server has.
@@ -86,9 +86,9 @@ class Inspection:
         for peer, message in update.peers.items():
             self.check_peer(client, peer, message)
         if update.memory is not None:
-            self._refuse(client, "private memory", too_large(update.memory, self.max_memory))
+            self._refuse(client, "private memory", too_large(update.memory))
             form = self.method.declared_memory(self.server, client, samples)
-            self._refuse(client, "private memory", fault(Message(update.memory), form, self.max_abs_value))
+            self._refuse(client, "private memory", fault(Message(update.memory), form, MAX_ABS_VALUE))
         self._refuse(client, "answer", self.method.mismatch(update))
         return declared
 
@@ -109,13 +109,13 @@ class Inspection:
     def check_message(self, client: int, samples: int, message: Message) -> MessageForm | None:
         """Refuse a message to the server as `check` does; the form that it has."""
         form = self.method.declared(self.server, client, samples)
-        self._refuse(client, TO_SERVER, fault(message, form, self.max_abs_value))
+        self._refuse(client, TO_SERVER, fault(message, form, MAX_ABS_VALUE))
         return form
 
     def check_peer(self, client: int, peer: int, message: Message) -> None:
         """Refuse a message to another client as `check` does."""
         form = self.method.declared_to_peer(self.server, client, peer)
-        why = "its method declares no such message" if form is None else fault(message, form, self.max_abs_value)
+        why = "its method declares no such message" if form is None else fault(message, form, MAX_ABS_VALUE)
         if form is not None and why is None and self.partition is not None:
             why = not_held(client, message, form, self.partition)
         self._refuse(client, f"message to client {peer}", why)
@@ -152,17 +152,12 @@ class Inspection:
         return f"the {what} of client {client} in round {self.round} is refused: {why}"
 
 
-def too_large(memory: Tensors, most: float) -> str | None:
-    """Return that a memory has more bytes than it may; None where it has not.
-
-    Args:
-        memory: of a client; what is no tensor is refused elsewhere.
-        most: bytes.
-    """
+def too_large(memory: Tensors) -> str | None:
+    """Return why a client's memory is too large; None where it is not. Values that are no tensors do not count."""
     size = sum(tensor.numel() * tensor.element_size() for tensor in memory.values() if isinstance(tensor, Tensor))
-    if size <= most:
+    if size <= MAX_MEMORY_BYTES:
         return None
-    return f"it has {size / 1e6:,.1f} MB, expected at most {most / 1e6:,.1f} MB (participation.max_memory_mb)"
+    return f"it has {size / 1e6:,.1f} MB, expected at most {MAX_MEMORY_BYTES / 1e6:,.1f} MB"
 
 
 def not_held(client: int, message: Message, form: MessageForm, partition: Partition) -> str | None:
@@ -218,7 +213,7 @@ def too_long(changes: Mapping[int, Change], longest: float) -> dict[int, str]:
         changes: of the clients of a round.
         max_update_ratio: multiple of the median; 0: nothing is too long.
     """
-    if not longest or len(changes) < COMPARED:
+    if not longest or len(changes) < MIN_COMPARED_ANSWERS:
         return {}
     usual = statistics.median(change.norm for change in changes.values())
     samples = statistics.median(change.samples for change in changes.values())

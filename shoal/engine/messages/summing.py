@@ -13,7 +13,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from shoal.core.errors import FailureCause
-from shoal.engine.messages.inspection import TO_SERVER, Change, Inspected, Inspection, MessageRefused, too_long
+from shoal.engine.messages.inspection import (
+    MAX_ABS_VALUE,
+    TO_SERVER,
+    Change,
+    Inspected,
+    Inspection,
+    MessageRefused,
+    too_long,
+)
 from shoal.engine.messages.wire import Failed
 from shoal.engine.store.codec import StoreError, load_message, save_message, write_sealed
 from shoal.engine.store.finished_work import FinishedWork, forget_work
@@ -172,7 +180,7 @@ class SumsInspection:
             return Inspected(refused=Failed(str(error), FailureCause.FILE))
         form, sizes = self._form(first.client), self.opened.federation.sizes
         samples = sum(sizes[client] for client in clients)
-        why = sum_fault(message, form, clients, samples, self.opened.settings.participation.max_abs_value)
+        why = sum_fault(message, form, clients, samples, MAX_ABS_VALUE)
         if why is not None:
             return Inspected(refused=Failed(f"{path} cannot be used: {why}", FailureCause.FILE))
         return Inspected(Update(message, client=first.client, summed=tuple(clients)))

@@ -26,7 +26,7 @@ class Deadline(Protocol):
     told.
     """
 
-    def why(self, spent: float, idle: float) -> str | None:
+    def reason(self, spent: float, idle: float) -> str | None:
         """Why the worker is held to hang; None where it is not.
 
         Args:

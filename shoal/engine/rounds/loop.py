@@ -169,7 +169,7 @@ class Engine:
         run = self.active_run
         self.tables = RunTables(self.run)
         self.private = PrivateRun.from_opened(self.opened, kept=self.accounts)
-        self.quarantine = Quarantine(self.tables, self.opened.settings.participation.refusals)
+        self.quarantine = Quarantine(self.tables)
         self.events = RoundEvents(self.quarantine, self.tell)
         self.time = SimulatedTime(run)
         self.sampling = self.sampling_type(run, self.quarantine)

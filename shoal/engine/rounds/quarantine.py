@@ -1,4 +1,4 @@
-"""Clients whose messages were refused too often: they are not asked again."""
+"""Quarantine: a client whose messages were refused too often takes no more part in its run."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Any
 
 from shoal.engine.store.tables import RunTables
 
+MAX_REFUSALS = 3
+"""Rounds in which a client's message is refused before the client is quarantined."""
+
 
 @dataclass(frozen=True)
 class Quarantine:
@@ -14,21 +17,17 @@ class Quarantine:
 
     Args:
         tables: tell in how many rounds each client was refused.
-        limit: refused in so many rounds, a client is quarantined (`participation.refusals`); 0: never.
     """
 
     tables: RunTables
-    limit: int
 
     @property
     def clients(self) -> list[int]:
-        """Their ids, in order."""
-        if not self.limit:
-            return []
-        return sorted(client for client, rounds in self.tables.refusals.items() if rounds >= self.limit)
+        """The ids of the quarantined clients, in order."""
+        return sorted(client for client, rounds in self.tables.refusals.items() if rounds >= MAX_REFUSALS)
 
     def status(self) -> dict[str, Any]:
-        """Return the fact of the run's status that names them; empty where nobody is quarantined."""
+        """Return the fact of the run's status that names them; empty if no client is quarantined."""
         clients = self.clients
         return {"quarantined": clients} if clients else {}
 

@@ -55,20 +55,18 @@ SLOT_BYTES = 4 << 30
 """Free memory of a GPU for each worker process: its context, and what ResNet-18 needs on batches of 128."""
 
 
-def slots_per_gpu(wanted: int | str) -> int:
-    """Worker processes that share one GPU: as many as asked for, or as its free memory and the CPU cores allow."""
-    if wanted != "auto":
-        return int(wanted)
+def slots_per_gpu() -> int:
+    """Return how many worker processes share one GPU: as many as its free memory and the CPU cores allow."""
     try:
         free, _ = torch.cuda.mem_get_info()
-    except (RuntimeError, AssertionError):  # nobody can say: there is none here, or its driver does not answer
+    except (RuntimeError, AssertionError):  # there is no GPU here, or its driver does not answer
         return 1
     cores = len(os.sched_getaffinity(0)) // max(1, torch.cuda.device_count())
     return max(1, min(MAX_SLOTS_PER_GPU, cores, free // SLOT_BYTES))
 
 
-def resolve_slots(wanted: int | str, device: str, per_gpu: int | str = 1) -> int:
-    """Worker slots on this machine: `per_gpu` per GPU, or one per core that this process may use.
+def resolve_slots(wanted: int | str, device: str) -> int:
+    """Return the worker slots on this machine; auto: several for each GPU, or one for each core of this process.
 
     Raises:
         SettingsError: less than one; or the device is the GPU that a run began on, and this machine has none.
@@ -79,9 +77,11 @@ def resolve_slots(wanted: int | str, device: str, per_gpu: int | str = 1) -> int
             "has one, or start a new run with workers.device=cpu"
         )
     if wanted == "auto":
-        return torch.cuda.device_count() * slots_per_gpu(per_gpu) if device == "cuda" else len(os.sched_getaffinity(0))
+        if device == "cuda":
+            return torch.cuda.device_count() * slots_per_gpu()
+        return len(os.sched_getaffinity(0))
     if int(wanted) < 1:
-        raise SettingsError(f"workers.slots: given {wanted}; at least 1 is needed")
+        raise SettingsError(f"workers.slots is {wanted}: set it to 1 or more, or to auto")
     return int(wanted)
 
 
@@ -93,7 +93,7 @@ def expected_slots(workers: WorkersSection, device: str) -> int:
     """
     if workers.elsewhere and device == "cuda" and not torch.cuda.device_count():
         return 1 if workers.slots == "auto" else int(workers.slots)
-    return resolve_slots(workers.slots, device, workers.per_gpu)
+    return resolve_slots(workers.slots, device)
 
 
 def check_compiler(wanted: str) -> None:

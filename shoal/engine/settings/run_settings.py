@@ -31,9 +31,9 @@ from shoal.engine.settings.sections import (
     Section,
     TrackingSection,
     WorkersSection,
-    as_dataclass,
     model_section,
     section,
+    to_dataclass,
 )
 from shoal.engine.settings.typed_yaml import Argument, by_settings, by_type, type_of_setting
 from shoal.engine.settings.wrong_settings import Tagged, explain
@@ -193,7 +193,7 @@ class Settings(Section):
             source = PARTITIONS[values.pop("kind")]
         else:
             source = SOURCES[key]
-        return as_dataclass(source, values)
+        return to_dataclass(source, values)
 
 
 def flatten(settings: Settings) -> dict[str, Any]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 PRELOADED = ["shoal.engine.workers.worker", "torch._dynamo"]
 """What workers need (torch's optimisers want the latter), imported once, by the process that they are forked from."""
-LOOK = 0.5
+POLL_SECONDS = 0.5
 """Seconds between looks at whether a worker hangs."""
 WAIT = 5.0
 """Seconds for a process to end, or to start, before it is helped."""
@@ -122,7 +122,7 @@ class WorkerProcess:
                 return
             process, deadline, clock = self._watched
             clock.look()
-            why = deadline.why(clock.spent, clock.idle)
+            why = deadline.reason(clock.spent, clock.idle)
             if why:
                 self._hangs = f"was ended at {why}"
                 process.kill()
@@ -229,7 +229,7 @@ class WorkerProcesses:
                 slot.end()
 
     def _look(self) -> None:
-        while not self._closed.wait(LOOK):
+        while not self._closed.wait(POLL_SECONDS):
             for slot in self.processes:
                 slot.look()
 

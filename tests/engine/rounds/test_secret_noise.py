@@ -82,9 +82,7 @@ def attacked(found: Spied, seed: int, rounds: int) -> float:
 
 def test_the_noise_is_not_in_what_a_run_leaves(home: Path, small: Make, spied: Spied) -> None:
     """The same attack takes the noise off every message of a run whose noise is seeded."""
-    settings = small(
-        method=METHOD, partition=HELD_OUT, rounds=1, privacy=PRIVATE, tracking={"mlflow": True, "system": False}
-    )
+    settings = small(method=METHOD, partition=HELD_OUT, rounds=1, privacy=PRIVATE, tracking={"mlflow": True})
     run = new_run(settings)
     call = Worker().handle
     drive(run, slots=SimpleNamespace(count=1, most=1, call=call))  # type: ignore[arg-type]

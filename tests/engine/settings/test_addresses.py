@@ -96,7 +96,7 @@ def written(home: Path) -> bytes:
 
 def test_a_password_reaches_no_file_of_a_run(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HIDDEN", "Tr0ub4dor")
-    tracking = {"mlflow": True, "system": False, "model": False, "uri": "http://me:${HIDDEN}@127.0.0.1:9"}
+    tracking = {"mlflow": True, "model": False, "uri": "http://me:${HIDDEN}@127.0.0.1:9"}
     run = new_run(small(rounds=1, tracking=tracking))
     assert drive(run).status == "finished"
     assert any(event["event"] == "mlflow_unreachable" and "127.0.0.1:9" in event["message"] for event in run.events())
@@ -128,7 +128,7 @@ def test_a_store_named_through_a_variable(home: Path, small: Make, monkeypatch: 
     monkeypatch.setenv("WHERE", str(home / "elsewhere"))
     (home / "elsewhere").mkdir()
     uri = "sqlite:///${WHERE}/m.db"
-    run = new_run(small(rounds=1, tracking={"mlflow": True, "system": False, "model": False, "uri": uri}))
+    run = new_run(small(rounds=1, tracking={"mlflow": True, "model": False, "uri": uri}))
     drive(run)
     drive(RunFolder(run.path))  # the same MLflow run again
     client = MlflowClient(f"sqlite:///{home}/elsewhere/m.db")
