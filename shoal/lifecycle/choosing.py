@@ -81,8 +81,8 @@ def choose_clusters(
         train: gives the run that trains the encoder, where features are what clusters are sought among.
 
     Returns:
-        clusters, rule, min_clusters, max_clusters, repeats, seed; features and features_run; samples, bytes_up, bytes_down; curve, a
-        dictionary a number (`cluster_number.Tried`); digests of data, partition and settings.
+        clusters, rule, min_clusters, max_clusters, repeats, seed; features and features_run; samples, bytes_up,
+        bytes_down; curve, a dictionary for each number (`cluster_number.Tried`); digests of data, partition, settings.
 
     Raises:
         MethodError: too few samples for `choose.max_clusters`, or features that are all the same.
