@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from shoal.core.errors import ShoalError, shown
 from shoal.engine.settings.run_settings import typed_settings
 from shoal.engine.settings.typed_yaml import by_type, settings_within
-from shoal.engine.settings.wrong_settings import MOST, given_as
+from shoal.engine.settings.wrong_settings import MAX_SENTENCES, given_as
 from shoal.engine.settings.yaml_text import read_yaml_file
 
 Role = Literal["method", "baseline", "reference", "ablation"]
@@ -294,8 +294,8 @@ def make_study(raw: Any, system: str, where: str) -> Study:
 
 
 def _lines(where: str, sentences: list[str]) -> str:
-    found = [f"{where}: {sentence}" for sentence in sentences[:MOST]]
-    return "\n".join([*found, *[f"and {len(sentences) - MOST} more"] * (len(sentences) > MOST)])
+    found = [f"{where}: {sentence}" for sentence in sentences[:MAX_SENTENCES]]
+    return "\n".join([*found, *[f"and {len(sentences) - MAX_SENTENCES} more"] * (len(sentences) > MAX_SENTENCES)])
 
 
 def _with_keys(part: dict[str, Any]) -> dict[str, Any]:
@@ -351,7 +351,7 @@ def _unknown_references(study: Study) -> Iterator[str]:
 
     def wrong(path: str, given: str, known: Any) -> Iterator[str]:
         if given not in known:
-            names = ", ".join(shown(name) for name in list(known)[:MOST])
+            names = ", ".join(shown(name) for name in list(known)[:MAX_SENTENCES])
             yield f"{path}: given {given_as(given)}; expected one of {names}"
 
     for name, scale in study.scales.items():

@@ -13,7 +13,7 @@ from typing import Any
 
 from shoal.engine.cluster import cluster_work
 from shoal.engine.cluster.cluster_work import MAX_IN_FLIGHT, cluster_lost, free_slots, work
-from shoal.engine.messages.wire import Answer, RemoteRequest, Request, answer_of
+from shoal.engine.messages.wire import Answer, RemoteRequest, Request, answer_from_json
 from shoal.engine.settings.addresses import masked, resolved
 from shoal.engine.settings.hardware import resolve_slots
 from shoal.engine.settings.run_settings import SettingsError
@@ -133,7 +133,7 @@ class DaskPool:
         return self._count
 
     @property
-    def most(self) -> int:
+    def max_requests(self) -> int:
         """See `shoal.engine.cluster.pools.Pool`: a cluster that may grow has requests ready for a worker that joins."""
         return max(self.count, MAX_IN_FLIGHT) if self._grows else self.count
 
@@ -171,7 +171,7 @@ class DaskPool:
             )
             while True:
                 with contextlib.suppress(TimeoutError):
-                    return answer_of(request, future.result(cluster_work.POLL_SECONDS))
+                    return answer_from_json(request, future.result(cluster_work.POLL_SECONDS))
                 self._connected(request)
                 if clock is None:
                     clock = WallClock() if number in self._begun else None

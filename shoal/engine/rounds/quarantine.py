@@ -16,7 +16,7 @@ class Quarantine:
     """The quarantined clients of a run, by its manifests.
 
     Args:
-        tables: tell in how many rounds each client was refused.
+        tables: have the number of rounds in which each client was refused.
     """
 
     tables: RunTables
@@ -32,5 +32,5 @@ class Quarantine:
         return {"quarantined": clients} if clients else {}
 
     def refusals(self, client: int) -> int:
-        """Return in how many rounds a client was refused."""
+        """Return the number of rounds in which a client was refused."""
         return self.tables.refusals[client]

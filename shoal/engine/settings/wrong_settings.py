@@ -12,9 +12,9 @@ from pydantic import BaseModel
 from shoal.core.errors import shown
 from shoal.engine.settings.addresses import masked
 
-MOST = 20
+MAX_SENTENCES = 20
 """Sentences that are shown."""
-LONGEST = 120
+MAX_VALUE_CHARACTERS = 120
 """Characters of a wrong value that are shown."""
 
 
@@ -52,7 +52,7 @@ def explain(
         words = [word for item in items if item["type"] == "literal_error" for word in _words(item)]
         sentences[path] = f"{path}: given {given_as(items[0]['input'])}; expected a whole number or {', '.join(words)}"
     found = list(sentences.values())
-    return [*found[:MOST], f"and {len(found) - MOST} more"] if len(found) > MOST else found
+    return [*found[:MAX_SENTENCES], f"and {len(found) - MAX_SENTENCES} more"] if len(found) > MAX_SENTENCES else found
 
 
 def _sentence(
@@ -82,7 +82,11 @@ def _sentence(
 def given_as(given: object) -> str:
     """What was given, cut where it is long."""
     text = repr(given)
-    return text if len(text) <= LONGEST and text.isprintable() else f"{ascii(given)[:LONGEST]}..."
+    return (
+        text
+        if len(text) <= MAX_VALUE_CHARACTERS and text.isprintable()
+        else f"{ascii(given)[:MAX_VALUE_CHARACTERS]}..."
+    )
 
 
 def _words(item: Any) -> list[str]:

@@ -336,7 +336,7 @@ def test_workers_that_join_are_used_and_requests_wait_for_them(home: Any, small:
         settings = small(workers={"runner": "dask", "address": cluster.scheduler_address, "slots": "auto"})
         with open_pool(settings.workers, "cpu") as pool:
             assert pool.count == 1
-            assert pool.most > 64
+            assert pool.max_requests > 64
             cluster.scale(2)
             cluster.wait_for_workers(2)
             for _ in range(500):

@@ -18,7 +18,7 @@ import torch
 from benchmarks.hostile import HostileWorker, attack, cases, go_on, settings_of, table
 from benchmarks.hostile_updates import SPOILT
 from shoal.engine.messages import inspection
-from shoal.engine.messages.inspection import Change, Inspection, MessageRefused, check_state, too_long
+from shoal.engine.messages.inspection import Change, Inspection, MessageRefused, check_state, too_large_changes
 from shoal.engine.messages.wire import Trained
 from shoal.engine.rounds import quarantine
 from shoal.engine.rounds.loop import Engine
@@ -311,26 +311,26 @@ def changes(norms: dict[int, float], samples: dict[int, int] | None = None, star
 
 
 def test_a_change_out_of_all_proportion_is_too_long() -> None:
-    found = too_long(changes({0: 1.0, 1: 2.0, 2: 3.0, 3: 500.0}), 100)
+    found = too_large_changes(changes({0: 1.0, 1: 2.0, 2: 3.0, 3: 500.0}), 100)
     assert list(found) == [3]
     assert "changes the model by 500, and the median of the round is 2.5: expected at most 250" in found[3]
-    assert not too_long(changes({0: 1.0, 1: 2.0, 2: 3.0, 3: 249.0}), 100)
-    assert not too_long(changes({0: 1.0, 1: 2.0, 2: 3.0, 3: 500.0}), 0), "switched off"
-    assert not too_long(changes({0: 1.0, 3: 500.0}), 100), "two cannot outvote each other"
-    assert not too_long(changes({0: 0.0, 1: 0.0, 3: 500.0}), 100), "nobody else changes anything"
+    assert not too_large_changes(changes({0: 1.0, 1: 2.0, 2: 3.0, 3: 249.0}), 100)
+    assert not too_large_changes(changes({0: 1.0, 1: 2.0, 2: 3.0, 3: 500.0}), 0), "switched off"
+    assert not too_large_changes(changes({0: 1.0, 3: 500.0}), 100), "two cannot outvote each other"
+    assert not too_large_changes(changes({0: 0.0, 1: 0.0, 3: 500.0}), 100), "nobody else changes anything"
 
 
 def test_who_has_more_samples_may_change_more() -> None:
     norms = {0: 1.0, 1: 2.0, 2: 3.0, 3: 500.0}
-    assert not too_long(changes(norms, {3: 30}), 100)
-    assert too_long(changes(norms, {3: 15}), 100)
-    assert too_long(changes(norms, {3: 1}), 100), "fewer samples do not lower the bound below the median's"
-    assert not too_long(changes({**norms, 3: 240.0}, {3: 1}), 100)
+    assert not too_large_changes(changes(norms, {3: 30}), 100)
+    assert too_large_changes(changes(norms, {3: 15}), 100)
+    assert too_large_changes(changes(norms, {3: 1}), 100), "fewer samples do not lower the bound below the median's"
+    assert not too_large_changes(changes({**norms, 3: 240.0}, {3: 1}), 100)
 
 
 def test_what_is_shorter_than_the_model_is_never_too_long() -> None:
-    assert not too_long(changes({0: 1e-6, 1: 1e-6, 2: 1e-6, 3: 0.9}), 100)
-    assert too_long(changes({0: 1e-6, 1: 1e-6, 2: 1e-6, 3: 1.1}), 100)
+    assert not too_large_changes(changes({0: 1e-6, 1: 1e-6, 2: 1e-6, 3: 0.9}), 100)
+    assert too_large_changes(changes({0: 1e-6, 1: 1e-6, 2: 1e-6, 3: 1.1}), 100)
 
 
 @pytest.mark.parametrize(("longest", "refused"), [(100.0, 1), (0.0, 0), (1e7, 0)])
@@ -368,7 +368,7 @@ def test_a_state_that_no_round_could_begin_from_is_refused(home: Path, small: Ma
         ({"weights": weights * float("nan")}, "'weights' holds NaN or infinite values"),
         ({"weights": torch.cat((weights[:-1], torch.tensor([float("inf")])))}, "'weights' holds NaN or infinite"),
         ({"weights": weights.to(torch.int8)}, r"'weights' is .*int8.*, expected .*float32"),
-        ({"weights": weights[1:]}, "as it was before"),
+        ({"weights": weights[1:]}, "as in the round before"),
         ({"others": weights}, "'others' is .* expected None"),
     ):
         with pytest.raises(RunError, match=words):

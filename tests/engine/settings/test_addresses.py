@@ -144,7 +144,7 @@ def test_a_depot_named_through_a_variable(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "f").write_text("x")
     remote.put(tmp_path / "f", "a/f")
     assert (tmp_path / "Tr0ub4dor" / "a" / "f").read_text() == "x"
-    with pytest.raises(StoreError, match=r"the depot file://\$\{WHERE\} failed at gone") as failed:
+    with pytest.raises(StoreError, match=r"the remote store file://\$\{WHERE\} failed at gone") as failed:
         remote.get("gone", tmp_path / "g")
     assert "Tr0ub4dor" not in str(failed.value)
     assert failed.value.__cause__ is None
