@@ -2,9 +2,9 @@
 
 A share of the clients trains at any time. When a client has answered, another begins from the newest state, and when
 the buffer holds enough answers, these make the next state. So an answer may have begun from a state that is several
-rounds old. Speeds are simulated: each client has a time of its own, in units of the time of a client of usual speed with the
-mean number of samples. Everything follows from the seed and not from real times, so that such runs can be repeated,
-resumed and shared among workers like others: the order of events is known before any training.
+rounds old. Speeds are simulated: each client has a time of its own, in units of the time of a client of usual speed
+with the mean number of samples. Everything follows from the seed and not from real times, so that such runs can be
+repeated, resumed and shared among workers like others: the order of events is known before any training.
 
 Source: Nguyen et al. 2022, "Federated Learning with Buffered Asynchronous Aggregation" (arXiv:2106.06639), algorithm 1.
 """

@@ -157,7 +157,11 @@ class Training:
         rate = 1.0
         if measured:
             rate = self.tables.measured_seconds / max(1, self.tables.measured_samples)
-        return {client: measured.get(client, rate * sizes[client]) for client in clients}
+        expected = {}
+        for client in clients:
+            seconds = measured.get(client)
+            expected[client] = rate * sizes[client] if seconds is None else seconds
+        return expected
 
     def train_cohorts(
         self, round: int, cohorts: list[list[list[int]]], while_waiting: Callable[[list[int]], None] | None = None

@@ -50,7 +50,7 @@ def test_secrets_are_masked_and_refused(small: Make, address: str, shown: str) -
         {"workers": {"runner": "dask", "remote_files": address}},
         {"workers": {"runner": "dask", "address": address}},
     ):
-        with pytest.raises(SettingsError, match=r"holds a password or token.*write \$\{NAME\}") as refused:
+        with pytest.raises(SettingsError, match=r"contains a password or token.*write \$\{NAME\}") as refused:
             small(**changes)
         assert "word" not in str(refused.value).replace("password", "")
 
