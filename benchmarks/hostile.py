@@ -22,12 +22,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
+from unittest.mock import patch
 
 import torch
 
 from benchmarks.hostile_updates import BY_FILE, SPOILT, Spoil
 from shoal.core.errors import ShoalError
 from shoal.engine.messages.wire import Answer, Evaluate, Request, Train, Trained
+from shoal.engine.rounds import quarantine
 from shoal.engine.rounds.loop import Engine
 from shoal.engine.rounds.units import ThreadRunner
 from shoal.engine.settings.merge import merge
@@ -56,7 +58,7 @@ BASE: dict[str, Any] = {
     "local": {"epochs": 1, "batch": 16},
     "augment": {"recipe": "digits"},
     "rounds": 2,
-    "participation": {"retries": 0, "refusals": 0, "max_memory_mb": 32.0},
+    "participation": {"retries": 0},
     "workers": {"device": "cpu", "precision": "fp32", "slots": 1},
     "tracking": {"mlflow": False, "prefect": "off"},
 }
@@ -222,7 +224,8 @@ def attack(case: dict[str, Any], spoil: Spoil, side: Side) -> Found:
     hostile = HostileWorker(bad, spoil, side)
     run = new_run(settings)
     try:
-        go_on(run, hostile)
+        with patch.object(quarantine, "MAX_REFUSALS", sys.maxsize):  # the client is to attack in every round
+            go_on(run, hostile)
     except ShoalError as error:
         return Found("ended", str(error))
     except Exception as error:  # whatever a hostile client brings about is what is looked for

@@ -13,8 +13,8 @@ from shoal.methods.contract.base import Message, Update
 
 Spoil = Callable[[Update], Update]
 """An update made wrong; the same object where there is nothing of its kind to make wrong."""
-LARGE = 64_000_000
-"""Bytes of a memory that is more than the runs here allow (`benchmarks.hostile.BASE`)."""
+TOO_MANY_VALUES = 1_200_000_000
+"""Float32 values of a memory that is too large; as an expanded tensor they take no space."""
 NUMBERS = ("n", "counts", "count", "points", "changed", "choice", "gamma", "loss", "held_count")
 """Facts of the methods that are numbers."""
 
@@ -200,7 +200,9 @@ SPOILT: dict[str, Spoil] = {
     "memory NaN": _memory(lambda t: torch.full_like(t, float("nan"))),
     "memory 1e30": _memory(lambda t: torch.full_like(t, 1e30)),
     "memory complex": _memory(lambda t: t.to(torch.complex64)),
-    "memory too large": lambda u: replace(u, memory={**(u.memory or {}), "more": torch.zeros(LARGE // 4)}),
+    "memory too large": lambda u: replace(
+        u, memory={**(u.memory or {}), "more": torch.zeros(1).expand(TOO_MANY_VALUES)}
+    ),
     "memory of too many tensors": lambda u: replace(
         u, memory={**(u.memory or {}), **{f"more/{k}": torch.zeros(1) for k in range(20_000)}}
     ),

@@ -17,8 +17,7 @@ from prefect.artifacts import create_table_artifact  # noqa: E402
 from prefect.events import emit_event  # noqa: E402
 
 from shoal.engine.settings import places  # noqa: E402
-from shoal.engine.settings.merge import merge  # noqa: E402
-from shoal.engine.settings.run_settings import Settings, make_settings  # noqa: E402
+from shoal.engine.settings.run_settings import Settings  # noqa: E402
 from shoal.engine.store.run_folder import RunFolder, in_order  # noqa: E402
 from shoal.engine.store.warm_start import WarmStart, WarmStartError  # noqa: E402
 from shoal.flows.claim import alone, claimed, claimed_run, finished  # noqa: E402
@@ -84,7 +83,7 @@ def nightly(settings: Settings, night: NightSettings = NightSettings()) -> dict[
     Returns:
         What the night came to (`Night`), as JSON.
     """
-    settings = checked(settings)
+    check_settings(settings)
     with alone(settings.data.name, str(runtime.flow_run.id)) as last:
         end_lost_night(last, settings.data.name)
         return carried_out(settings, night).to_json()
@@ -146,11 +145,11 @@ def report_and_decide(folder: RunFolder, seconds: float) -> None:
         decide.with_options(timeout_seconds=seconds)(str(folder.path))
 
 
-def checked(settings: Settings) -> Settings:
-    """The settings of a night's training, which does not name its champion itself.
+def check_settings(settings: Settings) -> None:
+    """Refuse settings with which a night could not name or judge its model.
 
     Raises:
-        NightError: its model would have no name, or no clusters to be judged by.
+        NightError: the model would have no name, or no clusters to judge it by.
     """
     tracking = settings.tracking
     if not (tracking.mlflow and tracking.model) or registered_name(settings) is None:
@@ -160,7 +159,6 @@ def checked(settings: Settings) -> Settings:
         )
     if METHODS[settings.method.name].learns_from_labels:
         raise NightError(f"a night judges clusters of samples, and method {settings.method.name} learns from labels")
-    return make_settings(merge(settings.to_json(), {"tracking": {"champion": False}}))
 
 
 def in_use(champion: RunFolder | None) -> RunFolder | None:

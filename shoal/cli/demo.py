@@ -35,7 +35,7 @@ COMMON: dict[str, Any] = {
     "local": {"epochs": 5, "batch": 64},
     "rounds": 20,
     "evaluate": {"every": 20},
-    "tracking": {"system": False, "experiment": "demo"},
+    "tracking": {"experiment": "demo"},
 }
 PARTITIONS: dict[str, dict[str, Any]] = {
     "alike": {"kind": "iid", "clients": 5},

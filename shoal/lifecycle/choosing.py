@@ -100,7 +100,7 @@ def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, tab
     run = None
     if uses_encoder:
         run = train(encoder_settings(settings), partition)
-    search = Search(choose.min_clusters, choose.max_clusters, choose.repeats)
+    search = Search(choose.min_clusters, choose.max_clusters)
     with one_thread(), steps_shown("number of clusters") as watch:
         if run is not None:
             features = encoder_features(run, table, settings.seed)
@@ -118,7 +118,7 @@ def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, tab
         rule=found.rule,
         min_clusters=choose.min_clusters,
         max_clusters=choose.max_clusters,
-        repeats=choose.repeats,
+        repeats=search.repeats,
         seed=settings.seed,
         features="samples" if run is None else "fedsimclr",
         features_run=None if run is None else run.name,
@@ -157,7 +157,7 @@ def encoder_settings(settings: Settings) -> Settings:
         "rounds": rounds,
         "model": {"encoder": raw["model"]["encoder"]},
         "evaluate": {**raw["evaluate"], "every": rounds},
-        "tracking": {**raw["tracking"], "register_as": "none", "champion": False, "model": False},
+        "tracking": {**raw["tracking"], "register_as": "none", "model": False},
     }
     return make_settings({**{key: raw[key] for key in same}, **own})
 

@@ -65,7 +65,7 @@ def drive(
     one_arena()  # before the threads that read large messages
     # The lock first: who is refused must not touch what others see of the run, nor start workers.
     with run.locked(), workers_of(run, settings, slots, stages) as pool:
-        requests = pool.most if pool is not None else 1
+        requests = pool.max_requests if pool is not None else 1
         runner = runner_of(requests) if runner_of else ThreadRunner(requests + 1)
         try:
             # Observers hear the events of every thread, until MLflow has the whole run.

@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from shoal.core.errors import ShoalError, shown
 from shoal.engine.settings.run_settings import typed_settings
 from shoal.engine.settings.typed_yaml import by_type, settings_within
-from shoal.engine.settings.wrong_settings import MOST, given_as
+from shoal.engine.settings.wrong_settings import MAX_SENTENCES, given_as
 from shoal.engine.settings.yaml_text import read_yaml_file
 
 Role = Literal["method", "baseline", "reference", "ablation"]
@@ -305,9 +305,9 @@ def make_study(raw: Any, system: str, where: str) -> Study:
 
 
 def _lines(where: str, sentences: list[str]) -> str:
-    lines = [f"{where}: {sentence}" for sentence in sentences[:MOST]]
-    if len(sentences) > MOST:
-        lines.append(f"and {len(sentences) - MOST} more")
+    lines = [f"{where}: {sentence}" for sentence in sentences[:MAX_SENTENCES]]
+    if len(sentences) > MAX_SENTENCES:
+        lines.append(f"and {len(sentences) - MAX_SENTENCES} more")
     return "\n".join(lines)
 
 
@@ -366,7 +366,7 @@ def unknown_references(study: Study) -> Iterator[str]:
     all_columns = dict.fromkeys(key for scale in study.scales for key in study.columns_at(scale))
     for path, key, known in references(study, all_columns):
         if key not in known:
-            names = ", ".join(shown(name) for name in list(known)[:MOST])
+            names = ", ".join(shown(name) for name in list(known)[:MAX_SENTENCES])
             yield f"{path}: given {given_as(key)}; expected one of {names}"
 
 

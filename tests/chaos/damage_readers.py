@@ -28,7 +28,7 @@ SMALL: dict[str, Any] = {
     "model": {"encoder": "pooled-conv", "clusters": 3},
     "augment": {"recipe": "digits"},
     "data": {"name": SET},
-    "tracking": {"mlflow": True, "system": False, "prefect": "off", "checkpoints": "all"},
+    "tracking": {"mlflow": True, "prefect": "off", "checkpoints": "all"},
 }
 
 

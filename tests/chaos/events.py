@@ -221,7 +221,7 @@ def served(command: list[str], url: str, folder: Path) -> Iterator[subprocess.Po
 
 def _server_killed(trial: Trial, command: list[str], url: str, odd: Odd, **tracking: object) -> bool:
     """A server is killed in the middle of the run, which goes on by itself."""
-    trial.folder = trial.chaos.run(trial.method, tracking={"system": False, "model": False, **tracking})
+    trial.folder = trial.chaos.run(trial.method, tracking={"model": False, **tracking})
     with served(command, url, trial.chaos.nursery.home) as server:
         driver = trial.start(odd)
         trial.at_random(driver)

@@ -30,7 +30,7 @@ from tests.runs import go_on, numbers, straight
 HANGS = 180.0
 """Seconds after which a driver hangs; a run of these takes a few."""
 TRACEBACK = "Traceback (most recent call last)"
-WORKERS = {"slots": 2, "deadline": 4.0, "min_deadline": 2.0, "first_deadline": 8.0}
+WORKERS = {"slots": 2}
 FURTHER: dict[str, dict[str, Any]] = {
     "fedsimclr_kmeans": {"method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3}, "rounds": 5},
     **{name: EVERY_METHOD[name] for name in ("fedsimclr_pool", "uifca_shared")},
@@ -39,7 +39,7 @@ FURTHER: dict[str, dict[str, Any]] = {
 
 
 def settings_of(method: str, **changes: Any) -> Settings:
-    """Small settings of a run of a method, on two slots and with deadlines of seconds."""
+    """Small settings of a run of a method, on two slots; drivers of the nursery have deadlines of seconds."""
     case = FURTHER.get(method) or next(case for case in CASES.values() if case["method"]["name"] == method)
     base = merge(SMALL, {"rounds": 2, "augment": {"recipe": "digits"}, "data": {"limit": 160}, "workers": WORKERS})
     case = {key: value for key, value in case.items() if key != "workers"}

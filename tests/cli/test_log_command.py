@@ -31,7 +31,7 @@ def unreached(run: RunFolder) -> int:
 def test_runs_go_to_the_store_of_the_variable(
     home: Path, small: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    on = {"mlflow": True, "system": False, "model": False}
+    on = {"mlflow": True, "model": False}
     first, second = (new_run(small(rounds=1, seed=seed, tracking=on)) for seed in (0, 1))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
     for run in (first, second):

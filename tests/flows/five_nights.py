@@ -34,7 +34,7 @@ SETTINGS: dict[str, Any] = {
     "model": {"clusters": 10},
     "local": {"epochs": 2, "batch": 32, "lr": 0.003},
     "rounds": 2,
-    "tracking": {"mlflow": True, "system": False},
+    "tracking": {"mlflow": True},
 }
 NAME = "shoal-fedpnp-photos"
 

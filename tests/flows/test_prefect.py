@@ -108,7 +108,7 @@ def write_settings(home: Path, small: Make, **changes: Any) -> Any:
 
 
 def test_the_pipeline_names_its_runs_and_leaves_artifacts(server: Server, home: Path, small: Make) -> None:
-    write_settings(home, small, rounds=2, tracking={"mlflow": True, "system": False})
+    write_settings(home, small, rounds=2, tracking={"mlflow": True})
     done = run_flow(server, home, PIPELINE)
     assert done.returncode == 0, done.stderr
     deadline = time.monotonic() + PATIENCE

@@ -23,7 +23,7 @@ from tests.runs import go_on, straight
 
 Make = Callable[..., Any]
 POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 80, "clusters": 3, "dimension": 8, "test": 20}}
-AUTO = {"model": {"clusters": "auto"}, "choose": {"max_clusters": 6, "repeats": 2}}
+AUTO = {"model": {"clusters": "auto"}, "choose": {"max_clusters": 6}}
 
 
 def on_points(small: Make, **changes: Any) -> Any:
@@ -75,7 +75,7 @@ def test_the_same_settings_choose_once_and_other_data_choose_anew(home: Path, sm
 def test_features_come_from_an_encoder_that_is_trained_once(home: Path, small: Make) -> None:
     settings = small(
         model={"clusters": "auto"},
-        choose={"max_clusters": 4, "repeats": 1, "rounds": 1},
+        choose={"max_clusters": 4, "rounds": 1},
         method={"name": "fedcc"},
         rounds=2,
     )

@@ -26,7 +26,7 @@ STUDY = {
         "method": "kmeans",
         "data": {"name": "digits", "limit": 200},
         "partition": {"kind": "iid", "clients": 2},
-        "tracking": {"experiment": "toys", "system": False, "model": False, "prefect": "off"},
+        "tracking": {"experiment": "toys", "model": False, "prefect": "off"},
     },
     "rows": {"floor": {"caption": "Floor"}},
     "columns": {"all": {"caption": "All"}},

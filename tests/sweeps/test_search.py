@@ -240,7 +240,7 @@ def test_planted_clusters_are_counted_by_silhouette(bare: Path) -> None:
 def test_mlflow_has_the_search_with_its_runs_nested(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mlflow import MlflowClient
 
-    tracking = {"mlflow": True, "experiment": "toys", "system": False, "model": False}
+    tracking = {"mlflow": True, "experiment": "toys", "model": False}
     result = run_search(toy(trials=3, settings={"tracking": tracking, "rounds": 2}, spare_rounds=0))
     client = MlflowClient(f"sqlite:///{bare}/mlflow/mlflow.db")
     experiment = client.get_experiment_by_name("toys")

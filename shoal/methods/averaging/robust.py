@@ -78,7 +78,7 @@ class RobustMean(WeightedMean):
         return mean.mean()
 
     def _trimmed(self, rows: Tensor) -> Tensor:
-        return trimmed_mean(rows, self._settings.trim)
+        return trimmed_mean(rows, self._settings.hostile)
 
     def _update(self, row: Tensors) -> Tensor:
         """What a client changed, as one vector float64 (p,); integers (counts of batches) aside."""

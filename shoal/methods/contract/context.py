@@ -74,10 +74,13 @@ class AggregationSettings:
         "how clients' models become one: mean, weighted by samples; against hostile clients median or trimmed_mean of "
         "each coordinate, krum (the one model closest to its nearest) or multi_krum (the mean of the closest)",
     )
-    trim: float = setting(
-        0.2, "trimmed_mean: share of the clients whose values are cut off at each end of a coordinate", ge=0, lt=0.5
+    hostile: float = setting(
+        0.2,
+        "trimmed_mean, krum, multi_krum: share of the clients that may be hostile; trimmed_mean discards as many "
+        "values at each end of a coordinate",
+        ge=0,
+        lt=0.5,
     )
-    hostile: float = setting(0.2, "krum, multi_krum: share of the clients that may be hostile", ge=0, lt=0.5)
     clip: float = setting(
         0.0, "bound of the norm of what a client changes: a longer change is scaled down to it; 0: no bound", ge=0
     )

@@ -29,6 +29,9 @@ from shoal.review.mlflow_log.rounds import log_quality, log_rounds
 from shoal.review.mlflow_log.run import describe, mlflow_run
 from shoal.review.mlflow_log.trouble import check_installed, tell_trouble
 
+SYSTEM_METRICS_VARIABLE = "MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING"
+"""MLflow's own variable: with true a run logs system metrics of this machine."""
+
 # A server out of reach must be noticed in seconds; MLflow's own defaults wait for minutes.
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
@@ -110,7 +113,8 @@ class Tracker:
     def _begin(self) -> None:
         self._safely("RUNNING", look=True)
         run_id = self.run.lineage().mlflow_run
-        if self.settings.tracking.system and run_id and not self._told:
+        wanted = os.environ.get(SYSTEM_METRICS_VARIABLE, "false").lower() in ("true", "1")
+        if wanted and run_id and not self._told:
             # System metrics are a courtesy: whatever keeps them from starting must not stop the run.
             with contextlib.suppress(Exception):
                 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor

@@ -1,4 +1,4 @@
-"""Workers that see neither the run's folder nor the data: the same bits through a depot."""
+"""Workers that see neither the run's folder nor the data: the same bits through a remote store."""
 
 from __future__ import annotations
 
@@ -19,9 +19,18 @@ from shoal.engine.cluster import host_cache, remote_files
 from shoal.engine.cluster.cluster_work import work
 from shoal.engine.cluster.host_cache import UNUSED_DAYS, drop_others, fetch
 from shoal.engine.cluster.pools import open_pool
-from shoal.engine.cluster.remote_files import DepotGone, RemoteFiles
+from shoal.engine.cluster.remote_files import RemoteFiles, RemoteFilesGone
 from shoal.engine.cluster.remote_pool import RemoteFilesPool
-from shoal.engine.messages.wire import Answer, Evaluate, Failed, RemoteRequest, Request, Train, Trained, answer_of
+from shoal.engine.messages.wire import (
+    Answer,
+    Evaluate,
+    Failed,
+    RemoteRequest,
+    Request,
+    Train,
+    Trained,
+    answer_from_json,
+)
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.settings.run_settings import SettingsError
 from shoal.engine.store.codec import StoreError, file_digest, private_folder, read_json
@@ -42,7 +51,7 @@ Make = Callable[..., Any]
 
 @pytest.fixture
 def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A depot beside the home folder, and an empty cache."""
+    """A remote store beside the home folder, and an empty cache."""
     monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
     return (tmp_path / "depot").as_uri()
 
@@ -59,7 +68,7 @@ class Elsewhere:
         plain = request.to_json()
         self.seen.add(plain["do"])
         nowhere: dict[str, Any] = {key: "/nowhere" for key in ("run", "server") if key in plain}
-        return answer_of(request, work({**plain, **nowhere}, "cpu"))
+        return answer_from_json(request, work({**plain, **nowhere}, "cpu"))
 
 
 def soon(holds: Callable[[], bool]) -> None:
@@ -169,7 +178,7 @@ def test_an_answer_damaged_on_its_way_is_the_clients_failure(home: Path, small: 
         count = most = 1
 
         def call(self, request: RemoteRequest) -> Answer:
-            answer = answer_of(request, work(request.to_json(), "cpu"))
+            answer = answer_from_json(request, work(request.to_json(), "cpu"))
             if isinstance(request.request, Train) and not spoilt:
                 spoilt.append(next((home / "depot").glob("runs/*/back/*/update-*")))
                 spoilt[0].write_bytes(b"x")
@@ -182,7 +191,7 @@ def test_an_answer_damaged_on_its_way_is_the_clients_failure(home: Path, small: 
     assert numbers(run) == numbers(straight(small(rounds=1)))
 
 
-@pytest.mark.parametrize("through", ["depot", "shared folder"])
+@pytest.mark.parametrize("through", ["remote store", "shared folder"])
 def test_a_run_that_goes_on_otherwise_is_not_given_bytes_of_before(
     home: Path, small: Make, url: str, through: str
 ) -> None:
@@ -234,7 +243,7 @@ def test_memory_travels_to_an_evaluation_that_reads_it(
 
 
 def test_damaged_copies_are_fetched_again(tmp_path: Path, home: Path, small: Make, url: str) -> None:
-    """One in the cache of a worker, then one in the depot, which costs that worker's cohort a second try."""
+    """One in the cache of a worker, then one in the remote store, which costs that worker's cohort a second try."""
     spoilt: list[str] = []
 
     class Damaging(Elsewhere):
@@ -279,10 +288,10 @@ class Weak:
 
 @pytest.fixture
 def weak(monkeypatch: pytest.MonkeyPatch) -> Weak:
-    """The file system of every depot, one for this machine and the workers."""
-    monkeypatch.setattr(remote_files, "PAUSES", (0.01,))
-    monkeypatch.setattr(remote_files, "PATIENCE", 0.05)
-    monkeypatch.setattr(remote_files, "LOOK", 0.05)
+    """The file system of every remote store, one for this machine and the workers."""
+    monkeypatch.setattr(remote_files, "PAUSE_SECONDS", (0.01,))
+    monkeypatch.setattr(remote_files, "MAX_FAILING_SECONDS", 0.05)
+    monkeypatch.setattr(remote_files, "ANSWER_SECONDS", 0.05)
     found = Weak(fsspec.filesystem("file"))
     monkeypatch.setattr(remote_files.fsspec.core, "url_to_fs", lambda url, **_: (found, url.removeprefix("file://")))
     return found
@@ -323,7 +332,7 @@ def test_a_transfer_that_fails_costs_a_try_and_not_the_run(
 def test_a_store_that_is_away_for_less_than_its_patience_is_waited_for(
     tmp_path: Path, weak: Weak, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_files, "PATIENCE", 60.0)
+    monkeypatch.setattr(remote_files, "MAX_FAILING_SECONDS", 60.0)
     remote = RemoteFiles((tmp_path / "depot").as_uri())
     (tmp_path / "one").write_bytes(b"bytes")
     weak.fails = lambda act, path: weak.failed < 20
@@ -383,7 +392,7 @@ def test_no_client_is_left_out_because_the_depot_is_gone(home: Path, small: Make
         done = sum(each.kind == "client_finished" for each in run.events())
         weak.gone = weak.gone or done == 2
 
-    with pytest.raises(DepotGone) as gone:
+    with pytest.raises(RemoteFilesGone) as gone:
         go_on(run, RemoteFilesPool(Elsewhere(), url).call, [watch])
     assert "nobody listens, and it does not answer any more" in str(gone.value)
     assert str(gone.value).count(f"shoal run --resume {run.name}") == 1
@@ -402,7 +411,7 @@ def test_a_pool_whose_depot_is_gone_closes_without_it(
     straight(small(rounds=1), pool.call)
     weak.gone = gone
     if gone:
-        with pytest.raises(DepotGone):
+        with pytest.raises(RemoteFilesGone):
             pool.call(Train(new_run(small(rounds=1)).path, 1, (), ()))
     pool.close()
     weak.gone = False
@@ -416,7 +425,9 @@ def test_a_depot_that_fails_at_every_state_ends_the_run_resumable(
     settings = small(rounds=2)
     run = new_run(settings)
     weak.fails = lambda act, path: "/rounds/" in path
-    with pytest.raises(RoundFailed, match=r"the depot file:.* failed at runs/.*the store hung up.*shoal run --resume"):
+    with pytest.raises(
+        RoundFailed, match=r"the remote store file:.* failed at runs/.*the store hung up.*shoal run --resume"
+    ):
         go_on(run, RemoteFilesPool(Elsewhere(), url).call)
     assert run.status().state == "failed"
     weak.fails = lambda act, path: False
@@ -540,7 +551,7 @@ def test_a_depot_that_cannot_be_is_named(small: Make, tmp_path: Path) -> None:
         RemoteFiles("nowhere://x")
     with pytest.raises(SettingsError, match=r"workers\.remote_files is for workers on other hosts"):
         small(workers={"remote_files": "memory://x"})
-    with pytest.raises(StoreError, match=r"the depot file:.* failed at a/b"):
+    with pytest.raises(StoreError, match=r"the remote store file:.* failed at a/b"):
         RemoteFiles((tmp_path / "none").as_uri()).get("a/b", tmp_path / "b")
 
 
@@ -581,12 +592,12 @@ def test_what_waits_for_a_depot_that_is_gone_does_not_try_it_too(home: Path, sma
     run = new_run(small(rounds=1))
     pool = RemoteFilesPool(Elsewhere(), url)
     weak.gone = True
-    with pytest.raises(DepotGone) as first:
+    with pytest.raises(RemoteFilesGone) as first:
         go_on(run, pool.call)
     asked: list[str] = []
     weak.gone = False
     weak.fails = lambda act, path: bool(asked.append(act))
-    with pytest.raises(DepotGone) as second:
+    with pytest.raises(RemoteFilesGone) as second:
         pool.call(Train(run.path, 1, (), ()))
     assert str(second.value) == str(first.value)
     assert not asked

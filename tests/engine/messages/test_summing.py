@@ -44,7 +44,7 @@ THREES = {**SEVEN, "workers": {"summed": 3}}
 
 @pytest.fixture
 def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A depot beside the home folder, and an empty cache."""
+    """A remote store beside the home folder, and an empty cache."""
     monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
     return (tmp_path / "depot").as_uri()
 

@@ -228,7 +228,7 @@ def test_partial_participation_is_a_seeded_draw(home: Path, small: Make) -> None
 
 
 def test_drive_gives_the_result(home: Path, small: Make) -> None:
-    run = new_run(small(rounds=1, tracking={"mlflow": True, "system": False, "model": False}))
+    run = new_run(small(rounds=1, tracking={"mlflow": True, "model": False}))
     result = drive(run)
     assert result.status == FINISHED
     assert result.rounds == 1

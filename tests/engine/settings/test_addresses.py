@@ -50,7 +50,7 @@ def test_secrets_are_masked_and_refused(small: Make, address: str, shown: str) -
         {"workers": {"runner": "dask", "remote_files": address}},
         {"workers": {"runner": "dask", "address": address}},
     ):
-        with pytest.raises(SettingsError, match=r"holds a password or token.*write \$\{NAME\}") as refused:
+        with pytest.raises(SettingsError, match=r"contains a password or token.*write \$\{NAME\}") as refused:
             small(**changes)
         assert "word" not in str(refused.value).replace("password", "")
 
@@ -96,7 +96,7 @@ def written(home: Path) -> bytes:
 
 def test_a_password_reaches_no_file_of_a_run(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HIDDEN", "Tr0ub4dor")
-    tracking = {"mlflow": True, "system": False, "model": False, "uri": "http://me:${HIDDEN}@127.0.0.1:9"}
+    tracking = {"mlflow": True, "model": False, "uri": "http://me:${HIDDEN}@127.0.0.1:9"}
     run = new_run(small(rounds=1, tracking=tracking))
     assert drive(run).status == "finished"
     assert any(event.kind == "mlflow_unreachable" and "127.0.0.1:9" in event.message for event in run.events())
@@ -128,7 +128,7 @@ def test_a_store_named_through_a_variable(home: Path, small: Make, monkeypatch: 
     monkeypatch.setenv("WHERE", str(home / "elsewhere"))
     (home / "elsewhere").mkdir()
     uri = "sqlite:///${WHERE}/m.db"
-    run = new_run(small(rounds=1, tracking={"mlflow": True, "system": False, "model": False, "uri": uri}))
+    run = new_run(small(rounds=1, tracking={"mlflow": True, "model": False, "uri": uri}))
     drive(run)
     drive(RunFolder(run.path))  # the same MLflow run again
     client = MlflowClient(f"sqlite:///{home}/elsewhere/m.db")
@@ -144,7 +144,7 @@ def test_a_depot_named_through_a_variable(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "f").write_text("x")
     remote.put(tmp_path / "f", "a/f")
     assert (tmp_path / "Tr0ub4dor" / "a" / "f").read_text() == "x"
-    with pytest.raises(StoreError, match=r"the depot file://\$\{WHERE\} failed at gone") as failed:
+    with pytest.raises(StoreError, match=r"the remote store file://\$\{WHERE\} failed at gone") as failed:
         remote.get("gone", tmp_path / "g")
     assert "Tr0ub4dor" not in str(failed.value)
     assert failed.value.__cause__ is None

@@ -94,7 +94,7 @@ def test_a_run_with_graphs_is_the_same_run() -> None:
 
 @pytest.mark.parametrize(("other", "value"), [("compile", "default"), ("batched", 2)])
 def test_not_together_with_what_computes_otherwise(other: str, value: Any) -> None:
-    with pytest.raises(SettingsError, match=rf"workers\.graphs and workers\.{other} do not go together"):
+    with pytest.raises(SettingsError, match=rf"workers\.graphs=on and workers\.{other} exclude each other"):
         make_settings({"method": {"name": "fedpnp"}, "workers": {"graphs": "on", other: value}})
 
 

@@ -27,7 +27,7 @@ from shoal.review.mlflow_log.embedded_store import broken, newest_revision, read
 from shoal.review.mlflow_log.run import experiment_of, experiment_tags, title
 
 Make = Callable[..., Any]
-ON = {"mlflow": True, "system": False, "model": False}
+ON = {"mlflow": True, "model": False}
 FIRST = """
 import sys, time
 from pathlib import Path

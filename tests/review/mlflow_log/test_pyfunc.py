@@ -37,7 +37,7 @@ from shoal.review.served.record import LogRun, PromoteModel
 from tests.conftest import SMALL
 
 NAME = "shoal-fedpnp-digits"
-ON = {"tracking": {"mlflow": True, "system": False}, "rounds": 1}
+ON = {"tracking": {"mlflow": True}, "rounds": 1}
 
 
 @pytest.fixture(scope="module")
@@ -133,8 +133,8 @@ def test_a_repeated_sync_registers_nothing_and_a_new_run_is_the_newest(tracked: 
     assert aliases() == {"newest": "2", "champion": "2"}
     PromoteModel(second.path).execute()
     assert aliases() == {"newest": "2", "champion": "2"}
-    run_with(seed=2, tracking={"champion": True})
-    assert aliases() == {"newest": "3", "champion": "3"}
+    run_with(seed=2)
+    assert aliases() == {"newest": "3", "champion": "2", "challenger": "3"}
 
 
 def test_aliases_that_a_kill_left_unmoved_are_moved_by_the_next_try(

@@ -73,7 +73,7 @@ def address(servers: Team) -> str:
 
 
 def settings_at(servers: Team, **changes: Any) -> Any:
-    on = {"mlflow": True, "system": False, "uri": address(servers)}
+    on = {"mlflow": True, "uri": address(servers)}
     return make_settings(merge(SMALL, {"tracking": on}, changes))
 
 
@@ -178,7 +178,7 @@ def shoal(home: Path, *words: str, **env: str) -> subprocess.CompletedProcess[st
 
 
 def test_runs_move_from_the_embedded_store_to_the_teams(at_team: Team) -> None:
-    on = {"tracking": {"mlflow": True, "system": False}, "rounds": 1, "method": {"name": "fedcc"}}
+    on = {"tracking": {"mlflow": True}, "rounds": 1, "method": {"name": "fedcc"}}
     runs = [new_run(make_settings(merge(SMALL, on, {"seed": seed}))) for seed in (0, 1)]
     for run in runs:
         drive(run)
@@ -209,7 +209,7 @@ def test_a_database_without_a_server_has_its_files_beside_the_embedded_store(
 ) -> None:
     monkeypatch.setenv("TEAM_WORD", SECRETS["MLFLOW_DATABASE_PASSWORD"])
     uri = f"postgresql://mlflow:${{TEAM_WORD}}@127.0.0.1:{servers.database}/mlflow"
-    on = {"mlflow": True, "system": False, "uri": uri, "experiment": "direct"}
+    on = {"mlflow": True, "uri": uri, "experiment": "direct"}
     run = new_run(make_settings(merge(SMALL, {"tracking": on, "rounds": 1})))
     elsewhere = home / "elsewhere"
     elsewhere.mkdir()

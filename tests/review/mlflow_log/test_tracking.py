@@ -32,7 +32,7 @@ from shoal.review.results.clusters import TABLE, quality
 from tests.runs import straight
 
 Make = Callable[..., Any]
-ON = {"mlflow": True, "system": False}
+ON = {"mlflow": True}
 
 
 @pytest.fixture

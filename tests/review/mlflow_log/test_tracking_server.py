@@ -31,7 +31,7 @@ RUN = {
     "method": {"name": "fedcc"},
     "rounds": 3,
     "checkpoint": {"keep": 3},
-    "tracking": {"mlflow": True, "system": False, "checkpoints": "all"},
+    "tracking": {"mlflow": True, "checkpoints": "all"},
 }
 """What the page asks about."""
 

@@ -20,7 +20,7 @@ from shoal.review.mlflow_log.trouble import INCOMPLETE, UNREACHABLE, TrackingErr
 from tests.engine.store.test_damage import flip
 
 Make = Callable[..., Any]
-ON = {"mlflow": True, "system": False, "model": False}
+ON = {"mlflow": True, "model": False}
 
 
 def test_a_deleted_experiment_is_the_reason_and_every_observer_hears_it(home: Path, small: Make) -> None:

@@ -45,7 +45,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunFolder, 
         patch.chdir(home)
         runs = []
         for rounds in (1, 5):
-            changes = {"rounds": rounds, "tracking": {"mlflow": True, "system": False}}
+            changes = {"rounds": rounds, "tracking": {"mlflow": True}}
             run = new_run(make_settings(merge(SMALL, TRAINING, changes)))
             drive(run)
             runs.append(run)
