@@ -253,32 +253,22 @@ def representation_metrics(
     return metrics
 
 
-def quick_probe(
-    embed: Callable[[Tensor], Tensor], evaluation: Evaluation, limit: int, *, sgd_steps: int = 0
-) -> dict[str, float]:
-    """`probe`: a linear probe that learns from at most `limit` training samples, judged on as many of the test part.
-
-    That part has labels.
+def quick_probe(embed: Callable[[Tensor], Tensor], evaluation: Evaluation, limit: int) -> dict[str, float]:
+    """Return `probe`: the accuracy of a linear probe that learns from a part of the training samples.
 
     Args:
         embed: samples x to embeddings (n, d).
-        evaluation: what to work on.
-        limit: of the samples on either side, a seeded draw.
-        sgd_steps: of the Adam probe that papers train (1,000), as `probe_sgd`; rounded up to whole epochs; 0: none.
+        evaluation: its test part has labels.
+        limit: most training samples to learn from, and most test samples to judge, each a seeded draw.
     """
-    data, generator = evaluation.data, evaluation.streams.torch("probe")
+    data = evaluation.data
+    generator = evaluation.streams.torch("probe")
     assert data.test_y is not None
     learn = torch.randperm(len(evaluation.train), generator=generator)[:limit].to(data.device)
     judged = torch.randperm(len(data.test_x), generator=generator)[:limit].to(data.device)
     h = torch.cat([embed(evaluation.train.x(part)) for part in learn.split(evaluation.batch)])
     test = torch.cat([embed(data.test_x[part].float().div(255)) for part in judged.split(evaluation.batch)])
-    parts = h, evaluation.train.y(learn), test, data.test_y[judged]
-    metrics = {"probe": linear_probe(*parts, generator).accuracy}
-    if sgd_steps and not evaluation.brief:
-        epochs = -(-sgd_steps // -(-len(h) // BATCH))
-        drawn = evaluation.streams.torch("probe_sgd")
-        metrics["probe_sgd"] = sgd_probe_accuracy(*parts, drawn, epochs=epochs, batch=BATCH)
-    return metrics
+    return {"probe": linear_probe(h, evaluation.train.y(learn), test, data.test_y[judged], generator).accuracy}
 
 
 def _cluster_metrics(cluster: np.ndarray, clusters: int, evaluation: Evaluation) -> dict[str, float]:
