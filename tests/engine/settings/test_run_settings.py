@@ -122,13 +122,13 @@ def test_a_partition_that_is_not_named_is_settled_by_the_data() -> None:
 
 
 DIGESTS = {
-    "fedpnp": "a2598707ccdadda4",
+    "fedpnp": "3077e92348b78ba9",
     "fedcc": "1fb5b2dd19f55dfa",
     "fedbyolcc": "ff53a3f527907b97",
     "single": "00ac7e42e744870b",
-    "ncc": "961666532812dda3",
-    "kmeans": "764697fecec4e9bd",
-    "cfcl": "183c415825ecacea",
+    "ncc": "7cb811b891005e7f",
+    "kmeans": "7ac2380e6d86d3d4",
+    "cfcl": "985006135e44e09a",
     "ssd": "12a37db99025438e",
     "fedsimclr": "6ca80df67b706cef",
     "fedsimclr_kmeans": "59c8b9a1a8097e18",
