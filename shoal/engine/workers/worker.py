@@ -228,14 +228,14 @@ class Worker:
         evaluation = opened.evaluation(request.round, final=request.final)
         if request.parts:
             found = beside(request.server, self.device)
-            evaluation = replace(evaluation, seen=read_shards(request, self.device, averaged=False))
+            evaluation = replace(evaluation, shard_predictions=read_shards(request, self.device, averaged=False))
         else:
             found = opened.method.recalibrate(server, clients, evaluation)
         metrics = opened.method.evaluate(server.with_model(found), clients, evaluation)
         if found and request.final:
-            evaluation = replace(evaluation, brief=True)
+            evaluation = replace(evaluation, headline_only=True)
             if request.parts:
-                evaluation = replace(evaluation, seen=read_shards(request, self.device, averaged=True))
+                evaluation = replace(evaluation, shard_predictions=read_shards(request, self.device, averaged=True))
             averaged = opened.method.evaluate(server, clients, evaluation)
             metrics |= {f"{name}{AVERAGED}": averaged[name] for name in JUDGED_TWICE if name in averaged}
         numbers = {name: float(value) for name, value in metrics.items()}

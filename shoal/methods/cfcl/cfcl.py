@@ -101,7 +101,7 @@ class CFCL(DeclaredExchange):
         def build() -> nn.Module:
             return self.loss.build(build_encoder(c.model.encoder, c.spec.shape), clusters)
 
-        return seeded(build, c, drawn=self.drawn)
+        return seeded(build, c, cache=self.network_cache)
 
     def recipe(self) -> Recipe:
         """Return the recipe of views: resized crop of at least half, flip, Gaussian blur."""

@@ -79,7 +79,7 @@ class ClusterMethod(TwoViewMethod):
         def build() -> ClusterNet:
             return ClusterNet(build_encoder(c.model.encoder, c.spec.shape), c.clusters)
 
-        return cast(ClusterNet, seeded(build, c, drawn=self.drawn))
+        return cast(ClusterNet, seeded(build, c, cache=self.network_cache))
 
     def facts(self, round: int) -> dict[str, Any]:
         """Return the facts that are broadcast beside the weights in round `round` (1-based)."""

@@ -55,7 +55,7 @@ class FedBYOLCC(ClusterMethod):
         def build() -> ByolClusterNet:
             return ByolClusterNet(build_encoder(c.model.encoder, c.spec.shape), c.clusters)
 
-        return cast(ByolClusterNet, seeded(build, c, drawn=self.drawn))
+        return cast(ByolClusterNet, seeded(build, c, cache=self.network_cache))
 
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
         """Take local epochs from the broadcast weights, with the momentum target beside them."""

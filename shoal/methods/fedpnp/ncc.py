@@ -131,7 +131,7 @@ class NCC(Method):
             encoder = build_encoder(c.model.encoder, c.spec.shape)
             return ByolNet(encoder, PROJECTION, EXPANSION * int(encoder.features))  # type: ignore[arg-type]
 
-        return cast(ByolNet, seeded(build, c, drawn=self.drawn))
+        return cast(ByolNet, seeded(build, c, cache=self.network_cache))
 
     def init_server(self, federation: Federation) -> Server:
         """Return an empty state: the one client starts from the seeded network."""

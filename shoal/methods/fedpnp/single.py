@@ -55,7 +55,7 @@ class Single(TwoViewMethod):
         def build() -> ProjectionNet:
             return ProjectionNet(build_encoder(c.model.encoder, c.spec.shape))
 
-        return cast(ProjectionNet, seeded(build, c, drawn=self.drawn))
+        return cast(ProjectionNet, seeded(build, c, cache=self.network_cache))
 
     def init_server(self, federation: Federation) -> Server:
         """Return an empty state."""

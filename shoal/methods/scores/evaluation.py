@@ -53,7 +53,9 @@ def evaluate_predictor(
         `representation_metrics` gives.
     """
     judged = Judged.from_evaluation(evaluation) if evaluation.final else None
-    seen = list(evaluation.seen() if evaluation.seen else see(predict, evaluation, "clusters"))
+    seen = list(
+        evaluation.shard_predictions() if evaluation.shard_predictions else see(predict, evaluation, "clusters")
+    )
     metrics = _cluster_metrics(torch.cat([part.cluster for part in seen]).numpy(), seen[-1].columns, evaluation)
     if judged is not None:
         h = torch.cat([part.embedding for part in seen])
@@ -86,7 +88,11 @@ def evaluate_features(
     Raises:
         MethodError: fewer samples than clusters, or embeddings that are not finite.
     """
-    seen = evaluation.seen() if evaluation.seen else see(features_only(embed), evaluation, "features")
+    seen = (
+        evaluation.shard_predictions()
+        if evaluation.shard_predictions
+        else see(features_only(embed), evaluation, "features")
+    )
     h = torch.cat([part.embedding for part in seen])
     metrics = {}
     if clusters is not None:
@@ -228,7 +234,7 @@ def representation_metrics(
     """
     train, streams = evaluation.train, evaluation.streams
     some = judged.places(judged.some, h.device)
-    metrics = {} if evaluation.brief else {"effective_rank": effective_rank(h[some])}
+    metrics = {} if evaluation.headline_only else {"effective_rank": effective_rank(h[some])}
     if len(some) > 1:
         metrics["uniformity"] = uniformity(h[some])
     truth = _labels(evaluation)
@@ -240,9 +246,9 @@ def representation_metrics(
         parts = h[learn], y[learn], h[held], y[held]
         probe = linear_probe(*parts, streams.torch("evaluate.probe"))
         metrics |= {"probe": probe.accuracy, "probe_gradient": probe.fit.gradient}
-        if sgd_epochs and not evaluation.brief:
+        if sgd_epochs and not evaluation.headline_only:
             metrics["probe_sgd"] = sgd_probe_accuracy(*parts, streams.torch("evaluate.probe_sgd"), epochs=sgd_epochs)
-    if recipe is not None and train.data.spec.kind == "image" and not evaluation.brief:
+    if recipe is not None and train.data.spec.kind == "image" and not evaluation.headline_only:
         generator = streams.torch("evaluate.views", train.data.device)
         distances = []
         for rows in judged.some.split(evaluation.batch):

@@ -11,7 +11,7 @@ from shoal.data.augment import normalise
 from shoal.methods.contract.base import Evaluation
 from shoal.methods.scores import recalibration
 from shoal.methods.scores.recalibration import LEAST, recalibrate
-from shoal.methods.training.batch_statistics import Moments, has_batch_norm, together
+from shoal.methods.training.batch_statistics import Moments, combine, has_batch_norm
 from shoal.methods.training.local import load, seeded_build, weights
 from shoal.models.encoders import build_encoder
 from shoal.models.heads import ClusterNet
@@ -79,7 +79,7 @@ def test_the_statistics_of_the_first_layer_by_hand(world, one_class_each):
 def test_moments_of_the_whole_by_hand():
     parts = [torch.tensor([1.0, 2.0, 6.0]), torch.tensor([10.0])]
     made = [Moments(len(x), x.double().mean()[None], x.double().var(correction=0)[None]) for x in parts]
-    whole, x = together(made), torch.cat(parts).double()
+    whole, x = combine(made), torch.cat(parts).double()
     assert whole.mean.item() == pytest.approx(x.mean().item())
     assert whole.variance.item() == pytest.approx(x.var(correction=0).item())
 
