@@ -66,7 +66,8 @@ def new_run(
     run = RunFolder.create(runs or places.runs(), settings, facts | ({"clusters_chosen": choice} if choice else {}))
     try:
         if choice:
-            told = f"{choice['clusters']} clusters, of {choice['least']} to {choice['most']}: {choice['rule']}"
+            tried = f"{choice['min_clusters']} to {choice['max_clusters']}"
+            told = f"{choice['clusters']} clusters, of {tried}: {choice['rule']}"
             run.event("clusters_chosen", message=told, clusters=choice["clusters"], curve=choice["curve"])
         tell_left_out(run, table)
         if origin is not None:

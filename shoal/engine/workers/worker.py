@@ -44,7 +44,7 @@ from shoal.methods.contract.base import Client, Server, Update
 from shoal.methods.contract.declared import bounded
 from shoal.methods.contract.message import Message
 from shoal.methods.scores.assignment import assignment_of
-from shoal.methods.scores.evaluation import see
+from shoal.methods.scores.evaluation import predict_shard
 from shoal.methods.scores.metrics import AVERAGED, JUDGED_TWICE
 from shoal.methods.scores.quality import silhouette
 from shoal.methods.scores.shown import shown_features
@@ -261,7 +261,9 @@ class Worker:
             server = server.with_model(beside(request.server, self.device))
         evaluation = opened.evaluation(request.round, final=request.final)
         predict, method = opened.method.predictor(server), opened.method
-        save_shard(request, see(predict, evaluation, method.shared_in_evaluation, (request.part, request.parts)))
+        save_shard(
+            request, predict_shard(predict, evaluation, method.shared_in_evaluation, (request.part, request.parts))
+        )
         return Evaluated({}, time.perf_counter() - started)
 
     def assign(self, request: Assign) -> Assigned:

@@ -225,14 +225,8 @@ def start_norm(names: Iterable[str], form: MessageForm) -> float:
 def _name_faults(
     what: str, values: Mapping[Any, Any], declared: Mapping[str, Any] | None, form: MessageForm | None
 ) -> Iterator[str]:
-    """Yield the faults of a message's names: those that no message may have, missing ones, undeclared ones."""
-    if len(values) > MAX_FACTS:
-        yield f"it holds {len(values):,} {what}s, expected at most {MAX_FACTS:,}"
-    for name in values:
-        if not isinstance(name, str):
-            yield f"{what} {short(name)} has no name"
-        elif len(name) > MAX_CHARACTERS:
-            yield f"the name of a {what} has {len(name):,} characters, expected at most {MAX_CHARACTERS:,}"
+    """Yield the faults of a message's names, then missing and undeclared ones."""
+    yield from _bad_names(what, values)
     if form is None or declared is None:
         return
     for name in declared:
@@ -242,6 +236,17 @@ def _name_faults(
         if name not in declared and not (form.others and what == "tensor"):
             expected = ", ".join(map(repr, list(declared)[:4])) or "none"
             yield f"it holds a {what} {str(name)[:80]!r} that its method does not declare, expected {expected}"
+
+
+def _bad_names(what: str, values: Mapping[Any, Any]) -> Iterator[str]:
+    """Yield the faults of names that no message may have, or of too many."""
+    if len(values) > MAX_FACTS:
+        yield f"it holds {len(values):,} {what}s, expected at most {MAX_FACTS:,}"
+    for name in values:
+        if not isinstance(name, str):
+            yield f"{what} {short(name)} has no name"
+        elif len(name) > MAX_CHARACTERS:
+            yield f"the name of a {what} has {len(name):,} characters, expected at most {MAX_CHARACTERS:,}"
 
 
 def _tensor_faults(name: str, tensor: Any, form: TensorForm | None, largest: float) -> Iterator[str]:
