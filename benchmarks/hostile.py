@@ -72,7 +72,7 @@ CASES: dict[str, dict[str, Any]] = {
     "fedcc, shares": {"method": {"name": "fedcc", "entropy_over": "federation"}},
     "cfcl": {"method": EXCHANGE, "model": {"encoder": "pooled-conv"}, "rounds": 50},
     "cfcl, local models": {
-        "method": {**EXCHANGE, "model": "local"},
+        "method": {**EXCHANGE, "selection": "cfcl_local"},
         "model": {"encoder": "pooled-conv"},
         "rounds": 50,
     },

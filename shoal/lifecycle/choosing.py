@@ -33,7 +33,7 @@ from shoal.engine.store.kept_state import read_state_if_any
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.lifecycle.progress import steps_shown
-from shoal.methods.clustering.cluster_number import Held, Search, Traffic, find_cluster_number, projected
+from shoal.methods.clustering.cluster_number import ClientSamples, Search, Traffic, find_cluster_number, project
 from shoal.methods.registry import METHODS
 from shoal.methods.ssd.fedsimclr import FedSimCLR, FedSimCLRSettings
 from shoal.methods.ssd.fedsimclr_kmeans import FedSimCLRKMeans
@@ -109,7 +109,7 @@ def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, tab
             features = raw_samples(prepared, table, settings.seed)
             components = SAMPLE_COMPONENTS
             power = 0.0
-        held = projected(
+        held = project(
             features, components, power, unit=run is not None, least_points=search.least_points, traffic=traffic
         )
         found = find_cluster_number(held, search, settings.seed, traffic, watch)
@@ -170,7 +170,7 @@ def components_of(settings: Settings) -> tuple[int, float]:
     return FEATURE_COMPONENTS, FEATURE_WHITENING
 
 
-def encoder_features(run: RunFolder, table: Partition, seed: int) -> Held:
+def encoder_features(run: RunFolder, table: Partition, seed: int) -> ClientSamples:
     """Return the features that a finished run's encoder finds in the clients' training samples.
 
     Raises:
@@ -183,12 +183,12 @@ def encoder_features(run: RunFolder, table: Partition, seed: int) -> Held:
     return drawn(opened.data, table, seed, opened.method.embedder(checkpoint.judged))
 
 
-def raw_samples(prepared: Prepared, table: Partition, seed: int) -> Held:
+def raw_samples(prepared: Prepared, table: Partition, seed: int) -> ClientSamples:
     """Return the clients' training samples as they are, flattened."""
     return drawn(DeviceData(prepared), table, seed, lambda x: x.flatten(1))
 
 
-def drawn(data: DeviceData, table: Partition, seed: int, embed: Callable[[Tensor], Tensor]) -> Held:
+def drawn(data: DeviceData, table: Partition, seed: int, embed: Callable[[Tensor], Tensor]) -> ClientSamples:
     """Apply `embed` to the clients' training samples, of at most about `MAX_SAMPLES` in all."""
     parts = []
     owners = []
@@ -200,4 +200,4 @@ def drawn(data: DeviceData, table: Partition, seed: int, embed: Callable[[Tensor
         for rows in torch.from_numpy(kept).to(data.device).split(ROWS):
             parts.append(embed(own.x(rows)).double().cpu())
         owners.append(torch.full((len(kept),), client))
-    return Held(torch.cat(parts), torch.cat(owners), table.clients)
+    return ClientSamples(torch.cat(parts), torch.cat(owners), table.clients)

@@ -53,6 +53,6 @@ METHODS: dict[str, type[Method]] = {
         ClusterGAN,
     )
 }
-"""Every method that `method.name` may say. A new one is added to this tuple."""
+"""Every method by its name in `method.name`. Add a new one to this tuple."""
 DEFAULT = FedPNP.name
-"""The method of settings that name none."""
+"""The method of settings without `method.name`."""

@@ -52,7 +52,8 @@ CASES: dict[str, dict[str, Any]] = {
     "kmeans": {"method": {"name": "kmeans"}, "rounds": 1},
     "cfcl": {"method": EXCHANGE, "partition": TWO_LABELS, "model": {"encoder": "pooled-conv"}, "rounds": 50},
     "cfcl, pulled negatives": {
-        "method": {**EXCHANGE, "negatives": "pulled", "macro": "ratio", "model": "local", "reserve_kind": "random"},
+        "method": {**EXCHANGE, "negatives": "pulled", "macro": "ratio", "selection": "cfcl_local",
+                   "reserve_kind": "random"},
         "partition": TWO_LABELS,
         "model": {"encoder": "pooled-conv"},
         "rounds": 50,

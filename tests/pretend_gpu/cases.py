@@ -51,7 +51,7 @@ CASES: dict[str, dict[str, Any]] = {
     "kmeans": {"method": {"name": "kmeans"}, "rounds": 1},
     "cfcl": {"method": EXCHANGE, **DEVICES},
     "cfcl, local model, pulled negatives": {
-        "method": {**EXCHANGE, "negatives": "pulled", "model": "local", "buffer": "unlimited"},
+        "method": {**EXCHANGE, "negatives": "pulled", "selection": "cfcl_local"},
         "partition": TURNED,
         **DEVICES,
     },

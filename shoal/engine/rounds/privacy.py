@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.methods.contract.declared import HIGHEST, short
+from shoal.methods.contract.declared import MAX_INT64, short
 
 ORDERS = [1 + x / 10 for x in range(1, 100)] + [float(order) for order in range(11, 64)] + [128.0, 256.0, 512.0, 1024.0]
 """Renyi orders from which the best is chosen."""
@@ -169,7 +169,7 @@ def multiplier(noise: float, sizes: Iterable[int]) -> float:
 
 
 def _count(value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= HIGHEST:
+    if type(value) is not int or not 0 <= value <= MAX_INT64:
         raise ValueError(f"{short(value)} is no count")
     return value
 

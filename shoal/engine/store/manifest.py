@@ -10,7 +10,7 @@ from typing import Any
 
 from shoal.core.errors import ShoalError, shown
 from shoal.engine.store.finished_work import FinishedWork
-from shoal.methods.contract.declared import HIGHEST, LOWEST, fits, short
+from shoal.methods.contract.declared import MAX_INT64, MIN_INT64, fits, short
 
 
 class MetricNameTaken(ShoalError):
@@ -55,7 +55,7 @@ def odd_metrics(metrics: Mapping[str, float]) -> str | None:
         if isinstance(value, bool) or not isinstance(value, int | float):
             return f"{name!r} is {shown(value)}, expected a number"
         if isinstance(value, int) and not fits(value):
-            return f"{name!r} is {short(value)}, expected a whole number from {LOWEST} to {HIGHEST}"
+            return f"{name!r} is {short(value)}, expected a whole number from {MIN_INT64} to {MAX_INT64}"
     return None
 
 
@@ -66,19 +66,19 @@ def odd_counts(done: FinishedWork, samples: int) -> str | None:
         done: as a worker answered it: nothing of it is taken for granted.
         samples: how many training samples the client has.
     """
-    if type(done.client) is not int or not 0 <= done.client <= HIGHEST:
+    if type(done.client) is not int or not 0 <= done.client <= MAX_INT64:
         return f"client is {short(done.client)}, expected a whole number"
     if type(done.samples) is not int or done.samples != samples:
         return f"samples is {short(done.samples)}, expected {samples}"
     sizes = {name: getattr(done, name) for name in ("bytes_up", "bytes_down", "bytes_d2d")}
     for name, size in (*sizes.items(), *((f"bytes to client {short(peer)}", s) for peer, s in done.peers.items())):
-        if type(size) is not int or not 0 <= size <= HIGHEST:
-            return f"{name} is {short(size)}, expected a whole number from 0 to {HIGHEST}"
+        if type(size) is not int or not 0 <= size <= MAX_INT64:
+            return f"{name} is {short(size)}, expected a whole number from 0 to {MAX_INT64}"
     for name, value in (("seconds", done.seconds), ("norm", 0.0 if done.norm is None else done.norm)):
         # An int is looked at first: one of hundreds of digits is no float.
-        number = not isinstance(value, bool) and isinstance(value, int | float) and 0 <= value <= HIGHEST
+        number = not isinstance(value, bool) and isinstance(value, int | float) and 0 <= value <= MAX_INT64
         if not number:
-            return f"{name} is {short(value)}, expected a number from 0 to {HIGHEST}"
+            return f"{name} is {short(value)}, expected a number from 0 to {MAX_INT64}"
     return None
 
 

@@ -47,7 +47,7 @@ from shoal.methods.contract.base import Client, Server, Update
 from shoal.methods.contract.declared import bounded
 from shoal.methods.contract.message import Message
 from shoal.methods.scores.assignment import assignment_of
-from shoal.methods.scores.evaluation import see
+from shoal.methods.scores.evaluation import predict_shard
 from shoal.methods.scores.metrics import AVERAGED, JUDGED_TWICE
 from shoal.methods.scores.quality import silhouette
 from shoal.methods.scores.shown import shown_features
@@ -231,14 +231,14 @@ class Worker:
         evaluation = opened.evaluation(request.round, final=request.final)
         if request.parts:
             found = judged_tensors(request.server, self.device)
-            evaluation = replace(evaluation, seen=read_shards(request, self.device, averaged=False))
+            evaluation = replace(evaluation, shard_predictions=read_shards(request, self.device, averaged=False))
         else:
             found = opened.method.recalibrate(server, clients, evaluation)
         metrics = opened.method.evaluate(server.with_model(found), clients, evaluation)
         if found and request.final:
-            evaluation = replace(evaluation, brief=True)
+            evaluation = replace(evaluation, headline_only=True)
             if request.parts:
-                evaluation = replace(evaluation, seen=read_shards(request, self.device, averaged=True))
+                evaluation = replace(evaluation, shard_predictions=read_shards(request, self.device, averaged=True))
             averaged = opened.method.evaluate(server, clients, evaluation)
             metrics |= {f"{name}{AVERAGED}": averaged[name] for name in JUDGED_TWICE if name in averaged}
         numbers = {name: float(value) for name, value in metrics.items()}
@@ -267,7 +267,7 @@ class Worker:
         evaluation = opened.evaluation(request.round, final=request.final)
         predict = opened.method.predictor(server)
         shared = opened.method.shared_in_evaluation
-        save_shard(request, see(predict, evaluation, shared, (request.part, request.parts)))
+        save_shard(request, predict_shard(predict, evaluation, shared, (request.part, request.parts)))
         return Evaluated({}, time.perf_counter() - started)
 
     def assign(self, request: Assign) -> Assigned:

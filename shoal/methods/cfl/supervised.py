@@ -90,9 +90,9 @@ class Supervised(GradientMethod):
         c = self.context
         if c.spec.kind == "text":
             vocabulary = c.spec.vocabulary or 0
-            return seeded(lambda: WordLSTM(vocabulary), c, purpose, self.drawn)
+            return seeded(lambda: WordLSTM(vocabulary), c, purpose, self.network_cache)
         return seeded(
-            lambda: Classifier(build_encoder(c.model.encoder, c.spec.shape), c.clusters), c, purpose, self.drawn
+            lambda: Classifier(build_encoder(c.model.encoder, c.spec.shape), c.clusters), c, purpose, self.network_cache
         )
 
     def check(self, client: Client) -> None:

@@ -182,7 +182,7 @@ class FedSimCLRKMeans(FedSimCLR):
         step, double = self.next_step(server), torch.float64
         if step == "train":
             return MessageForm(forms_like(network_of(server.model)), {"n": exactly(samples)})
-        count = partial(TensorForm, dtype=double, least=0, most=samples, measured=False)
+        count = partial(TensorForm, dtype=double, minimum=0, maximum=samples, measured=False)
         if step == "measure":
             width = int(self.network().encoder.features)  # type: ignore[arg-type]
             squares = TensorForm((width, width), double)
@@ -199,7 +199,7 @@ class FedSimCLRKMeans(FedSimCLR):
         starts, _, width = server.model[CENTRES].shape
         forms = {"sums": TensorForm((starts, clusters, width), double), "counts": count((starts, clusters))}
         score = "value" if self.even else "inertia"
-        forms[score] = TensorForm((starts,), double, least=-torch.inf if self.even else 0, measured=False)
+        forms[score] = TensorForm((starts,), double, minimum=-torch.inf if self.even else 0, measured=False)
         if self.even:
             forms["products"] = count((starts, clusters, clusters))
         return MessageForm(forms, rule=partial(iteration, score=score, bounds=self.score_bounds(server, samples)))

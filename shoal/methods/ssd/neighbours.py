@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from shoal.methods.clustering.federated_k_means import NOTHING
+from shoal.methods.clustering.federated_k_means import MIN_VARIANCE
 from shoal.methods.scores.pool_quality import distinct
 
 ROWS = 512
@@ -47,7 +47,7 @@ def find_neighbours(features: Tensor, share: float, components: int) -> Neighbou
     variances, directions = torch.linalg.eigh(x.mT @ x / max(1, len(x)))
     variances, directions = variances.flip(0)[:components], directions.flip(1)[:, :components]
     # What does not vary is scaled to nothing instead of left out: the shapes are those of any other client.
-    there = variances > NOTHING * variances[:1].clamp_min(torch.finfo(torch.float32).tiny)
+    there = variances > MIN_VARIANCE * variances[:1].clamp_min(torch.finfo(torch.float32).tiny)
     scale = torch.where(there, variances.clamp_min(0).rsqrt(), torch.zeros_like(variances))
     direction = F.normalize((x @ directions) * scale, dim=1).float()
     nearest = min(max(1, math.floor(share * (len(x) - 1))), len(x) - 1)

@@ -81,7 +81,7 @@ class SelfSupervised(TwoViewMethod):
 
     def network(self) -> ProjectionNet:
         """A fresh network with the run's initial weights."""
-        return cast(ProjectionNet, seeded(self.build, self.context, drawn=self.drawn))
+        return cast(ProjectionNet, seeded(self.build, self.context, cache=self.network_cache))
 
     def recipe(self) -> Recipe:
         """SimCLR's full strength on colour images that are not small, the data set's own on others."""
@@ -131,7 +131,7 @@ class SelfSupervised(TwoViewMethod):
         metrics |= evaluate_features(
             embed, evaluation, self.context.known_clusters, recipe, sgd_epochs=self.settings.probe_epochs
         )
-        tune = self.settings.finetune and not evaluation.brief
+        tune = self.settings.finetune and not evaluation.headline_only
         if tune and evaluation.data.test_y is not None and len(evaluation.data.test_x):
             for percent in (1, 10):
                 network = self.network()

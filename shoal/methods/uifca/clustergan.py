@@ -62,7 +62,7 @@ class ClusterGAN(Method):
         s, c = self.settings, self.context
         dense = s.layers == "dense"
         built = seeded(
-            lambda: ClusterGANNetwork(s.latent, c.clusters, c.spec.shape, s.width, dense), c, drawn=self.drawn
+            lambda: ClusterGANNetwork(s.latent, c.clusters, c.spec.shape, s.width, dense), c, cache=self.network_cache
         )
         assert isinstance(built, ClusterGANNetwork)
         return built

@@ -68,8 +68,8 @@ def beyond_centres(update: Update) -> str | None:
 
 def memory_form(clusters: int, samples: int) -> MessageForm:
     """The clusters of a client's points, which are judged where they lie."""
-    of_points = TensorForm((samples,), torch.int64, least=0, most=clusters - 1)
-    number = TensorForm((1,), torch.int64, least=0)
+    of_points = TensorForm((samples,), torch.int64, minimum=0, maximum=clusters - 1)
+    number = TensorForm((1,), torch.int64, minimum=0)
     return MessageForm(
         {"assignment": of_points, "local": of_points, "cluster_round": number}, optional=MEMORY, others=True
     )

@@ -62,7 +62,7 @@ class FlowMethod(Method):
     def flow(self) -> Flow:
         """A flow with the run's common start."""
         s, c = self.settings, self.context
-        network = seeded(lambda: new_flow(s, c), c, "flow", self.drawn)
+        network = seeded(lambda: new_flow(s, c), c, "flow", self.network_cache)
         if s.together and any(True for _ in network.buffers()):
             raise MethodError("method.together: flows of convolutions have batch statistics; set layers dense")
         assert isinstance(network, Flow)

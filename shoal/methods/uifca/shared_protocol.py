@@ -71,10 +71,10 @@ def form_of(server: Server, samples: int, context: Context) -> MessageForm:
     if state.phase == "moments":
         forms = {
             "total": TensorForm((clusters, dimensions)),
-            "squares": TensorForm((clusters, dimensions), least=0),
+            "squares": TensorForm((clusters, dimensions), minimum=0),
         }
         return MessageForm(forms, facts, rule=_no_more_points_than_there_are)
-    full = TensorForm((clusters,), least=0, most=float(samples), measured=False)
+    full = TensorForm((clusters,), minimum=0, maximum=float(samples), measured=False)
     forms = forms_like(mixture_of(server.model)) | {"fullness": full}
     return MessageForm(forms, facts, rule=_of_all_points)
 

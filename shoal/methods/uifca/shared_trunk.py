@@ -122,7 +122,7 @@ class SharedUIFCA(Method):
     def network(self) -> LatentMixture:
         """The mixture with the run's start: a seeded trunk, and standard normals."""
         s, c = self.settings, self.context
-        network = seeded(lambda: LatentMixture(new_flow(s, c), c.clusters), c, "mixture", self.drawn)
+        network = seeded(lambda: LatentMixture(new_flow(s, c), c.clusters), c, "mixture", self.network_cache)
         assert isinstance(network, LatentMixture)
         return network
 

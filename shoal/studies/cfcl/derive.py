@@ -16,7 +16,7 @@ from shoal.data.csv_file import write_csv
 from shoal.engine.store.kept_state import read_state_if_any
 from shoal.engine.store.opened_run import OpenedClients, OpenedRun
 from shoal.engine.store.run_folder import RunFolder
-from shoal.methods.cfcl.memory import NOBODY, at_hand
+from shoal.methods.cfcl.memory import NO_SAMPLES, with_pulled
 from shoal.review.pages.method_views import method_tables
 from shoal.review.results.delay import delays
 from shoal.review.results.result import run_result
@@ -175,7 +175,7 @@ def draw_labels(run: RunFolder, path: Path) -> Path:
     classes = opened.prepared.spec.classes or 0
     counts = []
     for client in OpenedClients(opened, checkpoint.server.round, checkpoint.memory_index):
-        labels = at_hand(client.train, client.memory.get("pulled", NOBODY)).y()
+        labels = with_pulled(client.train, client.memory.get("pulled", NO_SAMPLES)).y()
         counts.append(torch.bincount(labels, minlength=classes).numpy())
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()

@@ -29,7 +29,7 @@ from shoal.methods.registry import METHODS
 from shoal.methods.training.steps import GradientMethod
 
 FORM = MessageForm(
-    {"w": TensorForm((2, 3)), "rows": TensorForm((range(1, 3), 2), torch.float64, least=0)},
+    {"w": TensorForm((2, 3)), "rows": TensorForm((range(1, 3), 2), torch.float64, minimum=0)},
     {"n": exactly(12), "shares": FactForm(0, 1, length=2), "loss": FactForm(finite=False)},
     {"raw": 3},
     10,

@@ -61,7 +61,7 @@ def sets(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def longer(name: str) -> dict[str, Any]:
-    """What gives every client of a case more steps than are taken plainly at first."""
+    """What gives every client of a case more steps than are taken without it at first."""
     many = {"method": {"steps": 8, "tau_a": 8, "tau_p": 8}} if name.startswith("cfcl") else MANY_STEPS
     return merge(many, {"method": {"last_batch": "keep"}}) if name.startswith("ssd") else many
 
@@ -124,7 +124,7 @@ class Fixture:
         def sgd(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
             return torch.optim.SGD(parameters, 0.5, momentum=momentum)
 
-        self.rules = StepRules(self.loss, lambda parameters, companions: None, sgd, CPU, must=True)
+        self.rules = StepRules(self.loss, lambda parameters, companions: None, sgd, CPU, required=True)
 
     def loss(self, model: Any, parameters: Tensors, batch: Any, extra: Tensors) -> Any:
         self.calls += 1
@@ -199,7 +199,7 @@ def test_samples_come_in_stretches(recorder: Recorder, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(("steps", "captured"), [(15, 0), (40, 1)])
 def test_by_default_a_first_client_is_captured_where_it_pays(recorder: Recorder, steps: int, captured: int) -> None:
     fixture = Fixture()
-    rules = replace(fixture.rules, must=False)
+    rules = replace(fixture.rules, required=False)
     first = fixture.steps(1.0, [[1, 1]] * steps)
     kept = KeptSteps(first, rules)
     kept.take(first)
@@ -216,8 +216,8 @@ def test_what_cannot_be_captured_is_taken_plainly_and_told_once(monkeypatch: pyt
     fixture = Fixture()
     batches = [[n, 2] for n in range(30)]
     first = fixture.steps(1.0, batches)
-    kept = KeptSteps(first, replace(fixture.rules, must=False))
-    with pytest.warns(RuntimeWarning, match=r"workers\.graphs.*taken plainly"):
+    kept = KeptSteps(first, replace(fixture.rules, required=False))
+    with pytest.warns(RuntimeWarning, match=r"workers\.graphs.*taken without it"):
         assert taken(kept, first) == plainly(1.0, batches)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

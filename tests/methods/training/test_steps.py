@@ -28,7 +28,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("ssd", {"separation": "hard", "projector": False, "gamma": 0.0, "delta": 0.0}),
     ("ssd", {"last_batch": "keep"}),
     ("fedbyol", {"last_batch": "keep"}),
-    ("fedpnp", {"decoupled": True, "mu": 0.9, "similarity": "dot"}),
+    ("fedpnp", {"decoupled": True, "mu": 0.9}),
     ("fedpnp", {"entropy_over": "federation"}),
     ("fedcc", {"entropy_over": "federation"}),
     ("fedbyolcc", {"target": "keep"}),
