@@ -74,8 +74,8 @@ CASES: dict[str, dict[str, Any]] = {
         "rounds": 50,
     },
     "fedsimclr_kmeans": {"method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3, "starts": 2}, "rounds": 4},
-    "fedsimclr_pool": {
-        "method": {"name": "fedsimclr_pool", "kmeans_rounds": 3, "starts": 2, "pool_after": 0.0},
+    "fedsimclr_kmeans, neighbours": {
+        "method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3, "starts": 2, "neighbours": 0.05},
         "rounds": 4,
     },
     "cfl": {"method": {"name": "cfl", "criterion": "schedule", "schedule": [1], "gamma_max": 0.0}},

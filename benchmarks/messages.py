@@ -56,7 +56,6 @@ CASES: dict[str, dict[str, Any]] = {
         "rounds": 50,
     },
     "fedsimclr_kmeans": {"method": {"kmeans_rounds": 4, "components": 4}, "rounds": 6},
-    "fedsimclr_pool": {"method": {"kmeans_rounds": 4, "components": 4}, "rounds": 6},
     "cfl": {
         "method": {"criterion": "schedule", "schedule": [1], "gamma_max": 0.0},
         "partition": GROUPS,

@@ -64,7 +64,7 @@ CASES: dict[str, dict[str, Any]] = {
         "data": COLOUR,
         "augment": {"recipe": "strong"},
     },
-    "fedsimclr": {"method": {"name": "fedsimclr", "finetune": True}},
+    "fedsimclr": {"method": {"name": "fedsimclr"}, "evaluate": {"finetune": True}},
     "fedsimclr, batched": {"method": {"name": "fedsimclr"}, "workers": {"batched": 2}},
     "fedbyol": {"method": {"name": "fedbyol"}},
     "fedema": {"method": {"name": "fedema"}},

@@ -62,12 +62,19 @@ CASES: dict[str, dict[str, Any]] = {
     "cfcl, fedcc's loss": {"method": {**EXCHANGE, "loss": "fedcc", "reserve_kind": "random"}, **DEVICES},
     "ssd": {"method": {"name": "ssd"}},
     "ssd, hard, fine-tuned": {
-        "method": {"name": "ssd", "separation": "hard", "gamma": 0.0, "finetune": True, "probe_epochs": 1}
+        "method": {"name": "ssd", "form": "hard", "gamma": 0.0},
+        "evaluate": {"finetune": True, "probe_epochs": 1},
     },
     "fedsimclr": {"method": {"name": "fedsimclr"}, "workers": {"batched": 2}},
     "fedsimclr_kmeans": {"method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3, "components": 3}, "rounds": 4},
-    "fedsimclr_pool": {
-        "method": {"name": "fedsimclr_pool", "kmeans_rounds": 3, "components": 3, "evenness": 0.0, "pool_after": 0.5},
+    "fedsimclr_kmeans, neighbours": {
+        "method": {
+            "name": "fedsimclr_kmeans",
+            "kmeans_rounds": 3,
+            "components": 3,
+            "evenness": 0.0,
+            "neighbours": 0.05,
+        },
         "workers": {"batched": 2},
         "rounds": 5,
     },

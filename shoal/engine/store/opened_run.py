@@ -138,7 +138,16 @@ class OpenedRun:
         """What an evaluation after `round` works on."""
         streams, evaluate = Streams(self.settings.seed, round, SERVER), self.settings.evaluate
         train = all_samples(self.data, self.partition)
-        return Evaluation(self.data, train, streams, final, evaluate.batch, evaluate.recalibrate)
+        return Evaluation(
+            self.data,
+            train,
+            streams,
+            final,
+            evaluate.batch,
+            evaluate.recalibrate,
+            evaluate.probe_epochs,
+            evaluate.finetune,
+        )
 
 
 @dataclass(frozen=True)

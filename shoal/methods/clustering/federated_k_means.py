@@ -55,8 +55,8 @@ def whitening(of: Moments, components: int, power: float = 1.0) -> tuple[Tensor,
     """
     if not of.samples > 0:
         raise MethodError(
-            "no client has as many samples as method.least_points, so that nobody may say how its features vary: set "
-            "method.least_points lower"
+            "no client has as many samples as method.min_points, so that nobody may say how its features vary: set "
+            "method.min_points lower"
         )
     mean = of.total / of.samples
     covariance = of.outer / of.samples - torch.outer(mean, mean)

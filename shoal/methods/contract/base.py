@@ -172,6 +172,8 @@ class Evaluation:
         batch: samples per forward pass.
         recalibrate: about how many training samples BatchNorm's statistics are found on before an averaged network is
             judged; 0: it is judged with the averaged statistics.
+        probe_epochs: of the Adam probe that papers train, in the last evaluation; 0: none.
+        finetune: fine-tune an encoder of features with few labels in the last evaluation.
         brief: only what a second judgement beside the first is for: `acc`, `knn`, `probe` and `uniformity`.
         seen: what workers made of all samples in parts, in order (see `Method.shared_in_evaluation`); None: nobody has.
     """
@@ -182,6 +184,8 @@ class Evaluation:
     final: bool = False
     batch: int = 512
     recalibrate: int = 0
+    probe_epochs: int = 0
+    finetune: bool = False
     brief: bool = False
     seen: Callable[[], Iterator[ShardPredictions]] | None = None
 

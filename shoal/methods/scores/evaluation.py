@@ -36,8 +36,6 @@ def evaluate_predictor(
     predict: Callable[[Tensor], Prediction],
     evaluation: Evaluation,
     recipe: Recipe | None = None,
-    *,
-    sgd_epochs: int = 0,
 ) -> dict[str, float]:
     """Judge a model that assigns clusters itself.
 
@@ -45,7 +43,6 @@ def evaluate_predictor(
         predict: samples x as `Samples.x` gives them to clusters, soft assignments (n, c) and embeddings (n, d).
         evaluation: what to work on.
         recipe: of the views that alignment compares; None: no alignment.
-        sgd_epochs: of the Adam probe that papers train (200), as `probe_sgd`; 0: none.
 
     Returns:
         Always `clusters_used` (clusters with at least one sample) and `balance` (entropy of the cluster sizes over
@@ -57,9 +54,7 @@ def evaluate_predictor(
     metrics = _cluster_metrics(torch.cat([part.cluster for part in seen]).numpy(), seen[-1].columns, evaluation)
     if judged is not None:
         h = torch.cat([part.embedding for part in seen])
-        metrics |= representation_metrics(
-            lambda x: predict(x).embedding, h, judged, evaluation, recipe, sgd_epochs=sgd_epochs
-        )
+        metrics |= representation_metrics(lambda x: predict(x).embedding, h, judged, evaluation, recipe)
     return metrics
 
 
@@ -68,8 +63,6 @@ def evaluate_features(
     evaluation: Evaluation,
     clusters: int | None,
     recipe: Recipe | None = None,
-    *,
-    sgd_epochs: int = 0,
 ) -> dict[str, float]:
     """Judge a model without clusters of its own: K-means (best of 10 starts) on its embeddings finds them.
 
@@ -78,7 +71,6 @@ def evaluate_features(
         evaluation: what to work on.
         clusters: c; None where nobody knows how many: K-means is left out then.
         recipe: as for `evaluate_predictor`.
-        sgd_epochs: as for `evaluate_predictor`.
 
     Returns:
         As `evaluate_predictor`.
@@ -95,7 +87,7 @@ def evaluate_features(
     if evaluation.final:
         judged = Judged.from_evaluation(evaluation)
         h = judged.rows_of(h, 0)
-        metrics |= representation_metrics(embed, h, judged, evaluation, recipe, sgd_epochs=sgd_epochs)
+        metrics |= representation_metrics(embed, h, judged, evaluation, recipe)
     return metrics
 
 
@@ -208,8 +200,6 @@ def representation_metrics(
     judged: Judged,
     evaluation: Evaluation,
     recipe: Recipe | None = None,
-    *,
-    sgd_epochs: int = 0,
 ) -> dict[str, float]:
     """`uniformity` and `effective_rank`; with labels `knn` and `probe`; with a recipe, on images, `alignment`.
 
@@ -224,7 +214,6 @@ def representation_metrics(
         judged: which they are.
         evaluation: of which they are.
         recipe: of the views that alignment compares.
-        sgd_epochs: as for `evaluate_predictor`.
     """
     train, streams = evaluation.train, evaluation.streams
     some = judged.places(judged.some, h.device)
@@ -240,8 +229,9 @@ def representation_metrics(
         parts = h[learn], y[learn], h[held], y[held]
         probe = linear_probe(*parts, streams.torch("evaluate.probe"))
         metrics |= {"probe": probe.accuracy, "probe_gradient": probe.fit.gradient}
-        if sgd_epochs and not evaluation.brief:
-            metrics["probe_sgd"] = sgd_probe_accuracy(*parts, streams.torch("evaluate.probe_sgd"), epochs=sgd_epochs)
+        if evaluation.probe_epochs and not evaluation.brief:
+            generator = streams.torch("evaluate.probe_sgd")
+            metrics["probe_sgd"] = sgd_probe_accuracy(*parts, generator, epochs=evaluation.probe_epochs)
     if recipe is not None and train.data.spec.kind == "image" and not evaluation.brief:
         generator = streams.torch("evaluate.views", train.data.device)
         distances = []

@@ -132,7 +132,6 @@ DIGESTS = {
     "ssd": "12a37db99025438e",
     "fedsimclr": "6ca80df67b706cef",
     "fedsimclr_kmeans": "59c8b9a1a8097e18",
-    "fedsimclr_pool": "0cafa36917b47e1c",
     "fedbyol": "a71ffb82fd40b035",
     "fedema": "20e9199191157190",
     "cfl": "d18337feeb10f8e0",
