@@ -74,7 +74,7 @@ CASES: dict[str, dict[str, Any]] = {
         "rounds": 4,
     },
     "cfl, adversaries": {
-        "method": {"name": "cfl", "criterion": "relative", "first_split": 1, "settle": 0, "adversaries": 1,
+        "method": {"name": "cfl", "criterion": "relative", "min_age": 0, "adversaries": ["random"],
                    "permute": True, "history": 0.5, "gamma_max": 0.0, "ratio": 0.9, "patience": 1},
         "partition": VALIDATED,
         "rounds": 4,

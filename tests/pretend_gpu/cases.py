@@ -85,14 +85,14 @@ CASES: dict[str, dict[str, Any]] = {
         "partition": SWAPPED,
     },
     "cfl, permuted, measured": {
-        "method": {"name": "cfl", "permute": True, "gamma": "measured", "adversaries": 1},
+        "method": {"name": "cfl", "permute": True, "gamma_max": "measured", "adversaries": ["random"]},
         "partition": ATTACKED,
     },
     "cfl, text": {"method": {"name": "cfl"}, "partition": HELD, "data": TEXT},
     "fedavg": {"method": {"name": "fedavg"}, "partition": SWAPPED, "workers": {"batched": 2}},
     **{
         f"fedavg, {attack}": {
-            "method": {"name": "fedavg", "adversaries": 1, "attack": attack},
+            "method": {"name": "fedavg", "adversaries": [attack]},
             "partition": ATTACKED,
             "rounds": 1,
         }
@@ -104,7 +104,7 @@ CASES: dict[str, dict[str, Any]] = {
         "privacy": {"clip": 1.0, "noise": 0.1, "noise_source": "seeded"},
         "rounds": 1,
     },
-    "ifca": {"method": {"name": "ifca", "models": 2, "adversaries": 1}, "partition": ATTACKED},
+    "ifca": {"method": {"name": "ifca", "models": 2, "adversaries": ["random"]}, "partition": ATTACKED},
     "local_only": {"method": {"name": "local_only"}, "partition": HELD},
     # Who trains which flow is drawn, and no matter of what was learnt.
     "uifca": {"method": {**FLOWS, "cluster_rounds": 1}, "model": {"clusters": 2}, "rounds": 1},

@@ -23,7 +23,7 @@ ADAM = {"optimiser": "adam", "lr": 1e-3, "weight_decay": 1e-3}
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("fedavg", ADAM),
     ("fedavg", {"encoder": "pooled-conv", "momentum": 0.0}),
-    ("fedavg", {"adversaries": 2}),
+    ("fedavg", {"adversaries": ("random", "flip")}),
     ("cfl", {"similarity": "both"}),
     ("ssd", {"form": "hard", "projector": False, "gamma": 0.0, "delta": 0.0}),
     ("fedpnp", {"decoupled": True, "mu": 0.9, "similarity": "dot"}),
