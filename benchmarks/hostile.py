@@ -82,7 +82,7 @@ CASES: dict[str, dict[str, Any]] = {
     "cfl, gradients": {"method": {"name": "cfl", "similarity": "both", "gamma_max": "measured"}},
     "uifca": {"method": FLOWS, "data": POINTS, "partition": MAJORITY, "rounds": 4},
     "uifca, from k-FED, held out": {
-        "method": {**FLOWS, "init": "kfed", "stop": "validation", "folds": 2},
+        "method": {**FLOWS, "init": "kfed", "held_out": 0.2, "folds": 2},
         "data": POINTS,
         "partition": MAJORITY,
         "rounds": 5,
@@ -94,7 +94,7 @@ CASES: dict[str, dict[str, Any]] = {
         "rounds": 6,
     },
     "uifca_shared": {
-        "method": {"name": "uifca_shared", "cluster_rounds": 2, "first_rounds": 1, "comm_rounds": 1, "steps": 3},
+        "method": {"name": "uifca_shared", "cluster_rounds": 2, "comm_rounds": 1, "steps": 3},
         "data": POINTS,
         "partition": MAJORITY,
         "rounds": 4,

@@ -70,7 +70,7 @@ CASES: dict[str, dict[str, Any]] = {
         "rounds": 4,
     },
     "uifca_shared": {
-        "method": {"cluster_rounds": 2, "first_rounds": 1, "comm_rounds": 1, "steps": 3},
+        "method": {"cluster_rounds": 2, "comm_rounds": 1, "steps": 3},
         "data": POINTS,
         "partition": MAJORITY,
         "rounds": 4,

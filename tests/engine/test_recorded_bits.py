@@ -85,7 +85,7 @@ CASES: dict[str, dict[str, Any]] = {
     "local_only": {"method": {"name": "local_only"}, "partition": VALIDATED},
     "uifca": {"method": FLOWS, "data": POINTS, "partition": MAJORITY, "rounds": 4},
     "uifca, from k-FED, held out": {
-        "method": {**FLOWS, "init": "kfed", "stop": "validation", "folds": 2, "warm_start": True},
+        "method": {**FLOWS, "init": "kfed", "held_out": 0.2, "folds": 2, "warm_start": True},
         "data": POINTS,
         "partition": MAJORITY,
         "rounds": 4,

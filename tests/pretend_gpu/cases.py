@@ -109,17 +109,17 @@ CASES: dict[str, dict[str, Any]] = {
     # Who trains which flow is drawn, and no matter of what was learnt.
     "uifca": {"method": {**FLOWS, "cluster_rounds": 1}, "model": {"clusters": 2}, "rounds": 1},
     "uifca, from k-FED": {"method": {**FLOWS, "init": "kfed", "folds": 2}, "data": POINTS, "rounds": 4},
-    "uifca, validation, together": {
-        "method": {**FLOWS, "stop": "validation", "together": True},
-        "data": POINTS,
-        "rounds": 4,
+    "uifca, dense": {
+        "method": {**FLOWS, "cluster_rounds": 1, "flow": "dense_cycle", "width": 4},
+        "model": {"clusters": 2},
+        "rounds": 1,
     },
+    "uifca, validation": {"method": {**FLOWS, "held_out": 0.2}, "data": POINTS, "rounds": 4},
     "uifca, tries": {"method": {**FLOWS, "tries": 2, "trial": 1, "cluster_rounds": 3}, "data": POINTS, "rounds": 8},
     "uifca_shared": {
         "method": {
             "name": "uifca_shared",
             "cluster_rounds": 2,
-            "first_rounds": 1,
             "comm_rounds": 1,
             "steps": 2,
             "width": 4,

@@ -45,8 +45,7 @@ CASES: dict[str, dict[str, Any]] = {
         "method": {
             "name": "uifca_shared",
             "cluster_rounds": 2,
-            "first_rounds": 1,
-            "comm_rounds": 2,
+            "comm_rounds": 1,
             "steps": 3,
             "width": 4,
         },
