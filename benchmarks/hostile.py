@@ -77,15 +77,15 @@ CASES: dict[str, dict[str, Any]] = {
         "rounds": 50,
     },
     "fedsimclr_kmeans": {"method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3, "starts": 2}, "rounds": 4},
-    "fedsimclr_pool": {
-        "method": {"name": "fedsimclr_pool", "kmeans_rounds": 3, "starts": 2, "pool_after": 0.0},
+    "fedsimclr_kmeans, neighbours": {
+        "method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3, "starts": 2, "neighbours": 0.05},
         "rounds": 4,
     },
     "cfl": {"method": {"name": "cfl", "criterion": "schedule", "schedule": [1], "gamma_max": 0.0}},
-    "cfl, gradients": {"method": {"name": "cfl", "similarity": "both", "gamma": "measured"}},
+    "cfl, gradients": {"method": {"name": "cfl", "similarity": "both", "gamma_max": "measured"}},
     "uifca": {"method": FLOWS, "data": POINTS, "partition": MAJORITY, "rounds": 4},
     "uifca, from k-FED, held out": {
-        "method": {**FLOWS, "init": "kfed", "stop": "validation", "folds": 2},
+        "method": {**FLOWS, "init": "kfed", "held_out": 0.2, "folds": 2},
         "data": POINTS,
         "partition": MAJORITY,
         "rounds": 5,
@@ -97,7 +97,7 @@ CASES: dict[str, dict[str, Any]] = {
         "rounds": 6,
     },
     "uifca_shared": {
-        "method": {"name": "uifca_shared", "cluster_rounds": 2, "first_rounds": 1, "comm_rounds": 1, "steps": 3},
+        "method": {"name": "uifca_shared", "cluster_rounds": 2, "comm_rounds": 1, "steps": 3},
         "data": POINTS,
         "partition": MAJORITY,
         "rounds": 4,

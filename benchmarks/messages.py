@@ -56,7 +56,6 @@ CASES: dict[str, dict[str, Any]] = {
         "rounds": 50,
     },
     "fedsimclr_kmeans": {"method": {"kmeans_rounds": 4, "components": 4}, "rounds": 6},
-    "fedsimclr_pool": {"method": {"kmeans_rounds": 4, "components": 4}, "rounds": 6},
     "cfl": {
         "method": {"criterion": "schedule", "schedule": [1], "gamma_max": 0.0},
         "partition": GROUPS,
@@ -71,7 +70,7 @@ CASES: dict[str, dict[str, Any]] = {
         "rounds": 4,
     },
     "uifca_shared": {
-        "method": {"cluster_rounds": 2, "first_rounds": 1, "comm_rounds": 1, "steps": 3},
+        "method": {"cluster_rounds": 2, "comm_rounds": 1, "steps": 3},
         "data": POINTS,
         "partition": MAJORITY,
         "rounds": 4,

@@ -65,7 +65,7 @@ CASES: dict[str, dict[str, Any]] = {
         "data": COLOUR,
         "augment": {"recipe": "strong"},
     },
-    "fedsimclr": {"method": {"name": "fedsimclr", "finetune": True}},
+    "fedsimclr": {"method": {"name": "fedsimclr"}, "evaluate": {"finetune": True}},
     "fedsimclr, batched": {"method": {"name": "fedsimclr"}, "workers": {"batched": 2}},
     "fedbyol": {"method": {"name": "fedbyol"}},
     "fedema": {"method": {"name": "fedema"}},
@@ -75,7 +75,7 @@ CASES: dict[str, dict[str, Any]] = {
         "rounds": 4,
     },
     "cfl, adversaries": {
-        "method": {"name": "cfl", "criterion": "relative", "first_split": 1, "settle": 0, "adversaries": 1,
+        "method": {"name": "cfl", "criterion": "relative", "min_age": 0, "adversaries": ["random"],
                    "permute": True, "history": 0.5, "gamma_max": 0.0, "ratio": 0.9, "patience": 1},
         "partition": VALIDATED,
         "rounds": 4,
@@ -86,7 +86,7 @@ CASES: dict[str, dict[str, Any]] = {
     "local_only": {"method": {"name": "local_only"}, "partition": VALIDATED},
     "uifca": {"method": FLOWS, "data": POINTS, "partition": MAJORITY, "rounds": 4},
     "uifca, from k-FED, held out": {
-        "method": {**FLOWS, "init": "kfed", "stop": "validation", "folds": 2, "warm_start": True},
+        "method": {**FLOWS, "init": "kfed", "held_out": 0.2, "folds": 2, "warm_start": True},
         "data": POINTS,
         "partition": MAJORITY,
         "rounds": 4,

@@ -103,7 +103,7 @@ def test_a_method_that_is_fedsimclr_trains_its_own_kind_of_encoder(small: Make) 
 
 def test_among_what_clusters_are_sought_is_as_measured_or_as_the_method_says(small: Make) -> None:
     assert components_of(small(method={"name": "fedcc"})) == (16, 1.0)
-    own = small(method={"name": "fedsimclr_pool", "components": 24, "whitening": 0.25})
+    own = small(method={"name": "fedsimclr_kmeans", "components": 24, "whitening": 0.25})
     assert components_of(own) == (24, 0.25)
 
 

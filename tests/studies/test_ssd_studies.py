@@ -76,7 +76,7 @@ def test_the_share_of_the_regularisation_is_averaged_over_rounds_and_clients(
 
 def test_projections_are_judged_as_each_client_sees_them(home: Path, small: Callable[..., Any]) -> None:
     """Confined to subspaces of their own, projections of different clients are orthogonal: squared distance 2."""
-    methods = {"soft": {"name": "ssd", "delta": 0.0}, "hard": {"name": "ssd", "gamma": 0.0, "separation": "hard"}}
+    methods = {"soft": {"name": "ssd", "delta": 0.0}, "hard": {"name": "ssd", "gamma": 0.0, "form": "hard"}}
     runs = {key: straight(small(method=m, rounds=1)) for key, m in methods.items()}
     other = straight(small(method={"name": "fedsimclr"}, rounds=1))
     groups = [group(STUDY.rows[key], run) for key, run in runs.items()]

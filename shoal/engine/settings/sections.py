@@ -238,6 +238,17 @@ class EvaluateSection(Section):
         description="number of training samples, drawn from all clients, from which BatchNorm's statistics are "
         "computed before an averaged network is evaluated or served; 0: use the averaged statistics",
     )
+    probe_epochs: int = Field(
+        0,
+        ge=0,
+        description="number of epochs of the Adam probe that papers train (200), reported as probe_sgd beside the "
+        "converged probe in the last evaluation of methods that judge features; 0: no such probe",
+    )
+    finetune: bool = Field(
+        False,
+        description="fine-tune the encoder with 1 % and 10 % of the labels in the last evaluation of ssd, fedsimclr, "
+        "fedsimclr_kmeans, fedbyol and fedema",
+    )
 
 
 class CheckpointSection(Section):

@@ -143,7 +143,16 @@ class OpenedRun:
         streams = Streams(self.settings.seed, round, SERVER)
         evaluate = self.settings.evaluate
         train = all_samples(self.data, self.partition)
-        return Evaluation(self.data, train, streams, final, evaluate.batch, evaluate.recalibrate)
+        return Evaluation(
+            self.data,
+            train,
+            streams,
+            final,
+            evaluate.batch,
+            evaluate.recalibrate,
+            evaluate.probe_epochs,
+            evaluate.finetune,
+        )
 
 
 @dataclass(frozen=True)

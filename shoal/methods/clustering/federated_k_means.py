@@ -55,8 +55,8 @@ def whitening(total: Moments, components: int, power: float = 1.0) -> tuple[Tens
     """
     if not total.samples > 0:
         raise MethodError(
-            "no client has as many samples as method.least_points, so that none may send the moments of its features: "
-            "set method.least_points lower"
+            "no client has as many samples as method.min_points, so that none may send the moments of its features: "
+            "set method.min_points lower"
         )
     mean = total.total / total.samples
     covariance = total.outer / total.samples - torch.outer(mean, mean)

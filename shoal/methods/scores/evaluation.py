@@ -36,8 +36,6 @@ def evaluate_predictor(
     predict: Callable[[Tensor], Prediction],
     evaluation: Evaluation,
     recipe: Recipe | None = None,
-    *,
-    sgd_epochs: int = 0,
 ) -> dict[str, float]:
     """Judge a model that assigns clusters itself.
 
@@ -45,7 +43,6 @@ def evaluate_predictor(
         predict: maps samples x (as of `Samples.x`) to clusters, soft assignments (n, c) and embeddings (n, d).
         evaluation: gives the samples.
         recipe: of the views that alignment compares; None: no alignment.
-        sgd_epochs: epochs of the Adam probe that papers train (200), for `probe_sgd`; 0: none.
 
     Returns:
         Always `clusters_used` (clusters with at least one sample) and `balance` (entropy of the cluster sizes over
@@ -60,9 +57,7 @@ def evaluate_predictor(
     metrics = _cluster_metrics(cluster, shards[-1].columns, evaluation)
     if judged is not None:
         h = torch.cat([shard.embedding for shard in shards])
-        metrics |= representation_metrics(
-            lambda x: predict(x).embedding, h, judged, evaluation, recipe, sgd_epochs=sgd_epochs
-        )
+        metrics |= representation_metrics(lambda x: predict(x).embedding, h, judged, evaluation, recipe)
     return metrics
 
 
@@ -71,8 +66,6 @@ def evaluate_features(
     evaluation: Evaluation,
     clusters: int | None,
     recipe: Recipe | None = None,
-    *,
-    sgd_epochs: int = 0,
 ) -> dict[str, float]:
     """Judge a model without clusters of its own, by clusters that K-means (best of 10 starts) finds in its embeddings.
 
@@ -80,7 +73,7 @@ def evaluate_features(
         embed: maps samples x to embeddings (n, d).
         evaluation: gives the samples.
         clusters: c; None, where it is not known: no clusters are found.
-        recipe, sgd_epochs: see `evaluate_predictor`.
+        recipe: see `evaluate_predictor`.
 
     Returns:
         The metrics of `evaluate_predictor`.
@@ -100,7 +93,7 @@ def evaluate_features(
     if evaluation.final:
         judged = Judged.from_evaluation(evaluation)
         h = judged.rows_of(h, 0)
-        metrics |= representation_metrics(embed, h, judged, evaluation, recipe, sgd_epochs=sgd_epochs)
+        metrics |= representation_metrics(embed, h, judged, evaluation, recipe)
     return metrics
 
 
@@ -212,8 +205,6 @@ def representation_metrics(
     judged: Judged,
     evaluation: Evaluation,
     recipe: Recipe | None = None,
-    *,
-    sgd_epochs: int = 0,
 ) -> dict[str, float]:
     """Return `uniformity`, `effective_rank`; with labels `knn` and `probe`; with a recipe, on images, `alignment`.
 
@@ -227,7 +218,6 @@ def representation_metrics(
         judged: the positions of these samples.
         evaluation: gives the samples.
         recipe: of the views that alignment compares.
-        sgd_epochs: see `evaluate_predictor`.
     """
     train = evaluation.train
     streams = evaluation.streams
@@ -245,8 +235,9 @@ def representation_metrics(
         metrics["knn"] = knn_accuracy(*parts)
         probe = linear_probe(*parts, streams.torch("evaluate.probe"))
         metrics |= {"probe": probe.accuracy, "probe_gradient": probe.fit.gradient}
-        if sgd_epochs and not evaluation.headline_only:
-            metrics["probe_sgd"] = sgd_probe_accuracy(*parts, streams.torch("evaluate.probe_sgd"), epochs=sgd_epochs)
+        if evaluation.probe_epochs and not evaluation.headline_only:
+            generator = streams.torch("evaluate.probe_sgd")
+            metrics["probe_sgd"] = sgd_probe_accuracy(*parts, generator, epochs=evaluation.probe_epochs)
     if recipe is not None and train.data.spec.kind == "image" and not evaluation.headline_only:
         generator = streams.torch("evaluate.views", train.data.device)
         distances = []

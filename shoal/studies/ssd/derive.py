@@ -19,7 +19,7 @@ from shoal.engine.store.represent import prepare_set
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.probe import linear_probe
 from shoal.methods.scores.representation import alignment, split_uniformity, uniformity
-from shoal.methods.ssd.self_supervised import SEEN, SelfSupervised
+from shoal.methods.ssd.self_supervised import SAMPLES_BETWEEN_ROUNDS, SelfSupervised
 from shoal.methods.ssd.ssd import SSD
 from shoal.methods.training.local import load, views
 from shoal.review.pages.figures import save
@@ -108,9 +108,10 @@ def gradient_share(study: Study, groups: Sequence[Group], folder: Path) -> list[
 def projections(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
     """Return uniformity and alignment of the projections z, which the poster uses, beside those of the features.
 
-    `SEEN` training samples are projected as the loss of their own client projects them: `z_uniformity` over all pairs,
-    `z_uniformity_inter` over pairs of different clients, `z_uniformity_intra` over pairs of one client; `z_alignment`.
-    `test_z_uniformity` is of the server's projections of `SEEN` test samples, which belong to no client.
+    `SAMPLES_BETWEEN_ROUNDS` training samples are projected as the loss of their own client projects them:
+    `z_uniformity` over all pairs, `z_uniformity_inter` over pairs of different
+    clients, `z_uniformity_intra` over pairs of one client; `z_alignment`.
+    `test_z_uniformity` is of the server's projections of as many test samples, which belong to no client.
     """
     names = ("z_uniformity", "z_uniformity_inter", "z_uniformity_intra", "z_alignment", "test_z_uniformity")
 
@@ -143,7 +144,7 @@ def projection_metrics(path: Path) -> dict[str, float]:
     test = opened.data.test_x
     if len(test) > 1:
         streams = opened.evaluation(checkpoint.judged.round, final=True).streams
-        order = torch.randperm(len(test), generator=streams.torch("look test"))[:SEEN].to(test.device)
+        order = torch.randperm(len(test), generator=streams.torch("look test"))[:SAMPLES_BETWEEN_ROUNDS].to(test.device)
         with torch.no_grad():
             x = normalise(test[order].float().div_(255)).contiguous(memory_format=torch.channels_last)
             found["test_z_uniformity"] = uniformity(torch.cat([network(part).z for part in x.split(512)]))
@@ -167,11 +168,13 @@ def client_projections(
     for client in OpenedClients(opened, server.round, checkpoint.memory_index):
         streams = opened.evaluation(server.round, final=True).streams
         order = torch.randperm(len(client.train), generator=streams.torch(f"look {client.id}"))
-        mine = client.train.take(order[: max(1, SEEN // opened.partition.clients)].to(client.train.index.device))
+        mine = client.train.take(
+            order[: max(1, SAMPLES_BETWEEN_ROUNDS // opened.partition.clients)].to(client.train.index.device)
+        )
         extra = method.prepare(method.broadcast(server, client.id), client)
         generator = streams.torch(f"views {client.id}", opened.data.device)
         both = torch.cat((normalise(mine.x()), views(mine, torch.arange(len(mine)), recipe, generator)))
-        z = method.seen(network(both.contiguous(memory_format=torch.channels_last)).z, extra)
+        z = method.directions(network(both.contiguous(memory_format=torch.channels_last)).z, extra)
         plain, first, second = z.split(len(mine))
         parts.append(plain)
         owners.append(torch.full((len(mine),), client.id))

@@ -1,4 +1,4 @@
-"""FedSimCLR with a pool of negatives: who is a neighbour, when the pool begins, and what its loss is."""
+"""The pool of negatives: who is a neighbour, when the pool begins, and what its loss is."""
 
 from copy import copy
 from dataclasses import replace
@@ -61,17 +61,13 @@ def test_features_that_do_not_vary_make_no_neighbours():
 
 @pytest.fixture
 def method(world):
-    return world.method("fedsimclr_pool", rounds=13, kmeans_rounds=3, components=3, neighbours=0.2, starts=2)
+    return world.method("fedsimclr_kmeans", rounds=13, kmeans_rounds=3, components=3, neighbours=0.2, starts=2)
 
 
 def test_the_pool_begins_after_its_share_of_training(world, method):
     assert [round for round in range(1, 11) if method.has_pool(round)] == [3, 4, 5, 6, 7, 8, 9, 10]
-    never = world.method("fedsimclr_pool", rounds=13, kmeans_rounds=3, neighbours=0.0)
-    half = world.method("fedsimclr_pool", rounds=13, kmeans_rounds=3, pool_after=0.5)
-    assert [round for round in range(1, 11) if half.has_pool(round)] == [6, 7, 8, 9, 10]
-    always = world.method("fedsimclr_pool", rounds=13, kmeans_rounds=3, pool_after=0.0)
+    never = world.method("fedsimclr_kmeans", rounds=13, kmeans_rounds=3)
     assert not any(map(never.has_pool, range(1, 11)))
-    assert all(map(always.has_pool, range(1, 11)))
 
 
 def test_before_the_pool_a_round_is_that_of_fedsimclr_with_k_means(world, method):
@@ -87,7 +83,7 @@ def test_before_the_pool_a_round_is_that_of_fedsimclr_with_k_means(world, method
 @pytest.mark.parametrize(("components", "evenness"), [(0, 0.0), (40, 0.2)])
 def test_neighbours_are_of_sixteen_components_whatever_is_clustered(world, components, evenness):
     method = world.method(
-        "fedsimclr_pool", rounds=13, kmeans_rounds=3, components=components, evenness=evenness, pool_after=0.0
+        "fedsimclr_kmeans", rounds=13, kmeans_rounds=3, components=components, evenness=evenness, neighbours=0.05
     )
     client = world.client(0, 7, every=3)
     steps = method.local_steps(method.broadcast(world.start(method), 0), client)
