@@ -34,6 +34,17 @@ def _tensors(change: Callable[[Tensor], Tensor], *, floating: bool = True) -> Sp
     return spoil
 
 
+def _times(factor: float) -> Spoil:
+    """Scale every floating-point tensor of the message to the server, where one is not zero."""
+    scale = _tensors(lambda t: t * factor)
+
+    def spoil(update: Update) -> Update:
+        tensors = update.message.tensors.values()
+        return scale(update) if any(t.is_floating_point() and bool(t.any()) for t in tensors) else update
+
+    return spoil
+
+
 def _one(tensor: Tensor, value: float) -> Tensor:
     """A tensor with one wrong number in it."""
     spoilt = tensor.clone()
@@ -148,8 +159,8 @@ SPOILT: dict[str, Spoil] = {
     "minus infinite": _tensors(lambda t: _one(t, float("-inf"))),
     "1e30": _tensors(lambda t: torch.full_like(t, 1e30)),
     "one 1e30": _tensors(lambda t: _one(t, 1e30)),
-    "times 1,000": _tensors(lambda t: t * 1000),
-    "times -1,000,000": _tensors(lambda t: t * -1e6),
+    "times 1,000": _times(1000),
+    "times -1,000,000": _times(-1e6),
     "bool": _tensors(lambda t: t > 0, floating=False),
     "int8": _tensors(lambda t: t.to(torch.int8), floating=False),
     "float16": _tensors(lambda t: t.half()),

@@ -12,7 +12,7 @@ from shoal.tasks.prefect.environment import quiet
 
 quiet()
 
-from prefect import flow, get_run_logger, tags  # noqa: E402 (its environment comes first)
+from prefect import flow, get_run_logger, runtime, tags  # noqa: E402 (its environment comes first)
 from prefect.artifacts import create_table_artifact  # noqa: E402
 from prefect.events import emit_event  # noqa: E402
 
@@ -22,9 +22,10 @@ from shoal.engine.settings.run_settings import Settings, make_settings  # noqa: 
 from shoal.engine.store.run_folder import RunFolder, in_order  # noqa: E402
 from shoal.engine.store.warm_start import WarmStart, WarmStartError  # noqa: E402
 from shoal.flows.claim import alone, claimed, claimed_run, finished  # noqa: E402
+from shoal.flows.lost_flow_runs import end_lost_flow_runs, end_lost_night  # noqa: E402
 from shoal.flows.names import night_title  # noqa: E402
 from shoal.flows.parts import log_warnings  # noqa: E402
-from shoal.flows.pipeline import end_lost_flow_runs, report_on, train_and_judge  # noqa: E402
+from shoal.flows.pipeline import report_on, train_and_judge  # noqa: E402
 from shoal.flows.task_runs import untagged  # noqa: E402
 from shoal.flows.tell import tell_failure  # noqa: E402
 from shoal.lifecycle.night_settings import NightSettings  # noqa: E402
@@ -84,7 +85,8 @@ def nightly(settings: Settings, night: NightSettings = NightSettings()) -> dict[
         What the night came to (`Night`), as JSON.
     """
     settings = checked(settings)
-    with alone(settings.data.name):
+    with alone(settings.data.name, str(runtime.flow_run.id)) as last:
+        end_lost_night(last, settings.data.name)
         return carried_out(settings, night).to_json()
 
 
@@ -99,6 +101,7 @@ def carried_out(settings: Settings, night: NightSettings) -> Night:
     judged = judged_run(settings, taken.digest)
     if judged is not None and not finished(judged):  # cut short before MLflow was told
         with claimed(judged):
+            end_lost_flow_runs(judged)
             report_and_decide(judged, seconds)
         champion = champion_run(settings, places.runs())
     if judged is not None and champion is not None and not night.force:
@@ -206,7 +209,6 @@ def begun(settings: Settings, night: NightSettings, champion: RunFolder | None, 
             folder = held.enter_context(claimed_run(settings, data=data))
         start = f"starts anew: {anew}" if origin is None else f"starts from the state of the champion, run {origin.run}"
         folder.event(STARTS, message=start)
-        end_lost_flow_runs(folder)
         yield folder
 
 

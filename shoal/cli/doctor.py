@@ -143,7 +143,7 @@ def _embedded_store() -> Check:
         return Check("mlflow store", False, f"{path}: {wrong}", mend)
     try:
         moved = follow_move(path.parent, FILE)
-        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as store:
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True)) as store:
             (count,) = store.execute("select count(*) from runs").fetchone()
             (revision,) = store.execute("select version_num from alembic_version").fetchone()
     except sqlite3.Error as error:

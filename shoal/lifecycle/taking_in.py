@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +21,7 @@ from shoal.data.writing import writing
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.settings.yaml_text import read_yaml_file
+from shoal.lifecycle.dvc_command import dvc
 from shoal.lifecycle.night_settings import NightSettings
 from shoal.lifecycle.preflight import check_method
 from shoal.lifecycle.preparing import prepare_data
@@ -181,12 +180,8 @@ def bring(folder: Path) -> None:
         return
     about = read_yaml_file(pointer, "DVC file", NightError)
     imported = isinstance(about, dict) and bool(about.get("deps"))
-    remote = _dvc(root, "remote", "list").stdout.strip()
+    remote = dvc(root, "remote", "list").stdout.strip()
     words = ("update",) if imported else ("pull",) if remote else ("checkout",)
-    done = _dvc(root, *words, "--quiet", str(pointer))
+    done = dvc(root, *words, "--quiet", str(pointer))
     if done.returncode:
         raise NightError(f"DVC did not bring {folder} up to date: {brief(Exception(done.stderr or done.stdout))}")
-
-
-def _dvc(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "dvc", *words], cwd=root, capture_output=True, text=True)

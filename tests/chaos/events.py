@@ -9,12 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
 import requests
 
-from shoal.engine.store.run_folder import FINISHED
+from shoal.engine.store.run_folder import FINISHED, RunFolder
 from tests.chaos.nursery import Driver, Odd
 from tests.chaos.trial import HANGS, Event, Trial, kill
 
@@ -162,6 +163,38 @@ def two_runs_in_one_home(trial: Trial) -> bool:
     return trial.finish() and trial.finish(other)
 
 
+def home_moved(trial: Trial) -> bool:
+    """Driver and workers are killed and the home is moved, up to three times; the run goes on in the new place."""
+    nursery, before = trial.chaos.nursery, os.environ["SHOAL_HOME"]
+    homes = [nursery.home / "moved" / f"{trial.folder.name} {number}" for number in range(MOST_KILLS + 1)]
+    homes[0].mkdir(parents=True)
+
+    def live_in(home: Path) -> None:
+        trial.env["SHOAL_HOME"] = os.environ["SHOAL_HOME"] = str(home)
+
+    try:
+        live_in(homes[0])
+        trial.folder = trial.chaos.run(trial.method)
+        last = trial.random.randint(1, MOST_KILLS)
+        for old, new in pairwise(homes[: last + 1]):
+            driver = trial.start()
+            trial.at_random(driver)
+            kill(driver)
+            for worker in nursery.workers():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    worker.kill()
+            trial.end(driver)
+            old.rename(new)
+            live_in(new)
+            trial.folder = RunFolder(new / "runs" / trial.folder.name)
+        same = trial.finish()
+        if there := [home.name for home in homes if home != homes[last] and home.exists()]:
+            trial.notes.append(f"made again: {there}")
+        return same and not there
+    finally:
+        os.environ["SHOAL_HOME"] = before
+
+
 # --- servers ----------------------------------------------------------------------------------------------------------
 
 
@@ -219,7 +252,7 @@ def mlflow_killed(trial: Trial) -> bool:
 
 
 EVENTS: dict[str, tuple[int, Event]] = {
-    "driver and workers killed": (30, driver_killed),
+    "driver and workers killed": (27, driver_killed),
     "driver killed, workers go on": (15, driver_killed_alone),
     "Ctrl-C or SIGTERM": (6, interrupted),
     "worker killed": (14, worker_killed),
@@ -229,6 +262,7 @@ EVENTS: dict[str, tuple[int, Event]] = {
     "disk full": (6, disk_full),
     "clock jumps": (4, clock_jumps),
     "two drivers on one run": (2, two_on_one_run),
+    "driver and workers killed, home moved": (3, home_moved),
     "two runs in one home": (2, two_runs_in_one_home),
     "Prefect's server killed": (1, prefect_killed),
     "MLflow's server killed": (1, mlflow_killed),

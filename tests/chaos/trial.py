@@ -8,7 +8,7 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,8 @@ class Trial:
     drivers: list[Driver] = field(default_factory=list)
     hung: bool = False
     notes: list[str] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
+    """Environment variables of all its drivers."""
 
     def __post_init__(self) -> None:
         self.whole = self.chaos.straight(self.method)
@@ -98,6 +100,8 @@ class Trial:
 
     def start(self, odd: Odd | None = None, folder: RunFolder | None = None) -> Driver:
         """A driver of the run."""
+        odd = odd or Odd()
+        odd = replace(odd, env={**self.env, **odd.env})
         driver = self.chaos.nursery.start((folder or self.folder).path, odd)
         self.drivers.append(driver)
         return driver

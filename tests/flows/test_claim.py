@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,18 @@ def test_two_nights_of_one_set_are_not_at_work_at_once(home: Path, small: Make) 
             pass
     with alone("photos"):
         pass
+
+
+def test_the_next_night_is_told_which_flow_run_the_last_one_was(home: Path) -> None:
+    with alone("photos", "first") as last:
+        assert last == ""
+    with contextlib.suppress(KeyboardInterrupt), alone("photos", "second") as last:
+        assert last == "first"
+        raise KeyboardInterrupt
+    with alone("others") as last:
+        assert last == ""
+    with alone("photos", "third") as last:
+        assert last == "second"
 
 
 def test_a_first_champion_whose_night_was_cut_short_is_none_yet(home: Path, small: Make) -> None:

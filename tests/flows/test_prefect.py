@@ -95,6 +95,10 @@ PIPELINE = (
 )
 
 
+TITLE = "fedpnp on digits, 1 rounds"
+"""Of a pipeline of one round, and of its preparation."""
+
+
 def write_settings(home: Path, small: Make, **changes: Any) -> Any:
     import yaml
 
@@ -128,6 +132,39 @@ def test_the_pipeline_names_its_runs_and_leaves_artifacts(server: Server, home: 
     assert prefect["page"].startswith("http://127.0.0.1:")
     assert prefect["page"].endswith(f"/runs/flow-run/{prefect['flow_run']}")
     assert f'href="{prefect["page"]}"' in (run.path / "report.html").read_text()
+
+
+KILLED_IN_EVALUATION = (
+    "import os, signal; from shoal.flows import finish; "
+    "finish.drive_as_task_runs = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL); "
+)
+
+
+def test_flow_runs_of_a_pipeline_that_was_killed_after_its_rounds_are_ended(
+    server: Server, home: Path, small: Make
+) -> None:
+    write_settings(home, small, rounds=1, data={"limit": 60})
+    assert run_flow(server, home, KILLED_IN_EVALUATION + PIPELINE).returncode == -9
+    name = RunFolder.find("latest", home / "runs").name
+
+    def states() -> dict[str, list[str]]:
+        found = server.find("flow_runs", flow_runs={"name": {"any_": [f"evaluate {name}", f"federate {name}", TITLE]}})
+        names = sorted({each["name"] for each in found})
+        return {one: sorted(each["state_type"] for each in found if each["name"] == one) for one in names}
+
+    assert states() == {
+        f"evaluate {name}": ["RUNNING"],
+        f"federate {name}": ["COMPLETED"],
+        TITLE: ["COMPLETED", "RUNNING"],
+    }
+    done = run_flow(server, home, PIPELINE)
+    assert done.returncode == 0, done.stderr
+    assert RunFolder.find("latest", home / "runs").name == name
+    assert states() == {
+        f"evaluate {name}": ["COMPLETED", "CRASHED"],
+        f"federate {name}": ["COMPLETED", "COMPLETED"],
+        TITLE: ["COMPLETED", "COMPLETED", "COMPLETED", "CRASHED"],
+    }
 
 
 @pytest.mark.slow

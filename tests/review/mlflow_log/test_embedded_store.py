@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.server
 import sqlite3
 import subprocess
@@ -104,6 +105,43 @@ def test_a_broken_store_is_noticed_and_replaced(home: Path, whole: bytes, how: s
     assert broken(path.parent) is None
     assert path.with_name("mlflow.db.broken-1").exists()
     assert ready_store(path.parent) is None
+
+
+def test_a_store_whose_writer_was_killed_keeps_what_it_had(home: Path, whole: bytes) -> None:
+    """In the middle of a change SQLite has a journal beside the file, by which the next one takes the change back."""
+    path = home / "mlflow" / "mlflow.db"
+    path.parent.mkdir()
+    path.write_bytes(whole)
+    ready_store(path.parent)
+    with contextlib.closing(sqlite3.connect(path)) as store, store:
+        store.execute("insert into registered_models (name) values ('shoal-kept')")
+    begin = (
+        f"import os, sqlite3; store = sqlite3.connect({str(path)!r}, isolation_level=None);"
+        "store.execute('pragma cache_size=1'); store.execute('begin immediate');"
+        "[store.execute('insert into registered_models (name) values (?)', (str(k) * 100,)) for k in range(3000)];"
+        "os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", begin], check=True)
+    assert (path.parent / "mlflow.db-journal").exists()
+    assert ready_store(path.parent) is None
+    with contextlib.closing(sqlite3.connect(path)) as store:
+        assert store.execute("select name from registered_models").fetchall() == [("shoal-kept",)]
+    assert not path.with_name("mlflow.db.broken-1").exists()
+
+
+def test_a_store_that_cannot_be_opened_now_is_not_replaced(
+    home: Path, whole: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = home / "mlflow" / "mlflow.db"
+    path.parent.mkdir()
+    path.write_bytes(whole)
+    connect = sqlite3.connect
+
+    def elsewhere(address: object, **options: Any) -> sqlite3.Connection:
+        return connect(f"file:{home / 'none' / 'mlflow.db'}?mode=rw", **options)
+
+    monkeypatch.setattr(sqlite3, "connect", elsewhere)
+    assert broken(path.parent) is None
 
 
 @pytest.mark.parametrize("written", [True, False])

@@ -148,7 +148,7 @@ def test_a_server_that_is_killed_in_the_middle_costs_nothing(at_team: Team) -> N
     run = new_run(settings_at(at_team, seed=7, rounds=4))
 
     def kill(event: dict[str, Any]) -> None:
-        if (event["event"], event["round"]) == ("round_finished", 2):
+        if event["event"] == "round_finished" and event["round"] == 2:
             at_team.mlflow_server.kill()
 
     try:
