@@ -47,8 +47,10 @@ def claims_tables(found: Sequence[Entry]) -> str:
         words.append(plural(cells[0].seeds, "seed"))
     if len(looked_for) == 1:
         words.append(f"looking for a difference of {next(iter(looked_for))}")
-    words += sorted({entry.checked.note for entry in found if holds_on_every_seed(entry)})
-    parts = [f"Claims, {', '.join(words)}:"] if words else []
+    common = ", ".join(["Claims", *words])
+    if notes := sorted({entry.checked.note for entry in found if holds_on_every_seed(entry)}):
+        common += f"; for claims on every seed, {', '.join(notes)}"
+    parts = [f"{common}:"] if common != "Claims" else []
     in_grid = grid_cells(cells)
     others = [each for each in cells if each not in in_grid]
     if in_grid:
