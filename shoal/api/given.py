@@ -1,4 +1,4 @@
-"""Settings as Python gives them: a file, a mapping, keywords, or settings that are made already."""
+"""Settings from Python: a file, a mapping, keywords, or checked settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting runs, going on with them, and saying what they would do."""
+"""Start runs, resume them, and estimate what they would do."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(
         The finished run.
 
     Raises:
-        ShoalError: a wrong setting, said before any work; or the run stopped and can be resumed.
+        ShoalError: a wrong setting, before any work; or the run stopped and can be resumed.
         KeyboardInterrupt: it was interrupted, and `shoal.resume` goes on with it.
 
     >>> import shoal
@@ -49,9 +49,9 @@ def run(
     """
     from shoal.lifecycle.starting import new_run
 
-    wanted = settings_of(settings, changes)
+    checked = settings_of(settings, changes)
     warm()
-    return _to_its_end(new_run(wanted, _folder(stored_partition)), progress, observers)
+    return _to_its_end(new_run(checked, _folder(stored_partition)), progress, observers)
 
 
 def resume(name: str | Path | Run = "latest", *, progress: bool = True, observers: Sequence[Observer] = ()) -> Run:

@@ -42,9 +42,9 @@ def track(path: Path) -> Path | None:
     command = [sys.executable, "-m", "dvc", "add", "--no-relink", str(path.resolve())]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True)
     if done.returncode:
-        said = " ".join((done.stderr or done.stdout).split()).removeprefix("ERROR: ")
+        reason = " ".join((done.stderr or done.stdout).split()).removeprefix("ERROR: ")
         raise TrackingError(
-            f"the data set is in {path}, but DVC in {root} did not take it ({said}): run `dvc add {path}` once that "
+            f"the data set is in {path}, but DVC in {root} did not take it ({reason}): run `dvc add {path}` once that "
             "works"
         )
     return path.with_name(f"{path.name}.dvc")

@@ -70,12 +70,12 @@ def clusters_by_clients(table: pd.DataFrame) -> CrossTable | None:
     Returns:
         None where no sample has a client.
     """
-    held = table.dropna(subset=["client_name"])
-    if not len(held):
+    owned = table.dropna(subset=["client_name"])
+    if not len(owned):
         return None
-    counts = pd.crosstab(held["cluster"], held["client_name"])
+    counts = pd.crosstab(owned["cluster"], owned["client_name"])
     # In the order of the partition, not of the alphabet: client 10 comes after client 9.
-    order = held.drop_duplicates("client_name").sort_values("client")["client_name"]
+    order = owned.drop_duplicates("client_name").sort_values("client")["client_name"]
     return cross_table(counts[list(order)], "cluster", "client")
 
 
@@ -90,8 +90,8 @@ def confusion(table: pd.DataFrame) -> CrossTable | None:
     """
     if "label" not in table or not table["label"].notna().any():
         return None
-    known = table.dropna(subset=["label"])
-    counts = pd.crosstab(known["label"], known["cluster"])
+    labelled = table.dropna(subset=["label"])
+    counts = pd.crosstab(labelled["label"], labelled["cluster"])
     counts = counts.loc[sorted(counts.index, key=by_number)]
     rows, columns = linear_sum_assignment(counts.to_numpy(), maximize=True)
     matched = [int(column) for _, column in sorted(zip(rows, columns, strict=True))]

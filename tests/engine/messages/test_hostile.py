@@ -221,7 +221,7 @@ def test_who_is_refused_in_three_rounds_is_not_asked_again(home: Path, small: Ma
     (told,) = events(run, "client_quarantined")
     assert (told.round, told.client) == (3, 2)
     assert "client 2 was refused in 3 rounds" in told.message
-    assert run.status().quarantined == [2]
+    assert run.status().quarantined == (2,)
     write_report(run)
     report = (run.path / "report.html").read_text()
     assert "client_quarantined" in report
@@ -235,7 +235,7 @@ def test_a_setting_says_after_how_many_rounds(home: Path, small: Make) -> None:
     never = new_run(small(**{**QUICK, "participation": {"retries": 0, "refusals": 0}}, rounds=4))
     go_on(never, HostileWorker(2, nan, "worker"))
     assert list(never.table("rounds")["left_out"]) == [1] * 4
-    assert "quarantined" not in never.status()
+    assert never.status().quarantined is None
 
 
 def test_quarantine_is_the_same_after_every_interruption(home: Path, small: Make) -> None:
@@ -247,7 +247,7 @@ def test_quarantine_is_the_same_after_every_interruption(home: Path, small: Make
         run = stopped_at(settings, stop, HostileWorker(2, nan, "server").handle)
         go_on(run, HostileWorker(2, nan, "server"))
         assert numbers(run) == numbers(whole), f"stopped at event {stop}"
-        assert run.status().quarantined == [2]
+        assert run.status().quarantined == (2,)
 
 
 def test_quarantine_does_not_hang_on_old_manifests(home: Path, small: Make) -> None:
@@ -257,7 +257,7 @@ def test_quarantine_does_not_hang_on_old_manifests(home: Path, small: Make) -> N
     run = stopped(settings, "round_finished", 3, HostileWorker(2, nan, "server").handle)
     RoundPaths(run.path, 1).manifest.write_text("{}")
     go_on(run, Worker())
-    assert run.status().quarantined == [2]
+    assert run.status().quarantined == (2,)
     assert run.status().weights_sha256 == whole.status().weights_sha256
 
 
