@@ -28,6 +28,7 @@ from shoal.engine.store.codec import file_digest, load_message, save_message, wr
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.round_paths import RoundPaths
+from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.store.status import FAILED, FINISHED
 from shoal.engine.workers.worker import Worker
@@ -44,7 +45,7 @@ QUICK = {
 }
 
 
-def events(run: RunFolder, kind: str) -> list[dict[str, Any]]:
+def events(run: RunFolder, kind: str) -> list[Event]:
     return [event for event in run.events() if event.kind == kind]
 
 
@@ -135,7 +136,7 @@ def test_what_no_table_could_hold_is_refused(
     class Stop(Exception):
         pass
 
-    def stop(entry: dict[str, Any]) -> None:
+    def stop(entry: Event) -> None:
         if entry.kind == "round_finished":
             raise Stop
 

@@ -20,6 +20,7 @@ from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.checkpoint import newest_valid
 from shoal.engine.store.opened_run import OpenedRun
+from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.status import FINISHED
 from shoal.flows.deployments import csrf_headers
@@ -148,7 +149,7 @@ def test_a_server_that_is_killed_in_the_middle_costs_nothing(at_team: Team) -> N
 
     run = new_run(settings_at(at_team, seed=7, rounds=4))
 
-    def kill(event: dict[str, Any]) -> None:
+    def kill(event: Event) -> None:
         if (event.kind, event.round) == ("round_finished", 2):
             at_team.mlflow_server.kill()
 
