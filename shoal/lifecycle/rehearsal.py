@@ -90,7 +90,7 @@ class Enough(Exception):
 
 
 class MedianClientSampling(ClientSampling):
-    """Of the clients that would be drawn, draws only the one with the median number of samples."""
+    """Sampling that takes only the client with the median number of samples among those that would be drawn."""
 
     def sample(self, server: Server, without: Iterable[int] = ()) -> list[int]:
         """Return that client alone."""
