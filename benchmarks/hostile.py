@@ -238,7 +238,7 @@ def attack(case: dict[str, Any], spoil: Spoil, side: Side) -> Found:
     own = [event for event in refused if event.client == bad]
     if own and all(f"client {bad} " in event.message for event in own):
         # What has nothing to make wrong in some rounds is rightly taken in those.
-        return Found("refused" if len(own) >= hostile.touched else "accepted", own[-1]["message"], others)
+        return Found("refused" if len(own) >= hostile.touched else "accepted", own[-1].message, others)
     return Found("accepted", others=others)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from shoal.engine.rounds.loop import Engine
 from shoal.engine.rounds.units import ThreadRunner
+from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.starting import new_run
@@ -47,7 +48,7 @@ def stopped_where(settings: Any, stop: Callable[[dict[str, Any], int], bool], ca
     """A run interrupted at the first event of which `stop(event, its number)` holds."""
     seen = 0
 
-    def watch(entry: dict[str, Any]) -> None:
+    def watch(entry: Event) -> None:
         nonlocal seen
         seen += 1
         if stop(entry, seen):

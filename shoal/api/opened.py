@@ -172,12 +172,12 @@ class Run:
         """Return what a notebook shows: the beginning of the report."""
         from shoal.review.results.summary import summary_of
 
-        said = summary_of(self._folder)
+        summary = summary_of(self._folder)
         cells = "".join(
             f"<td style='text-align:left'><b>{html.escape(n.value)}</b><br>{html.escape(n.name)}</td>"
-            for n in said.numbers
+            for n in summary.numbers
         )
         return (
-            f"<p><b>{html.escape(self.name)}</b><br>{html.escape(said.asked)}<br>{html.escape(said.found)}</p>"
+            f"<p><b>{html.escape(self.name)}</b><br>{html.escape(summary.asked)}<br>{html.escape(summary.found)}</p>"
             f"<table><tr>{cells}</tr></table>"
         )

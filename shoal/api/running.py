@@ -1,4 +1,4 @@
-"""Starting runs, going on with them, and saying what they would do."""
+"""Start runs, resume them, and estimate what they would do."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from shoal.api.bars import bars
-from shoal.api.given import Given, settings_of
 from shoal.api.opened import Run
+from shoal.api.settings_source import SettingsSource, settings_of
 from shoal.engine.rounds.loop import Observer
 from shoal.engine.settings import places
 from shoal.engine.store.run_events import Event, is_warning, warning_lines
@@ -20,7 +20,7 @@ from shoal.lifecycle.rehearsal import Plan, rehearse
 
 
 def run(
-    settings: Given = None,
+    settings: SettingsSource = None,
     *,
     progress: bool = True,
     observers: Sequence[Observer] = (),
@@ -35,13 +35,13 @@ def run(
         progress: show bars: in a notebook below the cell, else on standard error.
         observers: called with every event (`shoal.engine.store.run_events.Event`).
         stored_partition: the folder of a partition to use instead of making one.
-        changes: sections laid over `settings`: `rounds=3`, `method="fedcc"`, `data={"name": "digits", "limit": 500}`.
+        changes: sections merged over `settings`: `rounds=3`, `method="fedcc"`, `data={"name": "digits", "limit": 500}`.
 
     Returns:
         The finished run.
 
     Raises:
-        ShoalError: a wrong setting, said before any work; or the run stopped and can be resumed.
+        ShoalError: a wrong setting, before any work; or the run stopped and can be resumed.
         KeyboardInterrupt: it was interrupted, and `shoal.resume` goes on with it.
 
     >>> import shoal
@@ -49,9 +49,9 @@ def run(
     """
     from shoal.lifecycle.starting import new_run
 
-    wanted = settings_of(settings, changes)
+    checked = settings_of(settings, changes)
     warm()
-    return _to_its_end(new_run(wanted, _folder(stored_partition)), progress, observers)
+    return _to_its_end(new_run(checked, _folder(stored_partition)), progress, observers)
 
 
 def resume(name: str | Path | Run = "latest", *, progress: bool = True, observers: Sequence[Observer] = ()) -> Run:
@@ -69,7 +69,7 @@ def resume(name: str | Path | Run = "latest", *, progress: bool = True, observer
     return _to_its_end(RunFolder.find(str(name), places.runs()), progress, observers)
 
 
-def plan(settings: Given = None, *, stored_partition: str | Path | None = None, **changes: Any) -> Plan:
+def plan(settings: SettingsSource = None, *, stored_partition: str | Path | None = None, **changes: Any) -> Plan:
     """Estimate what a run would do, how many bytes it would send and how long it would take; nothing of it is kept.
 
     Args:

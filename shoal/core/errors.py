@@ -7,7 +7,7 @@ from typing import ClassVar
 
 
 class FailureCause(StrEnum):
-    """Why work failed, as far as it decides what is done next; it travels between hosts by its value."""
+    """Why work failed, as far as it decides what happens next; hosts send each other its value."""
 
     MESSAGE_REFUSED = "message_refused"
     """A client's message is not as its method declares it: the client is left out."""
@@ -57,5 +57,5 @@ def shown(text: object, most: int = 60) -> str:
 
 def brief(error: BaseException) -> str:
     """Return what another library's exception says, in at most 200 characters; its kind where it says nothing."""
-    said = " ".join((getattr(error, "strerror", None) or str(error)).split())
-    return "".join(c if c.isprintable() else "?" for c in said)[:200] or type(error).__name__
+    words = " ".join((getattr(error, "strerror", None) or str(error)).split())
+    return "".join(c if c.isprintable() else "?" for c in words)[:200] or type(error).__name__

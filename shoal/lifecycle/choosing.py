@@ -89,9 +89,9 @@ def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, tab
         MethodError: too few samples for `choose.max_clusters`, or features that are all the same.
         ShoalError: the encoder could not be trained.
     """
-    known = known_choice(settings)
-    if known is not None and known.partition_digest == table.digest:
-        return known
+    earlier = known_choice(settings)
+    if earlier is not None and earlier.partition_digest == table.digest:
+        return earlier
     choose = settings.choose
     traffic = Traffic()
     uses_encoder = choose.features == "fedsimclr" or (
@@ -109,10 +109,10 @@ def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, tab
             features = raw_samples(prepared, table, settings.seed)
             components = SAMPLE_COMPONENTS
             power = 0.0
-        held = project(
+        samples = project(
             features, components, power, unit=run is not None, least_points=search.least_points, traffic=traffic
         )
-        found = find_cluster_number(held, search, settings.seed, traffic, watch)
+        found = find_cluster_number(samples, search, settings.seed, traffic, watch)
     choice = Choice(
         clusters=found.clusters,
         rule=found.rule,
@@ -122,7 +122,7 @@ def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, tab
         seed=settings.seed,
         features="samples" if run is None else "fedsimclr",
         features_run=None if run is None else run.name,
-        samples=len(held.x),
+        samples=len(samples.x),
         bytes_up=found.bytes_up,
         bytes_down=found.bytes_down,
         curve=found.tried,

@@ -1,4 +1,4 @@
-"""A run from wherever it stands to its end: what the command line, flows and studies share."""
+"""Take a run to its end: the one way for the command line, flows and studies."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def drive(
     slots: Pool | None = None,
     stages: Sequence[str] = STAGES,
 ) -> RunResult:
-    """Do what is still to do of a run: its rounds, then clusters, figures and report, all of it logged to MLflow.
+    """Finish a run: its rounds, then clusters, figures and report, all logged to MLflow.
 
     Args:
         run: the run's folder.
@@ -59,11 +59,11 @@ def drive(
     Raises:
         RunError: another process works on the run.
         RunStopped: an observer stopped it.
-        ShoalError: the run stopped and can be resumed. KeyboardInterrupt likewise.
+        ShoalError, KeyboardInterrupt: the run stopped and can be resumed.
     """
     settings = run.settings()
     one_arena()  # before the threads that read large messages
-    # The lock first: who is refused must not touch what others see of the run, nor start workers.
+    # The lock first: a process that is refused must not change what others see of the run, nor start workers.
     with run.locked(), workers_of(run, settings, slots, stages) as pool:
         requests = pool.max_requests if pool is not None else 1
         runner = runner_of(requests) if runner_of else ThreadRunner(requests + 1)
@@ -101,8 +101,8 @@ def show(run: RunFolder, runner: Runner) -> None:
 def record(run: RunFolder, runner: Runner, tracker: Tracker) -> None:
     """Log the whole run to MLflow, and register its model under a name."""
     before = source_of_report(run)
-    told = tracker.close() if tracker.live else told_of_mlflow(run)
-    logged = runner.submit(LogRun(run.path, told=told)).result()
+    reported = tracker.close() if tracker.live else told_of_mlflow(run)
+    logged = runner.submit(LogRun(run.path, told=reported)).result()
     if logged:
         runner.submit(PromoteModel(run.path)).result()
     if source_of_report(run) != before:  # the report names the MLflow run, or says that MLflow does not answer

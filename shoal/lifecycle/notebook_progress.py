@@ -1,6 +1,6 @@
 """Progress below a notebook's cell: one line of HTML that is replaced, which every notebook can show.
 
-Nothing beside the kernel is needed: no widgets, whose front end is not everywhere.
+It needs the kernel only, and no widgets, which not every front end has.
 """
 
 from __future__ import annotations

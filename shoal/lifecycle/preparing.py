@@ -1,4 +1,4 @@
-"""A run's data set and partition, made where they are not there yet."""
+"""A run's data set and partition, made where they are missing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def prepare_data(settings: Settings) -> Prepared:
     """Return the run's data set; prepare it where that was not done before.
 
     Raises:
-        ShoalError: there is no such set, or the method will not take it or its own settings: said before any work.
+        ShoalError: there is no such set, or the method refuses it or its settings.
     """
     check_method(settings, places.store())
     return prepare_shown(settings.data.name, options=settings.data.options or None)

@@ -59,7 +59,7 @@ class Plan:
         measured: what a round with one client took; None where the method cannot do one.
         why: it cannot.
         seconds: of all rounds, estimated from that; without the last evaluation, which may take longer than others.
-        bytes: of all rounds, likewise: up, down and d2d.
+        bytes: of all rounds, estimated too: up, down and d2d.
         choice: smallest and largest number of clusters among which one is chosen before the run, which takes time and
             bytes of its own; the run is counted with the largest.
         left_out: clients of the data set that would not take part, and why; empty where all would.
@@ -86,11 +86,11 @@ class Plan:
 
 
 class Enough(Exception):
-    """No more of the run is wanted."""
+    """The rehearsal has what it needs of the run."""
 
 
 class MedianClientSampling(ClientSampling):
-    """Of the clients that would be drawn, draws only the one with the median number of samples."""
+    """Sampling that takes only the client with the median number of samples among those that would be drawn."""
 
     def sample(self, server: Server, without: Iterable[int] = ()) -> list[int]:
         """Return that client alone."""
@@ -134,12 +134,12 @@ def rehearse(settings: Settings, partition: Path | None = None) -> Plan:
         # One client alone: its round waits for it.
         tried = {"evaluate": {"every": 1}, "participation": {"buffer": None}}
         run = new_run(make_settings(merge(settings.to_json(), tried)), partition, Path(folder))
-        wanted = run.settings()
+        reduced = run.settings()
         opened = OpenedRun(run)
         sizes = list(opened.federation.sizes)
-        rounds = wanted.rounds
-        device = resolve(wanted).device
-        slots = expected_slots(wanted.workers, device)
+        rounds = reduced.rounds
+        device = resolve(reduced).device
+        slots = expected_slots(reduced.workers, device)
         start = opened.method.init_server(opened.federation)
         drawn = opened.method.sample_clients(start, opened.federation)[: settings.participation.buffer]
         judged = math.ceil(rounds / settings.evaluate.every)
@@ -152,7 +152,7 @@ def rehearse(settings: Settings, partition: Path | None = None) -> Plan:
         seconds = rounds * each + judged * measured.evaluate
         moved = {way: getattr(measured, way) * len(drawn) * rounds for way in ("up", "down", "d2d")}
     spread = (min(sizes), int(statistics.median(sizes)), max(sizes))
-    about = (wanted.method.name, wanted.data.name, len(sizes), len(drawn), rounds, spread)
+    about = (reduced.method.name, reduced.data.name, len(sizes), len(drawn), rounds, spread)
     reason = opened.partition.settings.get("left_out", {}).get("reason", "")
     return Plan(*about, slots, str(device), measured, why, seconds, moved, choice, reason)
 

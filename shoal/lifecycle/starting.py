@@ -1,4 +1,4 @@
-"""From settings to the folder of a run: a new one, or one of the same settings that is there.
+"""From settings to the folder of a run: a new one, or one that has the same settings.
 
 Where the number of clusters is left open it is chosen before the run's folder is made, so that a run never has another
 number than its settings say.
@@ -37,8 +37,8 @@ def new_run(
 ) -> RunFolder:
     """Prepare data and partition and make the run's folder; everything wrong with the settings shows here.
 
-    The run records the scheme of partitions that `partition.kind: auto` came to, and the number of clusters that
-    `model.clusters: auto` came to; how this was chosen stands in its lineage and its first event.
+    The run's settings hold the scheme that `partition.kind: auto` stands for, and the number of clusters that was
+    chosen for `model.clusters: auto`; its lineage and its first event say how that was chosen.
 
     Args:
         settings: of the run.
@@ -76,7 +76,7 @@ def new_run(
             origin.keep(run)
         opened = OpenedRun(run)
         with one_thread():
-            initial_state(opened)  # the method may refuse the data, or so many clients of it
+            initial_state(opened)  # the method may refuse the data, or so many clients
     except BaseException:
         discard(run)
         raise
@@ -92,7 +92,7 @@ def tell_choice(run: RunFolder, choice: Choice) -> None:
 
 
 def tell_left_out(run: RunFolder, table: Partition) -> None:
-    """Say in the run's events which clients of the data set do not take part, because they have too few samples."""
+    """Write to the run's events which clients do not take part because they have too few samples."""
     left_out = table.settings.get("left_out", {})
     if clients := left_out.get("clients"):
         message = f"clients that do not take part: {left_out['reason']}"

@@ -1,4 +1,4 @@
-"""A set that grows by night: what is new in a watched folder is checked as a whole, and only then made part of it."""
+"""A set that grows at night: what is new in a watched folder is checked as a whole, then added."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class TakenIn:
 
 
 def take_in(settings: Settings, night: NightSettings) -> TakenIn:
-    """Bring the data set of a night up to date: all that is new and fits, or an error and nothing of it.
+    """Bring the data set of a night up to date: add all new samples, or none and raise an error.
 
     Raises:
         NightError: settings under which samples would change their clients.
@@ -64,7 +64,7 @@ def take_in(settings: Settings, night: NightSettings) -> TakenIn:
     """
     if night.watch is None:
         prepared = prepare_data(settings)
-        return _taken(prepared, 0, f"{prepared.manifest.name!r} is taken as it is: no folder is watched")
+        return _taken(prepared, 0, f"{prepared.manifest.name!r} stays as it is: no folder is watched")
     _check(settings)
     folder = places.home() / Path(night.watch).expanduser()
     bring(folder)
@@ -72,8 +72,8 @@ def take_in(settings: Settings, night: NightSettings) -> TakenIn:
     name = settings.data.name
     check_spelling(name)
     with writing(own_folder(store, name)):
-        there = (store_folder(store, name) / "manifest.json").exists() or own_pointer(store, name).exists()
-        return _take_in(settings, night, folder, check_name(name, store, force=False, append=there))
+        exists = (store_folder(store, name) / "manifest.json").exists() or own_pointer(store, name).exists()
+        return _take_in(settings, night, folder, check_name(name, store, force=False, append=exists))
 
 
 def _take_in(settings: Settings, night: NightSettings, folder: Path, onto: Prepared | None) -> TakenIn:
@@ -145,12 +145,12 @@ def _check(settings: Settings) -> None:
 
 
 def refuse_strange(batch: Batch, onto: Prepared, most: float, folder: Path) -> None:
-    """Refuse new samples of which too many are unlike all that a set has.
+    """Refuse new samples if too many of them are unlike all samples of a set.
 
     Args:
         batch: the new samples.
         onto: the set.
-        most: share of them that may be.
+        most: the share that may be unlike.
         folder: where they lie, for the error.
 
     Raises:
@@ -174,7 +174,7 @@ def bring(folder: Path) -> None:
     """Bring a folder that DVC tracks up to date with its pointer, the file FOLDER.dvc; others are left alone.
 
     An import is updated from the repository that it is of; anything else is pulled where there is a remote, and checked
-    out from the cache where there is none. Files that DVC does not have are never removed: it refuses then.
+    out from the cache where there is none. DVC refuses to remove files that it does not have.
 
     Raises:
         NightError: DVC could not.

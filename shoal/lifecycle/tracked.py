@@ -40,9 +40,9 @@ def track(path: Path) -> Path | None:
     # Without --no-relink DVC removes each file and links it from its cache: a kill in between leaves a set without it.
     done = dvc(root, "add", "--no-relink", str(path.resolve()))
     if done.returncode:
-        said = " ".join((done.stderr or done.stdout).split()).removeprefix("ERROR: ")
+        reason = " ".join((done.stderr or done.stdout).split()).removeprefix("ERROR: ")
         raise TrackingError(
-            f"the data set is in {path}, but DVC in {root} did not take it ({said}): run `dvc add {path}` once that "
+            f"the data set is in {path}, but DVC in {root} did not take it ({reason}): run `dvc add {path}` once that "
             "works"
         )
     return path.with_name(f"{path.name}.dvc")

@@ -15,8 +15,9 @@ import pandas as pd
 import pytest
 
 import shoal
-from shoal.api.given import nested, settings_of
+from shoal.api.settings_source import nested, settings_of
 from shoal.engine.settings.run_settings import load_settings
+from shoal.engine.store.run_events import Event
 from tests.conftest import SMALL
 from tests.planted_images import KINDS, draw, kind_of, write_clients, write_new
 
@@ -158,7 +159,7 @@ def test_runs_are_listed_and_compared(found: shoal.Run) -> None:
 
 
 def test_an_interrupted_run_is_gone_on_with(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def stop(event: dict[str, Any]) -> None:
+    def stop(event: Event) -> None:
         if event.kind == "round_finished" and event.round == 1:
             raise KeyboardInterrupt
 

@@ -15,6 +15,7 @@ import pytest
 from shoal.engine.messages.wire import Evaluated, Trained
 from shoal.engine.rounds.units import AggregateRound, EvaluateRound, TrainCohort
 from shoal.engine.store.round_paths import RoundPaths
+from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.starting import new_run
 from shoal.tasks.prefect.once import Once, done_once, take_ticket
@@ -64,7 +65,7 @@ def test_a_process_that_holds_nothing_of_the_run_does_its_rounds(home: Path, sma
     settings = small(workers={"slots": 1})
     whole = straight(settings)
 
-    def stop(event: dict[str, Any]) -> None:
+    def stop(event: Event) -> None:
         if (event.kind, event.round) == ("round_finished", 1):
             raise KeyboardInterrupt
 

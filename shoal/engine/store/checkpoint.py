@@ -53,7 +53,14 @@ SYNC_THREADS = 32
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A valid round read back."""
+    """A valid round.
+
+    Args:
+        server: its state.
+        memory_index: which files of memory and inbox belong to it.
+        manifest: its manifest.
+        statistics: tensors that replaced the state's when it was evaluated, by name.
+    """
 
     server: Server
     memory_index: MemoryIndex
@@ -91,7 +98,7 @@ def close_round(run: RunFolder, server: Server, memory_index: MemoryIndex, recor
     Args:
         run: the run's folder.
         server: the state with which the checkpoint was begun.
-        memory_index: likewise.
+        memory_index: the index with which it was begun.
         record: what the clients of the round did; None for round 0.
 
     Raises:
@@ -349,7 +356,7 @@ class Pruning:
     def _files_of(self, round: int) -> set[str]:
         """Return the memory files that a kept round names; none where its index is damaged, which an event says.
 
-        The run goes on from its newest round, which is whole: an older one that is damaged must not stop it.
+        The run resumes from its newest round, which is whole: a damaged older one must not stop it.
         """
         try:
             return load_index(self.run, round).files()

@@ -1,4 +1,4 @@
-"""The number of clusters that was chosen for a run whose settings leave it open, with how it was chosen."""
+"""The number of clusters that was chosen for a run with `model.clusters: auto`, and how."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Choice:
 
 
 def write_choice(path: Path, choice: Choice) -> None:
-    """Keep a choice in a file, whose folder is made where it is missing.
+    """Write a choice to a file; make the folder where it is missing.
 
     Raises:
         StoreError: it cannot be written.

@@ -129,12 +129,12 @@ def save_tensors(
 def tensor_bytes(tensors: Mapping[str, Tensor], facts: Any = None) -> bytes:
     """Return tensors by name, and a JSON value, as the bytes of a safetensors file."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    seen: set[int] = set()
+    storages: set[int] = set()
     for name, tensor in plain.items():
         # The format has no two names for one memory: the second gets a copy.
-        if tensor.untyped_storage().data_ptr() in seen:
+        if tensor.untyped_storage().data_ptr() in storages:
             plain[name] = tensor.clone()
-        seen.add(tensor.untyped_storage().data_ptr())
+        storages.add(tensor.untyped_storage().data_ptr())
     return safetensors.torch.save(plain, {"facts": json.dumps(facts)})
 
 
@@ -156,8 +156,8 @@ def load_tensors(path: Path, device: torch.device | str = "cpu", sha256: str | N
     try:
         tensors = safetensors.torch.load(content)
         length = int.from_bytes(content[:8], "little")  # of the header, which is JSON
-        about = json.loads(content[8 : 8 + length]).get("__metadata__", {})
-        facts = json.loads(about.get("facts", "null"))
+        metadata = json.loads(content[8 : 8 + length]).get("__metadata__", {})
+        facts = json.loads(metadata.get("facts", "null"))
     except (safetensors.SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise StoreError(f"{path} cannot be read: {brief(error)}") from error
     # The library gives them in another order each time, and sums over them have bits by their order.
@@ -213,15 +213,15 @@ def load_server(path: Path, device: torch.device | str = "cpu") -> Server:
     Raises:
         StoreError: see `load_tensors`.
     """
-    tensors, about = load_tensors(path, device)
-    missing = "model" not in about
+    tensors, record = load_tensors(path, device)
+    missing = "model" not in record
     if missing:
         raise StoreError(f"{path} is of an older layout, which does not tell the model from the rest: run it again")
     parts = {True: dict[str, Tensor](), False: dict[str, Tensor]()}
-    names = set(about["model"])
+    names = set(record["model"])
     for name, tensor in tensors.items():
         parts[name in names][name] = tensor
-    return Server(parts[True], parts[False], about["facts"], about["round"], about["finished"])
+    return Server(parts[True], parts[False], record["facts"], record["round"], record["finished"])
 
 
 def tensors_digest(tensors: Mapping[str, Tensor]) -> str:

@@ -33,14 +33,14 @@ def read_state(run: RunFolder, round: int | None = None) -> Checkpoint:
         raise RunError(f"run {run.name} has no finished round yet")
     if round is not None and round not in kept_rounds(run):
         raise RunError(f"run {run.name} does not keep the state of round {round}: it keeps {named_rounds(run)}")
-    wanted = last if round is None else round
+    number = last if round is None else round
     try:
-        checkpoint = load_round(run, wanted)
-        if wanted == last:
+        checkpoint = load_round(run, number)
+        if number == last:
             check_final_state(run, checkpoint)
     except (StoreError, KeyError, TypeError, ValueError, AttributeError) as error:
-        why = str(error) if isinstance(error, ShoalError) else f"round {wanted} cannot be read ({error})"
-        raise StoreError(f"run {run.name}: {why}; {remedy(run, wanted)}") from error
+        why = str(error) if isinstance(error, ShoalError) else f"round {number} cannot be read ({error})"
+        raise StoreError(f"run {run.name}: {why}; {remedy(run, number)}") from error
     return checkpoint
 
 
@@ -61,11 +61,11 @@ def last_round(run: RunFolder) -> int | None:
     Raises:
         StoreError: the run's status is damaged. RunError: it is missing.
     """
-    there = round_folders(run)
+    folders = round_folders(run)
     status = run.status()
     if status.is_finished:
         return status.round
-    return max(there, default=None)
+    return max(folders, default=None)
 
 
 def round_folders(run: RunFolder) -> list[int]:
@@ -89,8 +89,8 @@ def named_rounds(run: RunFolder, without: int | None = None) -> str:
         run: the run's folder.
         without: a round that is left out.
     """
-    kept = [round for round in kept_rounds(run) if round != without][-MAX_ROUNDS_NAMED:]
-    return ", ".join(map(str, kept)) or "none"
+    rounds = [round for round in kept_rounds(run) if round != without][-MAX_ROUNDS_NAMED:]
+    return ", ".join(map(str, rounds)) or "none"
 
 
 def remedy(run: RunFolder, round: int) -> str:

@@ -46,11 +46,11 @@ def own_login() -> str:
     Raises:
         PrivateFileError: others can read or write the file. LoginError: a login cannot be used.
     """
-    wanted = os.environ.get(SERVER_AUTH)
-    if wanted:
-        if not LOGIN.fullmatch(wanted):
+    setting = os.environ.get(SERVER_AUTH)
+    if setting:
+        if not LOGIN.fullmatch(setting):
             raise LoginError(f"{SERVER_AUTH} is not user:password: set it to a name, a colon and a password")
-        return wanted
+        return setting
     if known_login() is None:
         make_private(places.login(), f"{USER}:{secrets.token_urlsafe(PASSWORD_BYTES)}\n")
     login = known_login()

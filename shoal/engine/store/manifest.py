@@ -22,7 +22,7 @@ COUNTED = ("round", "client", "samples", "bytes_up", "bytes_down", "bytes_d2d", 
 
 
 def check_metric_names(metrics: Mapping[str, float]) -> None:
-    """Refuse metrics that would stand in place of what the engine counts.
+    """Refuse metrics with the names of what the engine counts.
 
     Raises:
         MetricNameTaken: names them.
@@ -31,7 +31,7 @@ def check_metric_names(metrics: Mapping[str, float]) -> None:
     if taken:
         raise MetricNameTaken(
             f"a client's metric may not be called {' or '.join(map(repr, taken))}: the engine counts that itself; "
-            "let the method give it another name"
+            "give it another name in the method"
         )
 
 
@@ -63,7 +63,7 @@ def odd_counts(done: FinishedWork, samples: int) -> str | None:
     """Return what is wrong with the counts of a client's finished work; None: nothing.
 
     Args:
-        done: as a worker answered it: nothing of it is taken for granted.
+        done: as a worker answered it: any value may be wrong.
         samples: how many training samples the client has.
     """
     if type(done.client) is not int or not 0 <= done.client <= MAX_INT64:
@@ -167,9 +167,9 @@ class RoundRecord:
         links: the messages between clients.
         left_out: clients that were chosen and failed.
         seconds: how long the round took.
-        refused: those of the clients left out whose messages were refused.
-        refusals: in how many rounds so far each client was refused, this one counted, so that quarantine does not hang
-            on old manifests.
+        refused: the clients left out because their messages were refused.
+        refusals: in how many rounds so far each client was refused, this one included, so that quarantine needs no
+            older manifests.
     """
 
     metrics: Mapping[str, float]
@@ -198,7 +198,7 @@ class Manifest:
         finished_at: seconds since the epoch.
         server_sha256: digest of the server state.
         record: what its clients did; None for round 0.
-        finished: whether the method said that no round is to follow.
+        finished: whether the method ended the training with this round.
         files: hex digest of the other files of the checkpoint, by name.
     """
 

@@ -109,24 +109,24 @@ class MemoryIndex:
         memory = self.memory
         inbox = self.inbox
         touched = {*change.read, *change.memory, *change.sent}
-        held = {client: dict(self.digests.get(client, {})) for client in touched}
+        digests_of_client = {client: dict(self.digests.get(client, {})) for client in touched}
         for client in change.read:
             if client in inbox:
                 for path in inbox[client]:
                     dropped.append(path)
-                    held[client].pop(path, None)
+                    digests_of_client[client].pop(path, None)
                 inbox = inbox.discard(client)
         for client, path in change.memory.items():
             before = memory.get(client, path)
             if before != path:
                 dropped.append(before)
-                held[client].pop(before, None)
+                digests_of_client[client].pop(before, None)
             memory = memory.insert(client, path)
-            held[client] |= digests_of((path,), change.sha256)
+            digests_of_client[client] |= digests_of((path,), change.sha256)
         for client, paths in change.sent.items():
             inbox = inbox.insert(client, (*inbox.get(client, ()), *paths))
-            held[client] |= digests_of(paths, change.sha256)
-        digests = with_digests(self.digests, held)
+            digests_of_client[client] |= digests_of(paths, change.sha256)
+        digests = with_digests(self.digests, digests_of_client)
         new = MemoryIndex(memory, inbox, digests, dropped=tuple(dropped), new=tuple(change.sha256))
         # Written whole as often as keeps the sum of what is written in proportion to what changed.
         entries = len(memory) + len(inbox)

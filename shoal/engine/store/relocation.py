@@ -1,7 +1,7 @@
 """Folders of a home as records keep them: relative to it, so that a home can be moved, mounted elsewhere or restored.
 
-Records of earlier versions hold absolute paths. Of a home that was moved since, what they name is looked for below the
-present one.
+Records of earlier versions hold absolute paths. Where the home was moved since, these folders are looked for below the
+present home.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ def located(folder: str, digest: str, run: Path) -> Path:
     Returns:
         The folder, which may be missing.
     """
-    kept = Path(folder)
+    recorded = Path(folder)
     homes = homes_of(run)
-    if not kept.is_absolute():
-        return next((home / kept for home in homes if (home / kept).exists()), homes[-1] / kept)
-    if any(kept.is_relative_to(home) for home in homes):
-        return kept
+    if not recorded.is_absolute():
+        return next((home / recorded for home in homes if (home / recorded).exists()), homes[-1] / recorded)
+    if any(recorded.is_relative_to(home) for home in homes):
+        return recorded
     for home in homes:
-        for tail in _tails(kept):
+        for tail in _tails(recorded):
             if _digest(home / tail) == digest:
                 return home / tail
-    return kept
+    return recorded
 
 
 def homes_of(run: Path) -> list[Path]:

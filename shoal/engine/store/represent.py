@@ -1,7 +1,7 @@
 """Representations as a data set: `rotnet-NAME` holds what a RotNet, trained centrally on set NAME, sees in its images.
 
 The network predicts by how much an image was turned, so that no label is used. Options are written into the name as
-those of the built-in sets are: `rotnet-mnist-images20000-epochs5`. Of a set whose images are turned already
+those of the built-in sets are: `rotnet-mnist-images20000-epochs5`. For a set whose images are turned already
 (`rotnet-mnist-rotations4`) the network learns from the same images upright, since nobody could say by how much an image
 of unknown angle was turned; what it sees in the turned images are the representations.
 
@@ -152,9 +152,9 @@ def train_rotnet(source: Prepared, images: int, epochs: int, watch: Watch | None
     x = torch.from_numpy(np.array(source.train_x[np.sort(chosen.numpy())]))
     optimiser = torch.optim.Adam(network.parameters(), 1e-3)
     network.train()
-    right = seen = 0
+    correct = judged = 0
     for epoch in range(epochs):
-        right = seen = 0
+        correct = judged = 0
         batches = torch.randperm(len(x), generator=generator).split(BATCH)
         for number, rows in enumerate(batches, 1):
             turns = torch.randint(4, (len(rows),), generator=generator)
@@ -163,11 +163,11 @@ def train_rotnet(source: Prepared, images: int, epochs: int, watch: Watch | None
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
             optimiser.step()
-            right += int((logits.argmax(1) == turns).sum())
-            seen += len(rows)
+            correct += int((logits.argmax(1) == turns).sum())
+            judged += len(rows)
             if watch is not None:
                 watch(epoch * len(batches) + number, epochs * len(batches))
-    return network.eval(), right / seen
+    return network.eval(), correct / judged
 
 
 def turned(x: Tensor, turns: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ JUDGED = "judged.safetensors"
 STATES = "rounds"
 """Where copies of server states lie, of all rounds in one folder."""
 SHARD = 1000
-"""Clients, by their numbers, whose folders lie in one folder."""
+"""How many clients share a folder, by their numbers."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class RoundPaths:
 
     @property
     def scratch(self) -> Path:
-        """The checkpoint's folder as long as it is not whole."""
+        """The checkpoint's folder until it is whole."""
         return self.run / "rounds" / f".{self.round:04d}.tmp"
 
     @property
@@ -162,7 +162,7 @@ def folders_of_clients(clients: Iterable[int]) -> set[str]:
 def version(path: Path) -> tuple[int, int] | None:
     """Return what tells the file in a place from one that lay there before; None where there is none."""
     try:
-        about = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return about.st_ino, about.st_mtime_ns
+    return status.st_ino, status.st_mtime_ns

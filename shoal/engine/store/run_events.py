@@ -146,11 +146,11 @@ def listening(run: Path, listeners: Sequence[Listener]) -> Iterator[None]:
         yield
     finally:
         with _lock:
-            left = _listeners.pop(run, [])
+            remaining = _listeners.pop(run, [])
             for listener in added:
-                left.remove(listener)
-            if left:
-                _listeners[run] = left
+                remaining.remove(listener)
+            if remaining:
+                _listeners[run] = remaining
 
 
 def tell_listeners(run: Path, event: Event) -> None:

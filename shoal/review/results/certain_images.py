@@ -29,7 +29,7 @@ def certain_images(run: RunFolder, count: int) -> list[CertainImages]:
 
     Args:
         run: a run on images, of a method whose server assigns clusters.
-        count: images a cluster; a smaller cluster gives all it has.
+        count: images for each cluster; a smaller cluster gives all it has.
 
     Raises:
         RunError: no round is finished, or the data are not images. StoreError: the state is damaged.

@@ -211,11 +211,11 @@ def assigned(run: RunFolder, round: int, call: Call, *, judge: bool) -> Assigned
     index = MemoryIndex()
     if METHODS[settings.method.name].evaluation_reads_memory:
         index = load_index(run, round)
-    wanted = Assign(run.path, round, paths.server, index, judge, deadline)
+    request = Assign(run.path, round, paths.server, index, judge, deadline)
     try:
-        answer = call(wanted)
+        answer = call(request)
     except WorkerLost:
-        answer = call(wanted)
+        answer = call(request)
     if isinstance(answer, Failed):
         raise MethodError(answer.error)
     assert isinstance(answer, Assigned)
@@ -234,11 +234,11 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
     prepared = open_prepared(run.folder_of("data"))
     partition = load_partition(run.folder_of("partition"))
     table = cluster_table(run, prepared, partition, found)
-    kept = {
+    files = {
         CENTRES: {"centres": found.centres},
         FEATURES: {"rows": found.shown, "features": found.features},
     }
-    for file, arrays in kept.items():
+    for file, arrays in files.items():
         (run.path / file).unlink(missing_ok=True)
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items() if array is not None}
         if tensors:
@@ -261,7 +261,7 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
         confidence=confidence,
         quality={name: value for name, value in quality.items() if value is not None},
         data=clustered_data(prepared),
-        files={name: file_digest(run.path / name) for name in (TABLE, *kept) if (run.path / name).exists()},
+        files={name: file_digest(run.path / name) for name in (TABLE, *files) if (run.path / name).exists()},
     )
     write_sealed(run.path / FACTS, record_to_json(facts), sync=False)
 
@@ -310,8 +310,8 @@ def cluster_table(run: RunFolder, prepared: Prepared, partition: Partition, foun
         columns["file"] = rows["file"].to_list()
         # Test samples of a user's own data come from a client too.
         number = {name: k for k, name in enumerate(names)}
-        of = rows["client"].to_list()
-        columns["client_name"] = [mine or other for mine, other in zip(columns["client_name"], of, strict=True)]
+        clients = rows["client"].to_list()
+        columns["client_name"] = [mine or other for mine, other in zip(columns["client_name"], clients, strict=True)]
         if partition.client_names:
             columns["client"] = pd.array([number.get(name) for name in columns["client_name"]], dtype="Int64")
     if (labels := label_names(prepared, partition, order)) is not None:

@@ -10,6 +10,7 @@ from scipy.optimize import linear_sum_assignment
 
 from shoal.data.partition.summary import label_counts
 from shoal.engine.store.run_folder import RunFolder
+from shoal.review.results.clusters import client_names
 from shoal.review.results.run_data import run_data
 
 MAX_CROSSED = 30
@@ -70,12 +71,12 @@ def clusters_by_clients(table: pd.DataFrame) -> CrossTable | None:
     Returns:
         None where no sample has a client.
     """
-    held = table.dropna(subset=["client_name"])
-    if not len(held):
+    owned = table.dropna(subset=["client_name"])
+    if not len(owned):
         return None
-    counts = pd.crosstab(held["cluster"], held["client_name"])
+    counts = pd.crosstab(owned["cluster"], owned["client_name"])
     # In the order of the partition, not of the alphabet: client 10 comes after client 9.
-    order = held.drop_duplicates("client_name").sort_values("client")["client_name"]
+    order = owned.drop_duplicates("client_name").sort_values("client")["client_name"]
     return cross_table(counts[list(order)], "cluster", "client")
 
 
@@ -90,8 +91,8 @@ def confusion(table: pd.DataFrame) -> CrossTable | None:
     """
     if "label" not in table or not table["label"].notna().any():
         return None
-    known = table.dropna(subset=["label"])
-    counts = pd.crosstab(known["label"], known["cluster"])
+    labelled = table.dropna(subset=["label"])
+    counts = pd.crosstab(labelled["label"], labelled["cluster"])
     counts = counts.loc[sorted(counts.index, key=by_number)]
     rows, columns = linear_sum_assignment(counts.to_numpy(), maximize=True)
     matched = [int(column) for _, column in sorted(zip(rows, columns, strict=True))]
@@ -122,5 +123,5 @@ def labels_by_clients(run: RunFolder) -> CrossTable | None:
     prepared, partition = data
     counts = label_counts(partition, prepared)
     labels = list(prepared.manifest.class_names) or [str(label) for label in range(len(counts))]
-    clients = list(partition.client_names) or [str(client) for client in range(partition.clients)]
-    return cross_table(pd.DataFrame(counts, index=labels, columns=clients), "label", "client")
+    table = pd.DataFrame(counts, index=labels, columns=client_names(partition))
+    return cross_table(table, "label", "client")

@@ -1,4 +1,4 @@
-"""The runs that are there: what each is and came to, and how one is removed."""
+"""The runs of a folder: what each is and came to, and how one is removed."""
 
 from __future__ import annotations
 
@@ -116,13 +116,13 @@ def main_score(shown: Mapping[str, float], *, of_features: bool) -> tuple[str, f
 def bytes_of(folder: Path) -> int:
     """Count the bytes of the files below a folder; files that vanish meanwhile are left out."""
     total = 0
-    left = [str(folder)]
-    while left:
+    folders = [str(folder)]
+    while folders:
         try:
-            with os.scandir(left.pop()) as entries:
+            with os.scandir(folders.pop()) as entries:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
-                        left.append(entry.path)
+                        folders.append(entry.path)
                     else:
                         total += entry.stat(follow_symlinks=False).st_size
         except OSError:
@@ -148,7 +148,7 @@ def remove_run(run: RunFolder) -> None:
         RunError: a process is working on it. StoreError: the folder cannot be removed.
     """
     with run.locked():
-        # Where it lies then nobody takes it for a run, wherever the removal is cut short.
+        # There nothing takes it for a run, wherever the removal is cut short.
         bin = run.path.parent / REMOVED
         try:
             bin.mkdir(exist_ok=True)

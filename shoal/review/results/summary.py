@@ -86,15 +86,15 @@ def found(run: RunFolder, result: RunResult, numbers: tuple[Number, ...]) -> str
         state = f"It finished after {counted(result.rounds, 'round')}"
     else:
         state = f"It is {result.status} after {result.rounds} of {counted(run.settings().rounds, 'round')}"
-    told = []
+    parts = []
     for number in numbers:
         if number.name.startswith("cluster"):
-            told.append(f"{number.value} {number.name} {number.about}".strip())
+            parts.append(f"{number.value} {number.name} {number.about}".strip())
         else:
-            told.append(f"{number.name} {number.value}")
-    if not told:
+            parts.append(f"{number.name} {number.value}")
+    if not parts:
         return f"{state}."
-    return f"{state}: {', '.join(told)}."
+    return f"{state}: {', '.join(parts)}."
 
 
 def clusters_found(run: RunFolder, result: RunResult) -> tuple[Number, ...]:
@@ -106,12 +106,12 @@ def clusters_found(run: RunFolder, result: RunResult) -> tuple[Number, ...]:
         empty = facts.clusters - len(sizes)
         smallest = int(sizes.min())
         largest = int(sizes.max())
-        about = f"of {counted(largest, 'sample')} each"
+        sizes_in_words = f"of {counted(largest, 'sample')} each"
         if smallest < largest:
-            about = f"of {smallest:,} to {largest:,} samples"
+            sizes_in_words = f"of {smallest:,} to {largest:,} samples"
         if empty:
-            about += f"; {empty} of {facts.clusters} are empty"
-        return (Number(f"{len(sizes)}", plural(len(sizes), "cluster"), about),)
+            sizes_in_words += f"; {empty} of {facts.clusters} are empty"
+        return (Number(f"{len(sizes)}", plural(len(sizes), "cluster"), sizes_in_words),)
     for name, what in (("clusters_used", "cluster"), ("clusters", "cluster of clients")):
         if name in result.metrics:
             count = round(result.metrics[name])

@@ -27,6 +27,7 @@ from shoal.engine.cluster.pools import open_pool
 from shoal.engine.messages.wire import Train
 from shoal.engine.rounds import deadlines
 from shoal.engine.settings.run_settings import SettingsError
+from shoal.engine.store.run_events import Event
 from shoal.engine.workers.worker_processes import WorkerLost
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
@@ -120,7 +121,7 @@ def test_a_cluster_gives_the_same_bits_and_a_killed_worker_loses_nothing(home: A
         assert numbers(there) == numbers(whole)
         killed: list[int] = []
 
-        def watch(event: dict[str, Any]) -> None:
+        def watch(event: Event) -> None:
             if event.kind == "client_finished" and not killed:
                 killed.extend(kill_in_the_middle(pool))
 
@@ -143,7 +144,7 @@ def test_a_worker_of_a_cluster_that_is_stopped_is_given_up(
     stopped: list[int] = []
     with open_pool(settings.workers, "cpu") as pool:
 
-        def watch(event: dict[str, Any]) -> None:
+        def watch(event: Event) -> None:
             while event.kind == "client_finished" and not stopped:  # the next client is on its way
                 for pid in looker(pool)():
                     os.kill(pid, signal.SIGSTOP)
@@ -216,7 +217,7 @@ def test_a_scheduler_that_is_gone_ends_the_run_resumable(
     settings = small(rounds=3, workers={"runner": "dask", "address": address, "slots": 1})
     run = new_run(settings)
 
-    def kill(event: dict[str, Any]) -> None:
+    def kill(event: Event) -> None:
         if event.kind == "client_finished":
             process.kill()
 
@@ -242,7 +243,7 @@ def test_a_cluster_that_does_nothing_any_more_ends_the_run_resumable(
     settings = small(rounds=3, workers={"runner": "dask", "address": address, "slots": 1})
     run = new_run(settings)
 
-    def stop(event: dict[str, Any]) -> None:
+    def stop(event: Event) -> None:
         if event.kind != "round_finished":
             return
         if what == "stopped":

@@ -36,6 +36,7 @@ from shoal.engine.settings.run_settings import SettingsError
 from shoal.engine.store.codec import StoreError, file_digest, private_folder, read_json
 from shoal.engine.store.memory_index import MemoryIndex
 from shoal.engine.store.round_paths import copy_of, folders_of_clients, round_of, sender_of
+from shoal.engine.store.run_events import Event
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerLost
 from shoal.lifecycle.starting import new_run
@@ -122,7 +123,7 @@ def test_asynchronous_rounds_begin_from_several_states(
     assert whole.table("rounds")["staleness"].max() > 0
     remote, there = RemoteFiles(url), []
 
-    def watch(entry: dict[str, Any]) -> None:
+    def watch(entry: Event) -> None:
         if entry.kind == "round_finished" and entry.round < 12:
             there.append(len(remote.fs.glob(f"{remote.root}/runs/*/rounds/server-*.safetensors")))
 
@@ -319,7 +320,7 @@ def test_a_transfer_that_fails_costs_a_try_and_not_the_run(
 ) -> None:
     said: list[str] = []
 
-    def watch(event: dict[str, Any]) -> None:
+    def watch(event: Event) -> None:
         if event.kind in ("slot_lost", "client_failed"):
             said.append(event.message)
 
@@ -388,7 +389,7 @@ def test_no_client_is_left_out_because_the_depot_is_gone(home: Path, small: Make
     settings = small(rounds=3, evaluate={"every": 3}, participation={"retries": 0})
     run = new_run(settings)
 
-    def watch(event: dict[str, Any]) -> None:
+    def watch(event: Event) -> None:
         done = sum(each.kind == "client_finished" for each in run.events())
         weak.gone = weak.gone or done == 2
 

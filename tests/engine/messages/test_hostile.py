@@ -30,6 +30,7 @@ from shoal.engine.store.codec import file_digest, load_message, save_message, wr
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.round_paths import RoundPaths
+from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.store.status import FAILED, FINISHED
 from shoal.engine.workers.worker import Worker
@@ -46,7 +47,7 @@ QUICK = {
 }
 
 
-def events(run: RunFolder, kind: str) -> list[dict[str, Any]]:
+def events(run: RunFolder, kind: str) -> list[Event]:
     return [event for event in run.events() if event.kind == kind]
 
 
@@ -137,7 +138,7 @@ def test_what_no_table_could_hold_is_refused(
     class Stop(Exception):
         pass
 
-    def stop(entry: dict[str, Any]) -> None:
+    def stop(entry: Event) -> None:
         if entry.kind == "round_finished":
             raise Stop
 
@@ -221,7 +222,7 @@ def test_who_is_refused_in_three_rounds_is_not_asked_again(home: Path, small: Ma
     (told,) = events(run, "client_quarantined")
     assert (told.round, told.client) == (3, 2)
     assert "client 2 was refused in 3 rounds" in told.message
-    assert run.status().quarantined == [2]
+    assert run.status().quarantined == (2,)
     write_report(run)
     report = (run.path / "report.html").read_text()
     assert "client_quarantined" in report
@@ -240,7 +241,7 @@ def test_quarantine_is_the_same_after_every_interruption(
         run = stopped_at(settings, stop, HostileWorker(2, nan, "server").handle)
         go_on(run, HostileWorker(2, nan, "server"))
         assert numbers(run) == numbers(whole), f"stopped at event {stop}"
-        assert run.status().quarantined == [2]
+        assert run.status().quarantined == (2,)
 
 
 def test_quarantine_does_not_hang_on_old_manifests(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,7 +252,7 @@ def test_quarantine_does_not_hang_on_old_manifests(home: Path, small: Make, monk
     run = stopped(settings, "round_finished", 3, HostileWorker(2, nan, "server").handle)
     RoundPaths(run.path, 1).manifest.write_text("{}")
     go_on(run, Worker())
-    assert run.status().quarantined == [2]
+    assert run.status().quarantined == (2,)
     assert run.status().weights_sha256 == whole.status().weights_sha256
 
 

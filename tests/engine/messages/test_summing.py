@@ -22,6 +22,7 @@ from shoal.engine.store.codec import load_message, read_sealed, save_message
 from shoal.engine.store.finished_work import FinishedWork, finished_work
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.round_paths import RoundPaths
+from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerProcesses
@@ -55,7 +56,7 @@ def weights(run: RunFolder) -> torch.Tensor:
     return torch.cat([t.double().flatten() for _, t in sorted(tensors.items())])
 
 
-def told(run: RunFolder, kind: str) -> list[dict[str, Any]]:
+def told(run: RunFolder, kind: str) -> list[Event]:
     return [event for event in run.events() if event.kind == kind]
 
 

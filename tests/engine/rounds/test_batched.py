@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from shoal.engine.store.checkpoint import load_round
+from shoal.engine.store.run_events import Event
 from shoal.engine.workers.worker_processes import WorkerProcesses
 from shoal.lifecycle.starting import new_run
 from tests.runs import go_on, numbers, straight, unwell
@@ -81,7 +82,7 @@ def test_pairs_give_the_same_bits_on_two_slots_and_after_a_kill(home: Path, smal
     with WorkerProcesses(2) as slots:
         assert numbers(straight(small(**PAIRS), slots.call, slots=2)) == numbers(whole)
 
-    def stop(event: dict[str, Any]) -> None:
+    def stop(event: Event) -> None:
         if event.kind == "client_finished" and event.round == 2:
             raise KeyboardInterrupt
 

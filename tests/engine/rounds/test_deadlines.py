@@ -19,6 +19,7 @@ from shoal.engine.messages.wire import Answer, Request, Train
 from shoal.engine.rounds import deadlines, dispatch
 from shoal.engine.rounds.deadlines import COMPILE_SECONDS, Deadline, Limits, WorkTimes
 from shoal.engine.rounds.outcomes import RoundFailed
+from shoal.engine.store.run_events import Event
 from shoal.engine.workers import worker_processes
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerLost, WorkerProcesses
@@ -213,7 +214,7 @@ def test_a_stopped_worker_is_ended_and_its_clients_are_done(
     with WorkerProcesses(slots) as pool:
         stopped: list[int] = []
 
-        def watch(event: dict[str, Any]) -> None:
+        def watch(event: Event) -> None:
             if event.kind == "round_started" and event.round == 2:
                 for worker in pool.processes:
                     os.kill(worker.process.pid, signal.SIGSTOP)
@@ -276,7 +277,7 @@ def test_a_looping_evaluation_is_ended_and_done_again(home: Path, small: Make, q
     whole = straight(settings)
     with WorkerProcesses(1) as pool:
 
-        def watch(event: dict[str, Any]) -> None:
+        def watch(event: Event) -> None:
             if event.kind == "round_started" and event.round == 2:
                 (orders / "once-evaluate").touch()
 
@@ -356,7 +357,7 @@ def test_whatever_asks_the_process_to_end_interrupts_the_run(home: Path, small: 
     class Terminated(BaseException):
         pass
 
-    def stop(event: dict[str, Any]) -> None:
+    def stop(event: Event) -> None:
         if event.kind == "client_finished":
             raise Terminated
 

@@ -18,6 +18,7 @@ from shoal.engine.rounds.dropout import answering
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.checkpoint import load_manifest
 from shoal.engine.store.codec import load_tensors, save_tensors
+from shoal.engine.store.run_events import Event
 from shoal.engine.store.status import FINISHED
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.starting import new_run
@@ -128,7 +129,7 @@ def test_a_run_with_dropout_resumes_to_the_same_bits(home: Path, small: Make) ->
     whole = straight(settings)
     run = new_run(settings)
 
-    def stop(event: dict[str, Any]) -> None:
+    def stop(event: Event) -> None:
         if event.kind == "client_finished" and event.round == 2:
             raise KeyboardInterrupt
 
@@ -173,7 +174,7 @@ def test_late_and_double_answers_change_no_bit(home: Path, small: Make, name: st
     whole = straight(settings)
     run, late = new_run(settings), Stragglers()
 
-    def stop(event: dict[str, Any]) -> None:
+    def stop(event: Event) -> None:
         if event.kind == "client_finished" and event.round == 2:
             raise KeyboardInterrupt
 

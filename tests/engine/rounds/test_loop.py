@@ -21,6 +21,7 @@ from shoal.engine.store import checkpoint
 from shoal.engine.store.checkpoint import newest_valid, rounds_done
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.round_paths import RoundPaths
+from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.store.status import FAILED, FINISHED
 from shoal.engine.workers.worker import Worker
@@ -204,7 +205,7 @@ def test_a_killed_worker_loses_nothing(home: Path, small: Make) -> None:
     with WorkerProcesses(2) as slots:
         killed = []
 
-        def watch(event: dict[str, Any]) -> None:
+        def watch(event: Event) -> None:
             if event.kind == "client_finished" and not killed:
                 victim = next(s for s in slots.processes if s.process is not None and s.process.is_alive())
                 os.kill(victim.process.pid, signal.SIGKILL)

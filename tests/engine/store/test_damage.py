@@ -29,6 +29,7 @@ from shoal.engine.store.finished_work import finished_work
 from shoal.engine.store.lineage import GitState
 from shoal.engine.store.manifest import COUNTED, MetricNameTaken, check_metric_names
 from shoal.engine.store.round_paths import RoundPaths
+from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.store.verified import open_verified
 from shoal.engine.workers.worker import Worker
@@ -237,7 +238,7 @@ def test_a_worker_reads_no_memory_with_another_digest(home: Path, small: Make) -
     whole = numbers(straight(settings))
     run = new_run(settings)
 
-    def damage(entry: dict[str, Any]) -> None:
+    def damage(entry: Event) -> None:
         if entry.kind == "round_finished" and entry.round == 1:
             zero(memories(run, 1)[2])
 

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from shoal.engine.store.run_events import (
     CHECKSUM,
     MAX_CLOSING_LINES,
@@ -31,6 +33,16 @@ def test_a_line_that_changed_is_no_event() -> None:
     assert read_line(b'{"event": "scored", "value": 0.26}') == Event("scored", {"value": 0.26}), "of version 0.1.0"
     assert read_line(b'{"event": "sco') is None
     assert CHECKSUM in json.loads(line)
+
+
+def test_an_event_says_what_its_kind_has() -> None:
+    event = Event("client_failed", {"round": 2, "client": 1, "message": "no"}, time=1.5)
+    assert (event.round, event.client, event.message, event.metrics) == (2, 1, "no", {})
+    with pytest.raises(AttributeError, match="an event 'client_failed' has no rounds"):
+        _ = event.rounds
+    assert read_line(b'{"event": "started", "round": "2"}') is None
+    assert read_line(b'{"event": "started", "time": "noon"}') is None
+    assert read_line(b'{"event": "x", "note": null}') == Event("x", {"note": None})
 
 
 def test_listeners_hear_the_events_of_every_thread(home: Path, small: Make) -> None:

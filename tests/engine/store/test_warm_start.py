@@ -10,6 +10,7 @@ import torch
 
 from shoal.engine.store.checkpoint import load_round
 from shoal.engine.store.codec import StoreError
+from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.warm_start import ORIGIN, WarmStart, WarmStartError, origin_sha256
 from shoal.lifecycle.starting import find_like, has_settings, new_run
@@ -38,7 +39,7 @@ def test_the_same_origin_gives_the_same_bits_also_when_interrupted(home: Any, sm
     assert numbers(gone_on(settings, origin)) == numbers(run)
     assert numbers(straight(settings)) != numbers(run)
 
-    def stop(event: dict[str, Any]) -> None:
+    def stop(event: Event) -> None:
         if event.kind == "round_finished" and event.round == 1:
             raise KeyboardInterrupt
 

@@ -18,6 +18,7 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from shoal.cli.doctor import servers
+from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.lifecycle import driving
 from shoal.lifecycle.driving import drive
@@ -192,7 +193,7 @@ def test_a_refused_second_resume_touches_nothing(home: Path, small: Make, monkey
     run = new_run(small(rounds=2, tracking=ON))
     states: list[str] = []
 
-    def look(event: dict[str, Any]) -> None:
+    def look(event: Event) -> None:
         if event.kind == "round_finished" and event.round == 1:
             tracking.sync(run, run.settings(), home / "mlflow", "RUNNING", look=True)
             client = MlflowClient(store_uri(home / "mlflow"))

@@ -20,7 +20,7 @@ from shoal.data.own import add_folder, add_table
 from shoal.engine.messages.wire import Answer, Request
 from shoal.engine.settings import places
 from shoal.engine.store.codec import StoreError
-from shoal.engine.store.run_events import is_warning
+from shoal.engine.store.run_events import Event, is_warning
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerLost
@@ -132,7 +132,7 @@ def test_the_run_is_the_same_with_its_table_and_the_table_after_resuming(home: P
     class Stop(KeyboardInterrupt):
         pass
 
-    def stop(event: dict[str, Any]) -> None:
+    def stop(event: Event) -> None:
         if event.kind == "round_finished" and event.round == 2:
             raise Stop
 

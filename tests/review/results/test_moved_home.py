@@ -19,6 +19,7 @@ from shoal.core.seal import sealed
 from shoal.data.own import add_folder
 from shoal.engine.settings import places
 from shoal.engine.store.relocation import located, stored_path
+from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
@@ -66,7 +67,7 @@ def begun(photos: Path, settings: Any) -> RunFolder:
     return new_run(settings)
 
 
-def stop(entry: dict[str, Any]) -> None:
+def stop(entry: Event) -> None:
     if entry.kind == "round_finished" and entry.round == 1:
         raise KeyboardInterrupt
 
