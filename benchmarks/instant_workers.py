@@ -16,7 +16,7 @@ from shoal.engine.workers.worker import Worker
 
 
 class InstantWorkers:
-    """A pool (`shoal.engine.cluster.pools.Pool`) for methods whose clients answer the server and keep a memory, and no
+    """A pool (`shoal.engine.cluster.pool_interface.Pool`) for methods whose clients answer the server and keep a memory, and no
     more.
 
     A memory is a file of a few bytes: nobody reads it here, the driver looks at its name alone, and those of thousands

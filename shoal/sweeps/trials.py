@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from shoal.core.errors import ShoalError
-from shoal.engine.cluster.pools import Pool
+from shoal.engine.cluster.pool_interface import Pool
 from shoal.engine.rounds.loop import Observer
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.settings.run_settings import Settings, SettingsError

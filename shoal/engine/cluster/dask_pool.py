@@ -134,7 +134,7 @@ class DaskPool:
 
     @property
     def max_requests(self) -> int:
-        """See `shoal.engine.cluster.pools.Pool`: a cluster that may grow has requests ready for a worker that joins."""
+        """See `shoal.engine.cluster.pool_interface.Pool`: a cluster that may grow has requests ready for a worker that joins."""
         return max(self.count, MAX_IN_FLIGHT) if self._grows else self.count
 
     def close(self) -> None:
@@ -142,7 +142,7 @@ class DaskPool:
         self._closed.set()
 
     def call(self, request: Request | RemoteRequest) -> Answer:
-        """Have a free worker do a request; see `shoal.engine.cluster.pools.Pool`.
+        """Have a free worker do a request; see `shoal.engine.cluster.pool_interface.Pool`.
 
         Raises:
             WorkerLost: the worker was lost. ClusterLost: the scheduler is gone, or has no worker.

@@ -19,9 +19,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from shoal.core.errors import FailureCause
+from shoal.engine.cluster.pool_interface import Pool
 from shoal.engine.cluster.remote_files import THREADS, RemoteFiles, RemoteFilesError, RemoteFilesGone, side_by_side
 from shoal.engine.messages.wire import Answer, Failed, RemoteRequest, Request, Train, Trained
 from shoal.engine.store.codec import StoreError, changed, file_digest, private_folder, write_sealed
@@ -34,24 +34,6 @@ UNUSED_ROUNDS = 3
 """If clients begin from several server states: rounds without a use after which the copy of a state is removed."""
 HOST_FAILURES = (FailureCause.FILE, FailureCause.REMOTE_FILES)
 """Failures of one host, such as a full disk: another worker may do the work."""
-
-
-class RemotePool(Protocol):
-    """Workers that may be on other hosts, as in `shoal.engine.cluster.pools`."""
-
-    @property
-    def count(self) -> int:
-        """The number of requests that are worked on at once."""
-        ...
-
-    @property
-    def max_requests(self) -> int:
-        """The number of requests to give to it at once; those without a free worker wait there."""
-        ...
-
-    def call(self, request: RemoteRequest) -> Answer:
-        """Have a free worker do a request, whose files are copies."""
-        ...
 
 
 @dataclass
@@ -84,7 +66,7 @@ class RemoteFilesPool:
         url: fsspec URL that this machine and all workers reach (setting `workers.remote_files`).
     """
 
-    def __init__(self, pool: RemotePool, url: str) -> None:
+    def __init__(self, pool: Pool, url: str) -> None:
         self._pool = pool
         self._remote = RemoteFiles(url)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="shoal copies")
@@ -95,16 +77,16 @@ class RemoteFilesPool:
 
     @property
     def count(self) -> int:
-        """See `shoal.engine.cluster.pools.Pool`."""
+        """See `shoal.engine.cluster.pool_interface.Pool`."""
         return self._pool.count
 
     @property
     def max_requests(self) -> int:
-        """See `shoal.engine.cluster.pools.Pool`."""
+        """See `shoal.engine.cluster.pool_interface.Pool`."""
         return self._pool.max_requests
 
     def call(self, request: Request) -> Answer:
-        """Have a free worker do a request whose files it cannot see; see `shoal.engine.cluster.pools.Pool`.
+        """Have a free worker do a request whose files it cannot see; see `shoal.engine.cluster.pool_interface.Pool`.
 
         Raises:
             WorkerLost: the worker was lost, or a transfer to it or from it failed.

@@ -79,7 +79,7 @@ def keep_clusters(run: RunFolder, call: Call) -> bool:
 
     Args:
         run: the run's folder.
-        call: has a worker do a request (`shoal.engine.cluster.pools.Pool.call`).
+        call: has a worker do a request (`shoal.engine.cluster.pool_interface.Pool.call`).
 
     Returns:
         Whether the run has a table now.
@@ -157,7 +157,7 @@ def assigned(run: RunFolder, round: int, call: Call, *, judge: bool) -> Assigned
     settings = run.settings()
     deadline = Deadline(Limits.from_settings(settings.workers), f"the clusters of round {round}")
     index = load_index(run, round) if METHODS[settings.method.name].evaluation_reads_memory else MemoryIndex()
-    wanted = Assign(run.path, round, paths.server, index, judge, deadline)
+    wanted = Assign(run.path, round, paths.server, index, judge, deadline=deadline)
     try:
         answer = call(wanted)
     except WorkerLost:
