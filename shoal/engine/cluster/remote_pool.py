@@ -102,9 +102,11 @@ class RemoteFilesPool:
             raise self._lost(run, str(error)) from error
         # Two workers may train the same cohort, also one of an interrupted run: each has its own folder.
         back = f"runs/{copies.key}/back/{uuid.uuid4().hex}"
-        asked = RemoteRequest(request, self._remote.url, copies.key, files, back, copies.data, copies.partition)
+        remote_request = RemoteRequest(
+            request, self._remote.url, copies.key, files, back, copies.data, copies.partition
+        )
         try:
-            answer = self._pool.call(asked)
+            answer = self._pool.call(remote_request)
             if isinstance(answer, Failed) and answer.cause in HOST_FAILURES:
                 self._forget(copies, files)  # a copy may be missing or damaged: the next attempt writes it again
                 if answer.cause == FailureCause.REMOTE_FILES:
@@ -266,14 +268,16 @@ class RemoteFilesPool:
             return None
 
         names = sorted(digests)
-        found |= lost(works, dict(zip(names, side_by_side(fetch, names), strict=True)))
+        found |= failures_of_lost_work(works, dict(zip(names, side_by_side(fetch, names), strict=True)))
         for client, done in works.items():
             if found[client] is done:
                 write_sealed(paths.done(client), done.to_json(), sync=False)
         return Trained(found)
 
 
-def lost(works: Mapping[int, FinishedWork], failed: Mapping[str, RemoteFilesError | None]) -> dict[int, Failed]:
+def failures_of_lost_work(
+    works: Mapping[int, FinishedWork], failed: Mapping[str, RemoteFilesError | None]
+) -> dict[int, Failed]:
     """Return the clients whose work is lost because the transfer of one of its files failed.
 
     Args:
@@ -301,22 +305,23 @@ def digest_of(path: Path) -> str:
 
 def files_read(request: Request) -> tuple[dict[str, str | None], Path]:
     """Return the digests of the clients' files that a request reads, by path, and the file of the server state."""
-    known: Mapping[str, str]
+    digests: Mapping[str, str]
     if isinstance(request, Train):
         paths = {path for each in request.clients for path in (each.memory, *each.inbox) if path}
-        known = {path: digest for each in request.clients for path, digest in each.sha256.items()}
+        digests = {path: digest for each in request.clients for path, digest in each.sha256.items()}
         server = request.server or RoundPaths(request.run, request.state).server
     else:
         paths = request.memory_index.files()
-        known = request.memory_index.sha256
+        digests = request.memory_index.sha256
         server = request.server
-    return {path: known.get(path) for path in sorted(paths)}, server
+    return {path: digests.get(path) for path in sorted(paths)}, server
 
 
 def several_states(request: Request | RemoteRequest) -> bool:
     """Return whether other requests of the same round may begin from other server states."""
-    asked = request.request if isinstance(request, RemoteRequest) else request
-    return isinstance(asked, Train) and asked.begun_from is not None
+    if isinstance(request, RemoteRequest):
+        return several_states(request.request)
+    return isinstance(request, Train) and request.begun_from is not None
 
 
 def folders_of(request: Request | RemoteRequest) -> set[str]:

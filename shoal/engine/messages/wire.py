@@ -216,6 +216,11 @@ class RemoteRequest:
     partition: str
 
     @property
+    def run(self) -> Path:
+        """The run's folder on this machine."""
+        return self.request.run
+
+    @property
     def deadline(self) -> Deadline | None:
         """The deadline of the request."""
         return self.request.deadline
