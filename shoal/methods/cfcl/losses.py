@@ -6,6 +6,7 @@ Each loss is a class here; `method.loss` names it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -103,4 +104,9 @@ def local_loss(name: str, margin: float) -> LocalLoss:
     """Return a loss by name: triplet, with its margin, simclr, ssd or fedcc."""
     if name == "triplet":
         return Triplet(margin)
-    return {"simclr": NTXent, "ssd": AlignUniform, "fedcc": ContrastiveClustering}[name]()
+    losses: dict[str, Callable[[], LocalLoss]] = {
+        "simclr": NTXent,
+        "ssd": AlignUniform,
+        "fedcc": ContrastiveClustering,
+    }
+    return losses[name]()
