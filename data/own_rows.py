@@ -1,4 +1,4 @@
-"""A user's table as a batch of vectors: whose each row is, its label, and its features."""
+"""A user's table as a batch of vectors: the client, the label and the features of each row."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from shoal.data.spelling import tidy
 from shoal.data.tables import client_numbers, features, find_column, names_of, read_table
 
 LEFT_OUT = "columns_left_out"
-"""The entry of a manifest's `extra` with the columns that are no features of the set."""
+"""Entry of a manifest's `extra` with the columns that are not features of the set."""
 MAX_NAMES = 10
-"""Columns that an error names at most."""
+"""Largest number of columns that an error names."""
 
 
 def read_rows(
@@ -36,12 +36,12 @@ def read_rows(
     """Return the rows of a table as they would be stored; nothing is written.
 
     Args:
-        path, client_column, label_column, features, licence: as of `shoal.data.own.add_table`.
-        onto: the set that they are to be appended to: they must fit it.
-        intake: notes to which is added what was taken, adapted and left out.
+        path, client_column, label_column, features, licence: see `shoal.data.own.add_table`.
+        onto: the set to append to: the rows must fit it.
+        intake: notes of what is taken, adapted and left out.
 
     Raises:
-        DataError: as `shoal.data.own.add_table`.
+        DataError: see `shoal.data.own.add_table`.
     """
     notes = Intake() if intake is None else intake
     table = read_table(path, [client_column, *([label_column] if label_column else [])], notes)
@@ -88,7 +88,7 @@ def read_rows(
 def _features(
     table: pd.DataFrame, path: Path, onto: Prepared | None, named: Sequence[str] | None, intake: Intake
 ) -> tuple[np.ndarray, list[str]]:
-    """The features, float32 (rows, features), and their names; those of a set in its order."""
+    """Return the features, float32 (rows, features), and their names, in the order of the set if there is one."""
     if onto is None:
         return features(table[feature_columns(table, path, named=named, intake=intake)], path, intake)
     if onto.manifest.kind != "vector":
@@ -104,9 +104,13 @@ def _features(
     if sorted(taken) != sorted(known):
         lacking = sorted(set(known) - set(taken))
         more = sorted(set(taken) - set(known))
-        words = [f"lacks {_some(lacking)}"] * bool(lacking) + [f"has {_some(more)} besides"] * bool(more)
+        faults = []
+        if lacking:
+            faults.append(f"lacks {_some(lacking)}")
+        if more:
+            faults.append(f"also has {_some(more)}")
         raise DataError(
-            f"{path} cannot be appended to {onto.manifest.name!r}: of its columns it {', and '.join(words)}"
+            f"{path} cannot be appended to {onto.manifest.name!r}: of the set's columns it {', and '.join(faults)}"
         )
     return features(table[known], path, intake)[0], wanted
 

@@ -290,7 +290,7 @@ def test_download_of_ag_news_is_verified(tmp_path, monkeypatch):
     monkeypatch.setattr("requests.get", lambda url, timeout, stream: Answer())
     with pytest.raises(DataError, match=r"train\.csv is not the published file"):
         files.download_ag_news(tmp_path)
-    monkeypatch.setattr(files, "LARGEST_UNPACKED", 20)
+    monkeypatch.setattr(files, "MAX_UNPACKED_BYTES", 20)
     with pytest.raises(DataError, match=r"train\.csv sends more than 20 bytes"):
         files.download_ag_news(tmp_path)
     assert not list((tmp_path / "ag_news_csv").iterdir())
