@@ -52,9 +52,13 @@ def arrivals(folder: Path, onto: Prepared | None = None) -> NewFiles:
         raise DataError(
             f"the watched folder {folder} does not exist: make it, with one sub-folder of images per client"
         )
-    known = {} if onto is None else known_files(onto)
-    clients = set() if onto is None else set(onto.manifest.extra["clients"])
-    written = 0.0 if onto is None else (onto.folder / "manifest.json").stat().st_mtime
+    known: dict[str, tuple[str, int]] = {}
+    clients: set[str] = set()
+    written = 0.0
+    if onto is not None:
+        known = known_files(onto)
+        clients = set(onto.manifest.extra["clients"])
+        written = (onto.folder / "manifest.json").stat().st_mtime
     new: list[str] = []
     touched: list[str] = []
     intake = Intake()

@@ -180,9 +180,12 @@ def _resample(x: Tensor, recipe: Recipe, draws: _Draws) -> Tensor:
     aspect = draws.uniform(math.log(3 / 4), math.log(4 / 3)).exp()
     cropped = recipe.crop[0] < 1.0
     height, width = x.shape[-2:]
-    # Sides of the crop as shares of the image; a crop that would stick out is cut back to the image.
-    wide = (area * aspect * height / width).sqrt().clamp(max=1.0) if cropped else torch.ones_like(area)
-    high = (area / aspect * width / height).sqrt().clamp(max=1.0) if cropped else torch.ones_like(area)
+    wide = torch.ones_like(area)
+    high = torch.ones_like(area)
+    if cropped:
+        # Sides of the crop as shares of the image; a crop that would reach out of the image is cut to it.
+        wide = (area * aspect * height / width).sqrt().clamp(max=1.0)
+        high = (area / aspect * width / height).sqrt().clamp(max=1.0)
     shift_x = (1 - wide) * draws.uniform(-1.0, 1.0)
     shift_y = (1 - high) * draws.uniform(-1.0, 1.0)
     if recipe.move:

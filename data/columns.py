@@ -16,6 +16,7 @@ import pandas as pd
 from shoal.core.errors import DataError, shown
 from shoal.data.intake import Intake
 from shoal.data.spelling import tidy
+from shoal.data.wording import first_of
 
 ANSWERS = {"label", "labels", "class", "classes", "target", "targets", "y", "cluster", "clusters", "groundtruth"} | {
     "ground truth",
@@ -68,7 +69,7 @@ def feature_columns(
     Raises:
         DataError: there is no feature, or a name is not a column.
     """
-    notes = Intake() if intake is None else intake
+    notes = intake or Intake()
     notes.see("columns", len(table.columns))
     columns = [str(column) for column in table.columns]
     reasons = {column: "" if column in (known or ()) else why_no_measurement(table, column) for column in columns}
@@ -215,8 +216,7 @@ def _named(named: Sequence[str], columns: list[str], measured: list[str], path: 
         names += [whole] if whole in existing else [tidy(part) for part in entry.split(",")]
     unknown = [name for name in names if name and name not in existing and name != ALL]
     if unknown:
-        have = ", ".join(shown(column) for column in columns[:MAX_NAMES])
-        more = f" and {len(columns) - MAX_NAMES} more" if len(columns) > MAX_NAMES else ""
-        said = ", ".join(shown(name) for name in unknown[:MAX_NAMES])
-        raise DataError(f"--features names {said}, and {path} has no such feature column; it has {have}{more}")
+        have = first_of([shown(column) for column in columns], MAX_NAMES)
+        missing = first_of([shown(name) for name in unknown], MAX_NAMES)
+        raise DataError(f"--features names {missing}, and {path} has no such feature column; it has {have}")
     return (set(names) & existing) | (set(measured) if ALL in names else set())

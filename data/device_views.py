@@ -138,7 +138,9 @@ def _rows(recipe: Recipe, colour: bool) -> list[tuple[str, float, float]]:
             found.append(("shear", -shear, shear))
     if recipe.jitter_p and any(recipe.jitter):
         chance("jittered", recipe.jitter_p)
-        names = ("bright", "contrast", "saturation") if colour and any(recipe.jitter[2:]) else ("bright", "contrast")
+        names = ["bright", "contrast"]
+        if colour and any(recipe.jitter[2:]):
+            names.append("saturation")
         found += [(name, max(0.0, 1 - s), 1 + s) for name, s in zip(names, recipe.jitter, strict=False)]
         if "saturation" in names and recipe.jitter[3]:
             found.append(("hue", -recipe.jitter[3], recipe.jitter[3]))

@@ -13,9 +13,7 @@ from shoal.data.intake import Intake
 from shoal.data.prepared import Prepared
 from shoal.data.spelling import note_spellings, spelling_key
 from shoal.data.tables import find_column, names_of, read_table
-
-MAX_NAMES = 10
-"""Largest number of files that an error names."""
+from shoal.data.wording import first_of
 
 
 def read_labels(
@@ -39,7 +37,7 @@ def read_labels(
     Raises:
         DataError: a file has no label or two, or a label belongs to a missing file.
     """
-    notes = Intake() if intake is None else intake
+    notes = intake or Intake()
     table = read_table(path, text=("file", "label"))
     wanted = "expected a CSV with the columns file and label"
     try:
@@ -78,5 +76,4 @@ def _paths(column: pd.Series, there: Collection[str], intake: Intake) -> list[st
 
 
 def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return ", ".join(shown(name, 200) for name in names[:MAX_NAMES]) + more
+    return first_of([shown(name, 200) for name in names])

@@ -120,7 +120,7 @@ def read_folder(
     """
     _check_choice("on_bad", on_bad, get_args(OnBad))
     _check_choice("on_odd", on_odd, get_args(OnOdd))
-    notes = Intake() if intake is None else intake
+    notes = intake or Intake()
     size = wanted_size(size, onto)
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder")

@@ -16,11 +16,10 @@ from shoal.data.own_store import Batch, known_files
 from shoal.data.prepared import Prepared
 from shoal.data.spelling import tidy
 from shoal.data.tables import client_numbers, features, find_column, names_of, read_table
+from shoal.data.wording import first_of
 
 LEFT_OUT = "columns_left_out"
 """Entry of a manifest's `extra` with the columns that are not features of the set."""
-MAX_NAMES = 10
-"""Largest number of columns that an error names."""
 
 
 def read_rows(
@@ -43,21 +42,24 @@ def read_rows(
     Raises:
         DataError: see `shoal.data.own.add_table`.
     """
-    notes = Intake() if intake is None else intake
+    notes = intake or Intake()
     table = read_table(path, [client_column, *([label_column] if label_column else [])], notes)
     wanted = client_column
     client_column = find_column(table, wanted, path, "--client-column")
     if client_column != tidy(wanted):
         notes.note(f"column taken as {shown(wanted)}, but for capitals", client_column)
     reserved = [client_column]
-    known = list(onto.manifest.extra["clients"]) if onto else []
-    client, names = client_numbers(table[client_column], path, known, notes)
+    known_clients: list[str] = []
+    known_labels: list[str] = []
+    if onto is not None:
+        known_clients = list(onto.manifest.extra["clients"])
+        known_labels = list(onto.manifest.class_names)
+    client, names = client_numbers(table[client_column], path, known_clients, notes)
     label: list[str] | None = None
     if label_column:
         label_column = find_column(table, label_column, path, "--label-column")
         reserved.append(label_column)
-        known = list(onto.manifest.class_names) if onto else []
-        label = [str(name) for name in names_of(table[label_column], path, "label", known, notes)]
+        label = [str(name) for name in names_of(table[label_column], path, "label", known_labels, notes)]
     table = table.drop(columns=reserved)
     x, columns = _features(table, path, onto, features, notes)
     extra: dict[str, Any] = {"features": columns}
@@ -116,5 +118,4 @@ def _features(
 
 
 def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return ", ".join(shown(name) for name in names[:MAX_NAMES]) + more
+    return first_of([shown(name) for name in names])

@@ -194,7 +194,9 @@ def _manifest(name: str, data_set: DataSet, options: dict[str, int], loaded: Loa
     train_x, train_y, test_x = (loaded.arrays.get(part) for part in ("train_x", "train_y", "test_x"))
     if train_x is None:
         raise DataError(f"data set {name!r} has no training part")
-    classes = len(loaded.class_names) or (None if train_y is None else int(train_y.max()) + 1)
+    classes: int | None = len(loaded.class_names) or None
+    if classes is None and train_y is not None:
+        classes = int(train_y.max()) + 1
     return Manifest(
         name=name,
         kind=data_set.kind,
@@ -229,7 +231,7 @@ def kind_of(name: str) -> str | None:
     ('image', 'vector', None)
     """
     found = _built_in(name)
-    return None if found is None else found[0].kind
+    return found[0].kind if found else None
 
 
 def is_built_in(name: str) -> bool:

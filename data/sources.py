@@ -18,6 +18,7 @@ from pathlib import Path
 
 from shoal.core.errors import DataError
 from shoal.data.readers import unpack
+from shoal.data.wording import first_of
 
 MIRROR_VARIABLE = "SHOAL_DATA_MIRROR"
 _PACKINGS = ("", ".gz", ".xz")
@@ -164,5 +165,4 @@ def find(
 def _missing(root: Path, layouts: tuple[Layout, ...]) -> str:
     """Return the files that `root` lacks, of the layout that is nearest to complete."""
     missing = [[file.path for file in layout.files if locate(root, file.path) is None] for layout in layouts]
-    nearest = min(missing, key=len)
-    return f"without {nearest[0]}" + (f" and {len(nearest) - 1} more" if len(nearest) > 1 else "")
+    return f"without {first_of(min(missing, key=len), 1)}"

@@ -17,6 +17,7 @@ from shoal.core.errors import DataError, brief, shown
 from shoal.data.intake import Intake
 from shoal.data.readers import gunzip
 from shoal.data.spelling import choose_spellings, note_spellings, refuse_alike, tidy
+from shoal.data.wording import first_of
 
 MAX_VALUES = 1 << 30
 """Largest number of values of a Parquet table, 8 GB in pandas. The header of a small file may announce any number."""
@@ -160,12 +161,11 @@ def find_column(table: pd.DataFrame, wanted: str, path: Path, option: str) -> st
         return alike[0]
     if alike:
         raise DataError(f"{path} has the columns {', '.join(map(shown, alike))}: say which with {option}")
-    have = ", ".join(shown(column) for column in table.columns[:MAX_PROBLEMS])
-    more = f" and {len(table.columns) - MAX_PROBLEMS} more" if len(table.columns) > MAX_PROBLEMS else ""
+    have = first_of([shown(column) for column in table.columns], MAX_PROBLEMS)
     hint = ""
     if len(table.columns) == 1 and (mark := next((m for m in (";", "\t", "|") if m in table.columns[0]), None)):
         hint = f". It seems to separate values with {mark!r}: save it with commas"
-    raise DataError(f"{path} has no column {wanted!r}; its columns: {have}{more}{hint}")
+    raise DataError(f"{path} has no column {wanted!r}; its columns: {have}{hint}")
 
 
 def _check_columns(names: list[str], path: Path) -> None:
@@ -252,7 +252,7 @@ def features(table: pd.DataFrame, path: Path, intake: Intake | None = None) -> t
     """
     if not len(table.columns):
         raise DataError(f"{path} has no feature column besides the client and the label")
-    notes = Intake() if intake is None else intake
+    notes = intake or Intake()
     x = np.empty(table.shape, dtype=np.float32)
     problems = []
     for number, name in enumerate(table.columns):
@@ -339,6 +339,5 @@ def loss_of_float32(values: pd.Series, numeric: np.ndarray, x: np.ndarray) -> fl
 
 
 def _rows(rows: np.ndarray) -> str:
-    shown = ", ".join(str(int(row)) for row in rows[:_SHOWN])
-    more = f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
-    return f"{'row' if len(rows) == 1 else 'rows'} {shown}{more}"
+    noun = "row" if len(rows) == 1 else "rows"
+    return f"{noun} {first_of([str(int(row)) for row in rows], _SHOWN)}"

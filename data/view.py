@@ -83,9 +83,12 @@ class Samples:
         """Return the samples at `positions` (int64) of this list, in that order."""
         return Samples(self.data, self.index[positions], self.transformation[positions], self.transformations)
 
+    def _at(self, positions: Tensor | None) -> Samples:
+        return self if positions is None else self.take(positions)
+
     def raw(self, positions: Tensor | None = None) -> Tensor:
         """Return samples in their stored dtype with planted rotations, (n, *shape)."""
-        here = self if positions is None else self.take(positions)
+        here = self._at(positions)
         x = here.data.train_x[here.index]
         for number, change in enumerate(here.transformations):
             if change.degrees % 360:
@@ -105,7 +108,7 @@ class Samples:
         Raises:
             ValueError: the set has no labels.
         """
-        here = self if positions is None else self.take(positions)
+        here = self._at(positions)
         if here.data.train_y is None:
             raise ValueError(f"data set {here.data.spec.name!r} has no labels")
         y = here.data.train_y[here.index]

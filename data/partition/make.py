@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -22,11 +21,10 @@ from shoal.data.partition.schemes import (
 from shoal.data.partition.table import Partition
 from shoal.data.partition.transform import client_groups, group_transformations, numbered
 from shoal.data.prepared import Prepared
+from shoal.data.wording import first_of
 
 MIN_TRAIN_SAMPLES = 2
 """Smallest number of training samples of a client: a single one has no contrast and no variance."""
-MAX_NAMES = 10
-"""Largest number of clients that a sentence names."""
 
 
 def make_partition(
@@ -240,7 +238,7 @@ def _without_small(owner: np.ndarray, about: dict[str, Any], validation: float) 
     small = sizes < needed
     if not small.any():
         return owner, about
-    left = named([f"{names[k]!r}" for k in np.flatnonzero(small)])
+    left = first_of([f"{names[k]!r}" for k in np.flatnonzero(small)])
     count = int(small.sum())
     too_few = f"fewer than {needed} samples"
     if (~small).sum() < min(2, len(names)):
@@ -259,12 +257,6 @@ def _without_small(owner: np.ndarray, about: dict[str, Any], validation: float) 
     }
     remaining = tuple(name for name, leave in zip(names, small, strict=True) if not leave)
     return kept, {**about, "names": remaining, "clients": len(remaining), "left_out": left_out}
-
-
-def named(names: Sequence[str]) -> str:
-    """Return the first names of a list, and the number of the others."""
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return ", ".join(names[:MAX_NAMES]) + more
 
 
 def _check_sizes(sizes: np.ndarray) -> None:
