@@ -94,13 +94,13 @@ class _Samples(NamedTuple):
 
     Attributes:
         prepared: their set.
-        index: their indices in the set, ascending, int64 (n,).
+        indices: theirs in the set, ascending, int64 (n,).
         labels: int64 (n,); None without labels.
         group: the planted group of each, int64 (n,); None without groups per sample.
     """
 
     prepared: Prepared
-    index: np.ndarray
+    indices: np.ndarray
     labels: np.ndarray | None
     group: np.ndarray | None
 
@@ -116,7 +116,8 @@ def _strata(labels: np.ndarray | None, rows: np.ndarray, name: str) -> np.ndarra
         raise PartitionError(
             f"partition.stratified holds out the same share of every label, and {name!r} has no labels: leave it out"
         )
-    return labels[rows]
+    held: np.ndarray = labels[rows]
+    return held
 
 
 def _limited(n: int, limit: int | None, streams: Streams) -> np.ndarray:
@@ -144,7 +145,7 @@ def _deal(settings: PartitionSettings, samples: _Samples, streams: Streams) -> D
     if isinstance(settings, Dirichlet):
         labels = _need_labels(samples, settings)
         return deal.deal_dirichlet(labels, clients, settings.beta, settings.minimum, draw), {}
-    return deal.deal_iid(samples.labels, len(samples.index), clients, draw), {}
+    return deal.deal_iid(samples.labels, len(samples.indices), clients, draw), {}
 
 
 def _by_labels(settings: LabelsPerClient, samples: _Samples, draw: np.random.Generator) -> Dealt:
@@ -192,7 +193,7 @@ def _by_column(settings: ByColumn, samples: _Samples, draw: np.random.Generator)
     values, owner = np.unique(column, return_inverse=True)
     listed = prepared.manifest.extra.get("clients", []) if settings.column == "client" else []
     names = [str(listed[int(v)]) if 0 <= int(v) < len(listed) else str(v) for v in values]
-    owner = owner.astype(np.int64)[samples.index]
+    owner = owner.astype(np.int64)[samples.indices]
     about: dict[str, Any] = {}
     if settings.clients > len(values):
         raise PartitionError(
