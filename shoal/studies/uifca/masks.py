@@ -15,7 +15,7 @@ from shoal.core.streams import Streams, stream_seed
 from shoal.data.csv_file import write_csv
 from shoal.data.prepared import open_prepared
 from shoal.methods.training.local import seeded_build
-from shoal.methods.uifca.flow_method import BATCH, dequantise
+from shoal.methods.uifca.flow_method import FORWARD_POINTS, dequantise
 from shoal.models.normalising_flows import Flow, bits_per_dimension, build_flow
 from shoal.review.pages.figures import save
 
@@ -97,7 +97,7 @@ def correct(flows: list[Flow], images: list[Tensor], settings: dict[str, Any], s
     right = total = 0
     for k, own in enumerate(images):
         noise = Streams(seed, 0, k).torch("masks noise")
-        for part in own.split(BATCH):
+        for part in own.split(FORWARD_POINTS):
             x = dequantise(part, settings["background"], noise)
             likely = torch.stack([flow.eval().log_prob(x) for flow in flows]).nan_to_num(nan=-torch.inf).argmax(0)
             right, total = right + int((likely == k).sum()), total + len(part)
