@@ -33,7 +33,10 @@ def claims(
     as_json: Json = False,
 ) -> None:
     """Show the verdicts on the papers' claims, from the kept results."""
-    docs = DOCS if docs is None else docs.resolve()
+    if docs is None:
+        docs = DOCS
+    else:
+        docs = docs.resolve()
     if kept:
         err.print(f"kept: {keep(load_study(kept), scale, docs)}", highlight=False, soft_wrap=True)
     if write:
@@ -57,7 +60,10 @@ def show(entry: Entry) -> None:
     colour = COLOURS.get(entry.verdict, "yellow")
     marks = ("settings have changed since" * entry.stale, "the rule was written after the run" * entry.later)
     notes = "; ".join(filter(None, (measured(entry.checked), open_question(entry.checked), *marks)))
-    end = f" ({notes})" if notes else f": {entry.command}"
+    if notes:
+        end = f" ({notes})"
+    else:
+        end = f": {entry.command}"
     out.print(f"  [{colour}]{entry.verdict}[/]  {entry.claim.claim}, {entry.scale}{end}", highlight=False)
 
 

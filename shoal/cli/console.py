@@ -45,7 +45,10 @@ def escape_unencodable() -> None:
 
 escape_unencodable()
 # A pipe has no width: there tables must not be folded to 80 columns.
-out = NameSafeConsole() if sys.stdout.isatty() else NameSafeConsole(width=140)
+if sys.stdout.isatty():
+    out = NameSafeConsole()
+else:
+    out = NameSafeConsole(width=140)
 err = NameSafeConsole(stderr=True)
 COLOURS = {"reproduced": "green", "opposite": "red", "smaller than claimed": "red"}
 """Colours of verdicts; verdicts that leave a claim open are yellow."""
@@ -58,7 +61,9 @@ def say(text: str) -> None:
 
 def cell(value: object) -> Text:
     """Return a value as a cell of a table: numbers with three digits, names on one line, nothing read as markup."""
-    return Text(f"{value:.3f}") if isinstance(value, float) else Text(escaped(value))
+    if isinstance(value, float):
+        return Text(f"{value:.3f}")
+    return Text(escaped(value))
 
 
 def execute(folder: Any) -> RunResult:
@@ -109,8 +114,13 @@ def results_table(results: list[dict[str, Any]], *, brief: bool = False) -> Tabl
     for r, own in zip(results, numbers, strict=True):
         scores = [f"{own[m]:.3f}" if m in own else "" for m in metrics]
         moved = [f"{r['bytes'][way] / 1e6:.1f}" for way in ("up", "down", "d2d")]
-        last = [f"{r['delay']:.0f}"] if delayed else []
-        about = () if brief else (Path(r["run"]).name, r["data"], r["status"])
+        last = []
+        if delayed:
+            last = [f"{r['delay']:.0f}"]
+        if brief:
+            about = ()
+        else:
+            about = (Path(r["run"]).name, r["data"], r["status"])
         table.add_row(*about, r["method"], str(r["rounds"]), *scores, *moved, f"{r['seconds']:.0f}", *last)
     return table
 
@@ -121,16 +131,22 @@ def show_study(result: StudyResult) -> None:
 
     out.print(f"[bold]{result.study}[/] at scale {result.scale}: {result.about}", highlight=False)
     table = Table("row", "column", "metric", "ours", "seeds", "paper")
-    digits = 1 if result.percent else 3
+    digits = 3
+    if result.percent:
+        digits = 1
     for row in result.rows:
-        paper = "" if row.paper is None else f"{row.paper:.{digits}f}"
+        paper = ""
+        if row.paper is not None:
+            paper = f"{row.paper:.{digits}f}"
         ours = f"{row.mean:.{digits}f} ± {row.std:.{digits}f}"
         table.add_row(row.row, row.column, row.metric, ours, str(row.seeds), paper)
     out.print(table)
     for claim in result.claims:
         notes = "; ".join(filter(None, (measured(claim), open_question(claim))))
         colour = COLOURS.get(claim.verdict, "yellow")
-        end = f" ({notes})" if notes else ""
+        end = ""
+        if notes:
+            end = f" ({notes})"
         out.print(f"[{colour}]{claim.verdict}[/]  {claim.claim}{end}", highlight=False)
     for run in result.failed:
         place = f"{run.row}, {run.column}, seed {run.seed}"

@@ -184,7 +184,10 @@ def show(
             raise PartitionError(f"{folder} divides another version of {partition.data!r}: make the partition again")
         print_partition(partition, prepared)
     else:
-        full_name = resolve(what)[2] if is_built_in(what) else what
+        if is_built_in(what):
+            full_name = resolve(what)[2]
+        else:
+            full_name = what
         if not (store_folder(store, full_name) / "manifest.json").exists():
             if lost := lost_set(what, store):
                 raise DataError(lost)

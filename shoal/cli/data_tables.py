@@ -45,7 +45,10 @@ def print_sets() -> None:
             if name != data_set.name and is_built_in(name) and resolve(name)[0] is data_set:
                 table.add_row(*_row(name, manifest.kind, manifest, manifest.subset or "with options"))
     for manifest in own_sets(store):
-        made = manifest.source if manifest.name.startswith(PREFIX) else f"your own: {manifest.source}"
+        if manifest.name.startswith(PREFIX):
+            made = manifest.source
+        else:
+            made = f"your own: {manifest.source}"
         table.add_row(*_row(manifest.name, manifest.kind, manifest, made))
     table.add_row(
         f"{PREFIX}NAME", "vector", "", "", "", "", "what a RotNet trained on image set NAME sees in its images"
@@ -68,8 +71,12 @@ def repaired_sets(store: Path) -> list[str]:
 def _row(name: str, kind: str, manifest: Any, description: str) -> list[str]:
     if manifest is None:
         return [name, kind, "", "", "", "no", description]
-    subset = f" ({manifest.subset})" if manifest.subset and manifest.subset != description else ""
-    classes = "" if manifest.classes is None else str(manifest.classes)
+    subset = ""
+    if manifest.subset and manifest.subset != description:
+        subset = f" ({manifest.subset})"
+    classes = ""
+    if manifest.classes is not None:
+        classes = str(manifest.classes)
     return [name, kind, f"{manifest.train:,}", f"{manifest.test:,}", classes, "yes", description + subset]
 
 
@@ -123,10 +130,14 @@ def _listed(key: str, entries: list[list[str]]) -> str:
     """What became of single files: how many of each kind, then the first of them by name."""
     counts = Counter(reason for _, reason in entries)
     kinds = "; ".join(f"{count} {reason}" for reason, count in counts.most_common(_LISTED))
-    more = f"; and {len(counts) - _LISTED} other reasons" if len(counts) > _LISTED else ""
+    more = ""
+    if len(counts) > _LISTED:
+        more = f"; and {len(counts) - _LISTED} other reasons"
     lines = [f"  {path}: {reason}" for path, reason in entries[:_LISTED]]
     lines += [f"  and {len(entries) - _LISTED} more, listed in manifest.json"] * (len(entries) > _LISTED)
-    summed = f" ({kinds}{more})" if len(counts) < len(entries) else ""
+    summed = ""
+    if len(counts) < len(entries):
+        summed = f" ({kinds}{more})"
     return "\n".join([f"{key}: {len(entries)} {'image' if len(entries) == 1 else 'images'}{summed}", *lines])
 
 

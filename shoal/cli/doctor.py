@@ -77,7 +77,9 @@ def doctor(as_json: Json = False) -> None:
     else:
         table = Table("check", "", "detail", "how to repair")
         for check in found:
-            failure = "[yellow]absent[/]" if check.optional else "[red]wrong[/]"
+            failure = "[red]wrong[/]"
+            if check.optional:
+                failure = "[yellow]absent[/]"
             table.add_row(check.name, "[green]ok[/]" if check.ok else failure, check.detail, check.repair)
         out.print(table)
     if not all(check.ok or check.optional for check in found):
@@ -123,7 +125,9 @@ def stores() -> Iterator[Check]:
     yield from _data_sets(places.store())
     yield _try("data mirror", lambda: str(places.mirror() or "not set: data sets are downloaded"))
     git = git_state(places.home())
-    state = f"{git['commit'][:12]}{', changed' if git['dirty'] else ''}" if git["commit"] else "not a git repository"
+    state = "not a git repository"
+    if git["commit"]:
+        state = f"{git['commit'][:12]}{', changed' if git['dirty'] else ''}"
     yield Check("git", git["commit"] is not None, state, "git init, for lineage to name a commit", optional=True)
     dvc = (places.home() / ".dvc").is_dir()
     yield Check("dvc", dvc, "repository found" if dvc else "no .dvc here", "dvc init", optional=True)

@@ -45,7 +45,9 @@ def enroll(
     table = Table("node", "nearest update of each branch", "validation accuracy")
     for step in found["path"]:
         similarities = ", ".join(f"{node}: {value:+.3f}" for node, value in step["similarities"].items())
-        accuracy = "" if step["accuracy"] is None else f"{step['accuracy']:.3f}"
+        accuracy = ""
+        if step["accuracy"] is not None:
+            accuracy = f"{step['accuracy']:.3f}"
         table.add_row(str(step["node"]), similarities, accuracy)
     out.print(table)
     if round is not None:

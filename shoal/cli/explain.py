@@ -38,7 +38,9 @@ def explain(
     if sheet is not None:
         found.draw(sheet)
     if as_json:
-        drawn = {"sheet": str(sheet)} if sheet is not None else {}
+        drawn = {}
+        if sheet is not None:
+            drawn = {"sheet": str(sheet)}
         print(json.dumps(found.to_json() | drawn))
         return
     out.print(clients_table(found))
@@ -77,7 +79,9 @@ def samples_table(found: Explained) -> Table:
     rows = found.shown[found.shown["shown"] == "certain"]
     rows = rows.sort_values("distance" if near else "confidence", ascending=near, kind="stable")[:MAX_SAMPLES]
     columns = [name for name in rows.columns if name != "shown"]
-    title = "nearest to its centre" if near else "most certain"
+    title = "most certain"
+    if near:
+        title = "nearest to its centre"
     table = Table(*(name.replace("_", " ") for name in columns), title=title, title_justify="left")
     for row in rows[columns].to_dict("records"):
         table.add_row(*map(cell, row.values()))

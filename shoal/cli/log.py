@@ -67,5 +67,7 @@ def log_one(run: RunFolder) -> str:
         if not LogRun(run.path).execute():
             raise NotLogged(str(last_trouble(run)))
         version = PromoteModel(run.path).execute()
-    named = f", version {version} of its model" if version else ""
+    named = ""
+    if version:
+        named = f", version {version} of its model"
     return f"logged to {shown_uri(settings, places.mlflow_store())}{named}"

@@ -60,7 +60,9 @@ def show_runs(found: Sequence[ListedRun]) -> None:
     for heading in ("rounds", "score", "seconds", "MB", *(["epsilon, of set"] if private else [])):
         table.add_column(heading, justify="right")
     for run in found:
-        score = "" if run.score is None else f"{run.score[0]} {run.score[1]:.3f}"
+        score = ""
+        if run.score is not None:
+            score = f"{run.score[0]} {run.score[1]:.3f}"
         numbers = [str(run.rounds), score, f"{run.seconds:.0f}", f"{run.bytes / 1e6:.1f}"]
         if private:
             numbers.append(epsilon_words(run))
@@ -76,7 +78,9 @@ def epsilon_words(run: ListedRun) -> str:
     if run.epsilon is None:
         return ""
     own, whole = run.epsilon
-    return f"{own:.3g}, {whole:.3g}" if whole is not None else f"{own:.3g}"
+    if whole is not None:
+        return f"{own:.3g}, {whole:.3g}"
+    return f"{own:.3g}"
 
 
 def remove_runs(names: Sequence[str], *, sure: bool) -> None:

@@ -72,6 +72,8 @@ def trials_table(result: SearchResult) -> Table:
     rows = ranked(result)[:MAX_TRIALS]
     table = Table("trial", "state", result.score, *rows[0].values, title=f"{len(result.trials)} trials: {counts}")
     for trial in rows:
-        score = "" if trial.score is None else f"{trial.score:.4f}"
+        score = ""
+        if trial.score is not None:
+            score = f"{trial.score:.4f}"
         table.add_row(str(trial.number), trial.state, score, *map(shown, trial.values.values()))
     return table

@@ -72,7 +72,9 @@ class RowAtScale(Part):
 
 
 def _read_skip(given: Any) -> Any:
-    return {"skip": True} if given == "skip" else given
+    if given == "skip":
+        return {"skip": True}
+    return given
 
 
 class Scale(Part):
@@ -162,7 +164,9 @@ def quantities_of(side: Gap | Quantity | float) -> list[Quantity]:
     """Return the numbers of the table that a side of a claim consists of; a bound has none."""
     if isinstance(side, Gap):
         return [side.above, side.below]
-    return [side] if isinstance(side, Quantity) else []
+    if isinstance(side, Quantity):
+        return [side]
+    return []
 
 
 class Study(Part):
@@ -204,12 +208,17 @@ class Study(Part):
     def columns_at(self, scale: str) -> Mapping[str, Column]:
         """Return the columns of the table at a scale, by key."""
         own = self.scales[scale].columns
-        return self.columns if own is None else own
+        if own is None:
+            return self.columns
+        return own
 
     def at(self, scale: str) -> Study:
         """Return the study with the needs and options of a scale."""
         own = self.scales[scale]
-        needs = self.needs if own.needs is None else own.needs
+        if own.needs is None:
+            needs = self.needs
+        else:
+            needs = own.needs
         return self.model_copy(update={"needs": needs, "options": {**self.options, **own.options}})
 
     def runs_at(self, scale: str, row: str, column: str) -> bool:

@@ -129,11 +129,17 @@ def paper_number(entry: Entry) -> str:
 def sensitivity(entry: Entry) -> str:
     """Return the smallest difference that the seeds can see, and the smallest that matters; ? where one is unknown."""
     checked = entry.checked
-    visible = checked.interval.visible if checked.interval else None
+    visible = None
+    if checked.interval:
+        visible = checked.interval.visible
     if checked.every_seed or (visible is None and checked.looked_for is None):
         return ""
-    sees = "?" if visible is None else number(visible)
-    looks_for = "?" if checked.looked_for is None else as_written(checked.looked_for)
+    sees = "?"
+    if visible is not None:
+        sees = number(visible)
+    looks_for = "?"
+    if checked.looked_for is not None:
+        looks_for = as_written(checked.looked_for)
     return f"{sees} / {looks_for}"
 
 
@@ -141,7 +147,9 @@ def seeds_cell(measured: int, planned: int) -> str:
     """Return the number of measured seeds, and of planned ones if it differs."""
     if measured < planned:
         return f"{measured} of {planned}"
-    return str(measured) if measured == planned else f"{measured}, {planned} planned"
+    if measured == planned:
+        return str(measured)
+    return f"{measured}, {planned} planned"
 
 
 def verdict_words(entry: Entry) -> str:
@@ -179,7 +187,9 @@ def system_page(page: str, studies: Sequence[Study], docs: Path) -> str:
 def study_parts(study: Study, scale: str, kept: Kept, docs: Path) -> Iterator[str]:
     """Yield heading, table, figures and provenance of a kept result."""
     yield f"## {study.title[:1].upper()}{study.title[1:]}"
-    brackets = ", in brackets the paper's" if study.paper_values else ""
+    brackets = ""
+    if study.paper_values:
+        brackets = ", in brackets the paper's"
     yield f"{sentence(study.scales[scale].about)} Mean and deviation over seeds{brackets}."
     yield values_table(study, scale, kept.table(study))
     if kept.failed:
@@ -190,7 +200,9 @@ def study_parts(study: Study, scale: str, kept: Kept, docs: Path) -> Iterator[st
             yield f"![{caption}](../images/{path.name})"
     yield provenance_words(study, scale, kept)
     if changed := kept.changed(study):
-        some = "All settings" if len(changed) == len(kept.digests) else f"Settings of {', '.join(sorted(changed))}"
+        some = "All settings"
+        if len(changed) != len(kept.digests):
+            some = f"Settings of {', '.join(sorted(changed))}"
         yield f"**{some} have changed since this was measured.**"
 
 
@@ -266,7 +278,9 @@ def digits_of(study: Study, metric: str, rows: Sequence[StudyRow]) -> int:
     largest = max(abs(row.mean) for row in rows if row.metric == metric)
     if largest < 10:
         return 3
-    return 1 if largest < 1000 else 0
+    if largest < 1000:
+        return 1
+    return 0
 
 
 def cell(row: StudyRow | None, digits: dict[str, int]) -> str:
@@ -274,20 +288,26 @@ def cell(row: StudyRow | None, digits: dict[str, int]) -> str:
     if row is None:
         return ""
     shown = f",.{digits[row.metric]}f"
-    paper = "" if row.paper is None else f" ({row.paper:{shown}})"
+    paper = ""
+    if row.paper is not None:
+        paper = f" ({row.paper:{shown}})"
     return f"{row.mean:{shown}} ± {row.std:{shown}}{paper}"
 
 
 def counts(rows: Sequence[StudyRow | None]) -> str:
     """Return how many seeds the cells of a row have."""
     numbers = sorted({row.seeds for row in rows if row is not None})
-    return f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else str(numbers[0])
+    if len(numbers) > 1:
+        return f"{numbers[0]} to {numbers[-1]}"
+    return str(numbers[0])
 
 
 def provenance_words(study: Study, scale: str, kept: Kept) -> str:
     """Return the command, date, commit, versions, machine and minutes of a kept result."""
     made = kept.provenance
-    took = "" if made["seconds"] is None else f", {made['seconds'] / 60:,.1f} minutes of rounds in all"
+    took = ""
+    if made["seconds"] is not None:
+        took = f", {made['seconds'] / 60:,.1f} minutes of rounds in all"
     return (
         f"`shoal study {study.name} --scale {scale}{set_options(kept.overrides)}`: {made['date']}, commit "
         f"{', '.join(made['commits'])}, torch {made['versions'].get('torch', 'unknown')}; {made['machine']}{took}. "

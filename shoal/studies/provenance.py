@@ -72,7 +72,10 @@ def combined(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, 
     Args:
         earlier, later: with the attributes of `Provenance`.
     """
-    seconds = None if None in (earlier["seconds"], later["seconds"]) else earlier["seconds"] + later["seconds"]
+    if None in (earlier["seconds"], later["seconds"]):
+        seconds = None
+    else:
+        seconds = earlier["seconds"] + later["seconds"]
     machines = "; ".join(once([*earlier["machine"].split("; "), *later["machine"].split("; ")]))
     return {
         **later,

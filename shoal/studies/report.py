@@ -167,4 +167,6 @@ def differs_from_paper(study: Study, result: StudyResult) -> list[tuple[str, str
 
 def value_in(settings: dict[str, object], key: str) -> str:
     """Return a setting as the page shows it."""
-    return shown(settings[key]) if key in settings else "the default"
+    if key in settings:
+        return shown(settings[key])
+    return "the default"

@@ -81,7 +81,10 @@ def run_study(
         return result
     settings = run_settings(planned, overrides)
     with parent_run(settings[0], parent_key(study, scale), *parent_tags(study, scale)) as parent:
-        runs = ended_runs(study, scale, planned, settings) if gather else execute(planned, settings, watch, parent)
+        if gather:
+            runs = ended_runs(study, scale, planned, settings)
+        else:
+            runs = execute(planned, settings, watch, parent)
         for _, run in runs if gather else ():
             parent.adopt(run)
         result = make_result(study, scale, runs, overrides)
@@ -217,4 +220,6 @@ def mean_curve(runs: Sequence[RunFolder], metric: str) -> pd.DataFrame:
     """Return a metric over rounds, the mean over runs: columns round and the metric."""
     tables = [run.table("rounds") for run in runs]
     curves = [table[["round", metric]] for table in tables if metric in table]
-    return pd.concat(curves).groupby("round", as_index=False).mean() if curves else pd.DataFrame()
+    if curves:
+        return pd.concat(curves).groupby("round", as_index=False).mean()
+    return pd.DataFrame()

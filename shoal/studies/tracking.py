@@ -45,4 +45,6 @@ def note(study: Study, result: StudyResult) -> str:
     files = "Numbers, claims and figures: `result.json`, `table.csv` and images among the artifacts."
     table = values_table(study, result.scale, result.rows)
     whole = "\n\n".join(part for part in (head, table, claims, files) if part)
-    return whole if len(whole) <= LONGEST else "\n\n".join((head, files))
+    if len(whole) <= LONGEST:
+        return whole
+    return "\n\n".join((head, files))

@@ -57,8 +57,13 @@ def entries(study: Study, docs: Path = DOCS) -> list[Entry]:
 def entries_at(study: Study, scale: str, docs: Path) -> list[Entry]:
     """Return the claims that a scale can judge, with the verdict on what is kept of it."""
     kept = load_kept(study.name, scale, docs)
-    rows = kept.table(study) if kept else []
-    changed = kept.changed(study) if kept else set()
+    rows = []
+    if kept:
+        rows = kept.table(study)
+    if kept:
+        changed = kept.changed(study)
+    else:
+        changed = set()
     return [
         Entry(
             study=study,
@@ -87,7 +92,9 @@ def published(entry: Entry) -> float | None:
     """Return the paper's left minus right, or its left where right is a bound; None where it prints no such numbers."""
     left = published_side(entry.study, entry.claim.left)
     right = published_side(entry.study, entry.claim.right)
-    return None if left is None or right is None else left - right
+    if left is None or right is None:
+        return None
+    return left - right
 
 
 def published_side(study: Study, side: Gap | Quantity | float) -> float | None:
@@ -95,5 +102,9 @@ def published_side(study: Study, side: Gap | Quantity | float) -> float | None:
     if isinstance(side, Gap):
         above = published_side(study, side.above)
         below = published_side(study, side.below)
-        return None if above is None or below is None else above - below
-    return study.published(side.row, side.column, side.metric) if isinstance(side, Quantity) else 0.0
+        if above is None or below is None:
+            return None
+        return above - below
+    if isinstance(side, Quantity):
+        return study.published(side.row, side.column, side.metric)
+    return 0.0

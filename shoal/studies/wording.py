@@ -23,12 +23,16 @@ def number(value: float, scale: float | None = None, *, signed: bool = False) ->
     """Return a number with as many digits as a number of the size `scale` needs, by default its own size."""
     digits = decimals(value if scale is None else scale)
     text = f"{value:{'+' if signed else ''},.{digits}f}"
-    return text if float(text.replace(",", "")) else f"{0:.{digits}f}"
+    if float(text.replace(",", "")):
+        return text
+    return f"{0:.{digits}f}"
 
 
 def as_written(value: float, *, signed: bool = False) -> str:
     """Return a number from a paper or a study's file as it was written: with at most four digits."""
-    return f"{value:{'+' if signed else ''}.4g}" if abs(value) < 1e4 else f"{value:{'+' if signed else ''},.0f}"
+    if abs(value) < 1e4:
+        return f"{value:{'+' if signed else ''}.4g}"
+    return f"{value:{'+' if signed else ''},.0f}"
 
 
 def interval_words(found: Interval, bound: float | None = None) -> str:
@@ -59,7 +63,9 @@ def measured(claim: CheckedClaim) -> str:
 def seeds_words(claim: CheckedClaim) -> str:
     """Return on how many of the seeds a claim is true, and the number of planned seeds if it differs."""
     seeds = len(claim.of_seeds)
-    planned = f", {claim.seeds} planned" if seeds != claim.seeds else ""
+    planned = ""
+    if seeds != claim.seeds:
+        planned = f", {claim.seeds} planned"
     return f"true on {claim.met} of {counted(seeds, 'seed')}{planned}"
 
 

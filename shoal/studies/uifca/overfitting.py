@@ -75,7 +75,10 @@ def longer_training(settings: dict[str, Any], seed: int, folder: Path) -> dict[s
     flows = [make_flow(settings, seed, k) for k in range(2)]
     optimisers = [torch.optim.Adam(flow.parameters(), settings["lr"]) for flow in flows]
     per_epoch = math.ceil(int((points.trained & (points.cluster == 0)).sum()) / settings["batch"])
-    epochs = max(1, round(settings["steps"] / per_epoch)) if "steps" in settings else settings["epochs"]
+    if "steps" in settings:
+        epochs = max(1, round(settings["steps"] / per_epoch))
+    else:
+        epochs = settings["epochs"]
     table = []
     for epoch in range(1, epochs + 1):
         for k in range(2):
@@ -100,10 +103,16 @@ def draw_points(settings: dict[str, Any], seed: int) -> Points:
     draw = Streams(seed).torch("overfitting assignment")
     cluster = torch.where(torch.rand(count, generator=draw) < settings["right"], truth, 1 - truth)
     trained = torch.ones(count, dtype=torch.bool)
-    held_out = count // 2 if settings["held_out"] else int(settings.get("watch", 0.0) * count)
+    if settings["held_out"]:
+        held_out = count // 2
+    else:
+        held_out = int(settings.get("watch", 0.0) * count)
     if held_out:
         trained[torch.randperm(count, generator=draw)[:held_out]] = False
-    counted = ~trained if settings["held_out"] else torch.ones_like(trained)
+    if settings["held_out"]:
+        counted = ~trained
+    else:
+        counted = torch.ones_like(trained)
     return Points(torch.from_numpy(x), truth, cluster, trained, counted)
 
 

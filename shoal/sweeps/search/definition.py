@@ -94,7 +94,9 @@ class Varied(Section):
 
     def ends(self) -> tuple[Value, ...]:
         """Return the values that are checked before any work: all choices, or both ends of the range."""
-        return self.choices if self.choices is not None else (self.low, self.high)
+        if self.choices is not None:
+            return self.choices
+        return (self.low, self.high)
 
 
 class SearchDefinition(Section):
@@ -158,7 +160,9 @@ class SearchDefinition(Section):
         """
         raw = merge(unregistered(self.settings), *(nested_setting(path, value) for path, value in values.items()))
         settings = load_settings(changes=raw)
-        return load_settings(changes=merge(raw, {"seed": settings.seed + number})) if number else settings
+        if number:
+            return load_settings(changes=merge(raw, {"seed": settings.seed + number}))
+        return settings
 
     def identity(self) -> dict[str, Any]:
         """Return what decides the trials, as JSON: neither how many there are nor where they run."""
@@ -200,7 +204,10 @@ def typed_search(raw: dict[str, Any]) -> dict[str, Any]:
         ShoalError: a value with more than one meaning.
     """
     settings = raw.get("settings")
-    settings = typed_settings(settings) if isinstance(settings, dict) else settings
+    if isinstance(settings, dict):
+        settings = typed_settings(settings)
+    else:
+        settings = settings
     found = {}
     for key, given in raw.items():
         if key == "vary" and isinstance(given, dict):
@@ -226,7 +233,9 @@ def _typed_range(path: str, given: Any, settings: dict[str, Any]) -> Any:
         choices = by_type(choices, Any, f"{where}.choices", SearchError)
     others = {key: value for key, value in given.items() if key != "choices"}
     typed = by_type(others, Varied, where, SearchError)
-    return {**typed, "choices": choices} if "choices" in given else typed
+    if "choices" in given:
+        return {**typed, "choices": choices}
+    return typed
 
 
 def make_search(raw: dict[str, Any]) -> SearchDefinition:

@@ -50,7 +50,9 @@ class TrialRow:
         """The last score of the trial: after all its rounds, or when it was stopped; None where it has none."""
         if self.score is not None:
             return self.score
-        return list(self.curve.values())[-1] if self.curve else None
+        if self.curve:
+            return list(self.curve.values())[-1]
+        return None
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,9 @@ class SearchResult:
     @property
     def best_trial(self) -> TrialRow | None:
         """The best finished trial."""
-        return None if self.best is None else self.trials[self.best]
+        if self.best is None:
+            return None
+        return self.trials[self.best]
 
     def counts(self) -> dict[str, int]:
         """Return how many trials are finished, stopped and failed."""
@@ -109,7 +113,9 @@ class SearchResult:
 
 def ranked(result: SearchResult) -> list[TrialRow]:
     """Return finished trials from the best to the worst, then the others by number."""
-    sign = -1 if result.maximises else 1
+    sign = 1
+    if result.maximises:
+        sign = -1
     finished = sorted(result.finished, key=lambda trial: (sign * (trial.score or 0.0), trial.number))
     return [*finished, *(trial for trial in result.trials if trial not in finished)]
 
@@ -133,7 +139,9 @@ def result_from_trials(definition: SearchDefinition, trials: Sequence[FrozenTria
     """Return the result of the settled trials, which lie in a folder."""
     rows = tuple(row_from_trial(number, trial) for number, trial in enumerate(trials))
     finished = [row for row in rows if row.score is not None and math.isfinite(row.score)]
-    sign = -1 if definition.maximises else 1
+    sign = 1
+    if definition.maximises:
+        sign = -1
     best = min(finished, key=lambda row: (sign * (row.score or 0.0), row.number), default=None)
     return SearchResult(
         definition.name,
