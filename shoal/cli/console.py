@@ -45,13 +45,15 @@ def escape_unencodable() -> None:
 
 escape_unencodable()
 # A pipe has no width: there tables must not be folded to 80 columns.
-if sys.stdout.isatty():
-    out = NameSafeConsole()
-else:
-    out = NameSafeConsole(width=140)
+out = NameSafeConsole(width=None if sys.stdout.isatty() else 140)
 err = NameSafeConsole(stderr=True)
 COLOURS = {"reproduced": "green", "opposite": "red", "smaller than claimed": "red"}
 """Colours of verdicts; verdicts that leave a claim open are yellow."""
+
+
+def shown_number(value: float | None, form: str) -> str:
+    """Return a number in a format; empty for None."""
+    return "" if value is None else f"{value:{form}}"
 
 
 def say(text: str) -> None:
@@ -102,26 +104,24 @@ def results_table(results: list[dict[str, Any]], *, brief: bool = False) -> Tabl
     """Return runs side by side: method, scores, bytes, seconds; unless `brief` also the run, its data and state."""
     from shoal.methods.scores.metrics import shown_in
 
-    table = Table(*(() if brief else ("run", "data", "state")), "method", "rounds")
-    numbers = [{**r["metrics"], **r.get("quality", {})} for r in results]
+    numbers = [{**result["metrics"], **result.get("quality", {})} for result in results]
     measured = [metric for metric in shown_in("comparison") if any(metric.name in values for values in numbers)]
     # Metrics without labels are only shown where no run has labels: there is no room for both.
     labelled = any(metric.labels for metric in measured)
     metrics = [metric.name for metric in measured if metric.labels or not labelled]
-    delayed = any("delay" in r for r in results)
-    for name in (*metrics, "MB up", "MB down", "MB d2d", "seconds", *(["delay, s"] if delayed else [])):
+    delayed = any("delay" in result for result in results)
+    table = Table("method", "rounds") if brief else Table("run", "data", "state", "method", "rounds")
+    for name in (*metrics, "MB up", "MB down", "MB d2d", "seconds", *(["delay, s"] * delayed)):
         table.add_column(name, justify="right")
-    for r, own in zip(results, numbers, strict=True):
-        scores = [f"{own[m]:.3f}" if m in own else "" for m in metrics]
-        moved = [f"{r['bytes'][way] / 1e6:.1f}" for way in ("up", "down", "d2d")]
-        last = []
+    for result, values in zip(results, numbers, strict=True):
+        cells = [] if brief else [Path(result["run"]).name, result["data"], result["status"]]
+        cells += [result["method"], str(result["rounds"])]
+        cells += [shown_number(values.get(name), ".3f") for name in metrics]
+        cells += [f"{result['bytes'][way] / 1e6:.1f}" for way in ("up", "down", "d2d")]
+        cells.append(f"{result['seconds']:.0f}")
         if delayed:
-            last = [f"{r['delay']:.0f}"]
-        if brief:
-            about = ()
-        else:
-            about = (Path(r["run"]).name, r["data"], r["status"])
-        table.add_row(*about, r["method"], str(r["rounds"]), *scores, *moved, f"{r['seconds']:.0f}", *last)
+            cells.append(f"{result['delay']:.0f}")
+        table.add_row(*cells)
     return table
 
 
@@ -131,13 +131,9 @@ def show_study(result: StudyResult) -> None:
 
     out.print(f"[bold]{result.study}[/] at scale {result.scale}: {result.about}", highlight=False)
     table = Table("row", "column", "metric", "ours", "seeds", "paper")
-    digits = 3
-    if result.percent:
-        digits = 1
+    digits = 1 if result.percent else 3
     for row in result.rows:
-        paper = ""
-        if row.paper is not None:
-            paper = f"{row.paper:.{digits}f}"
+        paper = shown_number(row.paper, f".{digits}f")
         ours = f"{row.mean:.{digits}f} ± {row.std:.{digits}f}"
         table.add_row(row.row, row.column, row.metric, ours, str(row.seeds), paper)
     out.print(table)

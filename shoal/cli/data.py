@@ -111,7 +111,8 @@ def partition_set(
     A set of your own that names its clients is divided by them unless --kind says otherwise. Writes the table
     (Parquet), summary.csv and labels.png, a heat map of labels by clients.
     """
-    from shoal.cli.data_tables import print_partition, say
+    from shoal.cli.console import say
+    from shoal.cli.data_tables import print_partition
     from shoal.data.partition.store import ensure_partition, partition_folder, write_partition
     from shoal.engine.settings import places
     from shoal.engine.store.represent import has_clients
@@ -167,7 +168,8 @@ def show(
 
     The contact sheet has a row for each client, or for each label if the data name no clients.
     """
-    from shoal.cli.data_tables import print_manifest, print_partition, say
+    from shoal.cli.console import say
+    from shoal.cli.data_tables import print_manifest, print_partition
     from shoal.data.partition.table import load_partition
     from shoal.data.prepare import is_built_in, lost_set, prepared_sets, resolve, store_folder
     from shoal.engine.settings import places
@@ -238,9 +240,8 @@ def add(
 
     In a DVC repository the set is tracked as with `dvc add`: commit its .dvc file to git, and `dvc push` the data.
     """
-    from rich.console import Console
-
-    from shoal.cli.data_tables import print_manifest, say
+    from shoal.cli.console import out, say
+    from shoal.cli.data_tables import print_manifest
     from shoal.cli.intake_table import print_intake
     from shoal.data.intake import names_file
     from shoal.lifecycle.adding import add_own
@@ -262,7 +263,7 @@ def add(
         append=append,
     )
     print_manifest(added.prepared)
-    print_intake(Console(), added.intake, names_file(added.prepared.folder))
+    print_intake(out, added.intake, names_file(added.prepared.folder))
     if added.warning:
         say(f"warning: {added.warning}")
         raise typer.Exit(1)

@@ -8,7 +8,7 @@ import os
 import shutil
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -123,11 +123,15 @@ def machine() -> Iterator[Check]:
 def stores() -> Iterator[Check]:
     """Check data, mirror, git and DVC."""
     yield from _data_sets(places.store())
-    yield _try("data mirror", lambda: str(places.mirror() or "not set: data sets are downloaded"))
+    try:
+        mirror = Check("data mirror", True, str(places.mirror() or "not set: data sets are downloaded"))
+    except ShoalError as error:
+        mirror = Check("data mirror", False, str(error), "see the message")
+    yield mirror
     git = git_state(places.home())
     state = "not a git repository"
     if git["commit"]:
-        state = f"{git['commit'][:12]}{', changed' if git['dirty'] else ''}"
+        state = git["commit"][:12] + ", changed" * git["dirty"]
     yield Check("git", git["commit"] is not None, state, "git init, for lineage to name a commit", optional=True)
     dvc = (places.home() / ".dvc").is_dir()
     yield Check("dvc", dvc, "repository found" if dvc else "no .dvc here", "dvc init", optional=True)
@@ -140,13 +144,6 @@ def _data_sets(store: Path) -> Iterator[Check]:
     yield Check("data sets", True, "; ".join([f"prepared: {sets}", *repaired]))
     for name, wrong in damaged_sets(store, verify=True):
         yield Check(f"data set {name}", False, wrong, "see the message")
-
-
-def _try(name: str, describe_it: Callable[[], str]) -> Check:
-    try:
-        return Check(name, True, describe_it())
-    except ShoalError as error:
-        return Check(name, False, str(error), "see the message")
 
 
 def _embedded_store() -> Check:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from shoal.cli.console import out, say
+from shoal.cli.console import out, say, shown_number
 from shoal.cli.options import Json, OutFile, Round
 from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunFolder
@@ -45,10 +45,7 @@ def enroll(
     table = Table("node", "nearest update of each branch", "validation accuracy")
     for step in found["path"]:
         similarities = ", ".join(f"{node}: {value:+.3f}" for node, value in step["similarities"].items())
-        accuracy = ""
-        if step["accuracy"] is not None:
-            accuracy = f"{step['accuracy']:.3f}"
-        table.add_row(str(step["node"]), similarities, accuracy)
+        table.add_row(str(step["node"]), similarities, shown_number(step["accuracy"], ".3f"))
     out.print(table)
     if round is not None:
         say(f"with the state after round {found['round']}")

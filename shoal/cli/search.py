@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from shoal.cli.console import err, out, say
+from shoal.cli.console import err, out, say, shown_number
 from shoal.cli.options import Json
 from shoal.core.errors import ShoalError
 from shoal.engine.rounds.loop import Observer
@@ -68,12 +68,11 @@ def search(
 
 def trials_table(result: SearchResult) -> Table:
     """Return the best trials as a table."""
-    counts = ", ".join(f"{count} {state}" for state, count in result.counts().items() if count)
     rows = ranked(result)[:MAX_TRIALS]
-    table = Table("trial", "state", result.score, *rows[0].values, title=f"{len(result.trials)} trials: {counts}")
+    table = Table(
+        "trial", "state", result.score, *rows[0].values, title=f"{len(result.trials)} trials: {result.summary()}"
+    )
     for trial in rows:
-        score = ""
-        if trial.score is not None:
-            score = f"{trial.score:.4f}"
+        score = shown_number(trial.score, ".4f")
         table.add_row(str(trial.number), trial.state, score, *map(shown, trial.values.values()))
     return table

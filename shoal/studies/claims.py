@@ -90,11 +90,9 @@ def check(study: Study, scale: str, claim: Claim, rows: Sequence[StudyRow]) -> C
         verdict = Verdict.MISSING
         note = missing(claim, rows, len(measured), planned)
     elif claim.every_seed:
+        verdict = Verdict.OPPOSITE
         if met == found.seeds:
             verdict = Verdict.REPRODUCED
-        else:
-            verdict = Verdict.OPPOSITE
-        if verdict is Verdict.REPRODUCED:
             note = f"{found.seeds} seeds show a failing share of {failures_seen(found.seeds):.0%} or more"
     else:
         verdict = judge(claim, found)

@@ -18,7 +18,7 @@ from shoal.studies.definition import Study, StudyError, load_study, study_names
 from shoal.studies.kept import DOCS, Kept, image_file, load_kept
 from shoal.studies.rows import StudyRow
 from shoal.studies.verdicts import Entry, entries, published
-from shoal.studies.wording import as_written, interval_words, number
+from shoal.studies.wording import as_written, interval_words, number, sign_of
 from shoal.sweeps.set_options import set_options
 
 PAGES = {
@@ -123,7 +123,7 @@ def paper_number(entry: Entry) -> str:
     value = published(entry)
     if entry.claim.paper or value is None:
         return entry.claim.paper or ""
-    return as_written(value, signed=entry.checked.bound is None)
+    return as_written(value, sign_of(entry.checked.bound))
 
 
 def sensitivity(entry: Entry) -> str:

@@ -49,20 +49,20 @@ def from_runs(runs: Sequence[RunFolder]) -> Provenance:
     )
 
 
-def from_lineages(lineages: Sequence[dict[str, Any]], newest: float, seconds: float | None) -> Provenance:
+def from_lineages(lineages: Sequence[dict[str, Any]], newest: float, seconds: float) -> Provenance:
     """Return the provenance of numbers.
 
     Args:
         lineages: with the keys of `here`, in order of time.
         newest: time of the newest number, in seconds since 1970.
-        seconds: that the numbers took; None where some are unknown.
+        seconds: that the numbers took.
     """
     return Provenance(
         once(commit(lineage["git"]) for lineage in lineages),
         dict(lineages[-1]["versions"]) if lineages else {},
         "; ".join(once(machine(lineage["hardware"]) for lineage in lineages)),
         datetime.fromtimestamp(newest, UTC).strftime("%Y-%m-%d"),
-        None if seconds is None else round(seconds, 1),
+        round(seconds, 1),
     )
 
 
@@ -72,17 +72,16 @@ def combined(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, 
     Args:
         earlier, later: with the attributes of `Provenance`.
     """
-    if None in (earlier["seconds"], later["seconds"]):
-        seconds = None
-    else:
-        seconds = earlier["seconds"] + later["seconds"]
+    seconds = None
+    if None not in (earlier["seconds"], later["seconds"]):
+        seconds = round(earlier["seconds"] + later["seconds"], 1)
     machines = "; ".join(once([*earlier["machine"].split("; "), *later["machine"].split("; ")]))
     return {
         **later,
         "commits": list(once([*earlier["commits"], *later["commits"]])),
         "machine": machines,
         "date": max(earlier["date"], later["date"]),
-        "seconds": None if seconds is None else round(seconds, 1),
+        "seconds": seconds,
     }
 
 

@@ -13,7 +13,7 @@ from shoal.studies.definition import Study
 from shoal.studies.intervals import Interval
 from shoal.studies.pages import sentence, values_cells
 from shoal.studies.result import StudyResult
-from shoal.studies.wording import measured, number, open_question
+from shoal.studies.wording import measured, number, open_question, sign_of
 from shoal.sweeps.files import report_links
 from shoal.sweeps.set_options import flat, set_options
 
@@ -99,7 +99,7 @@ def shown_claim(claim: CheckedClaim) -> ShownClaim:
         measured(claim),
         open_question(claim),
         tuple(
-            (seed, number(value + bound, scale or None, signed=claim.bound is None))
+            (seed, number(value + bound, scale or None, sign_of(claim.bound)))
             for seed, value in zip(claim.of_seeds, claim.differences, strict=True)
         ),
         bar_of(claim.interval, claim.margin) if claim.interval and not claim.every_seed else None,
