@@ -80,9 +80,9 @@ def run_study(
         write_study_page(study, result)
         return result
     settings = run_settings(planned, overrides)
-    key = ("shoal.study", f"{name} {scale}")
+    key = ("shoal.study", f"{study.name} {scale}")
     tags = {"shoal.scale": scale, "shoal.paper": study.paper}
-    with parent_run(settings[0], key, f"study {name} at scale {scale}", tags) as parent:
+    with parent_run(settings[0], key, f"study {study.name} at scale {scale}", tags) as parent:
         if gather:
             runs = ended_runs(study, scale, planned, settings)
             for _, run in runs:

@@ -227,7 +227,7 @@ def test_a_study_of_runs_uses_finished_runs_again(home, known):
     assert all(1 < row.mean <= 100 for row in first.rows), "in percent"
     assert run_study("pair", "cpu").runs == first.runs
     assert run_study("pair", "cpu", 2, gather=True).runs == first.runs, "a second seed was not run"
-    with pytest.raises(StudyError, match="no run of study 'pair'"):
+    with pytest.raises(StudyError, match="no run of study 'toy'"):
         run_study("pair", "cpu", overrides={"rounds": 7}, gather=True)
     assert json.loads((Path(first.folder) / "result.json").read_text()) == first.to_json()
     assert {row.of_seeds for row in first.rows} == {(0,)}
