@@ -53,9 +53,9 @@ def prepare_command(
     print_manifest(prepare_shown(name, force=force, options=_options(option or [])))
 
 
-def _options(given: list[str]) -> dict[str, int]:
+def _options(texts: list[str]) -> dict[str, int]:
     options = {}
-    for text in given:
+    for text in texts:
         key, _, value = text.partition("=")
         try:
             options[key.strip()] = int(value)
@@ -145,13 +145,13 @@ def partition_set(
     say(f"table:  {folder / 'partition.parquet'}\nfigure: {figure}")
 
 
-def _settings(kind: str, given: dict[str, Any], common: dict[str, Any]) -> PartitionSettings:
+def _settings(kind: str, options: dict[str, Any], common: dict[str, Any]) -> PartitionSettings:
     """Return the settings of a scheme; options of other schemes are refused."""
     scheme = SCHEMES.get(kind)
     if scheme is None:
         raise PartitionError(f"--kind {kind!r} is unknown; expected one of {', '.join(SCHEMES)}")
     own = {each.name for each in fields(scheme)}
-    chosen = {option: value for option, value in given.items() if value is not None}
+    chosen = {option: value for option, value in options.items() if value is not None}
     for option in chosen:
         if option not in own:
             others = ", ".join(other.kind for other in SCHEMES.values() if option in {f.name for f in fields(other)})

@@ -34,14 +34,14 @@ from shoal.review.mlflow_log.tracking import artifact_folder
 from shoal.tasks.prefect.environment import server_answers
 
 app = typer.Typer(add_completion=False)
-CAPS = {
+UNSUPPORTED = {
     "fastapi": ((0, 151), "Prefect's command line fails with newer ones, and from 0.155 every flow"),
     "sqlalchemy": ((2, 1), "Prefect's schedules silently never fire with newer ones"),
     "prefect": ((3, 9), "newer ones were not tried"),
     "mlflow": ((3, 18), "newer ones were not tried"),
 }
 """The first version of a package that is not supported, and why."""
-NEEDED = ("torch", "torchvision", "kornia", "scikit-learn", "pandas", "pyarrow", "safetensors", "dvc")
+REQUIRED_PACKAGES = ("torch", "torchvision", "kornia", "scikit-learn", "pandas", "pyarrow", "safetensors", "dvc")
 
 
 @dataclass(frozen=True)
@@ -92,9 +92,9 @@ def packages() -> Iterator[Check]:
     yield Check(
         "python", version >= (3, 11), f"{version.major}.{version.minor}.{version.micro}", "install 3.11 or newer"
     )
-    for name in NEEDED:
+    for name in REQUIRED_PACKAGES:
         yield _installed(name)
-    for name, (cap, why) in CAPS.items():
+    for name, (cap, why) in UNSUPPORTED.items():
         found = _installed(name)
         if found.ok and tuple(int(p) for p in found.detail.split(".")[:2]) >= cap:
             wanted = ".".join(map(str, cap))
@@ -111,9 +111,9 @@ def _installed(name: str) -> Check:
 
 def machine() -> Iterator[Check]:
     """Check devices, cores, and space on the disk."""
-    about = describe()
-    gpus = ", ".join(about["gpus"]) or "none: client training runs on the CPU"
-    yield Check("devices", True, f"{about['cores']} cores; GPUs: {gpus}; torch {torch.__version__}")
+    hardware = describe()
+    gpus = ", ".join(hardware["gpus"]) or "none: client training runs on the CPU"
+    yield Check("devices", True, f"{hardware['cores']} cores; GPUs: {gpus}; torch {torch.__version__}")
     free = shutil.disk_usage(places.home()).free / 1e9
     yield Check("disk", free > 1, f"{free:.1f} GB free in {places.home()}", "free some space, or set SHOAL_HOME")
     writable = os.access(places.home(), os.W_OK)

@@ -82,14 +82,10 @@ def check_name(params: Path, name: str) -> None:
         DataError: says to write it in quotes.
     """
     data = (parse_yaml(params.read_text(encoding="utf-8"), str(params)) or {}).get("data")
-    if isinstance(data, dict):
-        given = data.get("name", name)
-    else:
-        given = name
-    if isinstance(given, bool):
-        read = str(given).lower()
-    else:
-        read = str(given)
+    value = data.get("name", name) if isinstance(data, dict) else name
+    read = str(value)
+    if isinstance(value, bool):
+        read = read.lower()
     if read != name:
         raise DataError(f"{params}: DVC reads data.name as {read} and not as {name}: write it in quotes, '{name}'")
 

@@ -71,10 +71,10 @@ class RowAtScale(Part):
     settings: dict[str, Any] = Field(default_factory=dict, description="settings that replace those of row and column")
 
 
-def _read_skip(given: Any) -> Any:
-    if given == "skip":
+def _read_skip(value: Any) -> Any:
+    if value == "skip":
         return {"skip": True}
-    return given
+    return value
 
 
 class Scale(Part):
@@ -108,13 +108,13 @@ class Gap(Part):
     below: Quantity
 
 
-def _read_side(given: Any) -> Any:
-    if isinstance(given, list) and len(given) == 3 and all(isinstance(name, str) for name in given):
-        return dict(zip(("row", "column", "metric"), given, strict=True))
-    if isinstance(given, list) and len(given) == 2 and all(isinstance(part, list) for part in given):
-        return {"above": _read_side(given[0]), "below": _read_side(given[1])}
-    if isinstance(given, int | float) and not isinstance(given, bool):
-        return float(given)
+def _read_side(value: Any) -> Any:
+    if isinstance(value, list) and len(value) == 3 and all(isinstance(name, str) for name in value):
+        return dict(zip(("row", "column", "metric"), value, strict=True))
+    if isinstance(value, list) and len(value) == 2 and all(isinstance(part, list) for part in value):
+        return {"above": _read_side(value[0]), "below": _read_side(value[1])}
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
     raise ValueError("expected [row, column, metric], two of these, or a number")
 
 
@@ -373,9 +373,9 @@ def _part_in(annotation: Any) -> type[BaseModel] | None:
 def unknown_references(study: Study) -> Iterator[str]:
     """Yield a sentence for each key of a row or column that scales, claims or paper values name and that is unknown."""
     all_columns = dict.fromkeys(key for scale in study.scales for key in study.columns_at(scale))
-    for path, key, known in references(study, all_columns):
-        if key not in known:
-            names = ", ".join(shown(name) for name in list(known)[:MOST])
+    for path, key, allowed in references(study, all_columns):
+        if key not in allowed:
+            names = ", ".join(shown(name) for name in list(allowed)[:MOST])
             yield f"{path}: given {given_as(key)}; expected one of {names}"
 
 

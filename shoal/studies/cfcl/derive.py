@@ -24,7 +24,7 @@ from shoal.studies.definition import Study
 from shoal.studies.figures import draw_band
 from shoal.studies.rows import Group, StudyRow, each_run, metric_of, study_row, with_role
 
-SHOWN = 1500
+MAX_SAMPLES = 1500
 """Samples in a figure of embeddings."""
 
 
@@ -199,7 +199,7 @@ def embeddings(study: Study, groups: Sequence[Group], folder: Path) -> list[Stud
         checkpoint = read_state_if_any(run)
         assert checkpoint is not None
         data = opened.data
-        order = torch.randperm(len(data.test_x), generator=Streams(0, 0, SERVER).torch("shown"))[:SHOWN]
+        order = torch.randperm(len(data.test_x), generator=Streams(0, 0, SERVER).torch("shown"))[:MAX_SAMPLES]
         h = opened.method.predictor(checkpoint.judged)(data.test_x[order].float().div(255)).embedding
         plane = PCA(2, random_state=0).fit_transform(h.cpu().numpy())
         assert data.test_y is not None

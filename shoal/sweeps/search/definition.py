@@ -206,34 +206,32 @@ def typed_search(raw: dict[str, Any]) -> dict[str, Any]:
     settings = raw.get("settings")
     if isinstance(settings, dict):
         settings = typed_settings(settings)
-    else:
-        settings = settings
     found = {}
-    for key, given in raw.items():
-        if key == "vary" and isinstance(given, dict):
-            found[key] = {path: _typed_range(path, each, settings or {}) for path, each in given.items()}
+    for key, value in raw.items():
+        if key == "vary" and isinstance(value, dict):
+            found[key] = {path: _typed_range(path, each, settings or {}) for path, each in value.items()}
         elif key == "settings":
             found[key] = by_type(settings, dict, key, SearchError)
         else:
             hint = type_of_key(SearchDefinition, key)
-            found[key] = by_type(given, hint, key, SearchError)
+            found[key] = by_type(value, hint, key, SearchError)
     return found
 
 
-def _typed_range(path: str, given: Any, settings: dict[str, Any]) -> Any:
+def _typed_range(path: str, value: Any, settings: dict[str, Any]) -> Any:
     """Return the values of one setting, with choices in the type of the setting."""
     where = f"vary.{path}"
-    if not isinstance(given, dict):
-        return by_type(given, Varied, where, SearchError)
-    choices = given.get("choices")
+    if not isinstance(value, dict):
+        return by_type(value, Varied, where, SearchError)
+    choices = value.get("choices")
     if isinstance(choices, list):
         hint = setting_type(path, settings)
         choices = [by_type(each, hint, f"{where}.choices", SearchError) for each in choices]
     else:
         choices = by_type(choices, Any, f"{where}.choices", SearchError)
-    others = {key: value for key, value in given.items() if key != "choices"}
+    others = {key: each for key, each in value.items() if key != "choices"}
     typed = by_type(others, Varied, where, SearchError)
-    if "choices" in given:
+    if "choices" in value:
         return {**typed, "choices": choices}
     return typed
 
@@ -246,14 +244,14 @@ def make_search(raw: dict[str, Any]) -> SearchDefinition:
     """
     wrong = []
     vary = raw.get("vary")
-    for path, given in vary.items() if isinstance(vary, dict) else ():
-        if not isinstance(given, dict):
-            wrong.append(f"vary.{path}: given {given!r}; expected {{choices: [...]}} or {{low: ..., high: ...}}")
+    for path, value in vary.items() if isinstance(vary, dict) else ():
+        if not isinstance(value, dict):
+            wrong.append(f"vary.{path}: given {value!r}; expected {{choices: [...]}} or {{low: ..., high: ...}}")
             continue
         try:
-            Varied.model_validate(given)
+            Varied.model_validate(value)
         except ValidationError as error:
-            wrong += [f"vary.{path}: {line}" for line in explain(given, lines_of(error), Varied, {})]
+            wrong += [f"vary.{path}: {line}" for line in explain(value, lines_of(error), Varied, {})]
     if wrong:
         raise SearchError("\n".join(wrong))
     try:
