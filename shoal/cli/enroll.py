@@ -10,10 +10,6 @@ from rich.table import Table
 
 from shoal.cli.console import out, say, shown_number
 from shoal.cli.options import Json, OutFile, Round
-from shoal.engine.settings import places
-from shoal.engine.store.run_folder import RunFolder
-from shoal.review.served.enroll import enroll as find_place
-from shoal.review.served.enroll import new_client
 
 app = typer.Typer(add_completion=False)
 
@@ -36,6 +32,11 @@ def enroll(
     as_json: Json = False,
 ) -> None:
     """Find a new client's place in the cluster tree of a CFL run, and write its model."""
+    from shoal.engine.settings import places
+    from shoal.engine.store.run_folder import RunFolder
+    from shoal.review.served.enroll import enroll as find_place
+    from shoal.review.served.enroll import new_client
+
     run = RunFolder.find(name, places.runs())
     data = new_client(run, client, places.store(), places.mirror(), validation=validation, limit=limit)
     found = find_place(run, data, give, out_file, round)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -12,10 +12,10 @@ from rich.table import Table
 from shoal.cli.console import cell, out, say
 from shoal.cli.options import FinishedRun, Json
 from shoal.core.errors import DataError
-from shoal.engine.settings import places
-from shoal.engine.store.run_folder import RunFolder
-from shoal.review.served.explain import Explained
-from shoal.review.served.explain import explain as explain_cluster
+
+if TYPE_CHECKING:
+    from shoal.review.served.explain import Explained
+
 
 app = typer.Typer(add_completion=False)
 MAX_SAMPLES = 12
@@ -32,6 +32,10 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Show one cluster over the clients: its samples, and how certain they are."""
+    from shoal.engine.settings import places
+    from shoal.engine.store.run_folder import RunFolder
+    from shoal.review.served.explain import explain as explain_cluster
+
     if sheet is not None and sheet.suffix.lower() != ".png":
         raise DataError(f"--out {sheet}: expected a name that ends in .png")
     found = explain_cluster(RunFolder.find(name, places.runs()), cluster)

@@ -13,7 +13,6 @@ from rich.text import Text
 from shoal.cli.console import err, execute, out, say, show_result
 from shoal.cli.options import Json, Set
 from shoal.core.errors import ShoalError
-from shoal.engine.workers.worker_processes import warm
 
 if TYPE_CHECKING:
     from shoal.engine.store.run_folder import RunFolder
@@ -34,6 +33,8 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run one federation, from data to reviewed result. Prints the run's folder and final metrics."""
+    from shoal.engine.workers.worker_processes import warm
+
     check_options(settings, overrides, resume, dry_run)
     if dry_run:
         show_plan(settings, overrides, partition, as_json)

@@ -260,7 +260,7 @@ def test_the_command_keeps_results_in_another_folder(
     measured: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured(toy())
-    monkeypatch.setattr(claims_command, "load_study", lambda name: toy())
+    monkeypatch.setattr("shoal.studies.definition.load_study", lambda name: toy())
     with out.capture() as shown:
         claims_command.claims(kept="toy", docs=tmp_path / "elsewhere")
     assert load_kept("toy", "cpu", tmp_path / "elsewhere") == load_kept("toy", "cpu", tmp_path / "docs")
