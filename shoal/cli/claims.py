@@ -61,15 +61,12 @@ def claims(
 
 def show(entry: Entry) -> None:
     """Print a claim on one line."""
-    from shoal.studies.wording import measured, open_question
+    from shoal.studies.wording import notes
 
     colour = COLOURS.get(entry.verdict, "yellow")
     marks = ("settings have changed since" * entry.stale, "the rule was written after the run" * entry.later)
-    notes = "; ".join(filter(None, (measured(entry.checked), open_question(entry.checked), *marks)))
-    if notes:
-        end = f" ({notes})"
-    else:
-        end = f": {entry.command}"
+    text = notes(entry.checked, *marks)
+    end = f" ({text})" if text else f": {entry.command}"
     out.print(f"  [{colour}]{entry.verdict}[/]  {entry.claim.claim}, {entry.scale}{end}", highlight=False)
 
 

@@ -127,7 +127,7 @@ def results_table(results: list[dict[str, Any]], *, brief: bool = False) -> Tabl
 
 def show_study(result: StudyResult) -> None:
     """Print a study's table and claims."""
-    from shoal.studies.wording import measured, open_question
+    from shoal.studies.wording import notes
 
     out.print(f"[bold]{result.study}[/] at scale {result.scale}: {result.about}", highlight=False)
     table = Table("row", "column", "metric", "ours", "seeds", "paper")
@@ -138,11 +138,9 @@ def show_study(result: StudyResult) -> None:
         table.add_row(row.row, row.column, row.metric, ours, str(row.seeds), paper)
     out.print(table)
     for claim in result.claims:
-        notes = "; ".join(filter(None, (measured(claim), open_question(claim))))
+        text = notes(claim)
         colour = COLOURS.get(claim.verdict, "yellow")
-        end = ""
-        if notes:
-            end = f" ({notes})"
+        end = f" ({text})" if text else ""
         out.print(f"[{colour}]{claim.verdict}[/]  {claim.claim}{end}", highlight=False)
     for run in result.failed:
         place = f"{run.row}, {run.column}, seed {run.seed}"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.studies.claims import CheckedClaim, Verdict, check
-from shoal.studies.definition import Claim, Gap, Quantity, Study, load_study, study_names
+from shoal.studies.definition import Claim, Gap, Quantity, Study
 from shoal.studies.kept import DOCS, load_kept
 
 
@@ -80,12 +79,6 @@ def entries_at(study: Study, scale: str, docs: Path) -> list[Entry]:
 def cells_of(claim: Claim) -> set[str]:
     """Return the cells that a claim compares, as `row/column`."""
     return {f"{quantity.row}/{quantity.column}" for quantity in claim.quantities()}
-
-
-def all_entries(docs: Path = DOCS) -> Iterator[Entry]:
-    """Yield the entries of all studies."""
-    for name in study_names():
-        yield from entries(load_study(name), docs)
 
 
 def published(entry: Entry) -> float | None:

@@ -74,6 +74,11 @@ def seeds_words(claim: CheckedClaim) -> str:
     return f"true on {claim.met} of {counted(seeds, 'seed')}{planned}"
 
 
+def notes(claim: CheckedClaim, *others: str) -> str:
+    """Return what was measured, what the verdict leaves open, and other notes, in one text."""
+    return "; ".join(filter(None, (measured(claim), open_question(claim), *others)))
+
+
 def open_question(claim: CheckedClaim) -> str:
     """Return what a verdict leaves open, in words."""
     found = claim.interval
