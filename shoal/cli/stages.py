@@ -40,7 +40,7 @@ from shoal.review.pages.partition_figure import partition_figure
 from shoal.review.pages.report import write_report
 from shoal.review.results.result import run_result
 
-app = typer.Typer(no_args_is_help=True, add_completion=False)
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Run a stage of dvc.yaml.")
 Params = Annotated[Path, typer.Option(help="the settings file")]
 PARTITION = Path("data/store/partitions/pipeline")
 RESULTS = Path("results")

@@ -236,6 +236,13 @@ def test_a_study_of_runs_uses_finished_runs_again(home, known):
     assert first.provenance.versions["shoal"]
 
 
+def test_rows_that_a_scale_skips_are_refused_by_themselves():
+    study = toy(scales={"cpu": {"about": "a toy", "rows": {"small": "skip"}}})
+    assert {cell.row.key for cell in cells(study, "cpu", 1)} == {"large"}
+    with pytest.raises(StudyError, match="runs none of these cells at scale 'cpu': name other rows or columns"):
+        cells(study, "cpu", 1, ["small"])
+
+
 def test_a_run_that_diverges_has_no_number_and_the_others_have(home, known, tmp_path, capsys):
     settings = {"rounds": 2, "tracking": {"mlflow": False}, "data": {"name": "digits", "limit": 200}}
     settings |= {"local": {"epochs": 1}, "partition": {"kind": "iid", "clients": 2}, "model": {"encoder": "tiny-conv"}}
