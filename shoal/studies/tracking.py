@@ -12,16 +12,6 @@ from shoal.studies.pages import values_table
 from shoal.studies.result import StudyResult
 
 
-def parent_key(study: Study, scale: str) -> tuple[str, str]:
-    """Return tag and value by which the parent run of a study is found again."""
-    return "shoal.study", f"{study.name} {scale}"
-
-
-def parent_tags(study: Study, scale: str) -> tuple[str, dict[str, str]]:
-    """Return name and further tags of the parent run."""
-    return f"study {study.name} at scale {scale}", {"shoal.scale": scale, "shoal.paper": study.paper}
-
-
 def log_result(parent: ParentRun, study: Study, result: StudyResult) -> None:
     """Log a study: means, how many claims have which verdict, and the files of its folder."""
     seeds = max((row.seeds for row in result.rows), default=0)
@@ -45,4 +35,6 @@ def note(study: Study, result: StudyResult) -> str:
     files = "Numbers, claims and figures: `result.json`, `table.csv` and images among the artifacts."
     table = values_table(study, result.scale, result.rows)
     whole = "\n\n".join(part for part in (head, table, claims, files) if part)
-    return whole if len(whole) <= LONGEST else "\n\n".join((head, files))
+    if len(whole) <= LONGEST:
+        return whole
+    return "\n\n".join((head, files))

@@ -17,7 +17,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
-from shoal.cli.doctor import servers
+from shoal.cli.checks import servers
 from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.lifecycle import driving
