@@ -19,12 +19,12 @@ from shoal.core.errors import ShoalError  # noqa: E402
 from shoal.engine.rounds.loop import Observer  # noqa: E402
 from shoal.engine.settings import places  # noqa: E402
 from shoal.engine.store.run_folder import RunFolder  # noqa: E402
-from shoal.flows.artifacts import ProgressArtifact  # noqa: E402
 from shoal.flows.finish import evaluate, report  # noqa: E402
-from shoal.flows.names import flow_run_name, run_title  # noqa: E402
-from shoal.flows.task_runs import drive_as_task_runs  # noqa: E402
 from shoal.lifecycle.driving import ROUNDS, drive, workers_kept  # noqa: E402
 from shoal.review.results.result import RunResult, run_result  # noqa: E402
+from shoal.tasks.prefect.artifacts import ProgressArtifact  # noqa: E402
+from shoal.tasks.prefect.flow_run_names import flow_run_name, run_title  # noqa: E402
+from shoal.tasks.prefect.stages import drive_as_task_runs  # noqa: E402
 
 
 class WithoutLostConnections(logging.Filter):

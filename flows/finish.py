@@ -13,10 +13,10 @@ from prefect import flow  # noqa: E402 (its environment comes first)
 
 from shoal.engine.settings import places  # noqa: E402
 from shoal.engine.store.run_folder import RunFolder  # noqa: E402
-from shoal.flows.artifacts import result_artifacts  # noqa: E402
-from shoal.flows.names import flow_run_name  # noqa: E402
-from shoal.flows.task_runs import drive_as_task_runs  # noqa: E402
 from shoal.lifecycle.driving import CLUSTERS, VIEWS  # noqa: E402
+from shoal.tasks.prefect.artifacts import result_artifacts  # noqa: E402
+from shoal.tasks.prefect.flow_run_names import flow_run_name  # noqa: E402
+from shoal.tasks.prefect.stages import drive_as_task_runs  # noqa: E402
 
 
 @flow(name="evaluate", flow_run_name=flow_run_name)

@@ -16,27 +16,23 @@ from prefect import flow, get_run_logger, tags  # noqa: E402 (its environment co
 from prefect.artifacts import create_table_artifact  # noqa: E402
 from prefect.events import emit_event  # noqa: E402
 
-from shoal.engine.settings import places  # noqa: E402
-from shoal.engine.settings.merge import merge  # noqa: E402
-from shoal.engine.settings.run_settings import Settings, make_settings  # noqa: E402
-from shoal.engine.store.run_folder import RunFolder, in_order  # noqa: E402
+from shoal.engine.settings.run_settings import Settings  # noqa: E402
+from shoal.engine.store.run_folder import RunFolder  # noqa: E402
 from shoal.engine.store.warm_start import WarmStart, WarmStartError  # noqa: E402
-from shoal.flows.claim import alone, claimed, claimed_run, finished  # noqa: E402
-from shoal.flows.names import night_title  # noqa: E402
-from shoal.flows.parts import log_warnings  # noqa: E402
 from shoal.flows.pipeline import end_lost_flow_runs, report_on, train_and_judge  # noqa: E402
-from shoal.flows.task_runs import untagged  # noqa: E402
 from shoal.flows.tell import tell_failure  # noqa: E402
+from shoal.lifecycle.claim import alone, claimed, claimed_run, finished  # noqa: E402
 from shoal.lifecycle.night_settings import NightSettings  # noqa: E402
-from shoal.lifecycle.preparing import settled  # noqa: E402
-from shoal.lifecycle.starting import same_settings  # noqa: E402
-from shoal.lifecycle.taking_in import NightError  # noqa: E402
-from shoal.methods.registry import METHODS  # noqa: E402
-from shoal.review.mlflow_log.model_registry import registered_name  # noqa: E402
+from shoal.lifecycle.nights import champion_in_use, judged_run, night_settings  # noqa: E402
 from shoal.review.served.drift import Drift  # noqa: E402
 from shoal.review.served.judging import Decision  # noqa: E402
-from shoal.review.served.promotion import DRIFTED, champion_run, decision_of, keep_decision  # noqa: E402
-from shoal.tasks.compare import compare, decide, drift  # noqa: E402
+from shoal.review.served.promotion import DRIFTED, keep_decision  # noqa: E402
+from shoal.tasks.compare import compare  # noqa: E402
+from shoal.tasks.decide import decide  # noqa: E402
+from shoal.tasks.drift import drift  # noqa: E402
+from shoal.tasks.prefect.flow_run_names import night_title  # noqa: E402
+from shoal.tasks.prefect.parts import log_warnings  # noqa: E402
+from shoal.tasks.prefect.stages import untagged  # noqa: E402
 from shoal.tasks.take_in import take_in  # noqa: E402
 
 STARTS = "night_starts"
@@ -83,7 +79,7 @@ def nightly(settings: Settings, night: NightSettings = NightSettings()) -> dict[
     Returns:
         What the night came to (`Night`), as JSON.
     """
-    settings = checked(settings)
+    settings = night_settings(settings)
     with alone(settings.data.name):
         return carried_out(settings, night).to_json()
 
@@ -92,7 +88,7 @@ def carried_out(settings: Settings, night: NightSettings) -> Night:
     """A night, within its flow run."""
     seconds = night.minutes * 60
     log = get_run_logger()
-    champion = in_use(champion_run(settings, places.runs()))
+    champion = champion_in_use(settings)
     with untagged():
         taken = take_in.with_options(timeout_seconds=seconds)(settings, night)
     log.info(taken.message)
@@ -100,7 +96,7 @@ def carried_out(settings: Settings, night: NightSettings) -> Night:
     if judged is not None and not finished(judged):  # cut short before MLflow was told
         with claimed(judged):
             report_and_decide(judged, seconds)
-        champion = champion_run(settings, places.runs())
+        champion = champion_in_use(settings)
     if judged is not None and champion is not None and not night.force:
         why = f"{taken.message}; run {judged.name} was judged on this data, and {champion.name} stays the champion"
         log.info(why)
@@ -141,48 +137,6 @@ def report_and_decide(folder: RunFolder, seconds: float) -> None:
     report_on(folder, seconds)
     with untagged():
         decide.with_options(timeout_seconds=seconds)(str(folder.path))
-
-
-def checked(settings: Settings) -> Settings:
-    """The settings of a night's training, which does not name its champion itself.
-
-    Raises:
-        NightError: its model would have no name, or no clusters to be judged by.
-    """
-    tracking = settings.tracking
-    if not (tracking.mlflow and tracking.model) or registered_name(settings) is None:
-        raise NightError(
-            "a night names its champion in MLflow's registry: set tracking.mlflow and tracking.model to true, and "
-            "tracking.register_as to a name or auto"
-        )
-    if METHODS[settings.method.name].learns_from_labels:
-        raise NightError(f"a night judges clusters of samples, and method {settings.method.name} learns from labels")
-    return make_settings(merge(settings.to_json(), {"tracking": {"champion": False}}))
-
-
-def in_use(champion: RunFolder | None) -> RunFolder | None:
-    """The champion, unless its night was cut short before it was judged: the first of a name is one as it is logged.
-
-    That night is gone on with, as one that has no champion yet.
-    """
-    if champion is None or (decision_of(champion) is None and not finished(champion)):
-        return None
-    return champion
-
-
-def judged_run(settings: Settings, data: str) -> RunFolder | None:
-    """The newest run of these settings on a version of the data set that was judged; None where there is none.
-
-    Args:
-        settings: of the training.
-        data: digest of the data set.
-    """
-    digest = settled(settings).digest()
-    for path in reversed(in_order(places.runs(), f"*_{digest[:8]}*")):
-        run = RunFolder(path.parent)
-        if same_settings(run, digest) and run.lineage()["data"]["digest"] == data and decision_of(run) is not None:
-            return run
-    return None
 
 
 @contextlib.contextmanager

@@ -16,17 +16,17 @@ from prefect.states import Crashed  # noqa: E402
 from shoal.engine.settings.run_settings import Settings  # noqa: E402
 from shoal.engine.store.run_folder import RunFolder  # noqa: E402
 from shoal.engine.workers.worker_processes import warm  # noqa: E402
-from shoal.flows.artifacts import result_artifacts  # noqa: E402
-from shoal.flows.claim import claimed_run  # noqa: E402
 from shoal.flows.federate import federate  # noqa: E402
 from shoal.flows.finish import evaluate, report  # noqa: E402
-from shoal.flows.names import flow_run_name  # noqa: E402
-from shoal.flows.parts import log_warnings, part  # noqa: E402
-from shoal.flows.task_runs import untagged  # noqa: E402
+from shoal.lifecycle.claim import claimed_run  # noqa: E402
 from shoal.lifecycle.driving import CLUSTERS, ROUNDS, VIEWS, drive, workers_kept  # noqa: E402
 from shoal.review.results.result import run_result  # noqa: E402
 from shoal.tasks import partition  # noqa: E402
 from shoal.tasks import prepare as preparation  # noqa: E402
+from shoal.tasks.prefect.artifacts import result_artifacts  # noqa: E402
+from shoal.tasks.prefect.flow_run_names import flow_run_name  # noqa: E402
+from shoal.tasks.prefect.parts import log_warnings, part  # noqa: E402
+from shoal.tasks.prefect.stages import untagged  # noqa: E402
 
 
 @flow(name="prepare", flow_run_name=flow_run_name)

@@ -8,32 +8,15 @@ from shoal.tasks.prefect.environment import quiet
 
 quiet()
 
-from prefect import flow, runtime, task  # noqa: E402 (its environment comes first)
+from prefect import flow  # noqa: E402 (its environment comes first)
 
 from shoal.engine.workers.worker_processes import warm  # noqa: E402
-from shoal.flows.artifacts import search_artifacts  # noqa: E402
-from shoal.flows.names import search_title  # noqa: E402
-from shoal.flows.task_runs import untagged  # noqa: E402
 from shoal.sweeps.definition import SearchDefinition, check_search  # noqa: E402
-from shoal.sweeps.result import TrialRow  # noqa: E402
-from shoal.sweeps.runner import Search, open_search  # noqa: E402
-from shoal.tasks.prefect.retries import OF_A_ROUND  # noqa: E402
-
-
-def trial_title() -> str:
-    """The name of a trial's task run."""
-    return f"trial {runtime.task_run.parameters['number']}"
-
-
-@task(name="trial", task_run_name=trial_title, **OF_A_ROUND)
-def trial(search: Search, number: int) -> TrialRow:
-    """Carry out one trial.
-
-    Args:
-        search: that this process works on.
-        number: of the trial.
-    """
-    return search.carry_out_next()
+from shoal.sweeps.runner import open_search  # noqa: E402
+from shoal.tasks.prefect.artifacts import search_artifacts  # noqa: E402
+from shoal.tasks.prefect.flow_run_names import search_title  # noqa: E402
+from shoal.tasks.prefect.stages import untagged  # noqa: E402
+from shoal.tasks.trial import trial  # noqa: E402
 
 
 @flow(name="search", flow_run_name=search_title)

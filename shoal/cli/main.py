@@ -311,7 +311,7 @@ def serve(
     ] = False,
 ) -> None:
     """Prefect server, a worker, the deployments of prefect.yaml and the MLflow page, until Ctrl-C."""
-    from shoal.flows.serve import serve as start
+    from shoal.serving.serve import serve as start
 
     start(port, mlflow_port, out, reset=reset, host=host)
 

@@ -16,7 +16,7 @@ import pytest
 import requests
 
 from shoal.engine.store.run_folder import RunFolder
-from shoal.flows.parts import part
+from shoal.tasks.prefect.parts import part
 from tests.runs import straight
 
 ROOT = Path(__file__).parent.parent.parent
@@ -244,7 +244,7 @@ def test_a_lost_connection_is_one_line() -> None:
 
 def register(server: Server, home: Path, *, reset: bool = False) -> list[str]:
     """Register the deployments of the home's prefect.yaml, as `shoal serve` does."""
-    from shoal.flows import deployments
+    from shoal.serving import deployments
 
     def prefect(*words: str) -> None:
         env = {**server.env, "PREFECT_CLIENT_MAX_RETRIES": "5"}  # as `shoal serve` has it

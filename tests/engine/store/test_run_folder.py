@@ -16,7 +16,7 @@ from shoal.engine.store import run_folder
 from shoal.engine.store.codec import PRIVATE, write_atomic, write_sealed
 from shoal.engine.store.run_folder import FINISHED, RunError, RunFolder, in_order
 from shoal.engine.workers.worker import Worker
-from shoal.flows.claim import claimed_run
+from shoal.lifecycle.claim import claimed_run
 from shoal.lifecycle.starting import find_like, new_run
 from tests.runs import straight
 

@@ -23,11 +23,11 @@ from shoal.engine.settings import places
 from shoal.engine.settings.addresses import masked, without_user
 from shoal.engine.store.codec import private_folder, write_atomic
 from shoal.engine.store.login import CLIENT_AUTH, SERVER_AUTH, own_login
-from shoal.flows.deployments import POOL, make_pool, read_project, register
-from shoal.flows.pages.guard import AUTH_VARIABLE, HOSTS_VARIABLE, LOGIN_PATH, further_hosts
-from shoal.flows.prefect_profile import keep_login
-from shoal.flows.processes import Processes, ServeError, module, program, run, start, wait_for
 from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
+from shoal.serving.deployments import POOL, make_pool, read_project, register
+from shoal.serving.pages.guard import AUTH_VARIABLE, HOSTS_VARIABLE, LOGIN_PATH, further_hosts
+from shoal.serving.prefect_profile import keep_login
+from shoal.serving.processes import Processes, ServeError, module, program, run, start, wait_for
 from shoal.tasks.prefect.environment import quiet
 
 HOST = "127.0.0.1"
@@ -235,14 +235,14 @@ def register_deployments(
 
 
 def start_servers(service: Service, parts: Processes, logs: Path) -> None:
-    """Start Prefect's server and, where it is ours, MLflow's page, both behind the guard (`shoal.flows.pages`)."""
+    """Start Prefect's server and, where it is ours, MLflow's page, both behind the guard (`shoal.serving.pages`)."""
     address = ("--host", service.host, "--port", str(service.port))
-    server = module("shoal.flows.pages.prefect_page", *address)
+    server = module("shoal.serving.pages.prefect_page", *address)
     parts.add("Prefect server", start(logs / "prefect.log", *server, env=prefect_variables(service, os.environ)))
     if service.mlflow_port is not None:
         # Two workers answer one user, and start faster than four.
         address = ("--host", service.host, "--port", str(service.mlflow_port))
-        server = module("shoal.flows.pages.mlflow_page", "server", *address, "--workers", "2")
+        server = module("shoal.serving.pages.mlflow_page", "server", *address, "--workers", "2")
         parts.add("MLflow", start(logs / "mlflow.log", *server, env=mlflow_variables(service, os.environ)))
 
 

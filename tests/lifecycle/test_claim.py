@@ -10,8 +10,8 @@ import pytest
 
 from shoal.engine.store.run_folder import RunError
 from shoal.engine.store.warm_start import WarmStart
-from shoal.flows.claim import BEGAN, alone, claimed, claimed_run
-from shoal.flows.nightly import in_use
+from shoal.lifecycle.claim import BEGAN, alone, claimed, claimed_run
+from shoal.lifecycle.nights import judged_champion
 from shoal.review.served.judging import Decision, Judged
 from shoal.review.served.promotion import decision_of, keep_decision
 from tests.runs import straight
@@ -49,11 +49,11 @@ def test_two_nights_of_one_set_are_not_at_work_at_once(home: Path, small: Make) 
 
 def test_a_first_champion_whose_night_was_cut_short_is_none_yet(home: Path, small: Make) -> None:
     run = straight(small(rounds=1))
-    assert in_use(None) is None
-    assert in_use(run) is run
+    assert judged_champion(None) is None
+    assert judged_champion(run) is run
     run.event(BEGAN)
-    assert in_use(run) is None
+    assert judged_champion(run) is None
     first = Decision(True, "it is the first", "", 0.01, Judged(run.name, 50, {"neighbours": 0.5}, 3), None)
     keep_decision(run, first, [])
-    assert in_use(run) is run
+    assert judged_champion(run) is run
     assert decision_of(run) == first

@@ -1,4 +1,4 @@
-"""Prefect's server behind the guard: `python -m shoal.flows.pages.prefect_page --host HOST --port PORT`.
+"""Prefect's server behind the guard: `python -m shoal.serving.pages.prefect_page --host HOST --port PORT`.
 
 It serves what `prefect server start` serves. Prefect itself asks for PREFECT_SERVER_API_AUTH_STRING.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from shoal.flows.pages.guard import Guard, further_hosts
+from shoal.serving.pages.guard import Guard, further_hosts
 
 LOGIN_PAGE = """<!doctype html>
 <meta charset="utf-8">
@@ -30,7 +30,7 @@ LINKS = r"/(?!api(/|$)).*"
 
 def main() -> None:
     """Serve until the process is ended."""
-    parser = argparse.ArgumentParser(prog="python -m shoal.flows.pages.prefect_page", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m shoal.serving.pages.prefect_page", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=4200)
     given = parser.parse_args()

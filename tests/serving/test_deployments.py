@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from shoal.flows import deployments
-from shoal.flows.deployments import BUSY, DeploymentError, ask, keep_what_users_set, make_pool
+from shoal.serving import deployments
+from shoal.serving.deployments import BUSY, DeploymentError, ask, keep_what_users_set, make_pool
 
 TEMPLATE = {"base_job_template": {"variables": {"properties": {"env": {"default": {"KEPT": "1", "OLD": "2"}}}}}}
 

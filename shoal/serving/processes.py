@@ -14,7 +14,7 @@ import requests
 
 from shoal.core.errors import ShoalError
 from shoal.engine.store.private_file import owner_only
-from shoal.flows import watch
+from shoal.serving import watch
 
 PART_SECONDS = 15.0
 """What a part has to end by itself."""
@@ -27,7 +27,7 @@ class ServeError(ShoalError):
 
 
 class Processes:
-    """Processes by name, ended at the end of the block, or by the watcher (`shoal.flows.watch`) where this one is
+    """Processes by name, ended at the end of the block, or by the watcher (`shoal.serving.watch`) where this one is
     killed.
     """
 

@@ -13,9 +13,9 @@ from prefect.context import TagsContext
 from shoal.engine.rounds.loop import Observer
 from shoal.engine.store.run_events import is_warning, words_of
 from shoal.engine.store.run_folder import RunFolder
-from shoal.flows.parts import LOST, log_warnings
 from shoal.lifecycle.driving import drive
 from shoal.review.results.result import RunResult
+from shoal.tasks.prefect.parts import LOST, log_warnings
 from shoal.tasks.prefect.runner import PrefectRunner
 
 

@@ -19,12 +19,12 @@ import pytest
 import requests
 from rich.console import Console
 
-from shoal.flows import serve as serving
-from shoal.flows.deployments import csrf_headers
-from shoal.flows.serve import CLIENT_AUTH, JOB_RETRIES, RETRIES, SERVER_AUTH, what_is_open
-from tests.flows import attack
-from tests.flows.served import BIN, OURS, PATIENCE, ROOT, TINY, Served, clone, eventually
+from shoal.serving import serve as serving
+from shoal.serving.deployments import csrf_headers
+from shoal.serving.serve import CLIENT_AUTH, JOB_RETRIES, RETRIES, SERVER_AUTH, what_is_open
 from tests.flows.test_prefect import free_port
+from tests.serving import attack
+from tests.serving.served import BIN, OURS, PATIENCE, ROOT, TINY, Served, clone, eventually
 
 
 def events(run: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""MLflow's server behind the guard: `python -m shoal.flows.pages.mlflow_page server`, with the options of `mlflow
+"""MLflow's server behind the guard: `python -m shoal.serving.pages.mlflow_page server`, with the options of `mlflow
 server`.
 
 It asks for the user:password in SHOAL_PAGE_AUTH.
@@ -12,10 +12,10 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
-from shoal.flows.pages.guard import AUTH_VARIABLE, Guard, further_hosts
+from shoal.serving.pages.guard import AUTH_VARIABLE, Guard, further_hosts
 
 NAME = "shoal"
-FACTORY = "shoal.flows.pages.mlflow_page:guarded"
+FACTORY = "shoal.serving.pages.mlflow_page:guarded"
 GROUP = "mlflow.app"
 """The entry points among which `mlflow server --app-name` looks."""
 OPEN_PATHS = ("/health", "/version")
@@ -62,7 +62,7 @@ def main() -> None:
     plugins.get_entry_points = with_ours
     from mlflow.cli import cli
 
-    root = Path(__file__).parent.parent.parent
+    root = Path(__file__).parents[3]
     options = f"--app-dir '{root}'"
     sys.argv[0] = "mlflow"
     cli([*sys.argv[1:], "--app-name", NAME, "--uvicorn-opts", options])
