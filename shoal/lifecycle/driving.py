@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 from shoal.engine.cluster.pools import Pool, open_pool
 from shoal.engine.messages.wire import Answer, Request
@@ -149,38 +147,5 @@ def workers_of(run: RunFolder, settings: Settings, given: Pool | None, stages: S
         yield None
         return
     device = run.lineage()["resolved"]["device"]
-    with contextlib.ExitStack() as own:
-        keeper = _keepers.get(run.path)
-        if keeper is None:
-            yield own.enter_context(open_pool(settings.workers, device))
-            return
-        if keeper.pool is None:
-            keeper.pool = keeper.stack.enter_context(open_pool(settings.workers, device))
-        yield keeper.pool
-
-
-@dataclass
-class WorkersKeeper:
-    """The workers of a run that stay open between its stages.
-
-    Attributes:
-        stack: closes them.
-        pool: the workers, from the first stage on that needs some.
-    """
-
-    stack: contextlib.ExitStack
-    pool: Pool | None = None
-
-
-_keepers: dict[Path, WorkersKeeper] = {}
-
-
-@contextlib.contextmanager
-def workers_kept(run: RunFolder) -> Iterator[None]:
-    """Let the stages of a run that this process does one by one share their workers, until the end."""
-    with contextlib.ExitStack() as stack:
-        _keepers[run.path] = WorkersKeeper(stack)
-        try:
-            yield
-        finally:
-            del _keepers[run.path]
+    with open_pool(settings.workers, device) as pool:
+        yield pool
