@@ -1,4 +1,4 @@
-"""The flow of a search over settings: propose a trial, carry it out, keep it; again until done; then show the best."""
+"""The flow of a search over settings: carry out the trials that are left, then show the best."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from shoal.tasks.trial import trial  # noqa: E402
 
 @flow(name="search", flow_run_name=search_title)
 def search(definition: SearchDefinition) -> dict[str, Any]:
-    """All trials of a search that are still to be carried out, and the page of what was found.
+    """Carry out the trials of a search that are still to do, and write the page of its result.
 
     Args:
-        definition: as a search file has it; the same again goes on where it stands.
+        definition: the content of a search file; the same definition again continues the search.
 
     Returns:
-        What the search came to (`shoal.sweeps.result.SearchResult`), as JSON.
+        The result of the search (`shoal.sweeps.result.SearchResult`), as JSON.
     """
     check_search(definition)
     warm()

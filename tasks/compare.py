@@ -10,10 +10,10 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.night_settings import NightSettings
 from shoal.review.served import judging
 from shoal.review.served.judging import Decision
-from shoal.tasks.prefect.retries import OF_A_RUN
+from shoal.tasks.prefect.retries import RETRY_ON_IO
 
 
-@task(name="compare", **OF_A_RUN)
+@task(name="compare", **RETRY_ON_IO)
 def compare(challenger: str, champion: str | None, data: str, night: NightSettings) -> Decision:
     """Score both models on the held-out samples and decide which one to use.
 

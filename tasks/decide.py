@@ -8,10 +8,10 @@ from prefect import task
 
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.served.promotion import carry_out_decision
-from shoal.tasks.prefect.retries import OF_A_RUN
+from shoal.tasks.prefect.retries import RETRY_ON_IO
 
 
-@task(name="decide", **OF_A_RUN)
+@task(name="decide", **RETRY_ON_IO)
 def decide(run: str) -> str | None:
     """Record the decision on a challenger in MLflow: the alias `champion`, and tags.
 

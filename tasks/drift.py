@@ -9,10 +9,10 @@ from prefect import task
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.night_settings import NightSettings
 from shoal.review.served.drift import Drift, find_drift
-from shoal.tasks.prefect.retries import OF_A_RUN
+from shoal.tasks.prefect.retries import RETRY_ON_IO
 
 
-@task(name="drift", **OF_A_RUN)
+@task(name="drift", **RETRY_ON_IO)
 def drift(champion: str, data: str, night: NightSettings, seed: int) -> list[Drift]:
     """Compare the newest samples with the older ones, as the champion's model sees them.
 

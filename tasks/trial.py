@@ -6,7 +6,7 @@ from prefect import runtime, task
 
 from shoal.sweeps.result import TrialRow
 from shoal.sweeps.runner import Search
-from shoal.tasks.prefect.retries import OF_A_ROUND
+from shoal.tasks.prefect.retries import NO_RETRY
 
 
 def trial_title() -> str:
@@ -14,7 +14,7 @@ def trial_title() -> str:
     return f"trial {runtime.task_run.parameters['number']}"
 
 
-@task(name="trial", task_run_name=trial_title, **OF_A_ROUND)
+@task(name="trial", task_run_name=trial_title, **NO_RETRY)
 def trial(search: Search, number: int) -> TrialRow:
     """Carry out the next trial of a search.
 

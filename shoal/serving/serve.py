@@ -304,7 +304,7 @@ def where_to_look(service: Service, experiment: str, links: Path, *, terminal: b
 
 
 def what_is_open(host: str, port: int, mlflow_port: int | None) -> list[str]:
-    """What others can do where the service listens on another address than a loopback one; nothing where it does not.
+    """Return warnings on what others can do where the service listens on an address other than a loopback one.
 
     Args:
         host: the address.
@@ -328,7 +328,7 @@ def what_is_open(host: str, port: int, mlflow_port: int | None) -> list[str]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
+    """Return whether only this machine reaches an address."""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost"
@@ -353,7 +353,7 @@ def check_port(port: int, option: str, host: str = HOST) -> None:
 
 
 def experiment_id(service: Service) -> str:
-    """The id of the experiment that runs are logged to; it is made where the store is new.
+    """Return the id of the experiment that runs are logged to; create it in a new store.
 
     Raises:
         ServeError: MLflow did not answer.
@@ -378,7 +378,7 @@ def experiment_id(service: Service) -> str:
 
 
 def tracking_login(service: Service) -> tuple[str, str] | None:
-    """User and password of MLflow: the page's own, or what MLflow itself reads for another server."""
+    """Return user and password of MLflow: the page's own, or those that MLflow itself reads for another server."""
     if service.mlflow_port is not None:
         user, _, password = service.login.partition(":")
         return user, password

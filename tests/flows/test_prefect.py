@@ -187,7 +187,7 @@ RESUME = (
 
 
 def test_shoal_run_is_one_flow_run_and_a_finished_run_keeps_its_report(server: Server, home: Path, small: Make) -> None:
-    write_settings(home, small, rounds=1)
+    write_settings(home, small, rounds=1, tracking={"prefect": "auto"})
     code = (
         "from shoal.flows.execute import execute; from shoal.lifecycle.starting import new_run;"
         "from pathlib import Path; from shoal.engine.settings.run_settings import load_settings;"

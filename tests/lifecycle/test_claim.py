@@ -39,7 +39,7 @@ def test_a_run_that_was_cut_short_is_gone_on_with_only_from_the_same_state_and_d
 def test_two_nights_of_one_set_are_not_at_work_at_once(home: Path, small: Make) -> None:
     run = straight(small(rounds=1))
     with alone("photos"), alone("others"):
-        with pytest.raises(RunError, match=r"another night is at work on 'photos'"), alone("photos"):
+        with pytest.raises(RunError, match=r"another night works on 'photos'"), alone("photos"):
             pass
         with claimed(run), pytest.raises(RunError, match="in use by another process"), claimed(run):
             pass

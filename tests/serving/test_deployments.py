@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shoal.serving import deployments
-from shoal.serving.deployments import BUSY, DeploymentError, ask, keep_what_users_set, make_pool
+from shoal.serving.deployments import RETRY_WHEN_BUSY, DeploymentError, ask, keep_what_users_set, make_pool
 
 TEMPLATE = {"base_job_template": {"variables": {"properties": {"env": {"default": {"KEPT": "1", "OLD": "2"}}}}}}
 
@@ -58,7 +58,7 @@ def prefect_server() -> Iterator[PrefectServer]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deployments, "BUSY", BUSY.new(total=2, backoff_factor=0.0))
+    monkeypatch.setattr(deployments, "RETRY_WHEN_BUSY", RETRY_WHEN_BUSY.new(total=2, backoff_factor=0.0))
 
 
 def no_command(*words: str) -> None:

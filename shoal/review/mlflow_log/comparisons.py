@@ -34,7 +34,7 @@ def log_comparison(name: str, runs: Sequence[RunFolder]) -> None:
 
 
 def table_of(found: Sequence[tuple[RunFolder, dict[str, float]]]) -> str:
-    """The numbers in Markdown, a row a run."""
+    """Return the numbers as a Markdown table with a row a run."""
     keys = list(dict.fromkeys(key for _, values in found for key in values))
     rows = [["run", "folder", *keys], ["---"] * (len(keys) + 2)]
     for run, values in found:

@@ -33,12 +33,12 @@ class TrackingStoreError(ShoalError):
 
 
 def store_uri(store: Path) -> str:
-    """The address of the embedded store in a folder."""
+    """Return the address of the embedded store in a folder."""
     return f"sqlite:///{store / FILE}"
 
 
 def broken(store: Path) -> str | None:
-    """What is wrong with the embedded store, in a few words; None where it is whole, or not made yet."""
+    """Return what is wrong with the embedded store, in a few words; None where it is whole, or not made yet."""
     path = store / FILE
     if not path.exists():
         return None
@@ -64,7 +64,7 @@ def broken(store: Path) -> str | None:
 
 @lru_cache
 def newest_revision() -> str | None:
-    """The version of the tables that the installed MLflow makes, read from its files: importing it takes seconds."""
+    """Return the version of the installed MLflow's tables, read from its files: importing it takes seconds."""
     spec = importlib.util.find_spec("mlflow")
     if spec is None or spec.origin is None:
         return None
@@ -108,7 +108,7 @@ def ready_store(store: Path) -> str | None:
 
 
 def kept_uri(shown: str, store: Path) -> str:
-    """The address of a tracking store as a run's record keeps it: that of the embedded one says nothing of its place.
+    """Return the address of a tracking store for a run's record: that of the embedded store is relative.
 
     Args:
         shown: the address, without secrets.
@@ -118,7 +118,7 @@ def kept_uri(shown: str, store: Path) -> str:
 
 
 def is_kept_uri(kept: str | None, shown: str, store: Path) -> bool:
-    """Whether a record names the tracking store of an address, also one of before the home was moved."""
+    """Return whether a record names the store of an address, also where the home was moved since."""
     if kept is None or shown != store_uri(store):
         return kept == shown
     return kept == EMBEDDED or (kept.startswith("sqlite:///") and kept.endswith(f"/{store.name}/{FILE}"))
@@ -157,7 +157,7 @@ def _put_aside(store: Path, wrong: str) -> str:
 
 
 def _make(store: Path) -> None:
-    """A new store, under another name until it is whole: who does not ask for the lock sees all of it or nothing."""
+    """Make a store under another name and rename it when it is whole: nobody sees half of it."""
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     scratch = store / f".{FILE}.{os.getpid()}.tmp"

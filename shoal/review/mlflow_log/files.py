@@ -46,7 +46,8 @@ def log_files(client: Any, found: Any, run: RunFolder, settings: Settings) -> di
     Returns:
         Tags to set then.
     """
-    run_id, told = found.info.run_id, settings.tracking.clients
+    run_id = found.info.run_id
+    told = settings.tracking.clients
     names = ("settings.yaml", "lineage.json", "rounds.parquet", *(SINGLE if told else ()))
     groups: dict[str, tuple[list[Path], Callable[[], None]]] = {}
     for path in (run.path / name for name in names):
@@ -71,7 +72,7 @@ def log_files(client: Any, found: Any, run: RunFolder, settings: Settings) -> di
 
 
 def logged_before(tags: Mapping[str, str]) -> dict[str, str]:
-    """The digests by group that an MLflow run's tag says."""
+    """Return the digests by group in the tag of an MLflow run."""
     try:
         found = json.loads(tags.get(FILES_LOGGED, "{}"))
     except ValueError:
@@ -80,13 +81,13 @@ def logged_before(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def digest_of(run: RunFolder, paths: list[Path]) -> str:
-    """Short hex digest of names and bytes of some files of a run."""
+    """Return a short hex digest of the names and bytes of some files of a run."""
     lines = [f"{path.relative_to(run.path)} {file_digest(path)}" for path in paths]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
 def log_clients_table(client: Any, run_id: str, run: RunFolder) -> None:
-    """The table of clients as MLflow's page shows tables."""
+    """Log the table of clients in the form in which MLflow's page shows tables."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / Path(CLIENTS_TABLE).name
         path.write_text(run.table("clients").to_json(orient="split", index=False))
@@ -94,7 +95,7 @@ def log_clients_table(client: Any, run_id: str, run: RunFolder) -> None:
 
 
 def log_figures(client: Any, run_id: str, run: RunFolder) -> None:
-    """The figures as files and, without contact sheets of clusters, as images at the run's last round."""
+    """Log the figures as files and, without contact sheets of clusters, as images at the run's last round."""
     client.log_artifacts(run_id, str(run.figures), "figures")
     round = int(run.status()["round"])
     stamp = round_stamp(run, round)
@@ -106,7 +107,7 @@ def log_figures(client: Any, run_id: str, run: RunFolder) -> None:
 
 
 def copy_image(path: Path, folder: Path, key: str, step: int, stamp: int) -> None:
-    """An image and its small copy, called as `MlflowClient.log_image` calls them.
+    """Copy an image, and a small version of it, under the names that `MlflowClient.log_image` gives.
 
     That one puts a random word into the name, so that each sync would add the image again; here it has none.
 

@@ -26,7 +26,7 @@ CHALLENGER = "challenger"
 
 
 def registered_name(settings: Settings) -> str | None:
-    """The name that the run's model is registered under; None where it is not to be."""
+    """Return the name that the run's model is registered under; None where it is not registered."""
     wanted = settings.tracking.register_as
     if wanted == "none":
         return None
@@ -80,7 +80,7 @@ def set_champion(client: Any, name: str, version: str) -> None:
 
 
 def _aliases(client: Any, name: str) -> dict[str, str]:
-    """The versions that aliases of a name point to."""
+    """Return the versions that the aliases of a name point to."""
     return {alias: str(version) for alias, version in client.get_registered_model(name).aliases.items()}
 
 

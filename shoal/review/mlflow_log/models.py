@@ -30,12 +30,13 @@ from shoal.review.mlflow_log.uploads import time_to_send
 
 MODEL = "model"
 """The name of a run's final model: `runs:/RUN/model`. A checkpoint's is `round-0007`."""
-CHECKPOINT, FINAL = "checkpoint", "final"
+CHECKPOINT = "checkpoint"
+FINAL = "final"
 """The types of models, as MLflow's filters know them."""
 
 
 def models_of(client: Any, found: Any) -> dict[str, Any]:
-    """The models of an MLflow run by name, those that are not whole yet too.
+    """Return the models of an MLflow run by name, incomplete ones too.
 
     Args:
         client: an MlflowClient.
@@ -62,7 +63,7 @@ def _pages(client: Any, found: Any) -> Iterator[Any]:
 
 
 def ready(model: Any) -> bool:
-    """Whether a model of MLflow is whole."""
+    """Return whether a model of MLflow is complete."""
     return str(model.status) == "READY"
 
 
@@ -129,7 +130,7 @@ def log_final_model(client: Any, found: Any, run: RunFolder, settings: Settings,
 
 
 def create(client: Any, found: Any, run: RunFolder, settings: Settings, name: str, kind: str, round: int) -> Any:
-    """A new model of MLflow's, not whole yet, with what tells it apart from those of other runs."""
+    """Create a model in MLflow, not complete yet, with parameters that tell it apart from those of other runs."""
     flat = flatten(settings)
     params = {**{key: str(flat[key]) for key in PARAMETERS if key in flat}, "round": str(round)}
     about = {"shoal.run": run.name, "shoal.round": str(round)}
@@ -153,14 +154,15 @@ def complete(client: Any, found: Any, run: RunFolder, settings: Settings, model:
     with time_to_send(folder):
         client.log_model_artifacts(model.model_id, str(folder))
     data, _ = data_sets(run, settings)
-    stamp, linked = round_stamp(run, round), (model.model_id, data.name, data.digest)
+    stamp = round_stamp(run, round)
+    linked = (model.model_id, data.name, data.digest)
     metrics = [Metric(name, value, stamp, round, *linked) for name, value in metrics_of(run, round).items()]
     client.log_batch(found.info.run_id, metrics=metrics)
     client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
 
 
 def metrics_of(run: RunFolder, round: int) -> dict[str, float]:
-    """The numbers that judge the state of a round, by their names in MLflow."""
+    """Return the metrics that judge the state of a round, by their names in MLflow."""
     found = {}
     try:
         record = load_manifest(run, round).record
@@ -174,7 +176,7 @@ def metrics_of(run: RunFolder, round: int) -> dict[str, float]:
 
 
 def copy_checkpoint(paths: RoundPaths, folder: Path, method: type[Method], told: bool) -> None:
-    """The server state of a round as MLflow is to have it: single clients' updates only where enrolment needs them.
+    """Copy the server state of a round for MLflow; single clients' updates only where enrolment needs them.
 
     Args:
         paths: of the round.

@@ -58,7 +58,7 @@ def follow_move(store: Path, file: str) -> list[str]:
 
 
 def moved_from(store: Path, opened: sqlite3.Connection) -> list[Path]:
-    """The folders in which a store lay before, by the addresses of its experiments; none where it was not moved.
+    """Return the folders in which a store lay before, by its experiments' addresses; none where it was not moved.
 
     An address counts that Shoal chose: the folder `artifacts/NAME` of a store. Where a person gave an experiment a
     place of its own, that stays.
@@ -75,7 +75,7 @@ def moved_from(store: Path, opened: sqlite3.Connection) -> list[Path]:
 
 
 def local_path(address: str) -> Path | None:
-    """The path that a `file:` address or an absolute path names; None for other addresses."""
+    """Return the path that a `file:` address or an absolute path names; None for other addresses."""
     if address.startswith("/"):
         return Path(address)
     parts = urlsplit(address)
@@ -83,13 +83,14 @@ def local_path(address: str) -> Path | None:
 
 
 def _is_here(path: Path, old: Path, store: Path) -> bool:
-    """Whether what lay below the old place is at the present one, or at none."""
+    """Return whether a file of the old place is at the present place, or at neither."""
     return (store / path.relative_to(old)).exists() or not path.exists()
 
 
 def _rewrite(opened: sqlite3.Connection, old: Path, store: Path) -> str:
-    """Rewrite what begins with the old place; a sentence, empty where nothing did."""
-    count, left = 0, 0
+    """Rewrite the addresses that begin with the old place; return a sentence, empty where there were none."""
+    count = 0
+    left = 0
     for table, column, row, address in list(_addresses(opened)):
         path = local_path(address)
         if path is None or not path.is_relative_to(old):
@@ -113,7 +114,7 @@ def _rewrite(opened: sqlite3.Connection, old: Path, store: Path) -> str:
 
 
 def _addresses(opened: sqlite3.Connection) -> Iterator[tuple[str, str, int, str]]:
-    """Table, column, row and value of every address; tables that this version of MLflow does not have are left out."""
+    """Yield table, column, row and value of every address, without tables that this version of MLflow lacks."""
     for table, column in ADDRESSES:
         if column in {name for _, name, *_ in opened.execute(f"pragma table_info({table})")}:
             for row, value in opened.execute(f"select rowid, {column} from {table} where {column} is not null"):

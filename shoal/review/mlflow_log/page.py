@@ -13,7 +13,7 @@ from shoal.review.mlflow_log.tracking import shown_uri, tracking_uri
 
 
 def mlflow_page(folder: RunFolder) -> str | None:
-    """The address of a run in MLflow's page.
+    """Return the address of a run on MLflow's page.
 
     Returns:
         None where the run is not in MLflow, or no page over its store is known.

@@ -42,7 +42,10 @@ class ParentRun:
     def __init__(
         self, settings: Settings, store: Path, key: tuple[str, str], name: str, tags: Mapping[str, str] | None = None
     ) -> None:
-        self._settings, self._store, self._key, self._name = settings, store, key, name
+        self._settings = settings
+        self._store = store
+        self._key = key
+        self._name = name
         self._tags = dict(tags or {})
         self._shown = shown_uri(settings, store)
         self._client: Any = None
@@ -124,7 +127,8 @@ class ParentRun:
         from mlflow.entities import Metric, RunTag
         from mlflow.utils.time import get_current_time_millis
 
-        now, known = get_current_time_millis(), self._client.get_run(self._id).data.metrics
+        now = get_current_time_millis()
+        known = self._client.get_run(self._id).data.metrics
         new = [
             Metric(name, value, now, step)
             for name, value in metrics.items()

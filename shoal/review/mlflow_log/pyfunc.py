@@ -76,7 +76,7 @@ class FederatedModel(PythonModel):
 
     # Without annotations: MLflow would read them as a schema, and the signature says it better.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
-        """Cluster, soft assignment and embedding of each sample.
+        """Return cluster, soft assignment and embedding of each sample.
 
         Raises:
             InputError: the input is not samples of the kind and shape that the model was trained on.
@@ -131,7 +131,7 @@ def read_server(path: Path, about: dict[str, Any]) -> Server:
 
 
 def servable(run: RunFolder) -> Checkpoint | None:
-    """The newest state of a run; None where there is none, or the method's server holds no model, which an event says.
+    """Return the newest state of a run; None where it has none, or where the method's server holds no model.
 
     Args:
         run: the run's folder.
@@ -193,7 +193,7 @@ def save_final_model(run: RunFolder, checkpoint: Checkpoint, scratch: Path, logg
 
 
 def answers() -> Any:
-    """The signature: what a prediction holds.
+    """Return the signature: the columns of a prediction.
 
     It leaves the input open. MLflow knows no schema that admits both arrays and columns of text, and answers what does
     not fit its schema with all the values that were sent; `samples` says in one sentence what is wrong.
@@ -209,7 +209,7 @@ def answers() -> Any:
 
 
 def requirements() -> list[str]:
-    """The installed versions, pinned, without a build's local part (+cu130): an index knows only the public one."""
+    """Return the installed versions, pinned, without a build's local part (+cu130), which no index has."""
     return [f"{name}=={version(name).split('+')[0]}" for name in NEEDS]
 
 

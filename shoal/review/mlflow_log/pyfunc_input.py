@@ -41,7 +41,7 @@ class InputError(MlflowException):
 
 
 def takes(spec: DataSpec) -> str:
-    """What a model of this data takes, in a sentence."""
+    """Return what a model of this data takes, in words."""
     arrays = f"arrays {DTYPES[spec.kind]} (n, {', '.join(map(str, spec.shape))})"
     if spec.kind != "image" or spec.shape[0] not in _MODES:
         return arrays
@@ -122,7 +122,7 @@ def _array(rows: Any, spec: DataSpec) -> np.ndarray:
 
 
 def _image(text: str | bytes, number: int, spec: DataSpec) -> np.ndarray:
-    """One encoded image as uint8 (channels, height, width)."""
+    """Return one encoded image as uint8 (channels, height, width)."""
     if spec.kind != "image" or spec.shape[0] not in _MODES:
         raise InputError(f"given text: expected {takes(spec)}")
     encoded = text.decode("ascii", "replace") if isinstance(text, bytes) else text

@@ -47,7 +47,7 @@ CLUSTER = ("balance", "changed", "diverged", "empty", "below_root", "adversaries
 
 
 def metric_name(name: str) -> str:
-    """A number of the tables of a run as MLflow calls it: with its section.
+    """Return the name in MLflow of a number of a run's tables: with its section.
 
     >>> metric_name("acc"), metric_name("bytes_up"), metric_name("seconds_train"), metric_name("smallest_cluster")
     ('score/acc', 'bytes/up', 'time/train', 'cluster/smallest_cluster')
@@ -67,12 +67,12 @@ def metric_name(name: str) -> str:
 
 
 def allowed_name(name: str) -> str:
-    """A name with the characters that MLflow takes; others become _."""
+    """Return a name in which each character that MLflow refuses is replaced by _."""
     return re.sub(r"[^\w\-. :]", "_", name)
 
 
 def client_metric_names(names: Sequence[str]) -> list[str]:
-    """Names of clients as MLflow takes them in a metric's, no two of them equal."""
+    """Return the clients' names as parts of MLflow's metric names, no two of them equal."""
     kept = [allowed_name(name) for name in names]
     times = Counter(kept)
     return [
@@ -93,7 +93,8 @@ def log_rounds(client: Any, run_id: str, tags: Mapping[str, str], run: RunFolder
     """
     from mlflow.entities import Metric
 
-    first, last = int(tags.get(ROUNDS_LOGGED, 0)) + 1, last_round(run)
+    first = int(tags.get(ROUNDS_LOGGED, 0)) + 1
+    last = last_round(run)
     if first > last:
         return
     names = names_of_clients(run, settings)
@@ -120,7 +121,7 @@ def lost_rounds(run: RunFolder) -> set[int]:
 
 
 def last_round(run: RunFolder) -> int:
-    """The last round that is done: the status of a run that was interrupted may be one behind."""
+    """Return the last finished round: the status of an interrupted run may be one behind."""
     last = int(run.status()["round"])
     while RoundPaths(run.path, last + 1).manifest.is_file():
         last += 1
@@ -138,7 +139,7 @@ def send(client: Any, run_id: str, metrics: Sequence[Any], round: int) -> None:
 
 
 def round_metrics(manifest: Manifest) -> dict[str, float]:
-    """The numbers of a round by their names in MLflow, without those of single clients."""
+    """Return the numbers of a round by their names in MLflow, without those of single clients."""
     record = manifest.record
     if record is None:
         return {}
@@ -153,7 +154,7 @@ def round_metrics(manifest: Manifest) -> dict[str, float]:
 
 
 def names_of_clients(run: RunFolder, settings: Settings) -> list[str] | None:
-    """What clients are called in MLflow; None where nothing is to be told of single ones."""
+    """Return the clients' names in MLflow; None where nothing may be told of single clients."""
     if not settings.tracking.clients:
         return None
     if METHODS[settings.method.name].pooled:
@@ -163,7 +164,7 @@ def names_of_clients(run: RunFolder, settings: Settings) -> list[str] | None:
 
 @lru_cache(4)
 def _metric_names(run: Path, _: str) -> list[str]:
-    """The names of a run's clients, once for all of its rounds: there may be a million.
+    """Return the names of a run's clients, cached for all of its rounds: there may be a million.
 
     Args:
         run: the run's folder.
@@ -173,7 +174,7 @@ def _metric_names(run: Path, _: str) -> list[str]:
 
 
 def client_losses(manifest: Manifest, names: Sequence[str] | None) -> dict[str, float]:
-    """The clients' mean local losses in a round: `loss/client/NAME` of up to `CLIENTS` clients, else their spread.
+    """Return the mean local loss of each client, `loss/client/NAME`; of more than `CLIENTS` clients their spread.
 
     Args:
         manifest: of the round.
@@ -194,7 +195,7 @@ def client_losses(manifest: Manifest, names: Sequence[str] | None) -> dict[str, 
 
 
 def quality_metrics(run: RunFolder) -> tuple[int, dict[str, float]]:
-    """The round of the table of clusters and, by their names in MLflow, its numbers without labels; (0, {}) without."""
+    """Return the round of the cluster table and its numbers without labels by MLflow's names; (0, {}) without one."""
     facts = cluster_facts(run)
     if facts is None:
         return 0, {}
@@ -215,7 +216,7 @@ def log_quality(client: Any, run_id: str, tags: Mapping[str, str], run: RunFolde
 
 
 def round_stamp(run: RunFolder, round: int) -> int:
-    """When a round ended, in milliseconds since the epoch; of one whose manifest is lost, when the run last moved."""
+    """Return when a round ended, in milliseconds since the epoch; without its manifest, when the run last changed."""
     try:
         return int(load_manifest(run, round).finished_at * 1000)
     except StoreError:

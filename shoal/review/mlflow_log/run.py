@@ -53,7 +53,7 @@ class DataSet:
 
 
 def data_sets(run: RunFolder, settings: Settings) -> tuple[DataSet, DataSet]:
-    """The prepared data of a run, and their partition."""
+    """Return the prepared data of a run, and their partition."""
     about = run.lineage()
     data, partition = (
         DataSet(f"{settings.data.name} {what}", about[what]["digest"][:36], about[what]["folder"], what)
@@ -63,7 +63,7 @@ def data_sets(run: RunFolder, settings: Settings) -> tuple[DataSet, DataSet]:
 
 
 def title(settings: Settings) -> str:
-    """What people call a run: method, data, partition, seed.
+    """Return the name of a run: method, data, partition, seed.
 
     >>> from shoal.engine.settings.run_settings import make_settings
     >>> title(make_settings({"method": "fedcc", "partition": {"kind": "dirichlet", "beta": 0.3}}))
@@ -75,7 +75,7 @@ def title(settings: Settings) -> str:
 
 
 def partition_title(settings: Settings) -> str:
-    """The scheme of a partition, with its own number and how many clients there are."""
+    """Return the scheme of a partition, with its parameter and the number of clients."""
     partition = settings.partition
     own = {"dirichlet": "beta", "labels_per_client": "labels", "majority": "p", "by_column": "column"}
     given = getattr(partition, own[partition.kind]) if partition.kind in own else None
@@ -86,7 +86,7 @@ def partition_title(settings: Settings) -> str:
 
 
 def mlflow_run(client: Any, run: RunFolder, settings: Settings, shown: str, artifacts: Path | None) -> Any:
-    """The MLflow run of a run folder: the one that it has, or a new one with parameters, lineage tags and data sets.
+    """Return the MLflow run of a run folder: the one that it has, or a new one with parameters, tags and data sets.
 
     Args:
         client: an MlflowClient.
@@ -108,7 +108,7 @@ def mlflow_run(client: Any, run: RunFolder, settings: Settings, shown: str, arti
 
 
 def lookup(client: Any, run_id: str) -> Any | None:
-    """A run of MLflow; None where its store does not have it, since it is a new one."""
+    """Return a run of MLflow; None where its store does not have it, since it is a new one."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -120,7 +120,7 @@ def lookup(client: Any, run_id: str) -> Any | None:
 
 
 def begin(client: Any, run: RunFolder, settings: Settings, artifacts: Path | None) -> Any:
-    """A new MLflow run with parameters, tags and data sets; one that was begun and not kept in mind is gone on with."""
+    """Begin an MLflow run with parameters, tags and data sets, or resume one that a kill cut short."""
     from mlflow.entities import Dataset as Entity
     from mlflow.entities import DatasetInput, InputTag, Param
     from mlflow.exceptions import MlflowException
@@ -146,7 +146,7 @@ def begin(client: Any, run: RunFolder, settings: Settings, artifacts: Path | Non
 
 
 def begun(client: Any, experiment_id: str, run: RunFolder) -> str | None:
-    """The MLflow run of a run folder whose lineage does not name it: a kill came in between, or another store did."""
+    """Return the MLflow run of a run folder whose lineage does not name it, after a kill or in another store."""
     named = client.search_runs([experiment_id], f"tags.`shoal.run` = '{run.name}'")
     own = {run.lineage().get("id", "unknown"), stored_path(run.path), str(run.path)}
     here = [each for each in named if each.data.tags.get(RUN_ID, each.data.tags.get(RUN_FOLDER)) in own]
@@ -154,18 +154,18 @@ def begun(client: Any, experiment_id: str, run: RunFolder) -> str | None:
 
 
 def parameters(settings: Settings) -> dict[str, str]:
-    """Every setting by its path; of a value that is longer than MLflow keeps, where it is."""
+    """Return every setting by its path; for a value that is longer than MLflow keeps, say where it is."""
     flat = {key: str(value) for key, value in flatten(settings).items()}
     return {key: value if len(value) <= LONGEST else in_file(settings, key) for key, value in flat.items()}
 
 
 def in_file(settings: Settings, key: str) -> str:
-    """What stands for a setting that is too long."""
+    """Return the words that replace a setting that is too long."""
     return f"{len(str(flatten(settings)[key]))} characters: see {key} in settings.yaml"
 
 
 def tags(run: RunFolder) -> dict[str, str]:
-    """The lineage as tags: from a number in MLflow back to code, data and settings."""
+    """Return the lineage as tags: from a number in MLflow back to code, data and settings."""
     lineage = run.lineage()
     git = lineage.get("git") or {}
     found = {
@@ -190,7 +190,7 @@ def tags(run: RunFolder) -> dict[str, str]:
 
 
 def experiment_of(client: Any, name: str, artifacts: Path | None) -> str:
-    """The id of an experiment, made where it is not there; two runs may want it at the same moment."""
+    """Return the id of an experiment; create it where it is missing, even if two runs do so at the same moment."""
     from mlflow.exceptions import MlflowException
 
     experiment = client.get_experiment_by_name(name)
@@ -216,7 +216,7 @@ def experiment_of(client: Any, name: str, artifacts: Path | None) -> str:
 
 
 def experiment_tags(experiment_id: str) -> dict[str, str]:
-    """What makes an experiment's page one of federated runs: its kind, description, main metric and a view.
+    """Return the tags of an experiment of federated runs: its kind, description, main metric and a view.
 
     The view is one of MLflow's saved views: columns for scores and the settings that tell runs apart.
     """
@@ -237,7 +237,7 @@ def experiment_tags(experiment_id: str) -> dict[str, str]:
 
 
 def describe(run: RunFolder, found: Any, *, report: bool) -> dict[str, str]:
-    """The tag that says in two sentences what was asked of a run and what came out, and links its report.
+    """Return the tag that describes in two sentences the task and the outcome of a run, and links its report.
 
     Args:
         run: the run's folder.

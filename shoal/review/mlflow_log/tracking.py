@@ -44,7 +44,7 @@ PAUSE = 10.0
 
 
 def tracking_uri(settings: Settings, store: Path) -> str:
-    """Where runs are logged: the setting, MLFLOW_TRACKING_URI, or the embedded SQLite store in `store`.
+    """Return where runs are logged: the setting, MLFLOW_TRACKING_URI, or the embedded SQLite store in `store`.
 
     It may hold a password: for what is written or shown there is `shown_uri`.
 
@@ -57,12 +57,12 @@ def tracking_uri(settings: Settings, store: Path) -> str:
 
 
 def shown_uri(settings: Settings, store: Path) -> str:
-    """As `tracking_uri`, without a password or token."""
+    """Return the address of `tracking_uri` without a password or token."""
     return masked(settings.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or store_uri(store))
 
 
 def artifact_folder(uri: str, store: Path) -> Path | None:
-    """Where the files of a new experiment go: beside the embedded store, for databases that no server stands before.
+    """Return where the files of a new experiment go: beside the embedded store, for databases without a server.
 
     MLflow's own default is a folder below the working directory, which differs from run to run.
 
@@ -89,7 +89,9 @@ class Tracker:
     """
 
     def __init__(self, run: RunFolder, settings: Settings, store: Path) -> None:
-        self.run, self.settings, self.store = run, settings, store
+        self.run = run
+        self.settings = settings
+        self.store = store
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mlflow")
         self._pending: Future[None] | None = None
         self._monitor: Any = None
@@ -119,7 +121,7 @@ class Tracker:
                 self._monitor.start()
 
     def observe(self, event: dict[str, Any]) -> None:
-        """After each round, sync; but not while a sync is going on, and not so often that it slows short rounds."""
+        """Sync after a round, unless a sync is under way, and not so often that it slows short rounds."""
         idle = self._pending is None or self._pending.done()
         if event["event"] == "round_finished" and idle and time.monotonic() >= self._next:
             self._pending = self._thread.submit(self._safely, "RUNNING")
@@ -131,14 +133,15 @@ class Tracker:
             Whether the last sync failed, and the run's events say so.
         """
         self._thread.shutdown()
-        monitor, self._monitor = self._monitor, None
+        monitor = self._monitor
+        self._monitor = None
         if monitor is not None:
             with contextlib.suppress(Exception):
                 monitor.finish()
         return self._told
 
     def stop(self, status: str) -> None:
-        """The last sync of a run that did not come to its end; `status` is FAILED or KILLED."""
+        """Sync a run for the last time that ended before its last round; `status` is FAILED or KILLED."""
         self.close()
         self._safely(status)
 
@@ -179,13 +182,15 @@ def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHE
     from mlflow import MlflowClient
     from mlflow.entities import RunTag
 
-    uri, shown = tracking_uri(settings, store), shown_uri(settings, store)
+    uri = tracking_uri(settings, store)
+    shown = shown_uri(settings, store)
     look = status != "RUNNING" if look is None else look
     if look and uri == store_uri(store) and (changed := ready_store(store)):
         run.event("mlflow_store_changed", message=changed)
     client = MlflowClient(tracking_uri=uri)
     found = mlflow_run(client, run, settings, shown, artifact_folder(uri, store))
-    run_id, tags = str(found.info.run_id), found.data.tags
+    run_id = str(found.info.run_id)
+    tags = found.data.tags
     log_rounds(client, run_id, tags, run, settings)
     log_quality(client, run_id, tags, run)
     if status != "RUNNING":

@@ -12,7 +12,8 @@ from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_folder import RunFolder
 
-UNREACHABLE, INCOMPLETE = "mlflow_unreachable", "mlflow_incomplete"
+UNREACHABLE = "mlflow_unreachable"
+INCOMPLETE = "mlflow_incomplete"
 """Events of a run: MLflow did not answer; it answered, or could not be asked, and does not have all of the run."""
 
 _NO_ANSWER = re.compile(

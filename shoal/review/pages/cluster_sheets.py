@@ -20,13 +20,18 @@ from shoal.review.results.fonts import drawable, font
 FOLDER = "clusters"
 """Where a run's sheets lie, below its figures."""
 COLUMNS = 10
-CERTAIN, UNSURE = 30, 20
+CERTAIN = 30
+UNSURE = 20
 """How many images of a cluster are shown: the most certain, and the least certain."""
 SHEETS = 100
 """At most so many sheets, of the largest clusters."""
-_SMALL, SHOWN_SIDE, _NAMED = 48, 96, 104
+_SMALL = 48
+SHOWN_SIDE = 96
+_NAMED = 104
 """Pixels: images are enlarged to at least the first, and reduced to at most the second; cells with names are wider."""
-_GAP, _INK, _GREY = 6, (30, 30, 30), (110, 110, 110)
+_GAP = 6
+_INK = (30, 30, 30)
+_GREY = (110, 110, 110)
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ class Block:
 
 
 def draw_cluster_sheets(run: RunFolder) -> list[Path]:
-    """A PNG per cluster of a run on images, figures/clusters/cluster-03.png, in place of those that were there.
+    """Draw a PNG per cluster of a run on images, such as figures/clusters/cluster-03.png; replace earlier ones.
 
     Images are as clients hold them: planted rotations are applied. Empty clusters have no sheet.
 
@@ -74,7 +79,7 @@ def draw_cluster_sheets(run: RunFolder) -> list[Path]:
 
 
 def images_of(prepared: Prepared, partition: Partition) -> Callable[[str, int], np.ndarray]:
-    """A function from (part, number) to the image as its client holds it, uint8 (channels, height, width)."""
+    """Return a function from (part, number) to the image as its client holds it, uint8 (channels, height, width)."""
     change_of = dict(zip(partition.sample.tolist(), partition.transformation.tolist(), strict=True))
 
     def image_of(part: str, sample: int) -> np.ndarray:
@@ -88,7 +93,7 @@ def images_of(prepared: Prepared, partition: Partition) -> Callable[[str, int], 
 
 
 def about(rows: pd.DataFrame) -> list[str]:
-    """What is known of a cluster, line by line: whose its samples are, and their labels where they have some."""
+    """Return lines that describe a cluster: its confidence, its clients, and its labels where samples have some."""
     lines = [f"mean confidence {rows['confidence'].mean():.2f}"]
     for column, what in (("client_name", "clients"), ("label", "labels")):
         if column in rows and rows[column].notna().any():
@@ -100,14 +105,14 @@ def about(rows: pd.DataFrame) -> list[str]:
 
 
 def by_certainty(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The most certain rows, most certain first, and of the others the least certain, least certain first."""
+    """Return the most certain rows, most certain first, and of the others the least certain, least certain first."""
     ordered = rows.sort_values("confidence", ascending=False, kind="stable")
     count = min(CERTAIN, -(-len(ordered) * CERTAIN // (CERTAIN + UNSURE)))
     return ordered[:count], ordered[count:][::-1][:UNSURE]
 
 
 def cluster_blocks(rows: pd.DataFrame, image_of: Callable[[str, int], np.ndarray]) -> list[Block]:
-    """The two blocks of a cluster's sheet."""
+    """Return the two blocks of a cluster's sheet."""
     blocks = []
     for heading, part in zip(("most certain", "least certain"), by_certainty(rows), strict=True):
         if len(part):
@@ -141,7 +146,8 @@ def draw_sheet(path: Path, title: str, lines: Sequence[str], blocks: Sequence[Bl
         top += 26
         captions = zip(block.names, block.clients, block.confidence, strict=True)
         for place, (thumb, (name, client, sure)) in enumerate(zip(row, captions, strict=True)):
-            left, up = _GAP + place % COLUMNS * (width + _GAP), top + place // COLUMNS * (cell + _GAP)
+            left = _GAP + place % COLUMNS * (width + _GAP)
+            up = top + place // COLUMNS * (cell + _GAP)
             sheet.paste(thumb, (left + (width - thumb.width) // 2, up + (height - thumb.height) // 2))
             if named:
                 draw.text((left, up + height + 2), shortened(name, font(10), width), _INK, font(10))
@@ -154,7 +160,7 @@ def draw_sheet(path: Path, title: str, lines: Sequence[str], blocks: Sequence[Bl
 
 
 def thumbnail(image: np.ndarray) -> Image.Image:
-    """An image uint8 (channels, height, width) as it is shown: small ones enlarged by a whole factor."""
+    """Return an image uint8 (channels, height, width) in the size of a sheet; enlarge small ones by a whole factor."""
     pixels = np.broadcast_to(image[:3].transpose(1, 2, 0), (*image.shape[1:], 3))
     shown = Image.fromarray(np.ascontiguousarray(pixels))
     side = max(shown.size)
@@ -166,7 +172,7 @@ def thumbnail(image: np.ndarray) -> Image.Image:
 
 
 def shortened(text: str, face: ImageFont.FreeTypeFont, width: int, *, end: bool = False) -> str:
-    """The text where it fits into so many pixels, else without its beginning (of names the end tells them apart).
+    """Return a text that fits into some pixels; a longer one loses its beginning (names differ at their end).
 
     Args:
         text, face: what is written, and how.

@@ -98,7 +98,7 @@ def write_comparison(folders: Sequence[RunFolder], path: Path) -> Path:
 
 
 def lines_of(runs: Sequence[Compared]) -> list[Line]:
-    """Every number that a run has, those that are described first; then bytes and seconds."""
+    """Return every number that a run has: those with a description first, then bytes and seconds."""
     numbers = [shown_metrics(run.result) for run in runs]
     known = [metric.name for metric in METRICS if any(metric.name in own for own in numbers)]
     others = sorted({name for own in numbers for name in own} - set(known))
@@ -119,7 +119,7 @@ def lines_of(runs: Sequence[Compared]) -> list[Line]:
 
 
 def number(value: float) -> str:
-    """A number as the page shows it.
+    """Return a number as the page shows it.
 
     >>> number(0.41739), number(10.0), number(82.1859)
     ('0.4174', '10', '82.19')
@@ -130,7 +130,7 @@ def number(value: float) -> str:
 
 
 def best_of(values: Sequence[float | None], better: str) -> tuple[bool, ...]:
-    """Which of some numbers are the best; none where nothing is better, or all are alike.
+    """Return which of some numbers are the best: none where no direction is better, or where all are equal.
 
     >>> best_of([0.5, None, 0.7], "higher"), best_of([1.0, 1.0], "lower")
     ((False, False, True), (False, False))
@@ -143,7 +143,7 @@ def best_of(values: Sequence[float | None], better: str) -> tuple[bool, ...]:
 
 
 def curves_of(runs: Sequence[Compared]) -> list[tuple[str, str]]:
-    """Of each metric that figures show and some run has over rounds: its name, and a PNG in base64."""
+    """Return the curves over rounds, one a metric that figures show: its name, and a PNG in base64."""
     tables = {run.letter: run.folder.table("rounds") for run in runs}
     found = []
     with tempfile.TemporaryDirectory() as scratch:
@@ -156,17 +156,17 @@ def curves_of(runs: Sequence[Compared]) -> list[tuple[str, str]]:
 
 
 def has(table: pd.DataFrame, name: str) -> bool:
-    """Whether a table of rounds has any value of a metric."""
+    """Return whether a table of rounds has any value of a metric."""
     return name in table and bool(table[name].notna().any())
 
 
 def flat_settings(folder: RunFolder) -> dict[str, str]:
-    """Settings by dotted key, as they are shown."""
+    """Return the settings by dotted key, as the page shows them."""
     return {key: shown(value) for key, value in flatten(folder.settings()).items()}
 
 
 def differing(columns: Sequence[dict[str, str]]) -> list[tuple[str, list[str]]]:
-    """The keys whose values are not the same in all, with their values; empty where one has no such key.
+    """Return the keys whose values differ, with their values; a missing value is empty.
 
     >>> differing([{"a": "1", "b": "2"}, {"a": "1"}])
     [('b', ['2', ''])]
@@ -177,9 +177,10 @@ def differing(columns: Sequence[dict[str, str]]) -> list[tuple[str, list[str]]]:
 
 
 def origins_of(folder: RunFolder) -> dict[str, str]:
-    """What a run comes from, by name: equal words mean equal bytes."""
+    """Return the origins of a run by name: equal words mean equal bytes."""
     lineage: dict[str, Any] = folder.lineage()
-    code, resolved = lineage.get("git") or {}, lineage.get("resolved") or {}
+    code = lineage.get("git") or {}
+    resolved = lineage.get("resolved") or {}
     changed = " with changes" if code.get("dirty") else ""
     versions = ", ".join(f"{name} {version}" for name, version in (lineage.get("versions") or {}).items())
     found = {
@@ -193,6 +194,6 @@ def origins_of(folder: RunFolder) -> dict[str, str]:
 
 
 def report_of(folder: RunFolder) -> str:
-    """The address of a run's report; empty where it has none."""
+    """Return the address of a run's report; empty where it has none."""
     path = folder.path / "report.html"
     return path.resolve().as_uri() if path.exists() else ""

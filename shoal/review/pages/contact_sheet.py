@@ -15,7 +15,8 @@ from shoal.data.prepared import Prepared
 from shoal.review.results.fonts import drawable, font
 
 _GAP = 2
-_MIN_SIDE, _MAX_SIDE = 32, 128
+_MIN_SIDE = 32
+_MAX_SIDE = 128
 """Pixels that the shorter side of a small image, and the longer side of a large one, have on the sheet."""
 _FONT = 13
 _LONGEST = 32
@@ -73,7 +74,8 @@ def draw_lines(lines: list[Line], path: Path, shape: tuple[int, ...], last: str 
     """
     _, height, width = shape
     step = -(-max(height, width) // _MAX_SIDE)
-    height, width = -(-height // step), -(-width // step)
+    height = -(-height // step)
+    width = -(-width // step)
     zoom = max(1, min(-(-_MIN_SIDE // min(height, width)), _MAX_SIDE // max(height, width)))
     cell = (height * zoom + _GAP, width * zoom + _GAP)
     face = font(_FONT)
@@ -86,7 +88,8 @@ def draw_lines(lines: list[Line], path: Path, shape: tuple[int, ...], last: str 
     for r, line in enumerate(lines):
         for c, image in enumerate(line.images):
             shown = np.broadcast_to(image.transpose(1, 2, 0)[::step, ::step], (height, width, 3))
-            top, left = r * cell[0] + _GAP, margin + c * cell[1] + _GAP
+            top = r * cell[0] + _GAP
+            left = margin + c * cell[1] + _GAP
             large = shown.repeat(zoom, axis=0).repeat(zoom, axis=1)
             sheet[top : top + height * zoom, left : left + width * zoom] = large
     drawn = Image.fromarray(sheet)

@@ -31,12 +31,13 @@ GREY = "0.8"
 
 
 def draw_embedding(run: RunFolder) -> list[Path]:
-    """figures/embedding.png of a run with clusters: a point a sample, a panel each for cluster, client and label.
+    """Draw figures/embedding.png of a run with clusters: a point a sample, a panel each for cluster, client and label.
 
     Returns:
         The file; none where the run has no features to draw, or too few of them.
     """
-    path, source = run.figures / FILE, run.path / FEATURES
+    path = run.figures / FILE
+    source = run.path / FEATURES
     kept = read_cluster_tensors(run, FEATURES)
     table = read_clusters(run)
     if kept is None or table is None:
@@ -44,7 +45,8 @@ def draw_embedding(run: RunFolder) -> list[Path]:
         return []
     if path.exists() and path.stat().st_mtime >= source.stat().st_mtime:
         return [path]
-    features, rows = kept["features"].numpy(), kept["rows"].numpy()
+    features = kept["features"].numpy()
+    rows = kept["rows"].numpy()
     points = plane(features)
     if points is None:
         return []
@@ -65,7 +67,7 @@ def draw_embedding(run: RunFolder) -> list[Path]:
 
 
 def plane(features: np.ndarray) -> np.ndarray | None:
-    """Points (m, 2) for features (m, p) by t-SNE from their first two principal components.
+    """Return points (m, 2) for features (m, p) by t-SNE from their first two principal components.
 
     Returns:
         None where there are fewer than four samples, or all of them are alike.
@@ -82,7 +84,7 @@ def plane(features: np.ndarray) -> np.ndarray | None:
 
 
 def draw_groups(axes: Axes, points: np.ndarray, groups: pd.Series, name: str) -> None:
-    """One panel: each group in a colour and a marker, with its name at the middle of its points.
+    """Draw one panel: each group in a colour and a marker, with its name at the middle of its points.
 
     Args:
         axes: where it is drawn.
@@ -100,7 +102,8 @@ def draw_groups(axes: Axes, points: np.ndarray, groups: pd.Series, name: str) ->
             axes.scatter(points[rest, 0], points[rest, 1], s=6, color=GREY, label=words)
     for number, group in enumerate(largest):
         own = points[known == group]
-        colour, marker = PALETTE[number % len(PALETTE)], MARKERS[(number // len(PALETTE)) % len(MARKERS)]
+        colour = PALETTE[number % len(PALETTE)]
+        marker = MARKERS[(number // len(PALETTE)) % len(MARKERS)]
         axes.scatter(own[:, 0], own[:, 1], s=9, color=colour, marker=marker, alpha=0.6, linewidths=0, label=group)
         if name != "client":  # whose samples are everywhere
             halo = [withStroke(linewidth=2, foreground="white")]
@@ -112,7 +115,7 @@ def draw_groups(axes: Axes, points: np.ndarray, groups: pd.Series, name: str) ->
 
 
 def in_order(names: Sequence[str]) -> list[str]:
-    """Names by their numbers where all are numbers, else by the alphabet.
+    """Return names sorted as numbers where all are numbers, else alphabetically.
 
     >>> in_order(["10", "9"]), in_order(["b", "a"])
     (['9', '10'], ['a', 'b'])

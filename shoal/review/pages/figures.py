@@ -30,8 +30,9 @@ FAINT = 200
 
 
 def draw_figures(run: RunFolder) -> list[Path]:
-    """Scores, losses of clients and bytes over rounds, and what the method adds: files in the run's figures folder."""
-    rounds, clients = run.table("rounds"), run.table("clients")
+    """Draw scores, clients' losses and bytes over rounds, and the method's figures, in the run's figures folder."""
+    rounds = run.table("rounds")
+    clients = run.table("clients")
     drawn = []
     shown = [metric.name for metric in shown_in("figure") if metric.name in rounds]
     if shown:
@@ -61,7 +62,7 @@ def draw_figures(run: RunFolder) -> list[Path]:
 
 
 def number_figure(chosen: Mapping[str, Any]) -> Figure:
-    """Stability and silhouette over the number of clusters, and the number that was chosen.
+    """Return a figure of stability and silhouette over the number of clusters, with the chosen number.
 
     Args:
         chosen: as `shoal.lifecycle.choosing.choose_clusters` gives it.
@@ -90,7 +91,7 @@ def number_figure(chosen: Mapping[str, Any]) -> Figure:
 
 
 def curves(title: str, unit: str) -> tuple[Figure, Axes]:
-    """An empty figure over rounds.
+    """Return an empty figure over rounds.
 
     Args:
         title: of the figure.
@@ -104,7 +105,7 @@ def curves(title: str, unit: str) -> tuple[Figure, Axes]:
 
 
 def style(number: int) -> dict[str, Any]:
-    """Colour, marker and dashes of the line of that number."""
+    """Return colour, marker and dashes of the line of a number."""
     return {
         "color": PALETTE[number % len(PALETTE)],
         "marker": MARKERS[number % len(MARKERS)],
@@ -115,7 +116,7 @@ def style(number: int) -> dict[str, Any]:
 
 
 def draw_spread(axes: Axes, values: pd.DataFrame, column: str, names: Sequence[str]) -> None:
-    """What clients report over rounds: a line for each client, and median and quartiles of them.
+    """Draw the clients' values over rounds: a line for each client, with their median and quartiles.
 
     Args:
         axes: where it is drawn.
@@ -145,7 +146,7 @@ def draw_spread(axes: Axes, values: pd.DataFrame, column: str, names: Sequence[s
 
 
 def compare_curves(tables: Mapping[str, pd.DataFrame], metric: str, path: Path) -> Path:
-    """One metric over rounds for several runs.
+    """Draw one metric over rounds for several runs.
 
     Args:
         tables: by label, tables with the columns `round` and `metric`.

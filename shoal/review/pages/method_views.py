@@ -20,13 +20,14 @@ from shoal.review.results.fonts import make_drawable
 
 
 def method_and_history(run: RunFolder) -> tuple[Method, RunHistory]:
-    """A run's method, and the run as its method draws it.
+    """Return a run's method, and the run's history in the form in which methods draw it.
 
     Raises:
         ShoalError: the run's data or partition are not on this machine, or are others now. StoreError: its last state
             is damaged.
     """
-    opened, checkpoint = OpenedRun(run), read_state_if_any(run)
+    opened = OpenedRun(run)
+    checkpoint = read_state_if_any(run)
     round, memory = (checkpoint.server.round, checkpoint.memory_index) if checkpoint is not None else (0, MemoryIndex())
     history = RunHistory(
         run.table("rounds"),
@@ -40,7 +41,7 @@ def method_and_history(run: RunFolder) -> tuple[Method, RunHistory]:
 
 
 def method_tables(run: RunFolder) -> dict[str, DataFrame]:
-    """The tables that the run's method makes of it, by name.
+    """Return the tables that the run's method makes of the run, by name.
 
     Raises:
         ShoalError: as `method_and_history`.

@@ -29,5 +29,5 @@ def write_page(path: Path, template: str, **parts: Any) -> Path:
 
 
 def embedded(path: Path) -> str:
-    """A file in base64."""
+    """Return a file in base64."""
     return base64.b64encode(path.read_bytes()).decode()

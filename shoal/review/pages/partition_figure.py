@@ -65,7 +65,7 @@ def partition_figure(partition: Partition, prepared: Prepared, path: Path) -> Pa
 
 
 def _thinned(names: list[str]) -> tuple[list[int], list[str]]:
-    """Tick positions and names, at most 40 of them."""
+    """Return tick positions and names, at most 40 of them."""
     positions = list(range(0, len(names), -(-len(names) // _TICKS)))
     return positions, [names[position] for position in positions]
 

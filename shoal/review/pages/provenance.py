@@ -40,7 +40,7 @@ class Origin:
 
 
 def chosen_settings(settings: Settings) -> list[tuple[str, str, str]]:
-    """The settings that differ from the defaults of the method, the data and the partition scheme.
+    """Return the settings that differ from the defaults of the method, the data and the partition scheme.
 
     Args:
         settings: of the run.
@@ -48,7 +48,8 @@ def chosen_settings(settings: Settings) -> list[tuple[str, str, str]]:
     Returns:
         Of each its key, its value, and the default (of those of `ALWAYS`: of all runs).
     """
-    values, plain = flatten(settings), settings.to_json()
+    values = flatten(settings)
+    plain = settings.to_json()
     fallback = flatten(make_settings({}))
     try:
         default = flatten(make_settings({part: {key: plain[part][key]} for part, key in map(halves, ALWAYS)}))
@@ -60,19 +61,19 @@ def chosen_settings(settings: Settings) -> list[tuple[str, str, str]]:
 
 
 def halves(key: str) -> tuple[str, str]:
-    """A setting's section and its key there."""
+    """Return a setting's section and its key there."""
     section, _, name = key.partition(".")
     return section, name
 
 
 def shown(value: Any) -> str:
-    """A setting's value in a table, without passwords and not too long."""
+    """Return a setting's value for a table, without passwords and not too long."""
     text = "none" if value is None else masked(str(value))
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
 def origins(run: RunFolder) -> list[Origin]:
-    """Where the run's numbers come from: MLflow run, code, data, partition, machine.
+    """Return the origins of the run's numbers: MLflow run, code, data, partition, machine.
 
     Args:
         run: the run's folder.
@@ -110,10 +111,10 @@ def origins(run: RunFolder) -> list[Origin]:
 
 
 def run_files(run: RunFolder) -> list[str]:
-    """The files of the run that lie beside its report."""
+    """Return the files of the run that lie beside its report."""
     return [name for name in FILES if (run.path / name).exists()]
 
 
 def repeat_command(run: RunFolder) -> str:
-    """The command that computes the run anew from its settings, as typed into a shell."""
+    """Return the shell command that computes the run again from its settings."""
     return f"shoal run {shlex.quote(str(run.path / SETTINGS))}"

@@ -60,7 +60,8 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
         StoreError: a file of the run is damaged.
     """
     check_figures(run)
-    result, settings = run_result(run), run.settings()
+    result = run_result(run)
+    settings = run.settings()
     names = (settings.method.name, settings.data.name)
 
     def part(what: str, make: Callable[[], Made]) -> Made | None:
@@ -106,7 +107,7 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
 
 
 def last_clients(run: RunFolder) -> list[dict[str, Any]]:
-    """The clients of the last round, a dictionary each, under their names where they have some."""
+    """Return the clients of the last round, a dictionary each, with their names where they have some."""
     clients = run.table("clients")
     if not len(clients):
         return []
@@ -118,7 +119,7 @@ def last_clients(run: RunFolder) -> list[dict[str, Any]]:
 
 
 def client_names(run: RunFolder) -> Sequence[str]:
-    """What the clients are called, by id; nothing where they have no names."""
+    """Return the clients' names by id; nothing where they have none."""
     try:
         return load_partition(run.folder_of("partition")).client_names
     except ShoalError:  # the folder was moved here without its data: numbers say enough
@@ -126,7 +127,7 @@ def client_names(run: RunFolder) -> Sequence[str]:
 
 
 def missed_rounds(run: RunFolder) -> list[dict[str, Any]]:
-    """The clients that were chosen for a round and left out of it, by how often: whether they failed or dropped out."""
+    """Return the clients that missed rounds for which they were chosen, by failure or dropout, most often first."""
     rounds = run.table("rounds")
     if not len(rounds) or not rounds["left_out"].sum():
         return []
@@ -153,13 +154,14 @@ def missed_rounds(run: RunFolder) -> list[dict[str, Any]]:
 
 
 def cluster_table(run: RunFolder) -> pd.DataFrame | None:
-    """The run's cluster table, where it has one."""
+    """Return the run's cluster table; None where it has none."""
     return read_clusters(run)
 
 
 def cluster_rows(run: RunFolder) -> list[dict[str, Any]]:
-    """A row a cluster, empty ones too: size, share, clients, mean confidence, and its most frequent label."""
-    table, facts = cluster_table(run), cluster_facts(run)
+    """Return a row a cluster, empty ones too: size, share, clients, mean confidence, and its most frequent label."""
+    table = cluster_table(run)
+    facts = cluster_facts(run)
     if table is None or facts is None:
         return []
     labelled = "label" in table and table["label"].notna().any()
@@ -181,7 +183,7 @@ def cluster_rows(run: RunFolder) -> list[dict[str, Any]]:
 
 
 def embedded_sheets(run: RunFolder) -> tuple[list[tuple[str, str, bool]], int]:
-    """Contact sheets of clusters, as many as `SHEETS_BYTES` hold, and how many are left out.
+    """Return the contact sheets that `SHEETS_BYTES` hold, and the number of those left out.
 
     Of each its name, a JPEG in base64, and whether two fit beside each other.
     """
@@ -191,7 +193,8 @@ def embedded_sheets(run: RunFolder) -> tuple[list[tuple[str, str, bool]], int]:
     for path in paths:
         with Image.open(path) as opened, io.BytesIO() as file:
             opened.convert("RGB").save(file, format="JPEG", quality=80)
-            content, half = file.getvalue(), opened.width <= HALF
+            content = file.getvalue()
+            half = opened.width <= HALF
         if total + len(content) > SHEETS_BYTES:
             break
         total += len(content)
@@ -200,12 +203,12 @@ def embedded_sheets(run: RunFolder) -> tuple[list[tuple[str, str, bool]], int]:
 
 
 def embedded_if_there(path: Path) -> str | None:
-    """A file in base64; None where there is none."""
+    """Return a file in base64; None where there is none."""
     return embedded(path) if path.exists() else None
 
 
 def embedded_figures(run: RunFolder) -> tuple[list[tuple[str, str]], list[str]]:
-    """Figures by name, each a PNG in base64, as many as `FIGURES_BYTES` hold, and the names of the others.
+    """Return the figures that `FIGURES_BYTES` hold, by name, each a PNG in base64, and the names of the others.
 
     What every run has comes first, then what the method drew of it.
     """

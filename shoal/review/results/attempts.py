@@ -15,7 +15,7 @@ Made = TypeVar("Made")
 def attempted(
     run: RunFolder, what: str, make: Callable[[], Made], but: tuple[type[Exception], ...] | type[Exception] = ()
 ) -> Made | None:
-    """What `make` gives; where it fails None, and one event of the run says what is missing and why.
+    """Return the result of `make`; where it fails, return None and record in one event what is missing and why.
 
     Args:
         run: the run's folder.

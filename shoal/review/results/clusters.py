@@ -49,8 +49,10 @@ from shoal.methods.contract.context import MethodError
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.quality import size_shares, stability
 
-TABLE, FACTS = "clusters.parquet", "clusters.json"
-CENTRES, FEATURES = "centres.safetensors", "features.safetensors"
+TABLE = "clusters.parquet"
+FACTS = "clusters.json"
+CENTRES = "centres.safetensors"
+FEATURES = "features.safetensors"
 FACTS_SHA256 = "clusters_sha256"
 """Entry of the status of a finished run: the digest of clusters.json."""
 TEST = "test"
@@ -70,7 +72,7 @@ class FindClusters:
     name: ClassVar[str] = "clusters of all samples"
 
     def execute(self) -> bool:
-        """Whether the run has a table now; where it has one already, nothing is done."""
+        """Write the table unless the run has it; return whether the run has it now."""
         return keep_clusters(RunFolder(self.run), active_run_at(self.run).call)
 
 
@@ -169,7 +171,7 @@ def assigned(run: RunFolder, round: int, call: Call, *, judge: bool) -> Assigned
 
 
 def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.ndarray]) -> None:
-    """Table, centres, features to draw and facts from what a worker slot found.
+    """Write table, centres, features to draw and facts from a worker slot's answer.
 
     Args:
         run: the run's folder.
@@ -215,14 +217,15 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
 
 
 def cluster_table(run: RunFolder, prepared: Prepared, partition: Partition, found: Assigned) -> pd.DataFrame:
-    """A row a sample: training samples that some client holds, in the order of the set, then all test samples.
+    """Return a row a sample: training samples that a client holds, in the order of the set, then all test samples.
 
     Columns: client (its number; missing where nobody holds the sample), client_name, part (train or test), sample
     (number in that part of the set), file (where the set keeps file names), label (where it has labels: a class's name
     where classes have names, planted label maps applied), cluster, confidence and, with centres, distance.
     """
     order = np.argsort(partition.sample, kind="stable")  # as `shoal.data.view.all_samples` orders them
-    held, test = len(order), prepared.spec.test
+    held = len(order)
+    test = prepared.spec.test
     if len(found.cluster) != held + test:
         raise MethodError(f"{len(found.cluster)} samples were given a cluster, expected {held} + {test}")
     names = client_names(partition)
@@ -257,12 +260,12 @@ def cluster_table(run: RunFolder, prepared: Prepared, partition: Partition, foun
 
 
 def client_names(partition: Partition) -> list[str]:
-    """What each client is called: its own name, or its number."""
+    """Return the name of each client, or its number as text."""
     return list(partition.client_names) or [str(k) for k in range(partition.clients)]
 
 
 def origins(run: RunFolder, prepared: Prepared) -> pd.DataFrame | None:
-    """The files of a set by (part, number); None where it keeps none, or where they cannot be read, which is told."""
+    """Return the files of a set by (part, number); None where it has none, or where they are lost, with an event."""
     try:
         files = sample_files(prepared)
     except DataError as error:
@@ -272,7 +275,7 @@ def origins(run: RunFolder, prepared: Prepared) -> pd.DataFrame | None:
 
 
 def label_names(prepared: Prepared, partition: Partition, order: np.ndarray) -> list[str | None] | None:
-    """The label of each row of the table in words; None where the set has no labels."""
+    """Return the label of each row of the table in words; None where the set has no labels."""
     if prepared.train_y is None:
         return None
     y = np.asarray(prepared.train_y)[partition.sample[order]]
@@ -287,13 +290,13 @@ def label_names(prepared: Prepared, partition: Partition, order: np.ndarray) -> 
 
 
 def odd_choice(prepared: Prepared) -> str:
-    """What new images of another size come to: resized where the set itself was made that way, else skipped."""
+    """Return how to treat new images of another size: resize them where the set was made that way, else skip them."""
     extra = prepared.manifest.extra
     return "resize" if extra.get("on_odd") == "resize" or extra.get("resized") else "skip"
 
 
 def cluster_facts(run: RunFolder) -> dict[str, Any] | None:
-    """What clusters.json holds; None where the run has no cluster table.
+    """Return the content of clusters.json; None where the run has no cluster table.
 
     Raises:
         StoreError: the file is damaged, of another state than the run ended with, or has gone missing.
@@ -311,12 +314,12 @@ def cluster_facts(run: RunFolder) -> dict[str, Any] | None:
 
 
 def damaged_clusters(run: RunFolder, error: StoreError) -> StoreError:
-    """The error to show of a damaged file of a run's clusters."""
+    """Return the error to raise for a damaged file of a run's clusters."""
     return StoreError(f"run {run.name}: {error}; `shoal run --resume {run.name}` writes it again")
 
 
 def read_clusters(run: RunFolder, columns: Sequence[str] | None = None) -> pd.DataFrame | None:
-    """The cluster table of a run, a row a sample (`cluster_table`); None where it has none.
+    """Return the cluster table of a run, a row a sample (`cluster_table`); None where it has none.
 
     Args:
         run: the run's folder.
@@ -335,7 +338,7 @@ def read_clusters(run: RunFolder, columns: Sequence[str] | None = None) -> pd.Da
 
 
 def read_cluster_tensors(run: RunFolder, name: str) -> dict[str, torch.Tensor] | None:
-    """The tensors of `CENTRES` or `FEATURES`; None where the run has no such file.
+    """Return the tensors of `CENTRES` or `FEATURES`; None where the run has no such file.
 
     Raises:
         StoreError: it is missing, truncated or changed.
@@ -352,6 +355,6 @@ def read_cluster_tensors(run: RunFolder, name: str) -> dict[str, torch.Tensor] |
 
 
 def quality(run: RunFolder) -> dict[str, float]:
-    """The numbers that need no labels: silhouette, stability, shares of the smallest and largest cluster, empty."""
+    """Return the numbers that need no labels: silhouette, stability, size shares and empty clusters."""
     facts = cluster_facts(run)
     return {name: facts["quality"][name] for name in QUALITY if name in facts["quality"]} if facts else {}

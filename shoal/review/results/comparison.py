@@ -10,7 +10,7 @@ from shoal.review.results.result import run_result
 
 
 def side_by_side(runs: Sequence[RunFolder], rate: float | None = None) -> list[dict[str, Any]]:
-    """A dictionary a run: method, data, and what `shoal.review.results.result.RunResult` has.
+    """Return a dictionary a run: method, data, and the fields of `shoal.review.results.result.RunResult`.
 
     Args:
         runs: the runs.

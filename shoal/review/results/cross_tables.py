@@ -37,7 +37,7 @@ class CrossTable:
 
 
 def cross_table(counts: pd.DataFrame, row: str, column: str) -> CrossTable | None:
-    """The largest `CROSSED` rows and columns of a table of counts, in the order in which they stand there.
+    """Return the largest `CROSSED` rows and columns of a table of counts, in their order in the table.
 
     Args:
         counts: integers, whose index and columns name rows and columns.
@@ -62,7 +62,7 @@ def cross_table(counts: pd.DataFrame, row: str, column: str) -> CrossTable | Non
 
 
 def clusters_by_clients(table: pd.DataFrame) -> CrossTable | None:
-    """Samples by cluster and client.
+    """Count samples by cluster and client.
 
     Args:
         table: the run's cluster table (`shoal.review.results.clusters`).
@@ -80,7 +80,7 @@ def clusters_by_clients(table: pd.DataFrame) -> CrossTable | None:
 
 
 def confusion(table: pd.DataFrame) -> CrossTable | None:
-    """Samples by label and cluster; clusters stand in the order that puts matched labels on the diagonal.
+    """Count samples by label and cluster, with the clusters in the order that puts matched labels on the diagonal.
 
     Args:
         table: the run's cluster table, of training and test samples.
@@ -100,7 +100,7 @@ def confusion(table: pd.DataFrame) -> CrossTable | None:
 
 
 def by_number(name: str) -> tuple[int, int, str]:
-    """A key to sort names by: numbers by their size, before words.
+    """Return a key to sort names by: numbers by their size, before words.
 
     >>> sorted(["10", "9", "cat"], key=by_number)
     ['9', '10', 'cat']
@@ -109,7 +109,7 @@ def by_number(name: str) -> tuple[int, int, str]:
 
 
 def labels_by_clients(run: RunFolder) -> CrossTable | None:
-    """Samples by label and client, as the partition dealt them (before planted label maps).
+    """Count samples by label and client in the partition (before planted label maps).
 
     Returns:
         None where there are no labels, or the data are not on this machine, or are others now.

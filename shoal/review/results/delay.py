@@ -57,7 +57,7 @@ class LinkRates:
 
 
 def delays(run: RunFolder, links: LinkRates | None = None) -> pd.DataFrame:
-    """Simulated delay after each round.
+    """Return the simulated delay after each round.
 
     Args:
         run: with at least one round.
@@ -87,7 +87,7 @@ def delays(run: RunFolder, links: LinkRates | None = None) -> pd.DataFrame:
 
 
 def sending(run: RunFolder, clients: pd.DataFrame, links: LinkRates) -> pd.Series:
-    """Seconds each client of each round sends to its neighbours, in the order of the clients table."""
+    """Return the seconds that each client of each round sends to its neighbours, in the order of the clients table."""
     if not links.between:
         return 8 * clients["bytes_d2d"] / links.d2d
     table = run.table("links")

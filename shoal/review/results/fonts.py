@@ -70,5 +70,5 @@ def drawable_ticks(format_ticks: Callable[[list[float]], list[str]], values: lis
 
 
 def lines_drawable(text: str) -> str:
-    """As `drawable`, but line ends stay."""
+    """Return a text as `drawable` does, but keep line ends."""
     return "\n".join(map(drawable, text.split("\n")))

@@ -38,12 +38,12 @@ class RunResult:
     weights_sha256: str | None
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the result as JSON."""
         return asdict(self)
 
 
 def run_result(run: RunFolder) -> RunResult:
-    """What the run in a folder came to so far."""
+    """Return the results of the run in a folder so far."""
     status = run.status()
     rounds = run.table("rounds")
     skip = {"round", "clients", "left_out", "bytes_up", "bytes_down", "bytes_d2d", "finished_at"}
@@ -64,7 +64,7 @@ def run_result(run: RunFolder) -> RunResult:
 
 
 def shown_metrics(result: RunResult) -> dict[str, float]:
-    """The numbers of a result in the order in which tables show them.
+    """Return the numbers of a result in the order in which tables show them.
 
     First the measures of quality that have a description, in its order, then other metrics, then quality without
     labels. Last comes what is no measure of quality: equally full clusters are right only where classes are equally

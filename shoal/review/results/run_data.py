@@ -9,7 +9,7 @@ from shoal.engine.store.run_folder import RunFolder
 
 
 def run_data(run: RunFolder) -> tuple[Prepared, Partition] | None:
-    """The data set and the partition of a run; None where either is not here, or is another one now.
+    """Return the data set and the partition of a run; None where either is missing here, or has changed.
 
     Args:
         run: the run's folder.

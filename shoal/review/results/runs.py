@@ -57,7 +57,7 @@ class ListedRun:
     epsilon: tuple[float, float | None] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON, which has no infinite numbers: None stands for one."""
+        """Return the line as JSON, which has no infinite numbers: None stands for one."""
         epsilon = self.epsilon and [e if e is not None and math.isfinite(e) else None for e in self.epsilon]
         return asdict(self) | {"epsilon": epsilon}
 
@@ -65,7 +65,7 @@ class ListedRun:
 def listed_runs(
     runs: Path, *, method: str | None = None, data: str | None = None, states: Sequence[str] = ()
 ) -> list[ListedRun]:
-    """The runs of a folder, the newest first.
+    """Return the runs of a folder, the newest first.
 
     Args:
         runs: the folder.
@@ -83,10 +83,11 @@ def listed_runs(
 
 
 def listed(run: RunFolder) -> ListedRun:
-    """One run in a line; what cannot be read of it is said, and is no error."""
+    """Return one run in a line; a run that cannot be read says why and raises no error."""
     size = bytes_of(run.path)
     try:
-        settings, result = run.settings(), run_result(run)
+        settings = run.settings()
+        result = run_result(run)
         state = INTERRUPTED if result.status == RUNNING and not at_work(run) else result.status
         why = str(run.status().get("message", ""))
     except (ShoalError, OSError, ValueError, KeyError) as error:
@@ -100,14 +101,15 @@ def listed(run: RunFolder) -> ListedRun:
 
 
 def main_score(shown: Mapping[str, float], *, of_features: bool) -> tuple[str, float] | None:
-    """The number that stands for a run: where none of those for its kind is there, the first of all."""
+    """Return the number that stands for a run: the first of those for its kind, else the first of all."""
     first = OF_FEATURES if of_features else OF_CLUSTERS
     return next(((name, shown[name]) for name in (*first, *shown) if name in shown), None)
 
 
 def bytes_of(folder: Path) -> int:
-    """How many bytes the files below a folder have; those that go meanwhile are not counted."""
-    total, left = 0, [str(folder)]
+    """Return the bytes of the files below a folder, without files that vanish meanwhile."""
+    total = 0
+    left = [str(folder)]
     while left:
         try:
             with os.scandir(left.pop()) as entries:
@@ -122,7 +124,7 @@ def bytes_of(folder: Path) -> int:
 
 
 def at_work(run: RunFolder) -> bool:
-    """Whether a process holds the run."""
+    """Return whether a process works on the run."""
     if not (run.path / "lock").exists():
         return False
     try:

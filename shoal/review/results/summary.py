@@ -51,19 +51,20 @@ class Summary:
 
 
 def summary_of(run: RunFolder) -> Summary:
-    """The summary of a run, finished or not; what it does not have is not named.
+    """Return the summary of a run, finished or not, without what the run does not have.
 
     Args:
         run: the run's folder.
     """
     result = run_result(run)
-    clusters, scores = clusters_found(run, result), scores_of(result)
+    clusters = clusters_found(run, result)
+    scores = scores_of(result)
     numbers = (*clusters, *scores, bytes_moved(result.bytes), Number(duration(result.seconds), "time", "of all rounds"))
     return Summary(asked(run), found(run, result, (*clusters, *scores)), numbers)
 
 
 def asked(run: RunFolder) -> str:
-    """The task in one sentence; how many samples there are is left out where the data are elsewhere."""
+    """Return the task in one sentence, without the number of samples where the data are elsewhere."""
     settings = run.settings()
     method = METHODS[settings.method.name]
     held = ""
@@ -79,7 +80,7 @@ def asked(run: RunFolder) -> str:
 
 
 def found(run: RunFolder, result: RunResult, numbers: tuple[Number, ...]) -> str:
-    """The outcome in one sentence."""
+    """Return the outcome in one sentence."""
     if result.status == FINISHED:
         state = f"It finished after {counted(result.rounds, 'round')}"
     else:
@@ -91,13 +92,14 @@ def found(run: RunFolder, result: RunResult, numbers: tuple[Number, ...]) -> str
 
 
 def clusters_found(run: RunFolder, result: RunResult) -> tuple[Number, ...]:
-    """How many clusters have samples, and how many samples; else what the method counted; nothing where it has none."""
+    """Return the number of non-empty clusters and their sizes, or the method's own count; nothing without clusters."""
     facts = cluster_facts(run)
     table = read_clusters(run, ["cluster"])
     if facts is not None and table is not None:
         sizes = table["cluster"].value_counts()
         empty = facts["clusters"] - len(sizes)
-        least, most = int(sizes.min()), int(sizes.max())
+        least = int(sizes.min())
+        most = int(sizes.max())
         about = f"of {least:,} to {most:,} samples" if least < most else f"of {counted(most, 'sample')} each"
         if empty:
             about += f"; {empty} of {facts['clusters']} are empty"
@@ -111,7 +113,7 @@ def clusters_found(run: RunFolder, result: RunResult) -> tuple[Number, ...]:
 
 
 def scores_of(result: RunResult) -> tuple[Number, ...]:
-    """The most telling scores that the run has."""
+    """Return the most telling scores that the run has."""
     values = {**result.metrics, **result.quality}
     names = [name for name in SCORES if name in values][:SHOWN]
     return tuple(
@@ -121,14 +123,14 @@ def scores_of(result: RunResult) -> tuple[Number, ...]:
 
 
 def bytes_moved(moved: Mapping[str, int]) -> Number:
-    """All bytes that were sent, and the share of each way."""
+    """Return all bytes that were sent, and the share of each direction."""
     ways = (("up", "up"), ("down", "down"), ("d2d", "between clients"))
     parts = [f"{size(moved[key])} {words}" for key, words in ways if moved.get(key)]
     return Number(size(sum(moved.values())), "moved", ", ".join(parts))
 
 
 def size(count: float) -> str:
-    """Bytes in the unit that leaves few digits.
+    """Return bytes in the unit that leaves few digits.
 
     >>> size(14_349_360)
     '14.3 MB'
@@ -136,12 +138,13 @@ def size(count: float) -> str:
     units = ("B", "kB", "MB", "GB", "TB")
     power = 0
     while count >= 1000 and power < len(units) - 1:
-        count, power = count / 1000, power + 1
+        count = count / 1000
+        power = power + 1
     return f"{count:,.1f} {units[power]}" if power else f"{count:,.0f} B"
 
 
 def duration(seconds: float) -> str:
-    """A time in minutes; below one in seconds, from two hours on in hours.
+    """Return a time in minutes; below one minute in seconds, from two hours on in hours.
 
     >>> duration(9.4), duration(90), duration(9000)
     ('9.4 s', '1.5 min', '2.5 h')
@@ -152,7 +155,7 @@ def duration(seconds: float) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """A number with its noun.
+    """Return a number with its noun.
 
     >>> counted(1, "round"), counted(1797, "sample")
     ('1 round', '1,797 samples')
@@ -161,5 +164,5 @@ def counted(count: int, noun: str) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """The noun as it follows a number."""
+    """Return the noun in the form that follows a number."""
     return noun if count == 1 else f"{noun}s"

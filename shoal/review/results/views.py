@@ -59,7 +59,7 @@ def sources(run: RunFolder) -> dict[str, str]:
 
 
 def keep_source(run: RunFolder, view: str, source: str) -> None:
-    """Remember what a view was made of."""
+    """Keep the digest of what a view was made of."""
     known = read_sealed(run.path / VIEWS)
     write_sealed(run.path / VIEWS, {**known, "sources": {**known.get("sources", {}), view: source}}, sync=False)
 

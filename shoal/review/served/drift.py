@@ -28,7 +28,8 @@ MOST = 2_000
 """Of a client's old samples, and of its new ones, at most so many are looked at, a seeded draw."""
 LEAST = 5
 """Old and new samples that a client has at least, to be compared."""
-CLUSTERS, UNIFORMITY = "cluster shares", "uniformity"
+CLUSTERS = "cluster shares"
+UNIFORMITY = "uniformity"
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,11 @@ class Drift:
     found: bool
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the comparison as JSON."""
         return asdict(self)
 
     def told(self) -> str:
-        """In one sentence."""
+        """Return the comparison in one sentence."""
         whose = f"client {self.client}" if self.client else "all clients"
         counts = f"from {self.old} old to {self.new} new samples"
         if self.what == CLUSTERS:
@@ -78,7 +79,7 @@ class _Part:
 
 
 def find_drift(champion: RunFolder, data: Path, level: float, seed: int) -> list[Drift]:
-    """Every comparison of the samples that came last with those before; empty where the set has one version only.
+    """Compare the newest samples with those before; return nothing where the set has only one version.
 
     Args:
         champion: the run of the model in use.
@@ -119,10 +120,11 @@ def find_drift(champion: RunFolder, data: Path, level: float, seed: int) -> list
 
 
 def _look(predictor: Predictor, prepared: Prepared, table: Any, rows: np.ndarray) -> _Part:
-    """What the champion says of the samples in some rows of the set's table of files."""
+    """Return what the champion's model makes of the samples in some rows of the set's table of files."""
     held = (table["part"].to_numpy() == "test")[rows]
     index = table["index"].to_numpy()[rows]
-    clusters, features = [np.zeros(0, dtype=np.int64)], []
+    clusters = [np.zeros(0, dtype=np.int64)]
+    features = []
     test_x = prepared.train_x[:0] if prepared.test_x is None else prepared.test_x
     for start in range(0, len(rows), BATCH):
         part = slice(start, start + BATCH)
@@ -142,7 +144,7 @@ def _shares(
 
 
 def _gap(parts: list[_Part]) -> float:
-    """By how much uniformity differs between samples that were trained on and samples held out, of the old ones.
+    """Return by how much uniformity differs between old samples that were trained on and old samples held out.
 
     A network spreads what it was trained on more evenly than anything else, and nothing new was trained on.
     """
@@ -158,6 +160,7 @@ def _gap(parts: list[_Part]) -> float:
 
 def _uniformity(client: str, old: _Part, new: _Part, allowance: float, level: float, rng: np.random.Generator) -> Drift:
     before, after, (low, high) = uniformity_drift(old.features, new.features, level, rng)
-    low, high = low - before - allowance, high - before + allowance
+    low = low - before - allowance
+    high = high - before + allowance
     change = after - before
     return Drift(UNIFORMITY, client, len(old.cluster), len(new.cluster), change, low, high, not low <= change <= high)

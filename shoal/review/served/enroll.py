@@ -26,7 +26,7 @@ from shoal.methods.contract.base import Client
 def new_client(
     run: RunFolder, source: str, store: Path, mirror: Path | None, *, validation: float = 0.2, limit: int | None = None
 ) -> Client:
-    """The new client's samples.
+    """Return a new client with its samples.
 
     Args:
         run: the run it is to be enrolled in.
@@ -43,12 +43,14 @@ def new_client(
     opened = OpenedRun(run)
     folder, colon, number = source.rpartition(":")
     if colon and number.isdigit() and Path(folder).is_dir():
-        partition, client = load_partition(Path(folder)), int(number)
+        partition = load_partition(Path(folder))
+        client = int(number)
         prepared = prepare_set(partition.data, store, mirror=mirror)
         if client >= partition.clients:
             raise RunError(f"partition {folder} has clients 0 to {partition.clients - 1}, not {client}")
     else:
-        prepared, client = prepare_set(source, store, mirror=mirror), 0
+        prepared = prepare_set(source, store, mirror=mirror)
+        client = 0
         partition = make_partition(
             IID(clients=1, validation=validation), prepared, limit=limit, seed=opened.settings.seed
         )
@@ -71,7 +73,8 @@ def check_alike(prepared: Prepared, opened: OpenedRun) -> None:
     Raises:
         RunError: says what was expected.
     """
-    wanted, given = opened.prepared.spec, prepared.spec
+    wanted = opened.prepared.spec
+    given = prepared.spec
     if (wanted.kind, wanted.shape, wanted.vocabulary) != (given.kind, given.shape, given.vocabulary):
         raise RunError(
             f"the new client has {given.kind} data of shape {given.shape}, the run's model takes {wanted.kind} data of "
@@ -108,7 +111,8 @@ def enroll(
         raise RunError(f"run {run.name} has no finished round yet")
     state = CFLState.from_server(server)
     tree = state.tree
-    vectors, network = method.vectors(), method.network()
+    vectors = method.vectors()
+    network = method.network()
     path: list[dict[str, Any]] = []
     node: int | None = 0
     while node is not None:
@@ -139,7 +143,7 @@ def enroll(
 
 
 def choose(path: list[dict[str, Any]], give: str) -> int:
-    """The node whose model is given.
+    """Return the node whose model the client gets.
 
     Raises:
         RunError: it is not on the path, or there is nothing to choose the best by.

@@ -26,15 +26,20 @@ from shoal.review.results.clusters import cluster_facts, read_clusters
 from shoal.review.results.fonts import font
 from shoal.review.results.summary import counted
 
-CERTAIN, UNSURE = 8, 4
+CERTAIN = 8
+UNSURE = 4
 """How many samples of each client are shown: the most certain, and of the others the least certain."""
 CLIENTS = 40
 """At most so many clients have a row of images, those with most samples in the cluster."""
 NOBODY = "(test part)"
 """Whose samples of a common test part are: no client's."""
 KEPT = ("client_name", "part", "sample", "file", "label", "confidence", "distance")
-_GAP, _LEFT, _SPLIT = 6, 210, 22
-_INK, _GREY, _LINE = (30, 30, 30), (110, 110, 110), (205, 205, 205)
+_GAP = 6
+_LEFT = 210
+_SPLIT = 22
+_INK = (30, 30, 30)
+_GREY = (110, 110, 110)
+_LINE = (205, 205, 205)
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ class Explained:
         return f"Cluster {self.cluster}: {self.samples:,} of {self.total:,} samples ({self.samples / self.total:.1%})"
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the cluster as JSON."""
         return {
             "run": str(self.run.path),
             "cluster": self.cluster,
@@ -80,7 +85,7 @@ class Explained:
         }
 
     def draw(self, path: str | Path) -> Path:
-        """The contact sheet as a PNG whose folder is made: a row of images a client, as its client holds them.
+        """Draw the contact sheet as a PNG: a row of images a client, each image as its client holds it.
 
         Raises:
             DataError: the samples are no images, the path is no .png, or it cannot be written.
@@ -97,7 +102,7 @@ class Explained:
         return path
 
     def sheet(self) -> Image.Image:
-        """The contact sheet.
+        """Return the contact sheet.
 
         Raises:
             DataError: the samples are no images.
@@ -119,7 +124,7 @@ class Explained:
         return _drawn(self.title, self.lines, rows, last)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the clients' table, and the sheet where there are images."""
+        """Return what a notebook shows: the clients' table, and the sheet where there are images."""
         shown = f"<p><b>{html.escape(self.title)}</b></p>{self.clients.to_html(index=False, float_format='%.3f')}"
         if self.kind != "image":
             return shown
@@ -129,7 +134,7 @@ class Explained:
 
 
 def explain(run: RunFolder, cluster: int) -> Explained:
-    """What a finished run's cluster holds, client by client.
+    """Return what a cluster of a finished run holds, client by client.
 
     Args:
         run: a finished run with a cluster table.
@@ -151,7 +156,8 @@ def explain(run: RunFolder, cluster: int) -> Explained:
     if not len(rows):
         raise RunError(f"cluster {cluster} of run {run.name} is empty: no sample is in it")
     names = table["client_name"].fillna(NOBODY).astype(str)
-    table, rows = table.assign(client_name=names), rows.assign(client_name=names[rows.index])
+    table = table.assign(client_name=names)
+    rows = rows.assign(client_name=names[rows.index])
     clients = by_client(table, rows)
     shown = pd.concat([certain_and_unsure(rows[rows["client_name"] == name]) for name in clients["client"]])
     lines = tuple(about(rows))
@@ -159,7 +165,7 @@ def explain(run: RunFolder, cluster: int) -> Explained:
 
 
 def by_client(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """The table of `Explained.clients`.
+    """Return the table of `Explained.clients`.
 
     Args:
         table: all samples of the run.
@@ -175,7 +181,8 @@ def by_client(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
             float((rows.loc[groups.groups[name], "label"] == label).mean()) if label is not None else np.nan
             for name, label in most.items()
         ]
-        found["mostly_label"], found["label_share"] = most, share
+        found["mostly_label"] = most
+        found["label_share"] = share
     found = found.rename_axis("client").reset_index()
     # The common test part last, whatever its size.
     found["_nobody"] = found["client"] == NOBODY
@@ -184,7 +191,7 @@ def by_client(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def certain_and_unsure(rows: pd.DataFrame) -> pd.DataFrame:
-    """Of one client's samples of a cluster those that are shown, with the column `shown`."""
+    """Return the samples to show of one client's samples of a cluster, with the column `shown`."""
     ordered = rows.sort_values("confidence", ascending=False, kind="stable")
     first = ordered[:CERTAIN].assign(shown="certain")
     last = ordered[CERTAIN:][-UNSURE:].assign(shown="unsure")
@@ -194,7 +201,7 @@ def certain_and_unsure(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a table as JSON values: what is missing is None."""
+    """Return the rows of a table as JSON values: None stands for a missing one."""
     return [
         {
             str(key): None if value is pd.NA or (isinstance(value, float) and np.isnan(value)) else value
@@ -205,13 +212,13 @@ def records(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def caption(sample: dict[Any, Any]) -> tuple[str, str]:
-    """What stands below an image: its file's name, where it has one, and its confidence."""
+    """Return the words below an image: its file's name, where it has one, and its confidence."""
     file = sample.get("file")
     return (Path(file).name if isinstance(file, str) else "", f"{sample['confidence']:.2f}")
 
 
 def words_on(row: dict[Any, Any]) -> list[str]:
-    """What stands beside a client's images."""
+    """Return the words beside a client's images."""
     words = [
         f"{counted(row['samples'], 'sample')}, {row['share_of_client']:.0%} of its data",
         f"mean confidence {row['mean_confidence']:.2f}",

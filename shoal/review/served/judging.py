@@ -52,7 +52,7 @@ class Judged:
     clusters_used: int
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the scores as JSON."""
         return asdict(self)
 
 
@@ -77,11 +77,11 @@ class Decision:
     champion: Judged | None
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the decision as JSON."""
         return asdict(self)
 
     def rows(self) -> list[dict[str, str]]:
-        """As a table: a row a score, with the champion's, the challenger's and their difference."""
+        """Return the decision as a table: a row a score, with the champion's, the challenger's and their difference."""
         rows = []
         for name, new in self.challenger.scores.items():
             old = None if self.champion is None else self.champion.scores.get(name)
@@ -98,7 +98,7 @@ class Decision:
 
 
 def judged(run: RunFolder, prepared: Prepared) -> Judged:
-    """A finished run's model on the held-out samples of a set.
+    """Return the scores of a finished run's model on the held-out samples of a set.
 
     Raises:
         JudgingError: the set holds too few samples out. RunError: the run gives new samples no clusters.
@@ -122,7 +122,7 @@ def judged(run: RunFolder, prepared: Prepared) -> Judged:
 
 
 def held_out_samples(prepared: Prepared) -> tuple[np.ndarray, np.ndarray | None]:
-    """The held-out samples (n, *shape) of a set and their labels, int64 (n,), where it has any.
+    """Return the held-out samples (n, *shape) of a set and their labels, int64 (n,), where it has any.
 
     Raises:
         JudgingError: there are too few.

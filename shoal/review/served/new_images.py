@@ -18,7 +18,7 @@ MADE_GREY = "made grey, as the set is"
 
 
 def fitted(pixels: np.ndarray, spec: DataSpec, on_odd: str) -> np.ndarray:
-    """An image as the set has them: uint8 (channels, height, width).
+    """Return an image in the form of the set's: uint8 (channels, height, width).
 
     A coloured image becomes grey where the set is grey (ITU-R 601 luma), a grey one gets three equal planes where the
     set is coloured.

@@ -107,7 +107,8 @@ class Predictor:
             )
         checkpoint = read_state(run, round)
         self.round = checkpoint.server.round
-        settings, data = run.settings(), facts["data"]
+        settings = run.settings()
+        data = facts["data"]
         self.features: list[str] = data["features"]
         self.on_odd: str = data["on_odd"]
         self.clusters: int = facts["clusters"]
@@ -121,7 +122,7 @@ class Predictor:
         self._centres = None if centres is None else centres["centres"]
 
     def assign(self, x: np.ndarray, embedding: Embedding = "none") -> dict[str, Any]:
-        """Cluster, confidence and, with centres, distance of samples (n, *shape) in the set's stored dtype.
+        """Return cluster, confidence and, with centres, distance of samples (n, *shape) in the set's stored dtype.
 
         Args:
             x: the samples.
@@ -135,7 +136,7 @@ class Predictor:
         return columns
 
     def judge(self, x: np.ndarray) -> tuple[dict[str, Any], np.ndarray]:
-        """What `assign` says of samples, and what the model makes of each, float32 (n, d)."""
+        """Return the columns of `assign`, and the model's features of each sample, float32 (n, d)."""
         with torch.no_grad():
             given = torch.from_numpy(x).float()
             found = self._predict(given.div_(255) if self.spec.kind == "image" else given)
@@ -151,7 +152,7 @@ class Predictor:
         return {"cluster": found.cluster.numpy(), "confidence": confidence.numpy()}
 
     def of_array(self, x: np.ndarray, embedding: Embedding = "none") -> pd.DataFrame:
-        """A row a sample of an array: row, cluster, confidence and, with centres, distance; on request the embedding.
+        """Return a row a sample: row, cluster, confidence, with centres distance, and on request the embedding.
 
         Args:
             x: (n, *shape) as the set has them: images uint8 (n, channels, height, width) or, where grey, (n, height,
@@ -161,7 +162,8 @@ class Predictor:
         Raises:
             DataError: another shape or type, no sample, or values that are not finite.
         """
-        shape, kind = self.spec.shape, self.spec.kind
+        shape = self.spec.shape
+        kind = self.spec.kind
         x = np.asarray(x)
         if kind == "image" and x.ndim == 3 and shape[0] == 1:
             x = x[:, None]
@@ -185,7 +187,7 @@ class Predictor:
 def predict(
     run: RunFolder, source: Path, on_odd: str = "as-set", embedding: str = "none", round: int | None = None
 ) -> Predicted:
-    """Clusters of new samples.
+    """Return the clusters of new samples.
 
     Args:
         run: a finished run.
@@ -213,7 +215,7 @@ def predict(
 
 
 def check_embedding(text: str, path: Path | None = None) -> Embedding:
-    """The word as an `Embedding`; refused before any work where a file of this name cannot hold it.
+    """Return a word as an `Embedding`; refuse it before any work where the file cannot hold it.
 
     Raises:
         DataError: another word, or lists in a CSV file.
@@ -229,10 +231,14 @@ def _of_images(predictor: Predictor, source: Path, on_odd: str, embedding: Embed
     name = predictor.spec.name
     intake = Intake()
     if source.is_file():
-        paths, root, skipped = one_file(source, name, intake), source.parent, list[Rejected]()
+        paths = one_file(source, name, intake)
+        root = source.parent
+        skipped = list[Rejected]()
     else:
         found = find_images(source, intake)
-        paths, root, skipped = found.images, source, list(found.rejected)
+        paths = found.images
+        root = source
+        skipped = list(found.rejected)
     if not paths and not skipped:
         also = intake.summary()
         also = f" ({also})" if also else ""
@@ -240,7 +246,8 @@ def _of_images(predictor: Predictor, source: Path, on_odd: str, embedding: Embed
     given = len(paths) + len(skipped)
     parts: list[pd.DataFrame] = []
     for batch in _chunks(paths):
-        files, images = [], []
+        files = []
+        images = []
         for path in batch:
             file = path.relative_to(root).as_posix()
             try:
@@ -319,7 +326,7 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
 
 
 def writable(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with file names that UTF-8 can hold: bytes of a name that are no UTF-8 are written as escapes."""
+    """Return the table with file names that UTF-8 can hold: other bytes of a name become escapes."""
     if "file" not in table:
         return table
     return table.assign(file=[name.encode("utf-8", "backslashreplace").decode() for name in table["file"]])
@@ -336,7 +343,7 @@ def check_table(path: Path) -> None:
 
 
 def predicted_sheet(found: Predicted, source: Path, path: Path) -> Path:
-    """One contact sheet of new images, a block a cluster: the most certain first, the least certain last.
+    """Draw one contact sheet of new images, a block a cluster: the most certain first, the least certain last.
 
     Raises:
         DataError: the samples are no images.
@@ -358,7 +365,7 @@ def predicted_sheet(found: Predicted, source: Path, path: Path) -> Path:
 
 
 def _small(pixels: np.ndarray) -> np.ndarray:
-    """An image as planes, no larger than a sheet shows it, so that memory does not hold photos at full size."""
+    """Return an image as planes, no larger than on the sheet, so that photos at full size do not fill the memory."""
     planes = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
     if max(planes.shape[1:]) <= SHOWN_SIDE:
         return planes

@@ -22,7 +22,8 @@ from shoal.review.mlflow_log.trouble import check_installed, is_no_answer
 from shoal.review.served.drift import Drift
 from shoal.review.served.judging import Decision, Judged
 
-DECIDED, DRIFTED = "night_decided", "drift"
+DECIDED = "night_decided"
+DRIFTED = "drift"
 """Events of a run: what became of it when it was judged against the champion; and what was unlike before."""
 
 
@@ -31,7 +32,7 @@ class PromotionError(ShoalError):
 
 
 def champion_run(settings: Settings, runs: Path) -> RunFolder | None:
-    """The run whose model is the champion of the name that these settings register under; None where there is none.
+    """Return the run of the champion of the name that these settings register under; None where there is none.
 
     Raises:
         PromotionError: MLflow does not answer, or the run's folder is not there.
@@ -90,7 +91,7 @@ def keep_decision(run: RunFolder, decision: Decision, drift: Sequence[Drift]) ->
 
 
 def decision_of(run: RunFolder) -> Decision | None:
-    """What was decided of a run; None where it was not judged."""
+    """Return the decision on a run; None where it was not judged."""
     found = next((event for event in reversed(run.whole_events()) if event["event"] == DECIDED), None)
     if found is None:
         return None
@@ -114,7 +115,9 @@ def carry_out_decision(run: RunFolder) -> str | None:
     Raises:
         PromotionError: MLflow does not answer, or has no model of the run.
     """
-    settings, decision, run_id = run.settings(), decision_of(run), run.lineage().get("mlflow_run")
+    settings = run.settings()
+    decision = decision_of(run)
+    run_id = run.lineage().get("mlflow_run")
     name = registered_name(settings)
     if decision is None or name is None:
         return None
@@ -139,7 +142,7 @@ def carry_out_decision(run: RunFolder) -> str | None:
 
 
 def decision_tags(decision: Decision) -> dict[str, str]:
-    """A decision as tags: what was decided, why, by which score and margin, and the scores of both."""
+    """Return a decision as tags: the outcome, the reason, the score and margin, and the scores of both."""
     tags = {
         "shoal.night.decision": "promoted" if decision.promoted else "champion kept",
         "shoal.night.why": decision.why,

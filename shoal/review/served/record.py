@@ -31,7 +31,7 @@ class LogRun:
     name: ClassVar[str] = "log to MLflow"
 
     def execute(self) -> bool:
-        """Whether MLflow has the whole run now."""
+        """Log the run; return whether MLflow has all of it now."""
         run = RunFolder(self.run)
         try:
             sync(run, run.settings(), places.mlflow_store())
@@ -54,9 +54,10 @@ class PromoteModel:
     name: ClassVar[str] = "register the model"
 
     def execute(self) -> str | None:
-        """The model's version; None where the settings want none, or MLflow has no model of the run."""
+        """Register the model; return its version, None where the settings want none or MLflow has no model."""
         run = RunFolder(self.run)
-        settings, run_id = run.settings(), run.lineage().get("mlflow_run")
+        settings = run.settings()
+        run_id = run.lineage().get("mlflow_run")
         if run_id is None:
             return None
         try:

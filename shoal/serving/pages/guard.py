@@ -108,7 +108,7 @@ class Guard:
         return scheme in ("http", "https") and (place == host.lower() or place in self._hosts)
 
     def _is_link(self, scope: Scope, headers: Headers) -> bool:
-        """Whether the user followed a link to a page, which the page with the link cannot read."""
+        """Return whether the user followed a link to a page; the page with the link cannot read the answer."""
         return (
             scope["type"] == "http"
             and scope["method"] == "GET"
@@ -137,11 +137,11 @@ class Headers:
         self._listed = [(name.lower(), value.decode("latin-1").strip()) for name, value in scope["headers"]]
 
     def has(self, name: str) -> bool:
-        """Whether a header is given."""
+        """Return whether the request has a header."""
         return any(known == name.encode() for known, _ in self._listed)
 
     def only(self, name: str) -> str | None:
-        """The value of a header that is given once; None where it is missing, or given several times."""
+        """Return the value of a header; None where it is missing, or there several times."""
         values = [value for known, value in self._listed if known == name.encode()]
         return values[0] if len(values) == 1 else None
 
@@ -170,7 +170,7 @@ async def answer(send: Send, status: int, text: str, headers: list[tuple[bytes, 
 
 
 def without_frames(send: Send) -> Send:
-    """A `send` that has no page of another origin show the answer in a frame, where clicks could be stolen."""
+    """Return a `send` that forbids other origins to show the answer in a frame, where clicks could be stolen."""
 
     async def sender(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":

@@ -124,7 +124,7 @@ def test_clusters_stand_beside_labels_and_clients(digits_run: RunFolder) -> None
     )
     page = write_report(digits_run).read_text()
     assert "Clusters and true labels" in page
-    assert "Who holds which labels" in page
+    assert "Labels held by each client" in page
 
 
 def test_labels_stand_in_the_order_of_numbers() -> None:
@@ -148,7 +148,7 @@ def test_without_labels_it_says_what_needs_none(home: Path, small: Make) -> None
     summary = summary_of(run)
     assert [number.name for number in summary.numbers][1:3] == ["silhouette", "stability"]
     page = write_report(run).read_text()
-    for left_out in ("Clusters and true labels", "Who holds which labels", ">ACC<"):
+    for left_out in ("Clusters and true labels", "Labels held by each client", ">ACC<"):
         assert left_out not in page
     for shown in ("Images of each cluster", "Samples by cluster and client", ">süd</th>"):
         assert shown in page
@@ -163,7 +163,7 @@ def test_a_method_that_gives_samples_no_clusters(home: Path, small: Make) -> Non
     assert "2 clusters of clients" in summary.found
     page = write_report(run).read_text()
     assert "<h2>Clusters</h2>" not in page
-    assert "Who holds which labels" in page
+    assert "Labels held by each client" in page
     assert page.count("<figure>") == len(list(run.figures.glob("*.png")))
 
 
@@ -173,7 +173,7 @@ def test_a_run_whose_data_are_elsewhere(digits_run: RunFolder) -> None:
     page = write_report(digits_run).read_text()
     assert "from digits, in 2 rounds." in page
     assert "Clusters and true labels" in page
-    assert "Who holds which labels" not in page
+    assert "Labels held by each client" not in page
     assert not [link for link in links(page) if link.startswith("file://")]
 
 
@@ -181,7 +181,7 @@ def test_other_data_in_the_place_of_its_own_are_not_shown(digits_run: RunFolder)
     digits_run.set_lineage(partition={**digits_run.lineage()["partition"], "digest": "another"})
     page = write_report(digits_run).read_text()
     assert "from digits, in 2 rounds." in page
-    assert "Who holds which labels" not in page
+    assert "Labels held by each client" not in page
 
 
 def test_a_run_that_was_never_started(home: Path, small: Make) -> None:
