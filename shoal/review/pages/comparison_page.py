@@ -1,4 +1,4 @@
-"""Runs side by side as one self-contained HTML page: numbers, curves, and in which settings and origins they differ."""
+"""Runs side by side on one self-contained HTML page: numbers, curves, and the settings and origins that differ."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.metrics import DESCRIBED, METRICS, shown_in
 from shoal.review.pages.figures import compare_curves
 from shoal.review.pages.pages import embedded, write_page
-from shoal.review.pages.provenance import shown
+from shoal.review.pages.provenance import commit_words, shown
 from shoal.review.results.result import RunResult, run_result, shown_metrics
 from shoal.review.results.summary import duration, size
 
-MOST = len(string.ascii_uppercase)
-"""Runs that have a letter."""
-CLOSE = 5e-5
-"""Numbers that differ by less are shown alike, and none of them is called the best."""
+MAX_RUNS = len(string.ascii_uppercase)
+"""Runs of a page: each has a letter."""
+TOLERANCE = 5e-5
+"""Numbers that differ by less count as equal, and none of them is called the best."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Compared:
     """One run of a comparison.
 
     Attributes:
-        letter: what the page calls it.
+        letter: its name on the page.
         folder: of the run.
-        result: what it came to.
+        result: of the run.
     """
 
     letter: str
@@ -55,10 +55,10 @@ class Line:
 
     Attributes:
         name: of the number.
-        words: what it is.
+        words: its meaning; may be empty.
         better: higher, lower or neither.
-        values: as they are shown, one a run; empty where a run has none.
-        best: whether each is the best one.
+        values: the texts to show, one a run; empty where a run has none.
+        best: for each run, whether its value is the best.
     """
 
     name: str
@@ -72,16 +72,16 @@ def write_comparison(folders: Sequence[RunFolder], path: Path) -> Path:
     """Write the page.
 
     Args:
-        folders: of the runs, at least two and at most `MOST`.
+        folders: of the runs, at least two and at most `MAX_RUNS`.
         path: the HTML file.
 
     Raises:
         ShoalError: too few or too many runs, or the same one twice.
     """
-    if not 2 <= len(folders) <= MOST:
-        raise ShoalError(f"a page compares 2 to {MOST} runs, and {len(folders)} were named")
+    if not 2 <= len(folders) <= MAX_RUNS:
+        raise ShoalError(f"a page compares 2 to {MAX_RUNS} runs, not {len(folders)}: name so many")
     if len({folder.path.resolve() for folder in folders}) < len(folders):
-        raise ShoalError("a run is named twice: a page compares runs that differ")
+        raise ShoalError("a run is named twice: name different runs")
     runs = [Compared(*each) for each in zip(string.ascii_uppercase, folders, map(run_result, folders), strict=False)]
     origins = [origins_of(run.folder) for run in runs]
     return write_page(
@@ -104,11 +104,13 @@ def lines_of(runs: Sequence[Compared]) -> list[Line]:
     others = sorted({name for own in numbers for name in own} - set(known))
     found = []
     for name in (*known, *others):
-        about = DESCRIBED.get(name)
+        words = ""
+        better = "neither"
+        if name in DESCRIBED:
+            words = DESCRIBED[name].words
+            better = DESCRIBED[name].better
         values = [own.get(name) for own in numbers]
-        words, better = (about.words, about.better) if about else ("", "neither")
-        texts = tuple("" if value is None else number(value) for value in values)
-        found.append(Line(name, words, better, texts, best_of(values, better)))
+        found.append(Line(name, words, better, tuple(map(number, values)), best_of(values, better)))
     for key, words in (("up", "sent to the server"), ("down", "sent from the server"), ("d2d", "between clients")):
         sent = [float(run.result.bytes[key]) for run in runs]
         if any(sent):
@@ -118,15 +120,19 @@ def lines_of(runs: Sequence[Compared]) -> list[Line]:
     return found
 
 
-def number(value: float) -> str:
-    """Return a number as the page shows it.
+def number(value: float | None) -> str:
+    """Return a number as the page shows it; empty where there is none.
 
     >>> number(0.41739), number(10.0), number(82.1859)
     ('0.4174', '10', '82.19')
     """
+    if value is None:
+        return ""
     if value == int(value):
         return f"{value:,.0f}"
-    return f"{value:.4f}" if abs(value) < 10 else f"{value:,.2f}"
+    if abs(value) < 10:
+        return f"{value:.4f}"
+    return f"{value:,.2f}"
 
 
 def best_of(values: Sequence[float | None], better: str) -> tuple[bool, ...]:
@@ -135,11 +141,13 @@ def best_of(values: Sequence[float | None], better: str) -> tuple[bool, ...]:
     >>> best_of([0.5, None, 0.7], "higher"), best_of([1.0, 1.0], "lower")
     ((False, False, True), (False, False))
     """
-    there = [value for value in values if value is not None]
-    if better == "neither" or len(there) < 2 or max(there) - min(there) < CLOSE:
+    present = [value for value in values if value is not None]
+    if better == "neither" or len(present) < 2 or max(present) - min(present) < TOLERANCE:
         return (False,) * len(values)
-    best = max(there) if better == "higher" else min(there)
-    return tuple(value is not None and abs(value - best) < CLOSE for value in values)
+    best = min(present)
+    if better == "higher":
+        best = max(present)
+    return tuple(value is not None and abs(value - best) < TOLERANCE for value in values)
 
 
 def curves_of(runs: Sequence[Compared]) -> list[tuple[str, str]]:
@@ -181,12 +189,11 @@ def origins_of(folder: RunFolder) -> dict[str, str]:
     lineage: dict[str, Any] = folder.lineage()
     code = lineage.get("git") or {}
     resolved = lineage.get("resolved") or {}
-    changed = " with changes" if code.get("dirty") else ""
     versions = ", ".join(f"{name} {version}" for name, version in (lineage.get("versions") or {}).items())
     found = {
         "data": (lineage.get("data") or {}).get("digest"),
         "partition": (lineage.get("partition") or {}).get("digest"),
-        "commit": f"{code['commit']}{changed}" if code.get("commit") else None,
+        "commit": commit_words(code),
         "device": " ".join(filter(None, (resolved.get("device"), resolved.get("precision")))),
         "versions": versions,
     }
@@ -196,4 +203,6 @@ def origins_of(folder: RunFolder) -> dict[str, str]:
 def report_of(folder: RunFolder) -> str:
     """Return the address of a run's report; empty where it has none."""
     path = folder.path / "report.html"
-    return path.resolve().as_uri() if path.exists() else ""
+    if not path.exists():
+        return ""
+    return path.resolve().as_uri()

@@ -1,4 +1,4 @@
-"""The figure of a partition: how many samples of each label each client holds."""
+"""The figure of a partition: the number of samples of each label that each client holds."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _TICKS = 40
 def partition_figure(partition: Partition, prepared: Prepared, path: Path) -> Path:
     """Draw the heat map of labels by clients as a PNG; without labels, the samples per client as bars.
 
-    Cells carry their count where there are at most 300. Labels are those of the data set, before planted label maps.
+    Up to 300 cells show their count. Labels are those of the data set, before planted label maps.
 
     Args:
-        partition: who holds what.
-        prepared: the data set it divides.
-        path: the PNG, whose folder is made.
+        partition: the partition.
+        prepared: the data set that it divides.
+        path: the PNG; its folder is made.
 
     Returns:
         The path.
@@ -56,7 +56,7 @@ def partition_figure(partition: Partition, prepared: Prepared, path: Path) -> Pa
     longest = max(map(len, names))
     axes.set_xticks(*_thinned(names), rotation=90 if longest > 4 else 0)
     axes.set_xlabel("client")
-    # Over the whole figure, and broken into lines that fit it.
+    # Above the whole figure, wrapped to its width.
     figure.suptitle(textwrap.fill(_title(partition), int(width * 11)), fontsize=10)
     path.parent.mkdir(parents=True, exist_ok=True)
     make_drawable(figure)

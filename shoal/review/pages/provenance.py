@@ -1,4 +1,4 @@
-"""Where a run comes from, as its report tells it: the settings that were chosen, links to origins, how to repeat it."""
+"""The origin of a run, for its report: settings that differ from the defaults, links to origins, how to repeat it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from shoal.engine.store.run_folder import LINEAGE, SETTINGS, RunFolder
 from shoal.review.mlflow_log.page import mlflow_page
 
 ALWAYS = ("method.name", "data.name", "partition.kind")
-"""Settings that are shown whether they are the defaults or not: by them the other defaults are chosen."""
-LONGEST = 120
-"""Characters of a value that are shown, at most."""
+"""Settings that are shown even where they are the defaults: the other defaults depend on them."""
+MAX_CHARACTERS = 120
+"""Characters of a value that are shown."""
 FILES = (SETTINGS, LINEAGE, "rounds.parquet", "clients.parquet", "links.parquet", "clusters.parquet", "events.jsonl")
-"""The files of a run that its report links to, where they are there."""
+"""The files of a run to which its report links, where they exist."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class Origin:
     """One line of a run's lineage.
 
     Attributes:
-        what: what comes from there.
-        name: what it is called.
-        link: where a browser finds it; empty where it has no address.
-        digest: by what it can be told from others; may be empty.
+        what: the kind of origin.
+        name: its name.
+        link: its address for a browser; may be empty.
+        digest: tells it apart from others; may be empty.
     """
 
     what: str
@@ -46,7 +46,7 @@ def chosen_settings(settings: Settings) -> list[tuple[str, str, str]]:
         settings: of the run.
 
     Returns:
-        Of each its key, its value, and the default (of those of `ALWAYS`: of all runs).
+        For each setting its key, its value, and the default (for those of `ALWAYS` the default of all runs).
     """
     values = flatten(settings)
     plain = settings.to_json()
@@ -68,8 +68,12 @@ def halves(key: str) -> tuple[str, str]:
 
 def shown(value: Any) -> str:
     """Return a setting's value for a table, without passwords and not too long."""
-    text = "none" if value is None else masked(str(value))
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    if value is None:
+        return "none"
+    text = masked(str(value))
+    if len(text) > MAX_CHARACTERS:
+        text = f"{text[: MAX_CHARACTERS - 1]}…"
+    return text
 
 
 def origins(run: RunFolder) -> list[Origin]:
@@ -84,15 +88,16 @@ def origins(run: RunFolder) -> list[Origin]:
         page = None
         with contextlib.suppress(ShoalError):  # the store's address names a variable that is not set here
             page = mlflow_page(run)
-        # Without a page one can be started: the name is then what to look for there.
-        name = str(run_id) if page else f"{run_id}, on the page that shoal serve starts"
-        rows.append(Origin("MLflow run", name, masked(page or "")))
+        if page is None:
+            rows.append(Origin("MLflow run", f"{run_id}, on the page that shoal serve starts"))
+        else:
+            rows.append(Origin("MLflow run", str(run_id), masked(page)))
     prefect = lineage.get("prefect") or {}
     if flow_run := prefect.get("flow_run"):
         rows.append(Origin("Prefect flow run", str(flow_run), masked(prefect.get("page") or "")))
     code = lineage.get("git") or {}
-    if commit := code.get("commit"):
-        rows.append(Origin("commit", f"{commit}{' with changes' if code.get('dirty') else ''}", code.get("page") or ""))
+    if commit := commit_words(code):
+        rows.append(Origin("commit", commit, code.get("page") or ""))
     for what in ("data", "partition"):
         about = lineage.get(what) or {}
         folder = run.folder_of(what) if about.get("folder") else Path()
@@ -107,7 +112,17 @@ def origins(run: RunFolder) -> list[Origin]:
         named = ", ".join(str(gpu) for gpu in machine.get("gpus") or []) or f"{machine.get('cores')} cores"
         rows.append(Origin("machine", f"{resolved.get('device')}, {resolved.get('precision')}, {named}"))
     versions = ", ".join(f"{name} {version}" for name, version in (lineage.get("versions") or {}).items())
-    return [*rows, Origin("versions", versions)] if versions else rows
+    if versions:
+        rows.append(Origin("versions", versions))
+    return rows
+
+
+def commit_words(code: dict[str, Any]) -> str:
+    """Return the commit of a lineage's code, with a note on changes; empty where it names none."""
+    commit = str(code.get("commit") or "")
+    if commit and code.get("dirty"):
+        commit += " with changes"
+    return commit
 
 
 def run_files(run: RunFolder) -> list[str]:

@@ -1,4 +1,4 @@
-"""One self-contained HTML page per run: what came out, clusters, clients, rounds, settings, lineage, events of note."""
+"""One self-contained HTML page per run: result, clusters, clients, rounds, settings, lineage and events."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from shoal.core.errors import ShoalError
 from shoal.data.partition.table import load_partition
 from shoal.engine.settings.addresses import masked
 from shoal.engine.store.checkpoint import manifests
+from shoal.engine.store.client_names import named
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunFolder
@@ -32,29 +33,29 @@ from shoal.review.results.result import run_result, shown_metrics
 from shoal.review.results.summary import summary_of
 from shoal.review.results.views import check_figures, keep_report
 
-QUIET = ("started", "round_started", "round_finished", "client_finished", "clients_dropped")
+HIDDEN_EVENTS = ("started", "round_started", "round_finished", "client_finished", "clients_dropped")
 SHEETS_BYTES = 1_500_000
-"""At most so many bytes of contact sheets are embedded: with base64 and figures the page stays below 3 MB."""
-HALF = 600
-"""Pixels: of sheets up to this width two are shown beside each other."""
+"""Bytes of embedded contact sheets: with base64 and figures the page stays below 3 MB."""
+MAX_HALF_WIDTH = 600
+"""Pixels: sheets up to this width are shown in pairs."""
 FIGURES_BYTES = 500_000
-"""Likewise of figures."""
-LISTED = 30
-"""Of the rounds that a client missed at most so many are named."""
-CLIENTS = 200
-"""At most so many clients of the last round are listed, and of those that missed rounds."""
+"""Bytes of embedded figures."""
+MAX_ROUNDS_LISTED = 30
+"""Missed rounds that are named for each client."""
+MAX_CLIENTS = 200
+"""Clients of the last round that are listed, and clients that missed rounds."""
 
 
 def write_report(run: RunFolder, *, beside: bool = True) -> Path:
     """Write report.html from the run folder; figures are embedded.
 
-    A part that the run does not have, or that cannot be made of it, is left out: of the latter an event tells. Of files
-    that were damaged no report is made.
+    The report leaves out parts that the run does not have. It also leaves out parts that fail, and an event says which.
+    It is not written from damaged files.
 
     Args:
         run: the run's folder.
-        beside: whether the page will be read where it is written: it then links to the run's other files, and says
-            how to repeat the run from them. Else it is a copy that a DVC stage keeps.
+        beside: whether the page stays beside the run's other files: it then links to them, and says how to repeat the
+            run from them. Otherwise it is a copy that a DVC stage keeps.
 
     Raises:
         StoreError: a file of the run is damaged.
@@ -62,12 +63,21 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
     check_figures(run)
     result = run_result(run)
     settings = run.settings()
-    names = (settings.method.name, settings.data.name)
 
     def part(what: str, make: Callable[[], Made]) -> Made | None:
         return attempted(run, what, make, but=StoreError)
 
     table = part("clusters", lambda: cluster_table(run))
+    about_clusters: dict[str, Any] = {}
+    if table is not None:
+        about_clusters = {
+            "facts": part("quality of clusters", lambda: cluster_facts(run)),
+            "confused": part("clusters by labels", lambda: confusion(table)),
+            "crossed": part("clusters by clients", lambda: clusters_by_clients(table)),
+        }
+    about_files: dict[str, Any] = {"files": [], "repeat": "dvc repro"}
+    if beside:
+        about_files = {"files": run_files(run), "repeat": repeat_command(run)}
     clients = part("clients", lambda: last_clients(run)) or []
     sheets, left = part("images of clusters", lambda: embedded_sheets(run)) or ([], 0)
     figures, figures_left = part("figures", lambda: embedded_figures(run)) or ([], [])
@@ -75,31 +85,28 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
         run.path / "report.html",
         "report.html.j2",
         name=run.name,
-        heading=" on ".join(names),
+        heading=f"{settings.method.name} on {settings.data.name}",
         summary=part("the summary", lambda: summary_of(run)),
         result=result,
         metrics=shown_metrics(result),
         described=DESCRIBED,
-        facts=part("quality of clusters", lambda: cluster_facts(run)) if table is not None else None,
         clusters=part("the table of clusters", lambda: cluster_rows(run)),
-        confused=part("clusters by labels", lambda: None if table is None else confusion(table)),
-        crossed=part("clusters by clients", lambda: None if table is None else clusters_by_clients(table)),
         dealt=part("labels by clients", lambda: labels_by_clients(run)),
         sheets=sheets,
         sheets_left=left,
-        clients=clients[:CLIENTS],
-        clients_left=max(0, len(clients) - CLIENTS),
-        missed=(part("clients that did not answer", lambda: missed_rounds(run)) or [])[:CLIENTS],
-        chosen=part("settings that were chosen", lambda: chosen_settings(settings)),
+        clients=clients[:MAX_CLIENTS],
+        clients_left=max(0, len(clients) - MAX_CLIENTS),
+        missed=(part("clients that did not answer", lambda: missed_rounds(run)) or [])[:MAX_CLIENTS],
+        chosen=part("settings that differ from the defaults", lambda: chosen_settings(settings)),
         settings=masked(yaml.safe_dump(settings.to_json(), sort_keys=False)),
         origins=part("origins", lambda: origins(run)),
         lineage=masked(yaml.safe_dump(run.lineage(), sort_keys=False)),
-        files=run_files(run) if beside else [],
-        repeat=repeat_command(run) if beside else "dvc repro",
         figures=figures,
         figures_left=figures_left,
         embedding=part("the figure of features", lambda: embedded_if_there(run.figures / EMBEDDING)),
-        events=[event for event in run.whole_events() if event["event"] not in QUIET],
+        events=[event for event in run.whole_events() if event["event"] not in HIDDEN_EVENTS],
+        **about_clusters,
+        **about_files,
     )
     if beside:
         keep_report(run)
@@ -122,7 +129,7 @@ def client_names(run: RunFolder) -> Sequence[str]:
     """Return the clients' names by id; nothing where they have none."""
     try:
         return load_partition(run.folder_of("partition")).client_names
-    except ShoalError:  # the folder was moved here without its data: numbers say enough
+    except ShoalError:  # the folder was moved here without its data: numbers are enough
         return ()
 
 
@@ -135,22 +142,22 @@ def missed_rounds(run: RunFolder) -> list[dict[str, Any]]:
     known = lost_rounds(run)
 
     def refuse(round: int, why: str) -> None:
-        # A copy that a DVC stage keeps has the last manifest alone.
+        # A copy that a DVC stage keeps only has the last manifest.
         if round not in known and RoundPaths(run.path, round).checkpoint.exists():
-            raise StoreError(f"run {run.name}: {why}; `shoal run --resume {run.name}` goes on without round {round}")
+            raise StoreError(f"run {run.name}: {why}; `shoal run --resume {run.name}` continues without round {round}")
 
     for manifest in manifests(run, int(rounds["round"].max()), refuse):
-        for client in manifest.record.left_out if manifest.record else ():
-            missed.setdefault(client, []).append(manifest.round)
+        if manifest.record is not None:
+            for client in manifest.record.left_out:
+                missed.setdefault(client, []).append(manifest.round)
     names = client_names(run)
-    return [
-        {
-            "client": names[client] if client < len(names) else client,
-            "rounds missed": len(those),
-            "which": ", ".join(map(str, those[:LISTED])) + (", ..." if len(those) > LISTED else ""),
-        }
-        for client, those in sorted(missed.items(), key=lambda item: (-len(item[1]), item[0]))
-    ]
+    rows = []
+    for client, numbers in sorted(missed.items(), key=lambda item: (-len(item[1]), item[0])):
+        listed = ", ".join(map(str, numbers[:MAX_ROUNDS_LISTED]))
+        if len(numbers) > MAX_ROUNDS_LISTED:
+            listed += ", ..."
+        rows.append({"client": named(names, client), "rounds missed": len(numbers), "which": listed})
+    return rows
 
 
 def cluster_table(run: RunFolder) -> pd.DataFrame | None:
@@ -173,11 +180,14 @@ def cluster_rows(run: RunFolder) -> list[dict[str, Any]]:
             "samples": f"{len(own):,}",
             "share": f"{len(own) / len(table):.1%}",
             "clients": own["client_name"].nunique(),
-            "mean confidence": f"{own['confidence'].mean():.3f}" if len(own) else "",
+            "mean confidence": "",
         }
+        if len(own):
+            row["mean confidence"] = f"{own['confidence'].mean():.3f}"
         if labelled:
-            shares = own["label"].value_counts(normalize=True)
-            row["mostly label"] = f"{shares.index[0]} ({shares.iloc[0]:.0%})" if len(shares) else ""
+            row["most frequent label"] = ""
+            for label, share in own["label"].value_counts(normalize=True).head(1).items():
+                row["most frequent label"] = f"{label} ({share:.0%})"
         rows.append(row)
     return rows
 
@@ -185,7 +195,7 @@ def cluster_rows(run: RunFolder) -> list[dict[str, Any]]:
 def embedded_sheets(run: RunFolder) -> tuple[list[tuple[str, str, bool]], int]:
     """Return the contact sheets that `SHEETS_BYTES` hold, and the number of those left out.
 
-    Of each its name, a JPEG in base64, and whether two fit beside each other.
+    Each sheet has its name, a JPEG in base64, and whether two fit beside each other.
     """
     found: list[tuple[str, str, bool]] = []
     total = 0
@@ -194,7 +204,7 @@ def embedded_sheets(run: RunFolder) -> tuple[list[tuple[str, str, bool]], int]:
         with Image.open(path) as opened, io.BytesIO() as file:
             opened.convert("RGB").save(file, format="JPEG", quality=80)
             content = file.getvalue()
-            half = opened.width <= HALF
+            half = opened.width <= MAX_HALF_WIDTH
         if total + len(content) > SHEETS_BYTES:
             break
         total += len(content)
@@ -204,20 +214,22 @@ def embedded_sheets(run: RunFolder) -> tuple[list[tuple[str, str, bool]], int]:
 
 def embedded_if_there(path: Path) -> str | None:
     """Return a file in base64; None where there is none."""
-    return embedded(path) if path.exists() else None
+    if not path.exists():
+        return None
+    return embedded(path)
 
 
 def embedded_figures(run: RunFolder) -> tuple[list[tuple[str, str]], list[str]]:
     """Return the figures that `FIGURES_BYTES` hold, by name, each a PNG in base64, and the names of the others.
 
-    What every run has comes first, then what the method drew of it.
+    The figures of all runs come first, then those of the method.
     """
     found: list[tuple[str, str]] = []
     left = []
     total = 0
-    place = {name: number for number, name in enumerate(("scores", "losses", "bytes"))}
+    order = {name: number for number, name in enumerate(("scores", "losses", "bytes"))}
     drawn = [path for path in run.figures.glob("*.png") if path.name != EMBEDDING]
-    for path in sorted(drawn, key=lambda path: (place.get(path.stem, len(place)), path.stem)):
+    for path in sorted(drawn, key=lambda path: (order.get(path.stem, len(order)), path.stem)):
         content = path.read_bytes()
         if total + len(content) > FIGURES_BYTES:
             left.append(path.name)

@@ -1,4 +1,4 @@
-"""Parts of a report that are made where they can be: one that fails is left out and told, and the run is as it was."""
+"""Parts of a report: one that fails is left out, with an event of the run, and the run itself is not affected."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def attempted(
 
     Args:
         run: the run's folder.
-        what: the part that is made, in words.
+        what: the part, in words.
         make: makes it.
-        but: errors that are raised all the same.
+        but: errors that are raised nevertheless.
     """
     try:
         return make()
     except but:
         raise
-    except Exception as error:  # whatever it is: figures and tables are views, and a run is worth more than they
+    except Exception as error:  # any error: figures and tables are views, and the run is worth more than they are
         message = f"{what} left out: {type(error).__name__}: {brief(error)}"
-        with contextlib.suppress(ShoalError):  # on a full disk nothing can be told
+        with contextlib.suppress(ShoalError):  # a full disk takes no event
             if all(event.get("message") != message for event in run.events()):
                 run.event("not_shown", message=message)
         return None

@@ -17,7 +17,7 @@ BATCH = 512
 
 @dataclass(frozen=True)
 class CertainImages:
-    """One cluster: how many training images it has, and the most certain, uint8 (m, channels, height, width)."""
+    """One cluster: its number of training images, and the most certain images, uint8 (m, channels, height, width)."""
 
     cluster: int
     size: int
@@ -29,7 +29,7 @@ def certain_images(run: RunFolder, count: int) -> list[CertainImages]:
 
     Args:
         run: a run on images, of a method whose server assigns clusters.
-        count: images a cluster; a smaller cluster gives all it has.
+        count: images of each cluster; a smaller cluster gives all that it has.
 
     Raises:
         RunError: no round is finished, or the data are not images. StoreError: the state is damaged.

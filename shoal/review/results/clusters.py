@@ -1,12 +1,12 @@
-"""The way back from clusters to samples: a table with the cluster of every sample, and its quality without labels.
+"""The cluster of every sample of a run, as a table, and the clusters' quality without labels.
 
     clusters.parquet     a row a sample: client, client_name, part, sample, file, label, cluster, confidence, distance
     clusters.json        quality, sizes, and what is needed to give new samples their clusters
     centres.safetensors  the centres (c, d), where clusters are defined by centres
     features.safetensors some rows of the table, and the model's features of them (`shoal.methods.scores.shown`)
 
-Both states are judged by worker slots after the last round, so that no bit of a run depends on it. clusters.json is
-written last: without it, or with another state's digest in it, the table is made anew when the run is taken up.
+Worker slots compute the clusters after the last round, so that no bit of a run depends on them. clusters.json is
+written last: without it, or with another state's digest in it, the table is written again when the run is resumed.
 """
 
 from __future__ import annotations
@@ -56,13 +56,14 @@ FEATURES = "features.safetensors"
 FACTS_SHA256 = "clusters_sha256"
 """Entry of the status of a finished run: the digest of clusters.json."""
 TEST = "test"
+"""The part of a set that no client holds."""
 QUALITY = ("silhouette", "stability", "smallest_cluster", "largest_cluster", "empty_clusters")
-WORDS = ("client_name", "file", "label")
+TEXT_COLUMNS = ("client_name", "file", "label")
 
 
 @dataclass(frozen=True)
 class FindClusters:
-    """The last unit of work of a run (as of `shoal.engine.rounds.units`): the table of clusters, judged by its workers.
+    """A unit of work after the last round (see `shoal.engine.rounds.units`): the table of clusters.
 
     Args:
         run: the run's folder.
@@ -77,11 +78,11 @@ class FindClusters:
 
 
 def keep_clusters(run: RunFolder, call: Call) -> bool:
-    """Write the cluster table of a finished run, unless it is there; where there can be none, one event says why.
+    """Write the cluster table of a finished run, unless it is there; where there can be none, record why in an event.
 
     Args:
         run: the run's folder.
-        call: has a worker do a request (`shoal.engine.cluster.pools.Pool.call`).
+        call: sends a request to a worker (`shoal.engine.cluster.pools.Pool.call`).
 
     Returns:
         Whether the run has a table now.
@@ -95,21 +96,23 @@ def keep_clusters(run: RunFolder, call: Call) -> bool:
     round = int(status["round"])
     states = [r for r in rounds_done(run) if 0 < r <= round and has_server(run, r)][-2:]
     try:
-        # One after the other: workers that share no file system with this machine keep one state at a time.
+        # One after another: workers that share no file system with this machine keep one state at a time.
         answers = {r: assigned(run, r, call, judge=r == round) for r in reversed(states)}
         write_clusters(run, answers[round], {r: answer.cluster for r, answer in answers.items()})
         remember(run)
-    except ShoalError as error:  # the run itself is done, whatever becomes of its table
+    except ShoalError as error:  # the run itself is done, even without a table
         message = f"no cluster table: {error}"
         if all(event.get("message") != message for event in run.events()):
-            expected = can_have_clusters(METHODS[run.settings().method.name])
-            run.event("clusters_skipped", message=message, **({LEVEL: WARNING} if expected else {}))
+            level = {}
+            if can_have_clusters(METHODS[run.settings().method.name]):
+                level = {LEVEL: WARNING}
+            run.event("clusters_skipped", message=message, **level)
         return False
     return True
 
 
 def has_clusters(run: RunFolder) -> bool:
-    """Return whether a finished run has the clusters of its final state, whole."""
+    """Return whether a finished run has the clusters of its final state, undamaged."""
     status = run.status()
     return status["state"] == FINISHED and whole_clusters(run, status["weights_sha256"])
 
@@ -117,19 +120,19 @@ def has_clusters(run: RunFolder) -> bool:
 def can_have_clusters(kind: type[Method]) -> bool:
     """Return whether a run of a method can have a cluster table.
 
-    It cannot where each client keeps its own model, or where labels are what is learnt.
+    It cannot where each client keeps its own model, or where the method learns labels.
     """
     says_clusters = kind.predictor is not Method.predictor or kind.assignment is not Method.assignment
     return expects_clusters(kind) and says_clusters and not kind.learns_from_labels
 
 
 def expects_clusters(kind: type[Method]) -> bool:
-    """Return whether samples have clusters under a method, in every judgement or at the end."""
+    """Return whether a method gives samples clusters, in every evaluation or at the end."""
     return bool(kind.finds_clusters) or kind.assignment is not Method.assignment
 
 
 def whole_clusters(run: RunFolder, weights_sha256: str) -> bool:
-    """Return whether all files of a run's clusters are there, as they were written, and of this state."""
+    """Return whether all files of a run's clusters are there, undamaged, and of this state."""
     path = run.path / FACTS
     if not path.exists():
         return False
@@ -143,27 +146,28 @@ def whole_clusters(run: RunFolder, weights_sha256: str) -> bool:
 
 
 def remember(run: RunFolder) -> None:
-    """Keep the digest of clusters.json in the status, so that a file that goes missing is noticed."""
+    """Keep the digest of clusters.json in the status, so that a lost file is noticed."""
     if run.status().get(FACTS_SHA256) != (digest := file_digest(run.path / FACTS)):
         run.add_to_status(**{FACTS_SHA256: digest})
 
 
 def assigned(run: RunFolder, round: int, call: Call, *, judge: bool) -> Assigned:
-    """The clusters of all samples under the state of a round, by a worker slot
-    (`shoal.engine.workers.worker.Worker.assign`).
+    """Have a worker slot compute the clusters of all samples under the state of a round.
 
     Raises:
-        MethodError: what went wrong there. WorkerLost: the worker was lost twice.
+        MethodError: the computation failed. WorkerLost: the worker was lost twice.
     """
     paths = RoundPaths(run.path, round)
     settings = run.settings()
     deadline = Deadline(Limits.from_settings(settings.workers), f"the clusters of round {round}")
-    index = load_index(run, round) if METHODS[settings.method.name].evaluation_reads_memory else MemoryIndex()
-    wanted = Assign(run.path, round, paths.server, index, judge, deadline)
+    index = MemoryIndex()
+    if METHODS[settings.method.name].evaluation_reads_memory:
+        index = load_index(run, round)
+    request = Assign(run.path, round, paths.server, index, judge, deadline)
     try:
-        answer = call(wanted)
+        answer = call(request)
     except WorkerLost:
-        answer = call(wanted)
+        answer = call(request)
     if isinstance(answer, Failed):
         raise MethodError(answer.error)
     assert isinstance(answer, Assigned)
@@ -176,7 +180,7 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
     Args:
         run: the run's folder.
         found: the answer for the last round, with `silhouette`.
-        assignments: clusters int (n,) under the states that are kept, by round.
+        assignments: clusters int (n,) under each kept state, by round.
     """
     status = run.status()
     prepared = open_prepared(run.folder_of("data"))
@@ -200,7 +204,7 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
     spec = prepared.spec
     facts = {
         "round": last,
-        "compared_with_round": earlier[-1] if earlier else None,
+        "compared_with_round": max(earlier, default=None),
         "weights_sha256": status["weights_sha256"],
         "clusters": found.clusters,
         "confidence": "margin" if found.centres is not None else "probability",
@@ -219,19 +223,20 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
 def cluster_table(run: RunFolder, prepared: Prepared, partition: Partition, found: Assigned) -> pd.DataFrame:
     """Return a row a sample: training samples that a client holds, in the order of the set, then all test samples.
 
-    Columns: client (its number; missing where nobody holds the sample), client_name, part (train or test), sample
-    (number in that part of the set), file (where the set keeps file names), label (where it has labels: a class's name
-    where classes have names, planted label maps applied), cluster, confidence and, with centres, distance.
+    Columns: client (its number; missing where no client holds the sample), client_name, part (train or test), sample
+    (number in that part of the set), file (where the set keeps file names), label (where the set has labels; the
+    class's name where classes have names; planted label maps are applied), cluster, confidence and, with centres,
+    distance.
     """
-    order = np.argsort(partition.sample, kind="stable")  # as `shoal.data.view.all_samples` orders them
-    held = len(order)
+    order = np.argsort(partition.sample, kind="stable")  # the order of `shoal.data.view.all_samples`
+    train = len(order)
     test = prepared.spec.test
-    if len(found.cluster) != held + test:
-        raise MethodError(f"{len(found.cluster)} samples were given a cluster, expected {held} + {test}")
+    if len(found.cluster) != train + test:
+        raise MethodError(f"{len(found.cluster)} samples have a cluster, expected {train} + {test}: resume the run")
     names = client_names(partition)
     numbers = pd.array([*partition.client[order].tolist(), *[None] * test], dtype="Int64")
     sample = np.concatenate([partition.sample[order], np.arange(test)])
-    part = np.repeat(["train", TEST], [held, test])
+    part = np.repeat(["train", TEST], [train, test])
     files = origins(run, prepared)
     columns: dict[str, Any] = {
         "client": numbers,
@@ -245,8 +250,8 @@ def cluster_table(run: RunFolder, prepared: Prepared, partition: Partition, foun
         columns["file"] = rows["file"].to_list()
         # Test samples of a user's own data come from a client too.
         number = {name: k for k, name in enumerate(names)}
-        of = rows["client"].to_list()
-        columns["client_name"] = [mine or other for mine, other in zip(columns["client_name"], of, strict=True)]
+        owners = rows["client"].to_list()
+        columns["client_name"] = [name or owner for name, owner in zip(columns["client_name"], owners, strict=True)]
         if partition.client_names:
             columns["client"] = pd.array([number.get(name) for name in columns["client_name"]], dtype="Int64")
     if (labels := label_names(prepared, partition, order)) is not None:
@@ -255,7 +260,9 @@ def cluster_table(run: RunFolder, prepared: Prepared, partition: Partition, foun
     columns["confidence"] = found.confidence.astype(np.float32)
     if found.distance is not None:
         columns["distance"] = found.distance.astype(np.float32)
-    words = {name: pd.array(columns[name], dtype="string") for name in columns if name in WORDS}  # also without any
+    words = {
+        name: pd.array(columns[name], dtype="string") for name in columns if name in TEXT_COLUMNS
+    }  # even if all are missing
     return pd.DataFrame({**columns, **words})
 
 
@@ -271,7 +278,9 @@ def origins(run: RunFolder, prepared: Prepared) -> pd.DataFrame | None:
     except DataError as error:
         run.event("files_unknown", message=f"the cluster table has no file names: {error}")
         return None
-    return None if files is None else files.set_index(["part", "index"])
+    if files is None:
+        return None
+    return files.set_index(["part", "index"])
 
 
 def label_names(prepared: Prepared, partition: Partition, order: np.ndarray) -> list[str | None] | None:
@@ -285,21 +294,28 @@ def label_names(prepared: Prepared, partition: Partition, order: np.ndarray) -> 
             rows = planted == number
             y[rows] = np.asarray(change.labels)[y[rows]]
     names = prepared.manifest.class_names
-    test: list[int | None] = [None] * prepared.spec.test if prepared.test_y is None else prepared.test_y.tolist()
-    return [None if k is None else names[k] if names else str(k) for k in [*y.tolist(), *test]]
+    test: list[int | None] = [None] * prepared.spec.test
+    if prepared.test_y is not None:
+        test = prepared.test_y.tolist()
+    labels = [*y.tolist(), *test]
+    if names:
+        return [k if k is None else names[k] for k in labels]
+    return [k if k is None else str(k) for k in labels]
 
 
 def odd_choice(prepared: Prepared) -> str:
     """Return how to treat new images of another size: resize them where the set was made that way, else skip them."""
     extra = prepared.manifest.extra
-    return "resize" if extra.get("on_odd") == "resize" or extra.get("resized") else "skip"
+    if extra.get("on_odd") == "resize" or extra.get("resized"):
+        return "resize"
+    return "skip"
 
 
 def cluster_facts(run: RunFolder) -> dict[str, Any] | None:
     """Return the content of clusters.json; None where the run has no cluster table.
 
     Raises:
-        StoreError: the file is damaged, of another state than the run ended with, or has gone missing.
+        StoreError: the file is damaged, lost, or of another state than the run's last one.
     """
     path = run.path / FACTS
     status = run.status()
@@ -323,7 +339,7 @@ def read_clusters(run: RunFolder, columns: Sequence[str] | None = None) -> pd.Da
 
     Args:
         run: the run's folder.
-        columns: only these; None: all.
+        columns: the columns to read; None: all.
 
     Raises:
         StoreError: it is missing, truncated or changed.
@@ -357,4 +373,6 @@ def read_cluster_tensors(run: RunFolder, name: str) -> dict[str, torch.Tensor] |
 def quality(run: RunFolder) -> dict[str, float]:
     """Return the numbers that need no labels: silhouette, stability, size shares and empty clusters."""
     facts = cluster_facts(run)
-    return {name: facts["quality"][name] for name in QUALITY if name in facts["quality"]} if facts else {}
+    if not facts:
+        return {}
+    return {name: facts["quality"][name] for name in QUALITY if name in facts["quality"]}

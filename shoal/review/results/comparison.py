@@ -1,4 +1,4 @@
-"""Runs side by side: what each was and came to, as plain values."""
+"""Runs side by side: the task and the results of each, as plain values."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def side_by_side(runs: Sequence[RunFolder], rate: float | None = None) -> list[d
 
     Args:
         runs: the runs.
-        rate: bits per second of every link: adds `delay`, the seconds that messages take at that rate and choosing
-            samples takes.
+        rate: bits per second of every link; adds `delay`, the seconds for sending messages at that rate and for
+            choosing samples.
     """
     found = [
         {"method": run.settings().method.name, "data": run.settings().data.name, **run_result(run).to_json()}
@@ -26,5 +26,7 @@ def side_by_side(runs: Sequence[RunFolder], rate: float | None = None) -> list[d
 
         links = LinkRates(up=rate, down=rate, d2d=rate)
         for run, result in zip(runs, found, strict=True):
-            result["delay"] = float(delays(run, links)["delay"].iloc[-1]) if result["rounds"] else 0.0
+            result["delay"] = 0.0
+            if result["rounds"]:
+                result["delay"] = float(delays(run, links)["delay"].iloc[-1])
     return found

@@ -1,4 +1,4 @@
-"""Counts of samples by two things, as tables that a report shades: labels, clusters and clients crossed."""
+"""Tables that count samples by two of label, cluster and client; a report shades their cells."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from shoal.data.partition.summary import label_counts
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.results.run_data import run_data
 
-CROSSED = 30
-"""Of a table at most so many rows and columns are shown."""
+MAX_SHOWN = 30
+"""Rows and columns of a table that are shown."""
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,11 @@ class CrossTable:
     """Counts of samples by rows and columns.
 
     Attributes:
-        row, column: what a row and a column are, in one word.
+        row, column: the kind of a row and of a column, in one word.
         columns: the names of the columns.
         rows: the name of each row, and its counts, one a column.
         most: the largest count, at least 1.
-        left: how many further rows and columns are not shown.
+        left: numbers of rows and columns that are not shown.
     """
 
     row: str
@@ -37,19 +37,19 @@ class CrossTable:
 
 
 def cross_table(counts: pd.DataFrame, row: str, column: str) -> CrossTable | None:
-    """Return the largest `CROSSED` rows and columns of a table of counts, in their order in the table.
+    """Return the largest `MAX_SHOWN` rows and columns of a table of counts, in their order in the table.
 
     Args:
-        counts: integers, whose index and columns name rows and columns.
-        row, column: what these are.
+        counts: integers; the index and the columns name rows and columns.
+        row, column: the kind of a row and of a column.
 
     Returns:
         None where nothing is counted.
     """
     if not counts.size:
         return None
-    rows = np.sort(np.argsort(-counts.sum(axis=1).to_numpy(), kind="stable")[:CROSSED])
-    columns = np.sort(np.argsort(-counts.sum(axis=0).to_numpy(), kind="stable")[:CROSSED])
+    rows = np.sort(np.argsort(-counts.sum(axis=1).to_numpy(), kind="stable")[:MAX_SHOWN])
+    columns = np.sort(np.argsort(-counts.sum(axis=0).to_numpy(), kind="stable")[:MAX_SHOWN])
     shown = counts.iloc[rows, columns]
     return CrossTable(
         row,
@@ -70,12 +70,12 @@ def clusters_by_clients(table: pd.DataFrame) -> CrossTable | None:
     Returns:
         None where no sample has a client.
     """
-    held = table.dropna(subset=["client_name"])
-    if not len(held):
+    owned = table.dropna(subset=["client_name"])
+    if not len(owned):
         return None
-    counts = pd.crosstab(held["cluster"], held["client_name"])
-    # In the order of the partition, not of the alphabet: client 10 comes after client 9.
-    order = held.drop_duplicates("client_name").sort_values("client")["client_name"]
+    counts = pd.crosstab(owned["cluster"], owned["client_name"])
+    # In the order of the partition, not alphabetically: client 10 comes after client 9.
+    order = owned.drop_duplicates("client_name").sort_values("client")["client_name"]
     return cross_table(counts[list(order)], "cluster", "client")
 
 
@@ -90,8 +90,8 @@ def confusion(table: pd.DataFrame) -> CrossTable | None:
     """
     if "label" not in table or not table["label"].notna().any():
         return None
-    known = table.dropna(subset=["label"])
-    counts = pd.crosstab(known["label"], known["cluster"])
+    labelled = table.dropna(subset=["label"])
+    counts = pd.crosstab(labelled["label"], labelled["cluster"])
     counts = counts.loc[sorted(counts.index, key=by_number)]
     rows, columns = linear_sum_assignment(counts.to_numpy(), maximize=True)
     matched = [int(column) for _, column in sorted(zip(rows, columns, strict=True))]
@@ -105,14 +105,16 @@ def by_number(name: str) -> tuple[int, int, str]:
     >>> sorted(["10", "9", "cat"], key=by_number)
     ['9', '10', 'cat']
     """
-    return (0, int(name), "") if name.isdecimal() else (1, 0, name)
+    if name.isdecimal():
+        return (0, int(name), "")
+    return (1, 0, name)
 
 
 def labels_by_clients(run: RunFolder) -> CrossTable | None:
     """Count samples by label and client in the partition (before planted label maps).
 
     Returns:
-        None where there are no labels, or the data are not on this machine, or are others now.
+        None where there are no labels, or where the data are missing on this machine or have changed.
     """
     data = run_data(run)
     if data is None or data[0].train_y is None:

@@ -1,4 +1,4 @@
-"""What a run came to, read from its folder."""
+"""The result of a run, read from its folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shoal.review.results.clusters import quality
 
 @dataclass(frozen=True)
 class RunResult:
-    """The summary of a run; its JSON is what `shoal run --json` ends with.
+    """The result of a run; `shoal run --json` ends with its JSON.
 
     Args:
         run: the run's folder.
@@ -22,7 +22,7 @@ class RunResult:
         quality: the numbers that need no labels (`shoal.review.results.clusters.quality`); empty where samples have no
             clusters.
         bytes: sent in all rounds: up (to the server), down (from it) and d2d (between clients).
-        seconds: of all rounds.
+        seconds: sum over all rounds.
         mlflow_run: id of the run in MLflow, if it was logged.
         weights_sha256: digest of the final server state, if the run is finished.
     """
@@ -46,18 +46,24 @@ def run_result(run: RunFolder) -> RunResult:
     """Return the results of the run in a folder so far."""
     status = run.status()
     rounds = run.table("rounds")
+
+    def total(column: str) -> float:
+        return float(rounds[column].sum()) if len(rounds) else 0.0
+
     skip = {"round", "clients", "left_out", "bytes_up", "bytes_down", "bytes_d2d", "finished_at"}
     names = [c for c in rounds.columns if c not in skip and not c.startswith("seconds_")]
-    evaluated = rounds.dropna(subset=names, how="all") if names else rounds[:0]
-    last: dict[str, Any] = dict(evaluated.iloc[-1][names].dropna()) if len(evaluated) else {}
+    evaluated = rounds[names].dropna(how="all")
+    last: dict[str, Any] = {}
+    if len(evaluated):
+        last = evaluated.iloc[-1].dropna().to_dict()
     return RunResult(
         run=str(run.path),
         status=status["state"],
         rounds=int(status["round"]),
         metrics={name: float(value) for name, value in last.items()},
         quality=quality(run),
-        bytes={k: int(rounds[f"bytes_{k}"].sum()) if len(rounds) else 0 for k in ("up", "down", "d2d")},
-        seconds=round(float(rounds["seconds_round"].sum()), 3) if len(rounds) else 0.0,
+        bytes={direction: int(total(f"bytes_{direction}")) for direction in ("up", "down", "d2d")},
+        seconds=round(total("seconds_round"), 3),
         mlflow_run=run.lineage().get("mlflow_run"),
         weights_sha256=status.get("weights_sha256"),
     )
@@ -66,9 +72,9 @@ def run_result(run: RunFolder) -> RunResult:
 def shown_metrics(result: RunResult) -> dict[str, float]:
     """Return the numbers of a result in the order in which tables show them.
 
-    First the measures of quality that have a description, in its order, then other metrics, then quality without
-    labels. Last comes what is no measure of quality: equally full clusters are right only where classes are equally
-    frequent, and a random assignment has a `balance` of 1.
+    Measures of quality with a description come first, in the order of the descriptions, then other metrics, then
+    quality without labels. Numbers that do not measure quality come last: equally large clusters are only right where
+    classes are equally frequent, and a random assignment has a `balance` of 1.
     """
     described = [metric.name for metric in METRICS if metric.name in result.metrics]
     metrics = {name: result.metrics[name] for name in described} | result.metrics

@@ -1,4 +1,4 @@
-"""The data that a run was made of, where they are still on this machine."""
+"""The data of a run, where they are still on this machine."""
 
 from __future__ import annotations
 
@@ -21,4 +21,6 @@ def run_data(run: RunFolder) -> tuple[Prepared, Partition] | None:
     except (ShoalError, OSError):
         return None
     same = prepared.manifest.digest == lineage["data"]["digest"] and partition.digest == lineage["partition"]["digest"]
-    return (prepared, partition) if same else None
+    if not same:
+        return None
+    return prepared, partition

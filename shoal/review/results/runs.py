@@ -1,4 +1,4 @@
-"""The runs that are there: what each is and came to, and how one is removed."""
+"""The list of runs: the task and the result of each, and its removal."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from shoal.review.results.clusters import expects_clusters
 from shoal.review.results.result import run_result, shown_metrics
 
 REMOVED = ".removed"
-"""The folder, among the runs, of those that are being removed."""
-OF_CLUSTERS = ("acc", "stability")
-"""The numbers by which clusters are known, with and without labels: the first that is there."""
-OF_FEATURES = ("probe", "knn")
-"""Those by which features are known."""
+"""The folder, among the runs, of runs that are being removed."""
+CLUSTER_SCORES = ("acc", "stability")
+"""The scores that stand for clusters, with and without labels, the preferred one first."""
+FEATURE_SCORES = ("probe", "knn")
+"""The scores that stand for features, the preferred one first."""
 UNREADABLE = "unreadable"
-"""The state of a run whose files cannot be trusted any more."""
+"""The state of a run with damaged files."""
 
 
 @dataclass(frozen=True)
 class ListedRun:
-    """A run in a line.
+    """A line of the list.
 
     Args:
-        name: of its folder.
-        method, data: as in its settings; empty where these cannot be read.
-        state: running, finished, interrupted, stopped, failed or unreadable; a run that says it runs and that no
-            process works on was interrupted.
-        rounds: rounds done.
-        score: name and value of the first number that judges it; None where it was not judged.
-        bytes: on the disk.
-        seconds: of all rounds.
-        why: what is wrong with it, where something is.
-        epsilon: of private updates: of a client's messages in this run, and in all private runs on its data set up to
-            its end; of noise that is not secret infinite, and None for the set.
+        name: of the run's folder.
+        method, data: from its settings; empty where these cannot be read.
+        state: running, finished, interrupted, stopped, failed or unreadable; a run whose status is running, but that no
+            process works on, was interrupted.
+        rounds: finished rounds.
+        score: name and value of the main score; None where the run was not evaluated.
+        bytes: size on the disk.
+        seconds: sum over all rounds.
+        why: what is wrong with the run; empty where nothing is.
+        epsilon: of private updates, for a client's messages in this run, and in all private runs on its data set until
+            this run's end; for noise that is not secret it is infinite, and None for the set.
     """
 
     name: str
@@ -58,7 +58,7 @@ class ListedRun:
 
     def to_json(self) -> dict[str, Any]:
         """Return the line as JSON, which has no infinite numbers: None stands for one."""
-        epsilon = self.epsilon and [e if e is not None and math.isfinite(e) else None for e in self.epsilon]
+        epsilon = self.epsilon and [None if e is None or math.isinf(e) else e for e in self.epsilon]
         return asdict(self) | {"epsilon": epsilon}
 
 
@@ -69,7 +69,7 @@ def listed_runs(
 
     Args:
         runs: the folder.
-        method, data: only runs of these.
+        method, data: only runs of this method, on this data set.
         states: only runs in one of these states.
     """
     found = (listed(RunFolder(path.parent)) for path in reversed(in_order(runs)))
@@ -88,34 +88,46 @@ def listed(run: RunFolder) -> ListedRun:
     try:
         settings = run.settings()
         result = run_result(run)
-        state = INTERRUPTED if result.status == RUNNING and not at_work(run) else result.status
+        state = result.status
+        if state == RUNNING and not at_work(run):
+            state = INTERRUPTED
         why = str(run.status().get("message", ""))
     except (ShoalError, OSError, ValueError, KeyError) as error:
         return ListedRun(run.name, bytes=size, why=str(error))
     kind = METHODS[settings.method.name]
-    score = main_score(shown_metrics(result), of_features=not expects_clusters(kind))
-    about = (settings.method.name, settings.data.name, state, result.rounds)
-    numbers = result.metrics
-    epsilon = (numbers["epsilon_sent"], numbers.get("epsilon_set_sent")) if "epsilon_sent" in numbers else None
-    return ListedRun(run.name, *about, score=score, bytes=size, seconds=result.seconds, why=why, epsilon=epsilon)
+    preferred = CLUSTER_SCORES if expects_clusters(kind) else FEATURE_SCORES
+    epsilon: tuple[float, float | None] | None = None
+    if "epsilon_sent" in result.metrics:
+        epsilon = (result.metrics["epsilon_sent"], result.metrics.get("epsilon_set_sent"))
+    return ListedRun(
+        run.name,
+        settings.method.name,
+        settings.data.name,
+        state,
+        result.rounds,
+        score=main_score(shown_metrics(result), preferred),
+        bytes=size,
+        seconds=result.seconds,
+        why=why,
+        epsilon=epsilon,
+    )
 
 
-def main_score(shown: Mapping[str, float], *, of_features: bool) -> tuple[str, float] | None:
-    """Return the number that stands for a run: the first of those for its kind, else the first of all."""
-    first = OF_FEATURES if of_features else OF_CLUSTERS
-    return next(((name, shown[name]) for name in (*first, *shown) if name in shown), None)
+def main_score(scores: Mapping[str, float], preferred: Sequence[str]) -> tuple[str, float] | None:
+    """Return the score that stands for a run: the first of the preferred ones that it has, else its first score."""
+    return next(((name, scores[name]) for name in (*preferred, *scores) if name in scores), None)
 
 
 def bytes_of(folder: Path) -> int:
     """Return the bytes of the files below a folder, without files that vanish meanwhile."""
     total = 0
-    left = [str(folder)]
-    while left:
+    folders = [str(folder)]
+    while folders:
         try:
-            with os.scandir(left.pop()) as entries:
+            with os.scandir(folders.pop()) as entries:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
-                        left.append(entry.path)
+                        folders.append(entry.path)
                     else:
                         total += entry.stat(follow_symlinks=False).st_size
         except OSError:
@@ -135,13 +147,13 @@ def at_work(run: RunFolder) -> bool:
 
 
 def remove_run(run: RunFolder) -> None:
-    """Remove a run's folder; what MLflow has of it stays there.
+    """Remove a run's folder; the run stays in MLflow.
 
     Raises:
-        RunError: a process is working on it. StoreError: the folder cannot be removed.
+        RunError: a process works on it. StoreError: the folder cannot be removed.
     """
     with run.locked():
-        # Where it lies then nobody takes it for a run, wherever the removal is cut short.
+        # There it is no longer listed as a run, even if the removal is cut short.
         bin = run.path.parent / REMOVED
         try:
             bin.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""What was asked of a run and what came out, in two sentences and five numbers: how its report begins."""
+"""The beginning of a run's report: its task and its outcome in two sentences, and at most five numbers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from shoal.review.results.result import RunResult, run_result
 from shoal.review.results.run_data import run_data
 
 SCORES = ("acc", "nmi", "perplexity", "knn", "probe", "silhouette", "stability", "loss")
-"""The scores that a summary may name, the most telling first: those with labels before those without."""
-SHOWN = 2
-"""How many scores a summary names."""
+"""The scores that a summary may name, the most telling first: scores that use labels before those that do not."""
+MAX_SCORES = 2
+"""Scores that a summary names."""
 IN_WORDS = {"acc": "ACC", "nmi": "NMI", "knn": "k-NN accuracy", "probe": "linear probe"}
-"""What people call a score that is known by its letters; the others are called by their names."""
+"""The usual names of scores; the other scores have their own names."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Number:
     """One number of a summary.
 
     Attributes:
-        value: as it is shown, with its unit.
-        name: what it is, in a word or two.
+        value: the text to show, with its unit.
+        name: a word or two.
         about: what a reader must know to judge it; may be empty.
     """
 
@@ -37,11 +37,11 @@ class Number:
 
 @dataclass(frozen=True)
 class Summary:
-    """How a report begins.
+    """The beginning of a report.
 
     Attributes:
-        asked: one sentence: method, data, clients, rounds.
-        found: one sentence: how far it came, clusters and scores.
+        asked: the task in one sentence: method, data, clients, rounds.
+        found: the outcome in one sentence: finished rounds, clusters and scores.
         numbers: at most five: clusters, two scores, bytes, time.
     """
 
@@ -67,16 +67,17 @@ def asked(run: RunFolder) -> str:
     """Return the task in one sentence, without the number of samples where the data are elsewhere."""
     settings = run.settings()
     method = METHODS[settings.method.name]
-    held = ""
+    samples_text = ""
     if (data := run_data(run)) is not None:
         prepared, partition = data
         samples = counted(len(partition.sample), f"{prepared.manifest.kind} sample")
         verb = "pooled from" if method.pooled else "held by"
         scheme = settings.partition.kind.replace("_", " ")
-        held = f": {samples} {verb} {counted(partition.clients, 'client')} ({scheme} partition)"
+        clients = counted(partition.clients, "client")
+        samples_text = f": {samples} {verb} {clients} ({scheme} partition)"
     labels = "with" if method.learns_from_labels else "without"
     rounds = counted(settings.rounds, "round")
-    return f"{settings.method.name} was asked to learn {labels} labels from {settings.data.name}{held}, in {rounds}."
+    return f"{settings.method.name} learns from {settings.data.name} {labels} labels, in {rounds}{samples_text}."
 
 
 def found(run: RunFolder, result: RunResult, numbers: tuple[Number, ...]) -> str:
@@ -85,10 +86,15 @@ def found(run: RunFolder, result: RunResult, numbers: tuple[Number, ...]) -> str
         state = f"It finished after {counted(result.rounds, 'round')}"
     else:
         state = f"It is {result.status} after {result.rounds} of {counted(run.settings().rounds, 'round')}"
-    told = [f"{n.value} {n.name}" if n.name.startswith("cluster") else f"{n.name} {n.value}" for n in numbers]
-    if numbers and numbers[0].name.startswith("cluster") and numbers[0].about:
-        told[0] += f" {numbers[0].about}"
-    return f"{state}: {', '.join(told)}." if told else f"{state}."
+    parts = []
+    for number in numbers:
+        if number.name.startswith("cluster"):
+            parts.append(f"{number.value} {number.name} {number.about}".strip())
+        else:
+            parts.append(f"{number.name} {number.value}")
+    if not parts:
+        return f"{state}."
+    return f"{state}: {', '.join(parts)}."
 
 
 def clusters_found(run: RunFolder, result: RunResult) -> tuple[Number, ...]:
@@ -98,35 +104,33 @@ def clusters_found(run: RunFolder, result: RunResult) -> tuple[Number, ...]:
     if facts is not None and table is not None:
         sizes = table["cluster"].value_counts()
         empty = facts["clusters"] - len(sizes)
-        least = int(sizes.min())
-        most = int(sizes.max())
-        about = f"of {least:,} to {most:,} samples" if least < most else f"of {counted(most, 'sample')} each"
+        smallest = int(sizes.min())
+        largest = int(sizes.max())
+        about = f"of {counted(largest, 'sample')} each"
+        if smallest < largest:
+            about = f"of {smallest:,} to {largest:,} samples"
         if empty:
             about += f"; {empty} of {facts['clusters']} are empty"
         return (Number(f"{len(sizes)}", plural(len(sizes), "cluster"), about),)
-    for name, what in (("clusters_used", "cluster"), ("clusters", "cluster of clients")):
+    for name, rest in (("clusters_used", ""), ("clusters", " of clients")):
         if name in result.metrics:
             count = round(result.metrics[name])
-            head, _, rest = what.partition(" ")
-            return (Number(f"{count}", f"{plural(count, head)} {rest}".strip()),)
+            return (Number(f"{count}", f"{plural(count, 'cluster')}{rest}"),)
     return ()
 
 
 def scores_of(result: RunResult) -> tuple[Number, ...]:
     """Return the most telling scores that the run has."""
     values = {**result.metrics, **result.quality}
-    names = [name for name in SCORES if name in values][:SHOWN]
-    return tuple(
-        Number(f"{values[name]:.3f}", IN_WORDS.get(name, name), DESCRIBED[name].words if name in DESCRIBED else "")
-        for name in names
-    )
+    names = [name for name in SCORES if name in values][:MAX_SCORES]
+    return tuple(Number(f"{values[name]:.3f}", IN_WORDS.get(name, name), DESCRIBED[name].words) for name in names)
 
 
 def bytes_moved(moved: Mapping[str, int]) -> Number:
     """Return all bytes that were sent, and the share of each direction."""
-    ways = (("up", "up"), ("down", "down"), ("d2d", "between clients"))
-    parts = [f"{size(moved[key])} {words}" for key, words in ways if moved.get(key)]
-    return Number(size(sum(moved.values())), "moved", ", ".join(parts))
+    directions = {"up": "up", "down": "down", "d2d": "between clients"}
+    parts = [f"{size(moved[key])} {words}" for key, words in directions.items() if moved.get(key)]
+    return Number(size(sum(moved.values())), "sent", ", ".join(parts))
 
 
 def size(count: float) -> str:
@@ -138,9 +142,10 @@ def size(count: float) -> str:
     units = ("B", "kB", "MB", "GB", "TB")
     power = 0
     while count >= 1000 and power < len(units) - 1:
-        count = count / 1000
-        power = power + 1
-    return f"{count:,.1f} {units[power]}" if power else f"{count:,.0f} B"
+        count /= 1000
+        power += 1
+    digits = min(power, 1)
+    return f"{count:,.{digits}f} {units[power]}"
 
 
 def duration(seconds: float) -> str:
@@ -151,7 +156,9 @@ def duration(seconds: float) -> str:
     """
     if seconds < 60:
         return f"{seconds:.1f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    if seconds < 7200:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"
 
 
 def counted(count: int, noun: str) -> str:

@@ -31,7 +31,7 @@ from shoal.methods.contract.context import Context, MethodError
 from shoal.methods.contract.prediction import Prediction
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.assignment import nearest_centres
-from shoal.review.pages.cluster_sheets import SHOWN_SIDE, Block, by_certainty, draw_sheet, thumbnail
+from shoal.review.pages.cluster_sheets import MAX_SIDE, Block, by_certainty, draw_sheet, thumbnail
 from shoal.review.results.clusters import CENTRES, cluster_facts, read_cluster_tensors
 from shoal.review.served.new_images import MADE_GREY, fitted, note_changes, one_file, resized_to
 
@@ -367,6 +367,6 @@ def predicted_sheet(found: Predicted, source: Path, path: Path) -> Path:
 def _small(pixels: np.ndarray) -> np.ndarray:
     """Return an image as planes, no larger than on the sheet, so that photos at full size do not fill the memory."""
     planes = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
-    if max(planes.shape[1:]) <= SHOWN_SIDE:
+    if max(planes.shape[1:]) <= MAX_SIDE:
         return planes
     return np.ascontiguousarray(np.asarray(thumbnail(planes)).transpose(2, 0, 1))

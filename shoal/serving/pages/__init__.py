@@ -1,1 +1,1 @@
-"""The servers of Prefect and MLflow behind a guard; they need nothing else of Shoal."""
+"""The servers of Prefect and MLflow behind a guard; these modules use nothing else of Shoal."""
