@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings, make_settings
-from shoal.review.mlflow_log.parent import LONGEST, ParentRun
+from shoal.review.mlflow_log.parent import MAX_TAG_CHARACTERS, ParentRun
 from shoal.review.mlflow_log.rounds import allowed_name, metric_name
 from shoal.studies.definition import Study
 from shoal.studies.pages import values_table
@@ -54,4 +54,4 @@ def note_of(study: Study, result: StudyResult) -> str:
     files = "Numbers, claims and figures: `result.json`, `table.csv` and images among the artifacts."
     table = values_table(study, result.scale, result.rows)
     whole = "\n\n".join(part for part in (head, table, claims, files) if part)
-    return whole if len(whole) <= LONGEST else "\n\n".join((head, files))
+    return whole if len(whole) <= MAX_TAG_CHARACTERS else "\n\n".join((head, files))

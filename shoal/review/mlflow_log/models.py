@@ -1,10 +1,10 @@
 """A run's states as models of MLflow: each kept checkpoint, and the final model that can be served.
 
-A model of MLflow's has the round as its step, and the metrics of that round linked to it and to the data set, so that
-`mlflow.search_logged_models` orders rounds by a score. A checkpoint is its safetensors file alone: that costs
+A model in MLflow has the round as its step, and the metrics of that round are linked to it and to the data set, so that
+`mlflow.search_logged_models` can order rounds by a score. A checkpoint is a single safetensors file: that costs
 milliseconds, and `mlflow.pytorch.log_model` seconds.
 
-A model counts as there once MLflow calls it READY, which is said last: one that a kill cut short is gone on with.
+A model is complete once MLflow calls it READY, which is set last: a model that a kill cut short is completed later.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MODEL = "model"
 """The name of a run's final model: `runs:/RUN/model`. A checkpoint's is `round-0007`."""
 CHECKPOINT = "checkpoint"
 FINAL = "final"
-"""The types of models, as MLflow's filters know them."""
+"""The types of models in MLflow's filters."""
 
 
 def models_of(client: Any, found: Any) -> dict[str, Any]:
@@ -68,14 +68,14 @@ def ready(model: Any) -> bool:
 
 
 def log_models(client: Any, found: Any, run: RunFolder, settings: Settings, *, final: bool) -> None:
-    """Log the kept checkpoints of a run as the settings want them, and its final model, as far as they are not there.
+    """Log the checkpoints of a run that the settings ask for, and its final model, unless MLflow has them.
 
     Args:
         client: an MlflowClient.
         found: the MLflow run.
         run: the run's folder.
         settings: of the run.
-        final: whether the run has its final model now.
+        final: whether the run is finished.
     """
     full = [r for r in rounds_done(run) if has_server(run, r)]
     rounds = {"none": [], "final": full[-1:], "all": full}[settings.tracking.checkpoints]
@@ -97,13 +97,13 @@ def log_checkpoint(client: Any, found: Any, run: RunFolder, settings: Settings, 
     Args:
         client, found, run, settings: as of `log_models`.
         round: the round.
-        known: the model that was begun, if it was.
+        known: the model, if an earlier attempt began it.
     """
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        told = settings.tracking.clients
-        load_state(run, round)  # a damaged state is refused
-        copy_checkpoint(RoundPaths(run.path, round), folder, METHODS[settings.method.name], told)
+        load_state(run, round)  # refuses a damaged state
+        method = METHODS[settings.method.name]
+        copy_checkpoint(RoundPaths(run.path, round), folder, method, settings.tracking.clients)
         model = known or create(client, found, run, settings, f"round-{round:04d}", CHECKPOINT, round)
         complete(client, found, run, settings, model, round, folder)
 
@@ -114,7 +114,7 @@ def log_final_model(client: Any, found: Any, run: RunFolder, settings: Settings,
     Returns:
         False where the method's server holds no model.
     """
-    # Advice on annotations of `predict`: the signature is given. MLflow sets filters of its own for it.
+    # MLflow advises annotations of `predict`, with filters of its own; the signature is given.
     with warnings.catch_warnings(record=True):
         from shoal.review.mlflow_log.pyfunc import save_final_model, servable
 
@@ -138,17 +138,17 @@ def create(client: Any, found: Any, run: RunFolder, settings: Settings, name: st
 
 
 def complete(client: Any, found: Any, run: RunFolder, settings: Settings, model: Any, round: int, folder: Path) -> None:
-    """Give a model its step, its files and the metrics of its round, and call it whole; repeating it changes nothing.
+    """Give a model its step, its files and the metrics of its round, and call it ready; repeating changes nothing.
 
     Args:
         client, found, run, settings: as of `log_models`.
-        model: of MLflow's.
-        round: that it is of.
+        model: the model in MLflow.
+        round: its round.
         folder: its files.
     """
     from mlflow.entities import LoggedModelOutput, LoggedModelStatus, Metric
 
-    outputs = found.outputs.model_outputs if found.outputs is not None else []
+    outputs = getattr(found.outputs, "model_outputs", [])
     if all(output.model_id != model.model_id for output in outputs):
         client.log_outputs(found.info.run_id, [LoggedModelOutput(model.model_id, round)])
     with time_to_send(folder):
@@ -171,24 +171,25 @@ def metrics_of(run: RunFolder, round: int) -> dict[str, float]:
     if record is not None:
         found = {metric_name(name): float(value) for name, value in record.metrics.items()}
     judged, quality = quality_metrics(run)
-    found |= quality if judged == round else {}
+    if judged == round:
+        found |= quality
     return {name: value for name, value in found.items() if not math.isnan(value)}
 
 
-def copy_checkpoint(paths: RoundPaths, folder: Path, method: type[Method], told: bool) -> None:
+def copy_checkpoint(paths: RoundPaths, folder: Path, method: type[Method], with_clients: bool) -> None:
     """Copy the server state of a round for MLflow; single clients' updates only where enrolment needs them.
 
     Args:
         paths: of the round.
-        folder: where to put it.
+        folder: takes the copy.
         method: of the run.
-        told: whether anything of single clients may be told (`tracking.clients`), the manifest too.
+        with_clients: whether data of single clients may be logged (`tracking.clients`), the manifest too.
     """
     server = load_server(paths.server)
-    kept = method.served(server, clients_told=told)
+    kept = method.served(server, clients_told=with_clients)
     if kept.tensors.keys() == server.tensors.keys():
         shutil.copy(paths.server, folder)
     else:
         save_server(folder / SERVER, kept, sync=False)
-    if told:
+    if with_clients:
         shutil.copy(paths.manifest, folder)

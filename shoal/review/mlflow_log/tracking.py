@@ -1,7 +1,7 @@
 """MLflow as a view of the run folder: one function brings it up to date, and can be repeated at any time.
 
-What a sync does depends on what is new: tags of the MLflow run say how far it has the run
-(`shoal.review.mlflow_log.rounds`, `shoal.review.mlflow_log.files`), and its models say whether they are whole
+A sync only logs what is new: tags of the MLflow run say which rounds and files it has
+(`shoal.review.mlflow_log.rounds`, `shoal.review.mlflow_log.files`), and its models say whether they are complete
 (`shoal.review.mlflow_log.models`), so nothing is logged twice. Metrics carry the time at which their round ended. A
 server out of reach never stops training; the next sync catches up.
 """
@@ -39,14 +39,14 @@ os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 logging.getLogger("alembic").setLevel(logging.WARNING)
 
 _DATABASE = re.compile(r"(sqlite|postgresql|mysql|mssql)(\+\w+)?://")
-PAUSE = 10.0
-"""After a sync none begins for so many times as long as it took."""
+PAUSE_FACTOR = 10.0
+"""The pause after a sync, as a multiple of its duration."""
 
 
 def tracking_uri(settings: Settings, store: Path) -> str:
     """Return where runs are logged: the setting, MLFLOW_TRACKING_URI, or the embedded SQLite store in `store`.
 
-    It may hold a password: for what is written or shown there is `shown_uri`.
+    It may hold a password: use `shown_uri` for texts that are written or shown.
 
     Raises:
         AddressError: the setting names an environment variable that is not set.
@@ -71,16 +71,18 @@ def artifact_folder(uri: str, store: Path) -> Path | None:
         store: folder of the embedded store.
 
     Returns:
-        None where a server says it.
+        None where a server chooses the folder.
 
     >>> artifact_folder("postgresql+psycopg2://me@host/mlflow", Path("mlflow")).as_posix()
     'mlflow/artifacts'
     """
-    return store / "artifacts" if _DATABASE.match(uri) else None
+    if not _DATABASE.match(uri):
+        return None
+    return store / "artifacts"
 
 
 class Tracker:
-    """Keeps MLflow up to date with a run while it goes on, on a thread of its own.
+    """Keeps MLflow up to date with a run that is under way, on a thread of its own.
 
     Args:
         run: the run's folder.
@@ -98,12 +100,12 @@ class Tracker:
         self._told = False
         self._next = 0.0
         self.live = False
-        """Whether it was started, and syncs after rounds."""
+        """Whether the tracker was started, and syncs after rounds."""
 
     def start(self) -> None:
-        """Begin to create the MLflow run (or take up the one the run already has), and system metrics.
+        """Begin to create the MLflow run, or resume the one that the run has, and start system metrics.
 
-        On the thread: MLflow takes seconds to import, in which the first round can be under way.
+        This happens on the thread: MLflow takes seconds to import, and the first round need not wait.
         """
         self.live = True
         self._pending = self._thread.submit(self._begin)
@@ -112,7 +114,7 @@ class Tracker:
         self._safely("RUNNING", look=True)
         run_id = self.run.lineage().get("mlflow_run")
         if self.settings.tracking.system and run_id and not self._told:
-            # System metrics are a courtesy: whatever keeps them from starting must not stop the run.
+            # System metrics are optional: an error must not stop the run.
             with contextlib.suppress(Exception):
                 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
@@ -127,7 +129,7 @@ class Tracker:
             self._pending = self._thread.submit(self._safely, "RUNNING")
 
     def close(self) -> bool:
-        """Let a sync that is going on end, and begin no more; closing twice is the same.
+        """Let a sync that is under way end, and begin no more; closing twice changes nothing.
 
         Returns:
             Whether the last sync failed, and the run's events say so.
@@ -150,7 +152,7 @@ class Tracker:
         try:
             sync(self.run, self.settings, self.store, status, look=look)
             self._told = False
-            self._next = time.monotonic() + PAUSE * (time.monotonic() - began)
+            self._next = time.monotonic() + PAUSE_FACTOR * (time.monotonic() - began)
         except Exception as error:  # whatever MLflow raises, training goes on
             if not self._told:
                 self._told = True
@@ -158,7 +160,7 @@ class Tracker:
 
 
 def tell_unreachable(run: RunFolder, error: Exception) -> None:
-    """Say in the events of a run why MLflow does not have it, and what to do."""
+    """Record in the events of a run why MLflow does not have it, and what to do."""
     tell_trouble(run, error, shown_uri(run.settings(), places.mlflow_store()))
 
 
@@ -169,14 +171,14 @@ def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHE
         run: the run's folder.
         settings: of the run.
         store: folder of the embedded store.
-        status: of the MLflow run; at FINISHED also the final model is logged.
-        look: whether the embedded store is looked at, and made or replaced, first; by default after the last round.
+        status: of the MLflow run; FINISHED also logs the final model.
+        look: whether to check the embedded store first, and to create or replace it; by default after the last round.
 
     Returns:
-        The MLflow run's id, which is also kept in the run's lineage.
+        The MLflow run's id; the run's lineage keeps it, too.
 
     Raises:
-        Exception: whatever MLflow raises when it is out of reach.
+        Exception: of MLflow, where it is out of reach.
     """
     check_installed()
     from mlflow import MlflowClient
@@ -184,7 +186,8 @@ def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHE
 
     uri = tracking_uri(settings, store)
     shown = shown_uri(settings, store)
-    look = status != "RUNNING" if look is None else look
+    if look is None:
+        look = status != "RUNNING"
     if look and uri == store_uri(store) and (changed := ready_store(store)):
         run.event("mlflow_store_changed", message=changed)
     client = MlflowClient(tracking_uri=uri)

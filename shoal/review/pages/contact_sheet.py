@@ -13,6 +13,7 @@ from shoal.core.errors import DataError
 from shoal.data.partition.table import Partition
 from shoal.data.prepared import Prepared
 from shoal.engine.store.client_names import named
+from shoal.review.results.clusters import client_names
 from shoal.review.results.fonts import drawable, font
 
 _GAP = 2
@@ -139,6 +140,7 @@ def _of_own_clients(prepared: Prepared, columns: int) -> list[Line]:
 
 
 def _of_clients(prepared: Prepared, partition: Partition, columns: int) -> list[Line]:
+    names = client_names(partition)
     lines = []
     for client in range(partition.clients):
         images = []
@@ -146,5 +148,5 @@ def _of_clients(prepared: Prepared, partition: Partition, columns: int) -> list[
             turns = partition.transformations[partition.transformation[row]].degrees // 90
             image = torch.from_numpy(np.array(prepared.train_x[partition.sample[row]]))
             images.append(torch.rot90(image, turns, dims=(-2, -1)).numpy())
-        lines.append(Line(named(partition.client_names, client), images))
+        lines.append(Line(names[client], images))
     return lines

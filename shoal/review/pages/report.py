@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import yaml
 from PIL import Image
 
-from shoal.core.errors import ShoalError
-from shoal.data.partition.table import load_partition
 from shoal.engine.settings.addresses import masked
 from shoal.engine.store.checkpoint import manifests
-from shoal.engine.store.client_names import named
+from shoal.engine.store.client_names import client_names, named
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.round_paths import RoundPaths
 from shoal.engine.store.run_folder import RunFolder
@@ -67,7 +64,7 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
     def part(what: str, make: Callable[[], Made]) -> Made | None:
         return attempted(run, what, make, but=StoreError)
 
-    table = part("clusters", lambda: cluster_table(run))
+    table = part("clusters", lambda: read_clusters(run))
     about_clusters: dict[str, Any] = {}
     if table is not None:
         about_clusters = {
@@ -119,18 +116,10 @@ def last_clients(run: RunFolder) -> list[dict[str, Any]]:
     if not len(clients):
         return []
     clients = clients[clients["round"] == clients["round"].max()].round(4).dropna(axis=1, how="all")
-    names = client_names(run)
-    if names and clients["client"].max() < len(names) and len(clients) > 1:
-        clients["client"] = [names[k] for k in clients["client"]]
+    if len(clients) > 1:
+        names = client_names(run)
+        clients["client"] = [named(names, client) for client in clients["client"]]
     return [{str(key): value for key, value in row.items()} for row in clients.to_dict("records")]
-
-
-def client_names(run: RunFolder) -> Sequence[str]:
-    """Return the clients' names by id; nothing where they have none."""
-    try:
-        return load_partition(run.folder_of("partition")).client_names
-    except ShoalError:  # the folder was moved here without its data: numbers are enough
-        return ()
 
 
 def missed_rounds(run: RunFolder) -> list[dict[str, Any]]:
@@ -160,14 +149,9 @@ def missed_rounds(run: RunFolder) -> list[dict[str, Any]]:
     return rows
 
 
-def cluster_table(run: RunFolder) -> pd.DataFrame | None:
-    """Return the run's cluster table; None where it has none."""
-    return read_clusters(run)
-
-
 def cluster_rows(run: RunFolder) -> list[dict[str, Any]]:
     """Return a row a cluster, empty ones too: size, share, clients, mean confidence, and its most frequent label."""
-    table = cluster_table(run)
+    table = read_clusters(run)
     facts = cluster_facts(run)
     if table is None or facts is None:
         return []

@@ -10,6 +10,7 @@ from scipy.optimize import linear_sum_assignment
 
 from shoal.data.partition.summary import label_counts
 from shoal.engine.store.run_folder import RunFolder
+from shoal.review.results.clusters import client_names
 from shoal.review.results.run_data import run_data
 
 MAX_SHOWN = 30
@@ -122,5 +123,5 @@ def labels_by_clients(run: RunFolder) -> CrossTable | None:
     prepared, partition = data
     counts = label_counts(partition, prepared)
     labels = list(prepared.manifest.class_names) or [str(label) for label in range(len(counts))]
-    clients = list(partition.client_names) or [str(client) for client in range(partition.clients)]
-    return cross_table(pd.DataFrame(counts, index=labels, columns=clients), "label", "client")
+    table = pd.DataFrame(counts, index=labels, columns=client_names(partition))
+    return cross_table(table, "label", "client")

@@ -1,4 +1,4 @@
-"""A new client finds its cluster in a finished CFL run (Sattler et al. 2021, algorithm 4)."""
+"""Enrolment of a new client in a finished CFL run: it finds its cluster (Sattler et al. 2021, algorithm 4)."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def new_client(
     """Return a new client with its samples.
 
     Args:
-        run: the run it is to be enrolled in.
+        run: the run that the client joins.
         source: a data set (built-in or the user's own), or `PARTITION_FOLDER:K` for client K of a stored partition.
-        store: where prepared sets are.
-        mirror: raw files of built-in sets.
-        validation: share of a data set's samples held out.
-        limit: samples of a data set to use.
+        store: folder of prepared sets.
+        mirror: folder of raw files of built-in sets.
+        validation: share of a data set's samples that is held out.
+        limit: number of samples of a data set to use.
 
     Raises:
         RunError: the samples have another kind or shape than the run's.
@@ -47,7 +47,7 @@ def new_client(
         client = int(number)
         prepared = prepare_set(partition.data, store, mirror=mirror)
         if client >= partition.clients:
-            raise RunError(f"partition {folder} has clients 0 to {partition.clients - 1}, not {client}")
+            raise RunError(f"partition {folder} has no client {client}: its clients are 0 to {partition.clients - 1}")
     else:
         prepared = prepare_set(source, store, mirror=mirror)
         client = 0
@@ -71,21 +71,21 @@ def check_alike(prepared: Prepared, opened: OpenedRun) -> None:
     """Refuse data that the run's model cannot read.
 
     Raises:
-        RunError: says what was expected.
+        RunError: says which data the model takes.
     """
-    wanted = opened.prepared.spec
-    given = prepared.spec
-    if (wanted.kind, wanted.shape, wanted.vocabulary) != (given.kind, given.shape, given.vocabulary):
+    expected = opened.prepared.spec
+    spec = prepared.spec
+    if (expected.kind, expected.shape, expected.vocabulary) != (spec.kind, spec.shape, spec.vocabulary):
         raise RunError(
-            f"the new client has {given.kind} data of shape {given.shape}, the run's model takes {wanted.kind} data of "
-            f"shape {wanted.shape}"
+            f"the new client has {spec.kind} data of shape {spec.shape}, and the run's model takes {expected.kind} "
+            f"data of shape {expected.shape}: choose data of that kind and shape"
         )
 
 
 def enroll(
     run: RunFolder, client: Client, give: str = "leaf", out: Path | None = None, round: int | None = None
 ) -> dict[str, Any]:
-    """Walk a new client down the tree by what its training would change, and write the model it gets.
+    """Walk a new client down the tree by the update of its training, and write the model of its node.
 
     Args:
         run: a run of method cfl with at least one finished round.
@@ -95,20 +95,20 @@ def enroll(
         round: the round whose tree is used; None: the last.
 
     Returns:
-        path (node, similarities of the branches, accuracy on the validation samples), cluster, clients (who is in
-        it), given, model (the file: named tensors of the network), round.
+        path (node, similarities of the branches, accuracy on the validation samples), cluster, clients (of that
+        cluster), given (the node), model (the file: named tensors of the network), round.
 
     Raises:
-        RunError: the run is of another method, has no round yet or no such round, or `give` names no node of the path.
+        RunError: the run has another method, no round yet or no such round, or `give` names no node of the path.
         StoreError: the state is damaged.
     """
     opened = OpenedRun(run)
     method = opened.method
     if not isinstance(method, CFL):
-        raise RunError(f"run {run.name} is of method {method.name!r}; only runs of cfl have a tree to enroll in")
+        raise RunError(f"run {run.name} is of method {method.name!r}, and only runs of cfl have a tree to enroll in")
     server = read_state(run, round).server
     if not server.round:
-        raise RunError(f"run {run.name} has no finished round yet")
+        raise RunError(f"run {run.name} has no finished round yet: `shoal run --resume {run.name}` trains it")
     state = CFLState.from_server(server)
     tree = state.tree
     vectors = method.vectors()
@@ -127,16 +127,16 @@ def enroll(
         step["similarities"] = branch_similarities(tree, server.state, node, update, state.size)
         node = nearest_child(step["similarities"])
     cluster = path[-1]["node"]
-    given = choose(path, give)
-    vectors.load(network, server.model[f"node/{given}"])
-    file = out or run.path / f"enrolled-node-{given}.safetensors"
-    about = {"run": run.name, "node": given, "settings": run.settings().to_json()}
+    chosen = choose(path, give)
+    vectors.load(network, server.model[f"node/{chosen}"])
+    file = out or run.path / f"enrolled-node-{chosen}.safetensors"
+    about = {"run": run.name, "node": chosen, "settings": run.settings().to_json()}
     save_tensors(file, {name: tensor.contiguous() for name, tensor in network.state_dict().items()}, about)
     return {
         "path": path,
         "cluster": cluster,
         "clients": list(tree.nodes[cluster].clients),
-        "given": given,
+        "given": chosen,
         "model": str(file),
         "round": server.round,
     }
@@ -146,15 +146,17 @@ def choose(path: list[dict[str, Any]], give: str) -> int:
     """Return the node whose model the client gets.
 
     Raises:
-        RunError: it is not on the path, or there is nothing to choose the best by.
+        RunError: the node is not on the path, or there are no validation samples to choose the best by.
     """
     nodes = [step["node"] for step in path]
-    if give in ("leaf", "root"):
-        return int(nodes[-1] if give == "leaf" else nodes[0])
+    if give == "leaf":
+        return int(nodes[-1])
+    if give == "root":
+        return int(nodes[0])
     if give == "best":
         if path[0]["accuracy"] is None:
             raise RunError("--give best needs validation samples of the new client: raise --validation")
-        # The most special of equally good ones.
+        # The deepest of equally good nodes.
         return int(max(path, key=lambda step: (step["accuracy"], nodes.index(step["node"])))["node"])
     if not give.isdigit() or int(give) not in nodes:
         raise RunError(f"--give {give}: expected leaf, root, best, or a node of the path {nodes}")

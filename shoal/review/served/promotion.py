@@ -1,7 +1,7 @@
-"""The champion of a registered name: which run it is of, and how a challenger that was judged takes its place.
+"""The champion of a registered name: its run, and how a challenger takes its place.
 
-A decision is kept first as an event of the challenger's run; what MLflow is told of it follows from that event, and can
-be told again.
+A decision is first kept as an event of the challenger's run. The tags and the alias in MLflow follow from that event,
+and can be set again.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from shoal.review.served.judging import Decision, Judged
 
 DECIDED = "night_decided"
 DRIFTED = "drift"
-"""Events of a run: what became of it when it was judged against the champion; and what was unlike before."""
+"""Events of a run: the decision between it and the champion; and drift of new samples."""
 
 
 class PromotionError(ShoalError):
-    """The registry does not say, or does not take, which model is the champion."""
+    """The registry cannot be asked for the champion, or cannot change it."""
 
 
 def champion_run(settings: Settings, runs: Path) -> RunFolder | None:
@@ -43,8 +43,8 @@ def champion_run(settings: Settings, runs: Path) -> RunFolder | None:
     run = str(version.tags.get("shoal.run", ""))
     if not run or not (runs / run / "settings.yaml").is_file():
         raise PromotionError(
-            f"the champion models:/{name}@{CHAMPION} is of run {run or 'unknown'}, whose folder is not in {runs}: "
-            "bring it back, or give the alias to a version whose run is there"
+            f"the champion models:/{name}@{CHAMPION} comes from run {run or 'unknown'}, whose folder is not in {runs}: "
+            "restore the folder, or give the alias to a version whose run is there"
         )
     return RunFolder(runs / run)
 
@@ -52,13 +52,17 @@ def champion_run(settings: Settings, runs: Path) -> RunFolder | None:
 def _champion(settings: Settings) -> tuple[str, Any]:
     name = registered_name(settings)
     if name is None:
-        raise PromotionError("tracking.register_as is none: a champion needs a registered name, such as auto")
+        raise PromotionError(
+            "tracking.register_as is none, and a champion needs a registered name: set it to auto or a name"
+        )
     try:
         client = _client(settings)
         if not client.search_registered_models(f"name = '{name}'"):
             return name, None
         version = client.get_registered_model(name).aliases.get(CHAMPION)
-        return name, None if version is None else client.get_model_version(name, version)
+        if version is None:
+            return name, None
+        return name, client.get_model_version(name, version)
     except ShoalError:
         raise
     except Exception as error:  # whatever MLflow raises
@@ -77,17 +81,19 @@ def _client(settings: Settings) -> Any:
 
 
 def _unreachable(settings: Settings, error: Exception) -> PromotionError:
-    where = shown_uri(settings, places.mlflow_store())
-    said = masked(brief(error), settings.tracking.uri)
+    address = shown_uri(settings, places.mlflow_store())
+    reason = masked(brief(error), settings.tracking.uri)
     if is_no_answer(error):
-        return PromotionError(f"MLflow at {where} did not answer ({said}): start it")
-    return PromotionError(f"MLflow at {where} did not do what was asked ({said})")
+        return PromotionError(f"MLflow at {address} did not answer ({reason}): start it")
+    return PromotionError(f"MLflow at {address} refused a request about the champion ({reason}): see its log")
 
 
 def keep_decision(run: RunFolder, decision: Decision, drift: Sequence[Drift]) -> None:
     """Write a decision to the events of the challenger's run, from which everything else follows."""
-    fate = "promoted" if decision.promoted else "kept the champion"
-    run.event(DECIDED, message=f"{fate}: {decision.why}", **decision.to_json(), drift=[each.told() for each in drift])
+    outcome = "promoted" if decision.promoted else "kept the champion"
+    run.event(
+        DECIDED, message=f"{outcome}: {decision.why}", **decision.to_json(), drift=[each.told() for each in drift]
+    )
 
 
 def decision_of(run: RunFolder) -> Decision | None:
@@ -95,19 +101,21 @@ def decision_of(run: RunFolder) -> Decision | None:
     found = next((event for event in reversed(run.whole_events()) if event["event"] == DECIDED), None)
     if found is None:
         return None
-    champion = found["champion"]
+    champion: Judged | None = None
+    if found["champion"] is not None:
+        champion = Judged(**found["champion"])
     return Decision(
         found["promoted"],
         found["why"],
         found["score"],
         found["margin"],
         Judged(**found["challenger"]),
-        None if champion is None else Judged(**champion),
+        champion,
     )
 
 
 def carry_out_decision(run: RunFolder) -> str | None:
-    """Tell MLflow what was decided of a run: the alias champion where it was promoted, and tags; it can be told again.
+    """Record the decision on a run in MLflow: tags, and the alias `champion` after a promotion; it can be repeated.
 
     Returns:
         The version of the run's model.
@@ -123,8 +131,10 @@ def carry_out_decision(run: RunFolder) -> str | None:
         return None
     try:
         client = _client(settings)
-        versions = client.search_model_versions(f"run_id = '{run_id}'") if run_id else []
-        version = next((str(each.version) for each in versions if each.name == name), None)
+        version = None
+        if run_id:
+            versions = client.search_model_versions(f"run_id = '{run_id}'")
+            version = next((str(each.version) for each in versions if each.name == name), None)
         if version is None:
             raise PromotionError(
                 f"MLflow has no model {name!r} of run {run.name}: `shoal run --resume {run.name}` logs it"
@@ -144,7 +154,7 @@ def carry_out_decision(run: RunFolder) -> str | None:
 def decision_tags(decision: Decision) -> dict[str, str]:
     """Return a decision as tags: the outcome, the reason, the score and margin, and the scores of both."""
     tags = {
-        "shoal.night.decision": "promoted" if decision.promoted else "champion kept",
+        "shoal.night.decision": ("champion kept", "promoted")[decision.promoted],
         "shoal.night.why": decision.why,
         "shoal.night.score": decision.score or "none",
         "shoal.night.margin": f"{decision.margin:g}",

@@ -1,7 +1,7 @@
-"""The last units of work of a run that MLflow keeps: log it whole, then give its model a name in the registry.
+"""The last units of work of a run with MLflow: log it, then register its model.
 
-What goes wrong with MLflow is told as an event of the run and never makes the run fail; carrying a unit out again
-changes nothing that is there.
+Trouble with MLflow becomes an event of the run and never makes the run fail. Executing a unit again changes nothing
+that MLflow has.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class LogRun:
 
     Args:
         run: the run's folder.
-        told: whether the run's events say already that MLflow does not answer.
+        told: whether the run's events already say that MLflow does not answer.
     """
 
     run: Path

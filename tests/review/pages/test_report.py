@@ -35,7 +35,7 @@ from shoal.review.pages.figures import draw_figures, draw_spread
 from shoal.review.pages.provenance import chosen_settings, repeat_command
 from shoal.review.pages.report import write_report
 from shoal.review.results.clusters import FEATURES, TABLE, keep_clusters
-from shoal.review.results.cross_tables import CROSSED, clusters_by_clients, confusion, cross_table, labels_by_clients
+from shoal.review.results.cross_tables import MAX_SHOWN, clusters_by_clients, confusion, cross_table, labels_by_clients
 from shoal.review.results.summary import bytes_moved, duration, summary_of
 from tests.planted_images import write_clients
 from tests.runs import straight
@@ -248,11 +248,11 @@ def test_losses_are_drawn_with_their_spread() -> None:
 
 
 def test_large_tables_show_the_largest() -> None:
-    counts = pd.DataFrame(np.ones((CROSSED + 5, 2), dtype=int))
+    counts = pd.DataFrame(np.ones((MAX_SHOWN + 5, 2), dtype=int))
     counts.iloc[0] = 0
     table = cross_table(counts, "label", "client")
     assert table is not None
-    assert len(table.rows) == CROSSED
+    assert len(table.rows) == MAX_SHOWN
     assert table.rows[0][0] == "1"
     assert table.left == (5, 0)
     assert cross_table(counts.iloc[:0], "label", "client") is None
