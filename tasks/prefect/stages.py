@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from prefect import get_client, get_run_logger, runtime
 from prefect.context import TagsContext
@@ -25,7 +26,7 @@ PREFECT_LOST = "prefect_lost"
 """Event of a run: from here on its work is done without Prefect."""
 MAX_TASK_RUNS = 1024
 """Task runs at once; most of them wait for workers, of which a cluster may have hundreds."""
-UNIT_RUNNER = ThreadPoolTaskRunner(max_workers=MAX_TASK_RUNS)
+UNIT_RUNNER: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=MAX_TASK_RUNS)
 """The task runner of every flow that does stages of a run."""
 
 

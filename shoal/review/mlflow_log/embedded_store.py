@@ -90,7 +90,7 @@ def newest_revision() -> str | None:
     heads = made - before
     if len(heads) != 1:
         return None
-    return heads.pop()
+    return str(heads.pop())
 
 
 def ready_store(store: Path) -> str | None:

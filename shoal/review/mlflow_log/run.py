@@ -79,7 +79,7 @@ def partition_title(settings: Settings) -> str:
     """Return the scheme of a partition, with its parameter and the number of clients."""
     partition = settings.partition
     own = {"dirichlet": "beta", "labels_per_client": "labels", "majority": "p", "by_column": "column"}
-    words = partition.kind
+    words = str(partition.kind)
     if partition.kind in own:
         words += f"({getattr(partition, own[partition.kind])})"
     if partition.clients:

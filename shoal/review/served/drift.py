@@ -134,7 +134,9 @@ def _look(predictor: Predictor, prepared: Prepared, table: Any, rows: np.ndarray
     index = table["index"].to_numpy()[rows]
     clusters = [np.zeros(0, dtype=np.int64)]
     features = []
-    sources = (prepared.train_x, prepared.test_x)
+    sources = [prepared.train_x]
+    if prepared.test_x is not None:
+        sources.append(prepared.test_x)
     for start in range(0, len(rows), BATCH):
         part = slice(start, start + BATCH)
         x = np.stack([sources[int(test)][i] for test, i in zip(held_out[part], index[part], strict=True)])
