@@ -121,17 +121,17 @@ def one_night(settings: Settings, night: NightSettings) -> Night:
         why = f"{taken.message}; run {judged.name} was judged on this data, and {champion.name} stays the champion"
         log.info(why)
         return Night(NOTHING_NEW, why, taken.digest, taken.new, champion.name)
-    found: list[Drift] = []
+    drifts: list[Drift] = []
     if champion is not None and judged is None:
         compared = drift.with_options(timeout_seconds=seconds)(str(champion.path), taken.folder, night, settings.seed)
-        found = [each for each in compared if each.found]
-        emit_drift(settings, found, log)
+        drifts = [each for each in compared if each.found]
+        emit_drift(settings, drifts, log)
     with night_run(settings, night, champion, taken.digest) as run, closing_warnings(run):
-        decision = train_and_decide(run, champion, taken.folder, night, found)
+        decision = train_and_decide(run, champion, taken.folder, night, drifts)
     log.info(f"{run.name}: {decision.why}")
-    show_decision(settings, run, decision, found)
+    show_decision(settings, run, decision, drifts)
     outcome = PROMOTED if decision.promoted else CHAMPION_STAYS
-    return Night(outcome, decision.why, taken.digest, taken.new, run.name, [each.told() for each in found])
+    return Night(outcome, decision.why, taken.digest, taken.new, run.name, [each.sentence() for each in drifts])
 
 
 @contextlib.contextmanager
@@ -166,7 +166,7 @@ def night_run(settings: Settings, night: NightSettings, champion: RunFolder | No
 
 
 def train_and_decide(
-    run: RunFolder, champion: RunFolder | None, data: str, night: NightSettings, found: Sequence[Drift]
+    run: RunFolder, champion: RunFolder | None, data: str, night: NightSettings, drifts: Sequence[Drift]
 ) -> Decision:
     """Train the challenger, compare it with the champion, decide, and report.
 
@@ -175,15 +175,15 @@ def train_and_decide(
         champion: the run of the model in use; None where there is none.
         data: folder of the data set.
         night: sets the score, the margin and the time limit of each part.
-        found: the drift that was found.
+        drifts: the drift that was drifts.
     """
-    for each in found:
-        run.event(DRIFTED, **{**each.to_json(), "message": each.told()})
+    for each in drifts:
+        run.event(DRIFTED, **{**each.to_json(), "message": each.sentence()})
     with time_limit("the training", night):
         drive_as_task_runs(run, (ROUNDS, CLUSTERS))
-    known = None if champion is None else str(champion.path)
-    decision = compare.with_options(timeout_seconds=night.minutes * 60)(str(run.path), known, data, night)
-    keep_decision(run, decision, found)
+    champion_path = None if champion is None else str(champion.path)
+    decision = compare.with_options(timeout_seconds=night.minutes * 60)(str(run.path), champion_path, data, night)
+    keep_decision(run, decision, drifts)
     report_and_decide(run, night)
     return decision
 
@@ -217,19 +217,19 @@ def time_limit(part: str, night: NightSettings) -> Iterator[None]:
         ) from error
 
 
-def emit_drift(settings: Settings, found: Sequence[Drift], log: Any) -> None:
+def emit_drift(settings: Settings, drifts: Sequence[Drift], log: Any) -> None:
     """Log how new samples differ from the old ones, and emit a Prefect event `shoal.drift` for each way."""
     resource = {"prefect.resource.id": f"shoal.data.{settings.data.name}", "prefect.resource.name": settings.data.name}
-    for each in found:
-        log.warning(each.told())
+    for each in drifts:
+        log.warning(each.sentence())
         with contextlib.suppress(Exception):  # Prefect is out of reach: the run's events have it
-            emit_event("shoal.drift", resource=resource, payload={**each.to_json(), "message": each.told()})
+            emit_event("shoal.drift", resource=resource, payload={**each.to_json(), "message": each.sentence()})
 
 
-def show_decision(settings: Settings, run: RunFolder, decision: Decision, found: Sequence[Drift]) -> None:
+def show_decision(settings: Settings, run: RunFolder, decision: Decision, drifts: Sequence[Drift]) -> None:
     """Show the decision as a table on the page of the flow run, with the drift below it."""
     verdict = f"**{run.name}** is the champion" if decision.promoted else f"**{run.name}** is not promoted"
-    paragraphs = [f"{verdict}: {decision.why}", *(f"drift: {each.told()}" for each in found)]
+    paragraphs = [f"{verdict}: {decision.why}", *(f"drift: {each.sentence()}" for each in drifts)]
     key = f"night-{re.sub('[^a-z0-9]+', '-', settings.data.name.lower()).strip('-')}"
     with contextlib.suppress(Exception):  # Prefect is out of reach: the run's folder has everything
         create_table_artifact(key=key, table=decision.rows(), description="\n\n".join(paragraphs))

@@ -23,5 +23,5 @@ def compare(challenger: str, champion: str | None, data: str, night: NightSettin
         data: folder of the data set.
         night: sets the score that decides, and the margin.
     """
-    known = None if champion is None else RunFolder(Path(champion))
-    return judging.compare(RunFolder(Path(challenger)), known, Path(data), night.score, night.margin)
+    champion_run = None if champion is None else RunFolder(Path(champion))
+    return judging.compare(RunFolder(Path(challenger)), champion_run, Path(data), night.score, night.margin)

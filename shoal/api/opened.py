@@ -176,6 +176,6 @@ class Run:
             for n in said.numbers
         )
         return (
-            f"<p><b>{html.escape(self.name)}</b><br>{html.escape(said.asked)}<br>{html.escape(said.found)}</p>"
+            f"<p><b>{html.escape(self.name)}</b><br>{html.escape(said.task)}<br>{html.escape(said.outcome)}</p>"
             f"<table><tr>{cells}</tr></table>"
         )

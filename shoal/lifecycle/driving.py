@@ -17,7 +17,7 @@ from shoal.engine.store.run_events import listening
 from shoal.engine.store.run_folder import RunError, RunFolder, RunStopped
 from shoal.lifecycle.run_views import MakeViews, make_report
 from shoal.review.mlflow_log.tracking import Tracker
-from shoal.review.mlflow_log.trouble import told_of_mlflow
+from shoal.review.mlflow_log.trouble import trouble_reported
 from shoal.review.results.clusters import FindClusters, has_clusters
 from shoal.review.results.result import RunResult, run_result
 from shoal.review.results.views import source_of_report
@@ -98,8 +98,8 @@ def show(run: RunFolder, runner: Runner) -> None:
 def record(run: RunFolder, runner: Runner, tracker: Tracker) -> None:
     """Log the whole run to MLflow, and register its model under a name."""
     before = source_of_report(run)
-    told = tracker.close() if tracker.live else told_of_mlflow(run)
-    logged = runner.submit(LogRun(run.path, told=told)).result()
+    reported = tracker.close() if tracker.live else trouble_reported(run)
+    logged = runner.submit(LogRun(run.path, reported=reported)).result()
     if logged:
         runner.submit(PromoteModel(run.path)).result()
     if source_of_report(run) != before:  # the report names the MLflow run, or says that MLflow does not answer

@@ -112,13 +112,13 @@ def keep_what_users_set(project: dict[str, Any], known: list[dict[str, Any]]) ->
         ):
             differing.append(entry["name"])
         # Without schedules of its own in the file, `prefect deploy` leaves those of the server alone.
-        kept = {key: value for key, value in entry.items() if key != "schedules"}
-        kept |= {"parameters": parameters, "paused": registered["paused"]}
-        kept["work_pool"] = {**entry["work_pool"], "job_variables": registered["job_variables"]}
+        merged = {key: value for key, value in entry.items() if key != "schedules"}
+        merged |= {"parameters": parameters, "paused": registered["paused"]}
+        merged["work_pool"] = {**entry["work_pool"], "job_variables": registered["job_variables"]}
         limit = registered.get("global_concurrency_limit")
         if limit:
-            kept["concurrency_limit"] = {"limit": limit["limit"], **(registered.get("concurrency_options") or {})}
-        entries.append(kept)
+            merged["concurrency_limit"] = {"limit": limit["limit"], **(registered.get("concurrency_options") or {})}
+        entries.append(merged)
     return {**project, "deployments": entries}, differing
 
 

@@ -224,12 +224,12 @@ def register_deployments(
     # Prefect stores a pool's variables and shows them; a password only reaches jobs through the worker's environment.
     secret = masked(service.tracking) != service.tracking
     make_pool(service.api, {**jobs, "MLFLOW_TRACKING_URI": None} if secret else jobs, prefect)
-    kept = register(service.api, project, logs, prefect, reset=reset)
+    differing = register(service.api, project, logs, prefect, reset=reset)
     names = ", ".join(entry["name"] for entry in project["deployments"])
     tell(f"deployments are registered: {names}")
-    for name in kept:
+    for name in differing:
         tell(
-            f"{name}: schedules or parameters on Prefect's page differ from prefect.yaml and are kept; "
+            f"{name}: schedules or parameters on Prefect's page differ from prefect.yaml and are differing; "
             "`shoal serve --reset-schedules` takes those of prefect.yaml"
         )
 

@@ -16,10 +16,10 @@ def run_title(settings: Settings) -> str:
 
 def flow_run_name() -> str:
     """Return the name of this flow run by its parameters: the settings, or the run's folder."""
-    given = runtime.flow_run.parameters
-    settings = given.get("settings")
+    parameters = runtime.flow_run.parameters
+    settings = parameters.get("settings")
     if settings is None:
-        return f"{runtime.flow_run.flow_name} {Path(given.get('run', '')).name}".strip()
+        return f"{runtime.flow_run.flow_name} {Path(parameters.get('run', '')).name}".strip()
     return run_title(settings)
 
 

@@ -53,9 +53,9 @@ def register(run: RunFolder, settings: Settings, client: Any, run_id: str) -> st
     if name is None:
         return None
     try:
-        known = [each for each in client.search_model_versions(f"run_id = '{run_id}'") if each.name == name]
-        if known:
-            version: str | None = str(known[0].version)
+        versions = [each for each in client.search_model_versions(f"run_id = '{run_id}'") if each.name == name]
+        if versions:
+            version: str | None = str(versions[0].version)
         else:
             version = _new_version(run, settings, client, run_id, name)
         if version is not None:

@@ -44,8 +44,8 @@ def models_of(client: Any, found: Any) -> dict[str, Any]:
     """
     models: dict[str, Any] = {}
     for model in _pages(client, found):
-        known = models.get(model.name)
-        if known is None or not ready(known):
+        earlier = models.get(model.name)
+        if earlier is None or not ready(earlier):
             models[model.name] = model
     return models
 
@@ -186,10 +186,10 @@ def copy_checkpoint(paths: RoundPaths, folder: Path, method: type[Method], with_
         with_clients: whether data of single clients may be logged (`tracking.clients`), the manifest too.
     """
     server = load_server(paths.server)
-    kept = method.served(server, clients_told=with_clients)
-    if kept.tensors.keys() == server.tensors.keys():
+    logged = method.served(server, clients_told=with_clients)
+    if logged.tensors.keys() == server.tensors.keys():
         shutil.copy(paths.server, folder)
     else:
-        save_server(folder / SERVER, kept, sync=False)
+        save_server(folder / SERVER, logged, sync=False)
     if with_clients:
         shutil.copy(paths.manifest, folder)

@@ -89,7 +89,7 @@ def _is_here(path: Path, old: Path, store: Path) -> bool:
 
 
 def _rewrite(opened: sqlite3.Connection, old: Path, store: Path) -> str:
-    """Rewrite the addresses that begin with the old place; return a sentence, empty where there were none."""
+    """Rewrite the addresses that begin with the old place; return a sentence, empty where new_path were none."""
     count = 0
     left = 0
     for table, column, row, address in list(_addresses(opened)):
@@ -99,8 +99,8 @@ def _rewrite(opened: sqlite3.Connection, old: Path, store: Path) -> str:
         if not _is_here(path, old, store):
             left += 1
             continue
-        there = store / path.relative_to(old)
-        new = str(there)
+        new_path = store / path.relative_to(old)
+        new = str(new_path)
         if not address.startswith("/"):
             new = f"file://{quote(new)}"
         opened.execute(f"update {table} set {column} = ? where rowid = ?", (new, row))

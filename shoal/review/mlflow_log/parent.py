@@ -126,11 +126,11 @@ class ParentRun:
         from mlflow.utils.time import get_current_time_millis
 
         now = get_current_time_millis()
-        known = self._client.get_run(self._id).data.metrics
+        logged = self._client.get_run(self._id).data.metrics
         new = [
             Metric(name, value, now, step)
             for name, value in metrics.items()
-            if math.isfinite(value) and known.get(name) != value
+            if math.isfinite(value) and logged.get(name) != value
         ]
         for start in range(0, len(new), BATCH):
             self._client.log_batch(self._id, metrics=new[start : start + BATCH])

@@ -156,7 +156,7 @@ def round_metrics(manifest: Manifest) -> dict[str, float]:
 
 
 def names_of_clients(run: RunFolder, settings: Settings) -> list[str] | None:
-    """Return the clients' names in MLflow; None where nothing may be told of single clients."""
+    """Return the clients' names in MLflow; None where nothing may be logged about single clients."""
     if not settings.tracking.clients:
         return None
     if METHODS[settings.method.name].pooled:
@@ -180,7 +180,7 @@ def client_losses(manifest: Manifest, names: Sequence[str] | None) -> dict[str, 
 
     Args:
         manifest: of the round.
-        names: of all clients, in MLflow; None: nothing may be told of single clients.
+        names: of all clients, in MLflow; None: nothing may be logged about single clients.
     """
     if names is None or manifest.record is None:
         return {}

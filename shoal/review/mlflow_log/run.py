@@ -78,10 +78,10 @@ def title(settings: Settings) -> str:
 def partition_title(settings: Settings) -> str:
     """Return the scheme of a partition, with its parameter and the number of clients."""
     partition = settings.partition
-    own = {"dirichlet": "beta", "labels_per_client": "labels", "majority": "p", "by_column": "column"}
+    parameter_of = {"dirichlet": "beta", "labels_per_client": "labels", "majority": "p", "by_column": "column"}
     words = str(partition.kind)
-    if partition.kind in own:
-        words += f"({getattr(partition, own[partition.kind])})"
+    if partition.kind in parameter_of:
+        words += f"({getattr(partition, parameter_of[partition.kind])})"
     if partition.clients:
         words += f" x{partition.clients}"
     transform = getattr(partition, "transform", "none")
@@ -166,10 +166,10 @@ def begin(client: Any, run: RunFolder, settings: Settings, artifacts: Path | Non
 
 def begun_run(client: Any, experiment_id: str, run: RunFolder) -> str | None:
     """Return the MLflow run of a run folder whose lineage does not name it, after a kill or in another store."""
-    named = client.search_runs([experiment_id], f"tags.`shoal.run` = '{run.name}'")
-    own = {run.lineage().get("id", "unknown"), stored_path(run.path), str(run.path)}
-    for each in named:
-        if each.data.tags.get(RUN_ID, each.data.tags.get(RUN_FOLDER)) in own:
+    candidates = client.search_runs([experiment_id], f"tags.`shoal.run` = '{run.name}'")
+    ids = {run.lineage().get("id", "unknown"), stored_path(run.path), str(run.path)}
+    for each in candidates:
+        if each.data.tags.get(RUN_ID, each.data.tags.get(RUN_FOLDER)) in ids:
             return str(each.info.run_id)
     return None
 
@@ -278,9 +278,9 @@ def describe(run: RunFolder, found: Any, *, report: bool) -> dict[str, str]:
     if summary is None:
         return {}
     present = found.data.tags.get(NOTE, "")
-    if present and not present.startswith(summary.asked[:20]):
+    if present and not present.startswith(summary.task[:20]):
         return {}
-    text = f"{summary.asked} {summary.found}"
+    text = f"{summary.task} {summary.outcome}"
     if report:
         info = found.info
         text += f"\n\n[Report](#/experiments/{info.experiment_id}/runs/{info.run_id}/artifacts/report.html)"

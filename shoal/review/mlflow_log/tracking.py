@@ -26,7 +26,7 @@ from shoal.review.mlflow_log.files import log_files
 from shoal.review.mlflow_log.models import log_models
 from shoal.review.mlflow_log.rounds import log_quality, log_rounds
 from shoal.review.mlflow_log.run import describe, mlflow_run
-from shoal.review.mlflow_log.trouble import check_installed, tell_trouble
+from shoal.review.mlflow_log.trouble import check_installed, record_trouble
 
 # A server out of reach must be noticed in seconds; MLflow's own defaults wait for minutes.
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
@@ -97,7 +97,7 @@ class Tracker:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mlflow")
         self._pending: Future[None] | None = None
         self._monitor: Any = None
-        self._told = False
+        self._reported = False
         self._next = 0.0
         self.live = False
         """Whether the tracker was started, and syncs after rounds."""
@@ -113,7 +113,7 @@ class Tracker:
     def _begin(self) -> None:
         self._safely("RUNNING", look=True)
         run_id = self.run.lineage().get("mlflow_run")
-        if self.settings.tracking.system and run_id and not self._told:
+        if self.settings.tracking.system and run_id and not self._reported:
             # System metrics are optional: an error must not stop the run.
             with contextlib.suppress(Exception):
                 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
@@ -140,7 +140,7 @@ class Tracker:
         if monitor is not None:
             with contextlib.suppress(Exception):
                 monitor.finish()
-        return self._told
+        return self._reported
 
     def stop(self, status: str) -> None:
         """Sync a run for the last time that ended before its last round; `status` is FAILED or KILLED."""
@@ -151,17 +151,17 @@ class Tracker:
         began = time.monotonic()
         try:
             sync(self.run, self.settings, self.store, status, look=look)
-            self._told = False
+            self._reported = False
             self._next = time.monotonic() + PAUSE_FACTOR * (time.monotonic() - began)
         except Exception as error:  # whatever MLflow raises, training goes on
-            if not self._told:
-                self._told = True
-                tell_unreachable(self.run, error)
+            if not self._reported:
+                self._reported = True
+                report_trouble(self.run, error)
 
 
-def tell_unreachable(run: RunFolder, error: Exception) -> None:
+def report_trouble(run: RunFolder, error: Exception) -> None:
     """Record in the events of a run why MLflow does not have it, and what to do."""
-    tell_trouble(run, error, shown_uri(run.settings(), places.mlflow_store()))
+    record_trouble(run, error, shown_uri(run.settings(), places.mlflow_store()))
 
 
 def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHED", *, look: bool | None = None) -> str:

@@ -75,7 +75,7 @@ def why_not_logged(error: BaseException, uri: str, settings: Settings) -> tuple[
     return INCOMPLETE, f"MLflow at {uri} refused the run ({brief(Exception(first_line))})"
 
 
-def tell_trouble(run: RunFolder, error: Exception, uri: str) -> None:
+def record_trouble(run: RunFolder, error: Exception, uri: str) -> None:
     """Record in the events of a run why MLflow does not have it, and what to do.
 
     Args:
@@ -88,15 +88,15 @@ def tell_trouble(run: RunFolder, error: Exception, uri: str) -> None:
         run.event(kind, message=f"{why}; the run is not affected: correct that, then `shoal log {run.name}` logs it")
 
 
-def told_of_mlflow(run: RunFolder) -> bool:
+def trouble_reported(run: RunFolder) -> bool:
     """Return whether the events of a run say, since it was started or resumed, that MLflow does not have it."""
-    told = False
+    reported = False
     for event in run.events():
         if event["event"] in ("started", "resumed"):
-            told = False
+            reported = False
         elif event["event"] in (UNREACHABLE, INCOMPLETE):
-            told = True
-    return told
+            reported = True
+    return reported
 
 
 def last_trouble(run: RunFolder) -> str:

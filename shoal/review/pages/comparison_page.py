@@ -100,16 +100,16 @@ def write_comparison(folders: Sequence[RunFolder], path: Path) -> Path:
 def lines_of(runs: Sequence[Compared]) -> list[Line]:
     """Return every number that a run has: those with a description first, then bytes and seconds."""
     numbers = [shown_metrics(run.result) for run in runs]
-    known = [metric.name for metric in METRICS if any(metric.name in own for own in numbers)]
-    others = sorted({name for own in numbers for name in own} - set(known))
+    described = [metric.name for metric in METRICS if any(metric.name in scores for scores in numbers)]
+    others = sorted({name for scores in numbers for name in scores} - set(described))
     found = []
-    for name in (*known, *others):
+    for name in (*described, *others):
         words = ""
         better = "neither"
         if name in DESCRIBED:
             words = DESCRIBED[name].words
             better = DESCRIBED[name].better
-        values = [own.get(name) for own in numbers]
+        values = [scores.get(name) for scores in numbers]
         found.append(Line(name, words, better, tuple(map(number, values)), best_of(values, better)))
     for key, words in (("up", "sent to the server"), ("down", "sent from the server"), ("d2d", "between clients")):
         sent = [float(run.result.bytes[key]) for run in runs]

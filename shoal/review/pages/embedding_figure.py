@@ -38,15 +38,15 @@ def draw_embedding(run: RunFolder) -> list[Path]:
     """
     path = run.figures / FILE
     source = run.path / FEATURES
-    kept = read_cluster_tensors(run, FEATURES)
+    tensors = read_cluster_tensors(run, FEATURES)
     table = read_clusters(run)
-    if kept is None or table is None:
+    if tensors is None or table is None:
         path.unlink(missing_ok=True)
         return []
     if path.exists() and path.stat().st_mtime >= source.stat().st_mtime:
         return [path]
-    features = kept["features"].numpy()
-    rows = kept["rows"].numpy()
+    features = tensors["features"].numpy()
+    rows = tensors["rows"].numpy()
     points = plane(features)
     if points is None:
         return []
@@ -92,22 +92,24 @@ def draw_groups(axes: Axes, points: np.ndarray, groups: pd.Series, name: str) ->
         groups: the group of each point, missing where it has none.
         name: the kind of groups.
     """
-    known = groups.to_numpy(dtype=object, na_value=None)
+    group_of = groups.to_numpy(dtype=object, na_value=None)
     sizes = groups.value_counts()
     largest = in_order([str(group) for group in sizes.index[:MAX_GROUPS]])
     without_group = groups.isna().to_numpy()
-    others = ~np.isin(known.astype(str), largest) & ~without_group
+    others = ~np.isin(group_of.astype(str), largest) & ~without_group
     for rest, words in ((without_group, f"no {name}"), (others, f"{len(sizes) - len(largest)} others")):
         if rest.any():
             axes.scatter(points[rest, 0], points[rest, 1], s=6, color=GREY, label=words)
     for number, group in enumerate(largest):
-        own = points[known == group]
+        members = points[group_of == group]
         colour = PALETTE[number % len(PALETTE)]
         marker = MARKERS[(number // len(PALETTE)) % len(MARKERS)]
-        axes.scatter(own[:, 0], own[:, 1], s=9, color=colour, marker=marker, alpha=0.6, linewidths=0, label=group)
+        axes.scatter(
+            members[:, 0], members[:, 1], s=9, color=colour, marker=marker, alpha=0.6, linewidths=0, label=group
+        )
         if name != "client":  # a client's samples are everywhere
             halo = [withStroke(linewidth=2, foreground="white")]
-            axes.annotate(group, np.median(own, axis=0), ha="center", va="center", fontsize=8, path_effects=halo)
+            axes.annotate(group, np.median(members, axis=0), ha="center", va="center", fontsize=8, path_effects=halo)
     axes.legend(fontsize=6, ncols=5, loc="upper center", bbox_to_anchor=(0.5, -0.02), markerscale=1.5)
     axes.set_title(f"by {name}", fontsize=9)
     axes.set_xticks([])

@@ -128,11 +128,11 @@ def missed_rounds(run: RunFolder) -> list[dict[str, Any]]:
     if not len(rounds) or not rounds["left_out"].sum():
         return []
     missed: dict[int, list[int]] = {}
-    known = lost_rounds(run)
+    lost = lost_rounds(run)
 
     def refuse(round: int, why: str) -> None:
         # A copy that a DVC stage keeps only has the last manifest.
-        if round not in known and RoundPaths(run.path, round).checkpoint.exists():
+        if round not in lost and RoundPaths(run.path, round).checkpoint.exists():
             raise StoreError(f"run {run.name}: {why}; `shoal run --resume {run.name}` continues without round {round}")
 
     for manifest in manifests(run, int(rounds["round"].max()), refuse):
@@ -158,19 +158,19 @@ def cluster_rows(run: RunFolder) -> list[dict[str, Any]]:
     labelled = "label" in table and table["label"].notna().any()
     rows = []
     for cluster in range(facts["clusters"]):
-        own = table[table["cluster"] == cluster]
+        samples = table[table["cluster"] == cluster]
         row: dict[str, Any] = {
             "cluster": cluster,
-            "samples": f"{len(own):,}",
-            "share": f"{len(own) / len(table):.1%}",
-            "clients": own["client_name"].nunique(),
+            "samples": f"{len(samples):,}",
+            "share": f"{len(samples) / len(table):.1%}",
+            "clients": samples["client_name"].nunique(),
             "mean confidence": "",
         }
-        if len(own):
-            row["mean confidence"] = f"{own['confidence'].mean():.3f}"
+        if len(samples):
+            row["mean confidence"] = f"{samples['confidence'].mean():.3f}"
         if labelled:
             row["most frequent label"] = ""
-            for label, share in own["label"].value_counts(normalize=True).head(1).items():
+            for label, share in samples["label"].value_counts(normalize=True).head(1).items():
                 row["most frequent label"] = f"{label} ({share:.0%})"
         rows.append(row)
     return rows

@@ -180,17 +180,17 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
     Args:
         run: the run's folder.
         found: the answer for the last round, with `silhouette`.
-        assignments: clusters int (n,) under each kept state, by round.
+        assignments: clusters int (n,) under each tensor_files state, by round.
     """
     status = run.status()
     prepared = open_prepared(run.folder_of("data"))
     partition = load_partition(run.folder_of("partition"))
     table = cluster_table(run, prepared, partition, found)
-    kept = {
+    tensor_files = {
         CENTRES: {"centres": found.centres},
         FEATURES: {"rows": found.shown, "features": found.features},
     }
-    for file, arrays in kept.items():
+    for file, arrays in tensor_files.items():
         (run.path / file).unlink(missing_ok=True)
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items() if array is not None}
         if tensors:
@@ -216,7 +216,9 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
             "on_odd": odd_choice(prepared),
         },
     }
-    facts["files"] = {name: file_digest(run.path / name) for name in (TABLE, *kept) if (run.path / name).exists()}
+    facts["files"] = {
+        name: file_digest(run.path / name) for name in (TABLE, *tensor_files) if (run.path / name).exists()
+    }
     write_sealed(run.path / FACTS, facts, sync=False)
 
 

@@ -38,8 +38,8 @@ def drawable(text: str) -> str:
     >>> print(drawable("Łódź"), drawable("上"), drawable("a\nb"))
     Łódź \u4e0a a\nb
     """
-    known = letters()
-    return "".join(c if ord(c) in known else c.encode("unicode_escape").decode("ascii") for c in escaped(text))
+    characters = letters()
+    return "".join(c if ord(c) in characters else c.encode("unicode_escape").decode("ascii") for c in escaped(text))
 
 
 def make_drawable(figure: Figure) -> None:

@@ -40,13 +40,13 @@ class Summary:
     """The beginning of a report.
 
     Attributes:
-        asked: the task in one sentence: method, data, clients, rounds.
-        found: the outcome in one sentence: finished rounds, clusters and scores.
+        task: one sentence: method, data, clients, rounds.
+        outcome: one sentence: finished rounds, clusters and scores.
         numbers: at most five: clusters, two scores, bytes, time.
     """
 
-    asked: str
-    found: str
+    task: str
+    outcome: str
     numbers: tuple[Number, ...]
 
 
@@ -60,10 +60,10 @@ def summary_of(run: RunFolder) -> Summary:
     clusters = clusters_found(run, result)
     scores = scores_of(result)
     numbers = (*clusters, *scores, bytes_moved(result.bytes), Number(duration(result.seconds), "time", "of all rounds"))
-    return Summary(asked(run), found(run, result, (*clusters, *scores)), numbers)
+    return Summary(task_sentence(run), outcome_sentence(run, result, (*clusters, *scores)), numbers)
 
 
-def asked(run: RunFolder) -> str:
+def task_sentence(run: RunFolder) -> str:
     """Return the task in one sentence, without the number of samples where the data are elsewhere."""
     settings = run.settings()
     method = METHODS[settings.method.name]
@@ -80,7 +80,7 @@ def asked(run: RunFolder) -> str:
     return f"{settings.method.name} learns from {settings.data.name} {labels} labels, in {rounds}{samples_text}."
 
 
-def found(run: RunFolder, result: RunResult, numbers: tuple[Number, ...]) -> str:
+def outcome_sentence(run: RunFolder, result: RunResult, numbers: tuple[Number, ...]) -> str:
     """Return the outcome in one sentence."""
     if result.status == FINISHED:
         state = f"It finished after {counted(result.rounds, 'round')}"

@@ -59,8 +59,8 @@ def sources(run: RunFolder) -> dict[str, str]:
 
 def keep_source(run: RunFolder, view: str, source: str) -> None:
     """Keep the digest of what a view was made of."""
-    known = read_sealed(run.path / VIEWS)
-    write_sealed(run.path / VIEWS, {**known, "sources": {**known.get("sources", {}), view: source}}, sync=False)
+    content = read_sealed(run.path / VIEWS)
+    write_sealed(run.path / VIEWS, {**content, "sources": {**content.get("sources", {}), view: source}}, sync=False)
 
 
 def source_of_figures(run: RunFolder) -> str:
@@ -122,10 +122,10 @@ def drop_damaged_figures(run: RunFolder) -> None:
 def keep_report(run: RunFolder) -> None:
     """Keep the digest of the report that was written just now."""
     path = run.path / VIEWS
-    known = {}
+    content = {}
     if path.exists():
-        known = read_sealed(path)
-    write_sealed(path, {**known, "report": file_digest(run.path / REPORT)}, sync=False)
+        content = read_sealed(path)
+    write_sealed(path, {**content, "report": file_digest(run.path / REPORT)}, sync=False)
 
 
 def report_is_whole(run: RunFolder) -> bool:

@@ -58,7 +58,7 @@ class Drift:
         """Return the comparison as JSON."""
         return asdict(self)
 
-    def told(self) -> str:
+    def sentence(self) -> str:
         """Return the comparison in one sentence."""
         whose = "all clients"
         if self.client:

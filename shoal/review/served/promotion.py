@@ -92,7 +92,7 @@ def keep_decision(run: RunFolder, decision: Decision, drift: Sequence[Drift]) ->
     """Write a decision to the events of the challenger's run, from which everything else follows."""
     outcome = "promoted" if decision.promoted else "kept the champion"
     run.event(
-        DECIDED, message=f"{outcome}: {decision.why}", **decision.to_json(), drift=[each.told() for each in drift]
+        DECIDED, message=f"{outcome}: {decision.why}", **decision.to_json(), drift=[each.sentence() for each in drift]
     )
 
 

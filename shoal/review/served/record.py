@@ -13,7 +13,7 @@ from typing import ClassVar
 from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.mlflow_log.model_registry import register
-from shoal.review.mlflow_log.tracking import sync, tell_unreachable, tracking_uri
+from shoal.review.mlflow_log.tracking import report_trouble, sync, tracking_uri
 from shoal.review.mlflow_log.trouble import check_installed
 
 
@@ -23,11 +23,11 @@ class LogRun:
 
     Args:
         run: the run's folder.
-        told: whether the run's events already say that MLflow does not answer.
+        reported: whether the run's events already say that MLflow does not answer.
     """
 
     run: Path
-    told: bool = False
+    reported: bool = False
     name: ClassVar[str] = "log to MLflow"
 
     def execute(self) -> bool:
@@ -36,8 +36,8 @@ class LogRun:
         try:
             sync(run, run.settings(), places.mlflow_store())
         except Exception as error:  # whatever MLflow raises, the run is done
-            if not self.told:
-                tell_unreachable(run, error)
+            if not self.reported:
+                report_trouble(run, error)
             return False
         return True
 
@@ -67,5 +67,5 @@ class PromoteModel:
             uri = tracking_uri(settings, places.mlflow_store())
             return register(run, settings, MlflowClient(tracking_uri=uri), run_id)
         except Exception as error:
-            tell_unreachable(run, error)
+            report_trouble(run, error)
             return None
