@@ -147,7 +147,7 @@ def night_run(settings: Settings, night: NightSettings, champion: RunFolder | No
         data: digest of the data set.
     """
     origin: WarmStart | None = None
-    reason = "there is no champion" if champion is None else "night.start is anew"
+    reason = "there is no champion" if champion is None else "night.start is scratch"
     with contextlib.ExitStack() as claim:
         try:
             if champion is not None and night.start == "champion":

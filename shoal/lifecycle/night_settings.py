@@ -31,7 +31,7 @@ class NightSettings(Section):
         description="the night is refused where more than this share of the new images is unlike every image before: "
         "farther from all of them than 99 % of these are from each other; 1: never",
     )
-    start: Literal["champion", "anew"] = Field(
+    start: Literal["champion", "scratch"] = Field(
         "champion", description="state that the training starts from: the champion's, or the method's own"
     )
     score: Literal["auto", "neighbours", "acc", "nmi"] = Field(

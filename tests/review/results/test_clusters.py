@@ -294,7 +294,7 @@ def test_the_report_shows_clusters_names_and_quality(planted: RunFolder, monkeyp
     page = write_report(planted).read_text()
     shown = page.count("data:image/jpeg;base64,")
     assert shown < 3
-    assert f"{3 - shown} more are in figures/clusters/" in page
+    assert f"figures/clusters/ of the run holds {3 - shown} more" in page
 
 
 # --- new samples ------------------------------------------------------------------------------------------------------
@@ -387,7 +387,7 @@ def test_tables_are_read_by_the_names_of_their_columns(home: Path, small: Make, 
     new[["a", "c"]].to_csv(tmp_path / "few.csv", index=False)
     with pytest.raises(DataError, match="lacks 1 of the 3 features of 'mine': b"):
         predict(run, tmp_path / "few.csv")
-    with pytest.raises(DataError, match="is no table"):
+    with pytest.raises(DataError, match="is not a table"):
         predict(run, tmp_path)
     with pytest.raises(DataError, match=r"\.parquet, \.csv"):
         write_table(found, tmp_path / "out.txt")
