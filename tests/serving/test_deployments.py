@@ -87,13 +87,13 @@ def test_a_server_that_will_not_is_one_sentence(
 ) -> None:
     prefect_server.statuses = statuses
     with pytest.raises(
-        DeploymentError, match=rf"could not be asked to take the deployments \({statuses[0]} .*prefect\.log"
+        DeploymentError, match=rf"did not register the deployments \({statuses[0]} .*prefect\.log"
     ):
         make_pool(prefect_server.api, {}, no_command)
 
 
 def test_a_server_that_is_gone_is_one_sentence(impatient: None) -> None:
-    with pytest.raises(DeploymentError, match="could not be asked to take the deployments"):
+    with pytest.raises(DeploymentError, match="did not register the deployments"):
         ask("GET", "http://127.0.0.1:9/api")
 
 
