@@ -50,7 +50,7 @@ PAGES = {
     "kmeans": ("K-means on pixels",),
     "cfcl": ("CF-CL",),
     **dict.fromkeys(("uifca", "uifca_shared", "kfed", "ifca_flows", "clustergan"), ("UIFCA",)),
-    **dict.fromkeys(("cfl", "fedavg", "ifca", "alone"), ("CFL",)),
+    **dict.fromkeys(("cfl", "fedavg", "ifca", "local_only"), ("CFL",)),
     **dict.fromkeys(("ssd", "fedsimclr", "fedsimclr_kmeans", "fedsimclr_pool", "fedbyol", "fedema"), ("SSD",)),
 }
 """How the part of methods.md begins that tells of a method."""

@@ -158,7 +158,7 @@ def test_a_method_that_gives_samples_no_clusters(home: Path, small: Make) -> Non
     partition = {"clients": 4, "validation": 0.3, "transform": "label_swap", "groups": 2}
     run = judged(small(method=method, partition=partition, rounds=2))
     summary = summary_of(run)
-    assert "asked to learn with labels" in summary.task
+    assert "with labels" in summary.task
     assert "2 clusters of clients" in summary.outcome
     page = write_report(run).read_text()
     assert "<h2>Clusters</h2>" not in page
