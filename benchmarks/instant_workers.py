@@ -27,7 +27,7 @@ class InstantWorkers:
     """
 
     def __init__(self, count: int) -> None:
-        self.count = self.most = count
+        self.count = self.max_requests = count
         self._worker, self._lock = Worker(), threading.Lock()
         self._first: FinishedWork | None = None
         self._files: dict[str, Path] = {}

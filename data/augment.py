@@ -57,7 +57,7 @@ RECIPES: dict[str, Recipe] = {
     # Glyphs must not be mirrored or cut to pieces.
     "digits": Recipe((0.3, 1.0), 0.0, 15.0, (0.4, 0.4, 0.0, 0.0), 0.8),
     "grey": Recipe((0.3, 1.0), 0.5, 0.0, (0.4, 0.4, 0.0, 0.0), 0.8),
-    # A few pixels a side: small crops leave nothing to tell images apart by. docs/results.md says how it was chosen.
+    # A few pixels a side: small crops leave nothing to tell images apart by (chosen in docs/results/appendix.md).
     "small": Recipe((0.4, 1.0), 0.0, 15.0, (0.4, 0.4, 0.4, 0.1), 0.8),
     # Milder throughout: for features of small images, where clients are unlike.
     "gentle": Recipe((0.6, 1.0), 0.0, 10.0, (0.2, 0.2, 0.2, 0.05), 0.8),

@@ -33,10 +33,9 @@ ROOMS = (
     "engine",
     "review",
     "lifecycle",
-    "sweeps",
     "tasks",
+    "sweeps",
     "flows",
-    "serving",
     "studies",
     "api",
     "cli",
@@ -51,7 +50,7 @@ PAGES = {
     "cfcl": ("CF-CL",),
     **dict.fromkeys(("uifca", "uifca_shared", "kfed", "ifca_flows", "clustergan"), ("UIFCA",)),
     **dict.fromkeys(("cfl", "fedavg", "ifca", "local_only"), ("CFL",)),
-    **dict.fromkeys(("ssd", "fedsimclr", "fedsimclr_kmeans", "fedsimclr_pool", "fedbyol", "fedema"), ("SSD",)),
+    **dict.fromkeys(("ssd", "fedsimclr", "fedsimclr_kmeans", "fedbyol", "fedema"), ("SSD",)),
 }
 """How the part of methods.md begins that tells of a method."""
 TAGS = ("method.name", "partition.kind")

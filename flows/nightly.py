@@ -12,7 +12,7 @@ from shoal.tasks.prefect.environment import quiet
 
 quiet()
 
-from prefect import flow, get_run_logger  # noqa: E402 (its environment comes first)
+from prefect import flow, get_run_logger, runtime  # noqa: E402 (its environment comes first)
 from prefect.artifacts import create_table_artifact  # noqa: E402
 from prefect.events import emit_event  # noqa: E402
 from prefect.utilities.timeout import timeout  # noqa: E402
@@ -20,12 +20,11 @@ from prefect.utilities.timeout import timeout  # noqa: E402
 from shoal.engine.settings.run_settings import Settings  # noqa: E402
 from shoal.engine.store.run_folder import RunFolder  # noqa: E402
 from shoal.engine.store.warm_start import WarmStart, WarmStartError  # noqa: E402
-from shoal.flows.pipeline import end_lost_flow_runs  # noqa: E402
 from shoal.flows.tell import tell_failure  # noqa: E402
 from shoal.lifecycle.claim import alone, claimed, claimed_run, finished  # noqa: E402
 from shoal.lifecycle.driving import CLUSTERS, ROUNDS, VIEWS  # noqa: E402
 from shoal.lifecycle.night_settings import NightSettings  # noqa: E402
-from shoal.lifecycle.nights import champion_in_use, judged_run, night_settings  # noqa: E402
+from shoal.lifecycle.nights import champion_in_use, check_settings, judged_run  # noqa: E402
 from shoal.lifecycle.taking_in import NightError  # noqa: E402
 from shoal.review.served.drift import Drift  # noqa: E402
 from shoal.review.served.judging import Decision  # noqa: E402
@@ -34,6 +33,7 @@ from shoal.tasks.compare import compare  # noqa: E402
 from shoal.tasks.decide import decide  # noqa: E402
 from shoal.tasks.drift import drift  # noqa: E402
 from shoal.tasks.prefect.flow_run_names import night_title  # noqa: E402
+from shoal.tasks.prefect.lost_flow_runs import end_lost_night  # noqa: E402
 from shoal.tasks.prefect.stages import (  # noqa: E402
     UNIT_RUNNER,
     closing_warnings,
@@ -99,9 +99,10 @@ def nightly(settings: Settings, night: NightSettings = NightSettings()) -> dict[
     Returns:
         The result of the night (`Night`), as JSON.
     """
-    settings = night_settings(settings)
+    check_settings(settings)
     tag_flow_run(settings)
-    with alone(settings.data.name), untagged():
+    with alone(settings.data.name, str(runtime.flow_run.id)) as last, untagged():
+        end_lost_night(last, settings.data.name)
         return one_night(settings, night).to_json()
 
 
@@ -161,7 +162,6 @@ def night_run(settings: Settings, night: NightSettings, champion: RunFolder | No
             run.event(STARTS, message=f"starts from the method's own state: {reason}")
         else:
             run.event(STARTS, message=f"starts from the state of the champion, run {origin.run}")
-        end_lost_flow_runs(run)
         yield run
 
 

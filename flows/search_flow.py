@@ -11,8 +11,8 @@ quiet()
 from prefect import flow  # noqa: E402 (its environment comes first)
 
 from shoal.engine.workers.worker_processes import warm  # noqa: E402
-from shoal.sweeps.definition import SearchDefinition, check_search  # noqa: E402
-from shoal.sweeps.runner import open_search  # noqa: E402
+from shoal.sweeps.search.definition import SearchDefinition, check_search  # noqa: E402
+from shoal.sweeps.search.runner import open_search  # noqa: E402
 from shoal.tasks.prefect.artifacts import search_artifacts  # noqa: E402
 from shoal.tasks.prefect.flow_run_names import search_title  # noqa: E402
 from shoal.tasks.prefect.stages import untagged  # noqa: E402
@@ -27,7 +27,7 @@ def search(definition: SearchDefinition) -> dict[str, Any]:
         definition: the content of a search file; the same definition again continues the search.
 
     Returns:
-        The result of the search (`shoal.sweeps.result.SearchResult`), as JSON.
+        The result of the search (`shoal.sweeps.search.result.SearchResult`), as JSON.
     """
     check_search(definition)
     warm()

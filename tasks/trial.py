@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prefect import runtime, task
 
-from shoal.sweeps.result import TrialRow
-from shoal.sweeps.runner import Search
+from shoal.sweeps.search.result import TrialRow
+from shoal.sweeps.search.runner import Search
 from shoal.tasks.prefect.retries import NO_RETRY
 
 
@@ -22,4 +22,4 @@ def trial(search: Search, number: int) -> TrialRow:
         search: the search, open in this process.
         number: of the trial; it names the task run.
     """
-    return search.carry_out_next()
+    return search.execute_next()

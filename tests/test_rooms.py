@@ -24,7 +24,7 @@ BELOW: dict[str, set[str]] = {
     "tasks": {"sweeps", "lifecycle", "review", "engine", "methods", "models", "data", "core"},
     "serving": {"tasks", "review", "engine", "data", "core"},
     "flows": {"tasks", "sweeps", "lifecycle", "review", "engine", "methods", "models", "data", "core"},
-    "studies": {"lifecycle", "review", "engine", "methods", "models", "data", "core"},
+    "studies": {"sweeps", "lifecycle", "review", "engine", "methods", "models", "data", "core"},
 }
 BELOW["api"] = set(BELOW)
 BELOW["cli"] = set(BELOW)

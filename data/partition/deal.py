@@ -12,6 +12,8 @@ import numpy as np
 from shoal.core.errors import PartitionError
 
 NOBODY = -1
+MAX_DRAWS = 1000
+"""Draws of Dirichlet proportions before a partition is refused."""
 
 
 def deal_iid(labels: np.ndarray | None, n: int, clients: int, draw: np.random.Generator) -> np.ndarray:
@@ -32,7 +34,7 @@ def deal_iid(labels: np.ndarray | None, n: int, clients: int, draw: np.random.Ge
 
 
 def deal_dirichlet(
-    labels: np.ndarray, clients: int, beta: float, minimum: int, attempts: int, draw: np.random.Generator
+    labels: np.ndarray, clients: int, beta: float, minimum: int, draw: np.random.Generator
 ) -> np.ndarray:
     """Proportions of each class over the clients from Dirichlet(beta), counts by the largest remainder.
 
@@ -41,7 +43,6 @@ def deal_dirichlet(
         clients: number of clients.
         beta: concentration, above 0.
         minimum: samples that each client must get.
-        attempts: draws before giving up.
         draw: the random stream.
 
     Raises:
@@ -56,14 +57,14 @@ def deal_dirichlet(
         )
     values, sizes = np.unique(labels, return_counts=True)
     best = -1
-    for _ in range(attempts):
+    for _ in range(MAX_DRAWS):
         counts = np.stack([largest_remainder(_proportions(clients, beta, draw), int(size)) for size in sizes])
         smallest = int(counts.sum(axis=0).min())
         best = max(best, smallest)
         if smallest >= minimum:
             return _deal_counts(labels, values, counts, draw)
     raise PartitionError(
-        f"in {attempts} draws of Dirichlet({beta}) the smallest client never had {minimum} samples (at best {best}): "
+        f"in {MAX_DRAWS} draws of Dirichlet({beta}) the smallest client never had {minimum} samples (at best {best}): "
         f"raise partition.beta, or lower partition.clients or partition.minimum"
     )
 

@@ -132,7 +132,7 @@ def _deal(
         return _by_column(settings, prepared, samples, draw)
     if isinstance(settings, Dirichlet):
         needed = _need_labels(labels, prepared, settings)
-        owner = deal.deal_dirichlet(needed, clients, settings.beta, settings.minimum, settings.attempts, draw)
+        owner = deal.deal_dirichlet(needed, clients, settings.beta, settings.minimum, draw)
     elif isinstance(settings, LabelsPerClient):
         needed = _need_labels(labels, prepared, settings)
         values = np.unique(needed)

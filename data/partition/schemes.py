@@ -60,7 +60,6 @@ class Dirichlet(PartitionSettings):
     minimum: int = setting(
         10, "minimum number of samples of each client: proportions are drawn again until every client has them", ge=2
     )
-    attempts: int = setting(1000, "maximum number of draws before the partition is refused", ge=1, le=100_000)
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ SCHEMES: dict[str, type[PartitionSettings]] = {
 
 
 @dataclass(frozen=True)
-class Auto:
+class Auto(PartitionSettings):
     """The data's own clients where the set has some, else iid.
 
     This is no scheme: `settle` says which scheme is meant, and a run records that one.
@@ -109,21 +108,8 @@ class Auto:
 
     kind: ClassVar[str] = "auto"
 
-    clients: int | None = setting(
+    clients: int | None = setting(  # type: ignore[assignment]
         None, "number of clients; none: all clients that the data set names, or 5 where it names none", ge=1
-    )
-    validation: float = setting(
-        0.0, "share of each client's samples that is held out as its validation split", ge=0, lt=1
-    )
-    stratified: bool = setting(
-        False, "stratify each client's validation split by label, as closely as its counts allow"
-    )
-    transform: TransformName = setting(
-        "none", "transformation planted on groups of clients, or of samples, as ground truth for clustering clients"
-    )
-    groups: int = setting(2, "number of planted groups; has no effect without a transformation", ge=1)
-    per_sample: bool = setting(
-        False, "assign each sample to a group at random, instead of assigning client k to group k * groups // clients"
     )
 
 

@@ -72,22 +72,31 @@ def claimed(run: RunFolder) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def alone(data: str) -> Iterator[None]:
+def alone(data: str, flow_run: str = "") -> Iterator[str]:
     """Claim the nights of a data set: two nights must not append to it, or judge its models, at once.
 
     Args:
         data: name of the data set.
+        flow_run: id of the night's flow run.
+
+    Yields:
+        The id of the flow run of the night before; empty where there was none.
 
     Raises:
         RunError: another night works on it.
     """
     places.runs().mkdir(parents=True, exist_ok=True)
-    with (places.runs() / f".night-{data}").open("a") as file:
+    with (places.runs() / f".night-{data}").open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RunError(f"another night works on {data!r}: wait for it") from None
-        yield
+        file.seek(0)
+        last = file.read()
+        file.truncate(0)
+        file.write(flow_run)
+        file.flush()
+        yield last
 
 
 def _unfinished(settings: Settings, origin: WarmStart | None, data: str | None) -> tuple[RunFolder, IO[str]] | None:
@@ -98,7 +107,7 @@ def _unfinished(settings: Settings, origin: WarmStart | None, data: str | None) 
         run = RunFolder(path.parent)
         if not has_settings(run, digest, origin_sha256):
             continue
-        if data is not None and run.lineage()["data"]["digest"] != data:
+        if data is not None and run.lineage().data.digest != data:
             continue
         claim = _claim(run.path)
         if claim is None:
@@ -118,7 +127,7 @@ def _unfinished(settings: Settings, origin: WarmStart | None, data: str | None) 
 
 def finished(run: RunFolder) -> bool:
     """Return whether nothing is left to do: the rounds, and of a claimed run what the pipeline does after them."""
-    last = [event["event"] for event in run.events() if event["event"] in (BEGAN, ENDED)][-1:]
+    last = [event.kind for event in run.events() if event.kind in (BEGAN, ENDED)][-1:]
     return run.is_finished() and last != [BEGAN]
 
 

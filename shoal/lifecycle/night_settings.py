@@ -1,4 +1,4 @@
-"""What a night is set to: where new data come from, who judges, and when it speaks up."""
+"""The settings of a night: where new data come from, how models are compared, and when it warns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class NightSettings(Section):
     watch: str | None = Field(
         None,
         description="folder with one sub-folder of images per client, looked through for new ones; where a .dvc file "
-        "lies beside it, DVC brings it up to date first; none: the data set is taken as it is",
+        "lies beside it, DVC brings it up to date first; none: the data set stays as it is",
     )
     labels: str | None = Field(None, description="CSV with the columns file and label, of the images in `watch`")
     on_bad: OnBad = Field("refuse", description="new images that cannot be read: refuse the night, or skip them")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from shoal.engine.settings import places
-from shoal.engine.settings.merge import merge
-from shoal.engine.settings.run_settings import Settings, make_settings
+from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.run_folder import RunFolder, in_order
 from shoal.lifecycle.claim import finished
 from shoal.lifecycle.preparing import settled
@@ -15,11 +14,11 @@ from shoal.review.mlflow_log.model_registry import registered_name
 from shoal.review.served.promotion import champion_run, decision_of
 
 
-def night_settings(settings: Settings) -> Settings:
-    """Return the settings of a night's training: the night names the champion, not the training.
+def check_settings(settings: Settings) -> None:
+    """Refuse settings with which a night could not name or judge its model.
 
     Raises:
-        NightError: the model would have no name, or no clusters to be judged by.
+        NightError: the model would have no name, or no clusters to judge it by.
     """
     tracking = settings.tracking
     if not (tracking.mlflow and tracking.model) or registered_name(settings) is None:
@@ -32,7 +31,6 @@ def night_settings(settings: Settings) -> Settings:
             f"a night judges clusters of samples, and method {settings.method.name} learns from labels: choose a "
             "method that clusters"
         )
-    return make_settings(merge(settings.to_json(), {"tracking": {"champion": False}}))
 
 
 def champion_in_use(settings: Settings) -> RunFolder | None:
@@ -61,6 +59,6 @@ def judged_run(settings: Settings, data: str) -> RunFolder | None:
     digest = settled(settings).digest()
     for path in reversed(in_order(places.runs(), f"*_{digest[:8]}*")):
         run = RunFolder(path.parent)
-        if same_settings(run, digest) and run.lineage()["data"]["digest"] == data and decision_of(run) is not None:
+        if same_settings(run, digest) and run.lineage().data.digest == data and decision_of(run) is not None:
             return run
     return None

@@ -323,7 +323,7 @@ def what_is_open(host: str, port: int, mlflow_port: int | None) -> list[str]:
             "runs and models"
         )
     lines.append(
-        '  nothing is encrypted, not even the password: see "On other addresses" in docs/operations.md for a proxy'
+        '  nothing is encrypted, not even the password: see "On other addresses" in docs/prefect.md for a proxy'
     )
     return lines
 

@@ -14,12 +14,14 @@ from prefect.utilities.urls import url_for
 
 from shoal.engine.rounds.loop import Observer
 from shoal.engine.settings.run_settings import Settings
+from shoal.engine.store.lineage import FlowRun
 from shoal.engine.store.run_events import Event, is_warning, warning_lines, words_of
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.claim import finished
 from shoal.lifecycle.driving import STAGES, drive
 from shoal.review.results.result import RunResult
 from shoal.tasks.prefect.artifacts import ProgressArtifact
+from shoal.tasks.prefect.lost_flow_runs import take_over
 from shoal.tasks.prefect.runner import PrefectRunner
 
 PREFECT_LOST = "prefect_lost"
@@ -55,15 +57,16 @@ def drive_as_task_runs(run: RunFolder, stages: Sequence[str] = STAGES, observers
         return PrefectRunner(2 * requests + 2, record_loss)
 
     with run.locked(), ProgressArtifact(run) as progress, untagged(), task_runs_unlogged():
+        take_over(run)
         if not finished(run):
             record_flow_run(run)
         return drive(run, runner_of=runner_of, observers=[log_warning, progress, *observers], stages=stages)
 
 
 def record_flow_run(run: RunFolder) -> None:
-    """Record in a run's lineage that this flow run works on it."""
+    """Record this flow run in the lineage of a run that it trains."""
     flow_run = str(runtime.flow_run.id)
-    run.set_lineage(prefect={"flow_run": flow_run, "page": url_for("flow-run", obj_id=flow_run)})
+    run.set_lineage(prefect=FlowRun(flow_run, url_for("flow-run", obj_id=flow_run)))
 
 
 def tag_flow_run(settings: Settings) -> None:

@@ -94,6 +94,10 @@ PIPELINE = (
 )
 
 
+TITLE = "fedpnp on digits, 1 rounds"
+"""Of a pipeline of one round, and of its preparation."""
+
+
 def write_settings(home: Path, small: Make, **changes: Any) -> Any:
     import yaml
 
@@ -103,7 +107,7 @@ def write_settings(home: Path, small: Make, **changes: Any) -> Any:
 
 
 def test_the_pipeline_names_its_runs_and_leaves_artifacts(server: Server, home: Path, small: Make) -> None:
-    write_settings(home, small, rounds=2, tracking={"mlflow": True, "system": False})
+    write_settings(home, small, rounds=2, tracking={"mlflow": True})
     done = run_flow(server, home, PIPELINE)
     assert done.returncode == 0, done.stderr
     deadline = time.monotonic() + PATIENCE
@@ -123,11 +127,37 @@ def test_the_pipeline_names_its_runs_and_leaves_artifacts(server: Server, home: 
     kinds = {artifact["type"] for artifact in server.find("artifacts", limit=50)}
     assert {"progress", "table"} <= kinds
     run = RunFolder.find("latest", home / "runs")
-    prefect = run.lineage()["prefect"]
-    assert prefect["flow_run"] == flow_run["id"]
-    assert prefect["page"].startswith("http://127.0.0.1:")
-    assert prefect["page"].endswith(f"/runs/flow-run/{prefect['flow_run']}")
-    assert f'href="{prefect["page"]}"' in (run.path / "report.html").read_text()
+    prefect = run.lineage().prefect
+    assert prefect is not None
+    assert prefect.flow_run == flow_run["id"]
+    assert prefect.page.startswith("http://127.0.0.1:")
+    assert prefect.page.endswith(f"/runs/flow-run/{prefect.flow_run}")
+    assert f'href="{prefect.page}"' in (run.path / "report.html").read_text()
+
+
+KILLED_IN_EVALUATION = (
+    "import os, signal; from shoal.review.results.clusters import FindClusters; "
+    "FindClusters.execute = lambda self: os.kill(os.getpid(), signal.SIGKILL); "
+)
+
+
+def test_the_flow_run_of_a_pipeline_that_was_killed_after_its_rounds_is_ended(
+    server: Server, home: Path, small: Make
+) -> None:
+    write_settings(home, small, rounds=1, data={"limit": 60})
+    before = {flow_run["id"] for flow_run in server.find("flow_runs", limit=50)}
+
+    def states() -> list[str]:
+        found = server.find("flow_runs", limit=50)
+        return sorted(flow_run["state_type"] for flow_run in found if flow_run["id"] not in before)
+
+    assert run_flow(server, home, KILLED_IN_EVALUATION + PIPELINE).returncode == -9
+    name = RunFolder.find("latest", home / "runs").name
+    assert states() == ["RUNNING"]
+    done = run_flow(server, home, PIPELINE)
+    assert done.returncode == 0, done.stderr
+    assert RunFolder.find("latest", home / "runs").name == name
+    assert states() == ["COMPLETED", "CRASHED"]
 
 
 @pytest.mark.slow
@@ -136,8 +166,8 @@ def test_a_search_is_a_flow_with_a_task_run_a_trial(server: Server, home: Path, 
     settings = small(rounds=1, data={"limit": 60}, partition={"clients": 2}).to_json()
     (home / "search.json").write_text(json.dumps({"name": "toy", "settings": settings, "vary": vary, "trials": 2}))
     code = (
-        "from shoal.flows.search_flow import search; from shoal.sweeps.definition import load_search; from pathlib "
-        "import Path;"
+        "from shoal.flows.search_flow import search; from shoal.sweeps.search.definition import load_search; "
+        "from pathlib import Path;"
         "print(len(search(load_search(Path('search.json')))['trials']))"
     )
     done = run_flow(server, home, code)
@@ -167,7 +197,7 @@ def test_a_lost_server_changes_no_bit(home: Path, small: Make, tmp_path_factory:
         "new_run;"
         "from shoal.engine.settings.run_settings import load_settings; from pathlib import Path;"
         "from shoal.flows.federate import run_with_prefect;"
-        f"stop = lambda e: os.killpg({own.process.pid}, signal.SIGKILL) if (e['event'], e['round']) == "
+        f"stop = lambda e: os.killpg({own.process.pid}, signal.SIGKILL) if (e.kind, e.round) == "
         "('round_finished', 1) else None;"
         "print(run_with_prefect(new_run(load_settings(Path('settings.yaml'))), [stop]).weights_sha256);"
         "from shoal.cli.main import leave; leave(0)"
@@ -224,8 +254,8 @@ def test_a_server_that_is_busy_during_a_run_costs_nothing(server: Server, home: 
     done = run_flow(server, home, BUSY + PIPELINE)
     assert done.returncode == 0, done.stderr
     run = RunFolder.find("latest", home / "runs")
-    assert done.stdout.split()[-1] == straight(small(rounds=2)).status()["weights_sha256"]
-    assert run.events()[-1]["event"] == "pipeline_ended"
+    assert done.stdout.split()[-1] == straight(small(rounds=2)).status().weights_sha256
+    assert run.events()[-1].kind == "pipeline_ended"
     assert (run.path / "report.html").exists()
     states = {each["state_type"] for each in server.find("flow_runs", flow_runs={"name": {"like_": "2 rounds"}})}
     assert states == {"COMPLETED"}

@@ -31,7 +31,7 @@ PARTS: dict[str, tuple[Any, str]] = {
 }
 """What a finished run gets, and what makes it."""
 DRAWN = ("figures", "figure of features", "contact sheets")
-ON = {"mlflow": True, "system": False}
+ON = {"mlflow": True}
 
 
 @pytest.fixture

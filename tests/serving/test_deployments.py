@@ -86,9 +86,7 @@ def test_a_server_that_will_not_is_one_sentence(
     prefect_server: PrefectServer, impatient: None, statuses: list[int]
 ) -> None:
     prefect_server.statuses = statuses
-    with pytest.raises(
-        DeploymentError, match=rf"did not register the deployments \({statuses[0]} .*prefect\.log"
-    ):
+    with pytest.raises(DeploymentError, match=rf"did not register the deployments \({statuses[0]} .*prefect\.log"):
         make_pool(prefect_server.api, {}, no_command)
 
 

@@ -37,6 +37,18 @@ REQUIRED_TABLES = (
 )
 """Some tables of MLflow, from its first to later versions."""
 
+NO_DAMAGE = (
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_NOMEM,
+)
+"""Why a whole store cannot be looked at now: its next user is told the reason, and it is not replaced."""
+
 
 class TrackingStoreError(ShoalError):
     """The embedded store cannot be created."""
@@ -53,7 +65,8 @@ def broken(store: Path) -> str | None:
     if not path.exists():
         return None
     try:
-        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=60)) as opened:
+        # Not read-only: what a killed process left in the middle of a change SQLite takes back as it opens the file.
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=60)) as opened:
             tables = {name for (name,) in opened.execute("select name from sqlite_master where type = 'table'")}
             missing = [name for name in REQUIRED_TABLES if name not in tables]
             if missing:
@@ -69,8 +82,7 @@ def broken(store: Path) -> str | None:
             if found != "ok":
                 return f"SQLite finds {found}"
     except sqlite3.Error as error:
-        # A lock that another process holds for long is not damage.
-        if "locked" not in str(error):
+        if error.sqlite_errorcode & 0xFF not in NO_DAMAGE:
             return f"SQLite cannot read it ({brief(error)})"
     return None
 

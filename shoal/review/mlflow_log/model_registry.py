@@ -20,7 +20,7 @@ from shoal.review.mlflow_log.models import MODEL, models_of, ready
 NEWEST = "newest"
 """Alias of the version that was registered last; `latest` is MLflow's own word."""
 CHAMPION = "champion"
-"""Alias of the version to use: the first one, until `tracking.champion` or a user of MLflow's page moves it."""
+"""Alias of the version to use: the first one, until a night, `set_champion` or a user of MLflow's page moves it."""
 CHALLENGER = "challenger"
 """Alias of the newest version where that is not the champion."""
 
@@ -59,7 +59,7 @@ def register(run: RunFolder, settings: Settings, client: Any, run_id: str) -> st
         else:
             version = _new_version(run, settings, client, run_id, name)
         if version is not None:
-            _point(client, name, version, champion=settings.tracking.champion)
+            _point(client, name, version)
         return version
     except MlflowException as error:
         # A tracking server without a registry: the run and its logged model are complete without a name.
@@ -89,7 +89,7 @@ def _aliases(client: Any, name: str) -> dict[str, str]:
     return {alias: str(version) for alias, version in client.get_registered_model(name).aliases.items()}
 
 
-def _point(client: Any, name: str, version: str, *, champion: bool) -> None:
+def _point(client: Any, name: str, version: str) -> None:
     """Move the aliases to a new version; do nothing for a version whose aliases were moved before.
 
     `newest` is moved last, so that after a kill in between all of them are moved again.
@@ -97,10 +97,8 @@ def _point(client: Any, name: str, version: str, *, champion: bool) -> None:
     aliases = _aliases(client, name)
     if int(aliases.get(NEWEST, 0)) >= int(version):
         return
-    if champion or CHAMPION not in aliases:
+    if CHAMPION not in aliases:
         client.set_registered_model_alias(name, CHAMPION, version)
-        if CHALLENGER in aliases:
-            client.delete_registered_model_alias(name, CHALLENGER)
     elif aliases[CHAMPION] != version:
         client.set_registered_model_alias(name, CHALLENGER, version)
     client.set_registered_model_alias(name, NEWEST, version)

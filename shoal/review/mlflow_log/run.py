@@ -55,10 +55,9 @@ class DataSet:
 def data_sets(run: RunFolder, settings: Settings) -> tuple[DataSet, DataSet]:
     """Return the prepared data of a run, and their partition."""
     lineage = run.lineage()
-    data, partition = (
-        DataSet(f"{settings.data.name} {part}", lineage[part]["digest"][:36], lineage[part]["folder"], part)
-        for part in ("data", "partition")
-    )
+    name = settings.data.name
+    data = DataSet(f"{name} data", lineage.data.digest[:36], lineage.data.folder, "data")
+    partition = DataSet(f"{name} partition", lineage.partition.digest[:36], lineage.partition.folder, "partition")
     return data, partition
 
 
@@ -120,8 +119,8 @@ def known_run(client: Any, run: RunFolder, shown: str, store: Path) -> Any | Non
         store: folder of the embedded store.
     """
     lineage = run.lineage()
-    run_id = lineage.get("mlflow_run")
-    if not run_id or not is_kept_uri(lineage.get("mlflow_uri"), shown, store):
+    run_id = lineage.mlflow_run
+    if not run_id or not is_kept_uri(lineage.mlflow_uri, shown, store):
         return None
     return lookup(client, run_id)
 
@@ -167,7 +166,7 @@ def begin(client: Any, run: RunFolder, settings: Settings, artifacts: Path | Non
 def begun_run(client: Any, experiment_id: str, run: RunFolder) -> str | None:
     """Return the MLflow run of a run folder whose lineage does not name it, after a kill or in another store."""
     candidates = client.search_runs([experiment_id], f"tags.`shoal.run` = '{run.name}'")
-    ids = {run.lineage().get("id", "unknown"), stored_path(run.path), str(run.path)}
+    ids = {run.lineage().id or "unknown", stored_path(run.path), str(run.path)}
     for each in candidates:
         if each.data.tags.get(RUN_ID, each.data.tags.get(RUN_FOLDER)) in ids:
             return str(each.info.run_id)
@@ -191,24 +190,23 @@ def in_file(settings: Settings, key: str) -> str:
 def tags(run: RunFolder) -> dict[str, str]:
     """Return the lineage as tags: from a number in MLflow back to code, data and settings."""
     lineage = run.lineage()
-    git = lineage.get("git") or {}
     found = {
         "shoal.run": run.name,
-        RUN_ID: lineage.get("id"),
+        RUN_ID: lineage.id,
         RUN_FOLDER: stored_path(run.path),
-        "shoal.settings_sha256": lineage.get("settings_sha256"),
-        "shoal.data_sha256": lineage["data"]["digest"],
-        "shoal.data_dvc": lineage["data"].get("dvc"),
-        "shoal.partition_sha256": lineage["partition"]["digest"],
-        "shoal.partition_dvc": lineage["partition"].get("dvc"),
-        "shoal.git_commit": git.get("commit"),
-        "shoal.git_dirty": git.get("dirty"),
-        "shoal.prefect_flow_run": (lineage.get("prefect") or {}).get("flow_run"),
+        "shoal.settings_sha256": lineage.settings_sha256,
+        "shoal.data_sha256": lineage.data.digest,
+        "shoal.data_dvc": lineage.data.dvc,
+        "shoal.partition_sha256": lineage.partition.digest,
+        "shoal.partition_dvc": lineage.partition.dvc,
+        "shoal.git_commit": lineage.git.commit,
+        "shoal.git_dirty": lineage.git.dirty,
+        "shoal.prefect_flow_run": None if lineage.prefect is None else lineage.prefect.flow_run,
         # The columns Source and Version of MLflow's page.
         "mlflow.source.name": run.name,
         "mlflow.source.type": "LOCAL",
-        "mlflow.source.git.commit": git.get("commit"),
-        "mlflow.parentRunId": lineage.get("mlflow_parent"),
+        "mlflow.source.git.commit": lineage.git.commit,
+        "mlflow.parentRunId": lineage.mlflow_parent,
     }
     return {key: str(value) for key, value in found.items() if value is not None}
 

@@ -92,20 +92,17 @@ def trouble_reported(run: RunFolder) -> bool:
     """Return whether the events of a run say, since it was started or resumed, that MLflow does not have it."""
     reported = False
     for event in run.events():
-        if event["event"] in ("started", "resumed"):
+        if event.kind in ("started", "resumed"):
             reported = False
-        elif event["event"] in (UNREACHABLE, INCOMPLETE):
+        elif event.kind in (UNREACHABLE, INCOMPLETE):
             reported = True
     return reported
 
 
 def last_trouble(run: RunFolder) -> str:
     """Return the newest event's reason why MLflow does not have a run; empty where no event gives one."""
-    reason = ""
-    for event in run.events():
-        if event["event"] in (UNREACHABLE, INCOMPLETE):
-            reason = str(event["message"])
-    return reason
+    reasons = [event.message for event in run.events() if event.kind in (UNREACHABLE, INCOMPLETE)]
+    return "".join(reasons[-1:])
 
 
 def check_experiment(name: str, lifecycle_stage: str, experiment_id: str) -> None:

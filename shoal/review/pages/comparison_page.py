@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -186,16 +185,13 @@ def differing(columns: Sequence[dict[str, str]]) -> list[tuple[str, list[str]]]:
 
 def origins_of(folder: RunFolder) -> dict[str, str]:
     """Return the origins of a run by name: equal words mean equal bytes."""
-    lineage: dict[str, Any] = folder.lineage()
-    code = lineage.get("git") or {}
-    resolved = lineage.get("resolved") or {}
-    versions = ", ".join(f"{name} {version}" for name, version in (lineage.get("versions") or {}).items())
+    lineage = folder.lineage()
     found = {
-        "data": (lineage.get("data") or {}).get("digest"),
-        "partition": (lineage.get("partition") or {}).get("digest"),
-        "commit": commit_words(code),
-        "device": " ".join(filter(None, (resolved.get("device"), resolved.get("precision")))),
-        "versions": versions,
+        "data": lineage.data.digest,
+        "partition": lineage.partition.digest,
+        "commit": commit_words(lineage.git),
+        "device": f"{lineage.resolved.device} {lineage.resolved.precision}",
+        "versions": ", ".join(f"{name} {version}" for name, version in lineage.versions.items()),
     }
     return {name: masked(value) for name, value in found.items() if value}
 

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 from PIL import Image
 
+from shoal.core.records import record_to_json
 from shoal.engine.settings.addresses import masked
 from shoal.engine.store.checkpoint import manifests
 from shoal.engine.store.client_names import client_names, named
@@ -97,11 +98,11 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
         chosen=part("settings that differ from the defaults", lambda: chosen_settings(settings)),
         settings=masked(yaml.safe_dump(settings.to_json(), sort_keys=False)),
         origins=part("origins", lambda: origins(run)),
-        lineage=masked(yaml.safe_dump(run.lineage(), sort_keys=False)),
+        lineage=masked(yaml.safe_dump(record_to_json(run.lineage()))),
         figures=figures,
         figures_left=figures_left,
         embedding=part("the figure of features", lambda: embedded_if_there(run.figures / EMBEDDING)),
-        events=[event for event in run.whole_events() if event["event"] not in HIDDEN_EVENTS],
+        events=[event for event in run.whole_events() if event.kind not in HIDDEN_EVENTS],
         **about_clusters,
         **about_files,
     )
@@ -157,7 +158,7 @@ def cluster_rows(run: RunFolder) -> list[dict[str, Any]]:
         return []
     labelled = "label" in table and table["label"].notna().any()
     rows = []
-    for cluster in range(facts["clusters"]):
+    for cluster in range(facts.clusters):
         samples = table[table["cluster"] == cluster]
         row: dict[str, Any] = {
             "cluster": cluster,

@@ -17,7 +17,7 @@ BATCH = 512
 
 @dataclass(frozen=True)
 class CertainImages:
-    """One cluster: its number of training images, and the most certain images, uint8 (m, channels, height, width)."""
+    """One cluster: how many training images it has, and the most certain, uint8 (m, channels, height, width)."""
 
     cluster: int
     size: int
@@ -25,11 +25,11 @@ class CertainImages:
 
 
 def certain_images(run: RunFolder, count: int) -> list[CertainImages]:
-    """Return for each cluster the `count` training images with the largest soft assignment to it.
+    """Return the `count` training images with the largest soft assignment to each cluster of the final model.
 
     Args:
         run: a run on images, of a method whose server assigns clusters.
-        count: images of each cluster; a smaller cluster gives all that it has.
+        count: images for each cluster; a smaller cluster gives all it has.
 
     Raises:
         RunError: no round is finished, or the data are not images. StoreError: the state is damaged.
@@ -55,7 +55,7 @@ def certain_images(run: RunFolder, count: int) -> list[CertainImages]:
 
 
 def draw_rows(axes: Axes, clusters: list[CertainImages], count: int, gap: int = 1) -> None:
-    """Draw a row of images a cluster, its size beside it."""
+    """Draw a row of images for each cluster, with its size beside it."""
     if not clusters:
         return
     _, height, width = clusters[0].images.shape[1:]

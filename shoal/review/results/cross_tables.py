@@ -1,4 +1,4 @@
-"""Tables that count samples by two of label, cluster and client; a report shades their cells."""
+"""Counts of samples by two things, as tables that a report shades: labels, clusters and clients crossed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.review.results.clusters import client_names
 from shoal.review.results.run_data import run_data
 
-MAX_SHOWN = 30
-"""Rows and columns of a table that are shown."""
+MAX_CROSSED = 30
+"""A table shows at most so many rows, and so many columns."""
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,11 @@ class CrossTable:
     """Counts of samples by rows and columns.
 
     Attributes:
-        row, column: the kind of a row and of a column, in one word.
+        row, column: what a row and a column are, in one word.
         columns: the names of the columns.
         rows: the name of each row, and its counts, one a column.
         most: the largest count, at least 1.
-        left: numbers of rows and columns that are not shown.
+        left: how many further rows and columns are not shown.
     """
 
     row: str
@@ -38,19 +38,19 @@ class CrossTable:
 
 
 def cross_table(counts: pd.DataFrame, row: str, column: str) -> CrossTable | None:
-    """Return the largest `MAX_SHOWN` rows and columns of a table of counts, in their order in the table.
+    """Return the largest `MAX_CROSSED` rows and columns of a table of counts, in their order there.
 
     Args:
-        counts: integers; the index and the columns name rows and columns.
-        row, column: the kind of a row and of a column.
+        counts: integers, whose index and columns name rows and columns.
+        row, column: what these are.
 
     Returns:
         None where nothing is counted.
     """
     if not counts.size:
         return None
-    rows = np.sort(np.argsort(-counts.sum(axis=1).to_numpy(), kind="stable")[:MAX_SHOWN])
-    columns = np.sort(np.argsort(-counts.sum(axis=0).to_numpy(), kind="stable")[:MAX_SHOWN])
+    rows = np.sort(np.argsort(-counts.sum(axis=1).to_numpy(), kind="stable")[:MAX_CROSSED])
+    columns = np.sort(np.argsort(-counts.sum(axis=0).to_numpy(), kind="stable")[:MAX_CROSSED])
     shown = counts.iloc[rows, columns]
     return CrossTable(
         row,
@@ -75,13 +75,13 @@ def clusters_by_clients(table: pd.DataFrame) -> CrossTable | None:
     if not len(owned):
         return None
     counts = pd.crosstab(owned["cluster"], owned["client_name"])
-    # In the order of the partition, not alphabetically: client 10 comes after client 9.
+    # In the order of the partition, not of the alphabet: client 10 comes after client 9.
     order = owned.drop_duplicates("client_name").sort_values("client")["client_name"]
     return cross_table(counts[list(order)], "cluster", "client")
 
 
 def confusion(table: pd.DataFrame) -> CrossTable | None:
-    """Count samples by label and cluster, with the clusters in the order that puts matched labels on the diagonal.
+    """Count samples by label and cluster; the order of clusters puts matched labels on the diagonal.
 
     Args:
         table: the run's cluster table, of training and test samples.
@@ -112,10 +112,10 @@ def by_number(name: str) -> tuple[int, int, str]:
 
 
 def labels_by_clients(run: RunFolder) -> CrossTable | None:
-    """Count samples by label and client in the partition (before planted label maps).
+    """Count samples by label and client, as the partition dealt them (before planted label maps).
 
     Returns:
-        None where there are no labels, or where the data are missing on this machine or have changed.
+        None where there are no labels, or the data are not on this machine, or are others now.
     """
     data = run_data(run)
     if data is None or data[0].train_y is None:

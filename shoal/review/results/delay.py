@@ -1,8 +1,8 @@
-"""The simulated delay of a run on links of certain rates, from the bytes that the engine counted.
+"""How long a run would have taken on given links: simulated delay from the bytes that the engine counted.
 
 A round lasts as long as its slowest device: broadcast down, messages up, messages to its neighbours one after another,
-and the measured time for choosing what to send them. The same model serves runs of every method; a method's
-`exchange_metric` says in which rounds a client exchanges samples.
+and the measured time of choosing what to send them. The same model serves every method's runs; which rounds of a client
+are such an exchange, the method says by its `exchange_metric`.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from shoal.methods.registry import METHODS
 
 @dataclass(frozen=True)
 class LinkRates:
-    """Rates of a device's links in bits per second, and the weights of parameters and computing.
+    """Rates of a device's links, bits per second, and how parameters and computing count.
 
     Attributes:
         up, down, d2d: rates of the up-link, the down-link and a device-to-device link.
         between: rates of single device-to-device links by (i, j), i < j, instead of `d2d`.
-        parameter_bits: bits of one number of a message; the engine counts 32.
-        pixel_bits: bits of one value of a raw sample; the engine counts 8 for images.
-        exchanging: factor of the measured seconds of rounds in which a device only chooses samples for others; 0
-            leaves them out.
-        computing: factor of the measured seconds of all other work; 0 leaves it out.
+        parameter_bits: of one number of a message; the engine counts 32.
+        pixel_bits: of one value of a raw sample; the engine counts 8 for images.
+        exchanging: multiplies the measured seconds of rounds in which a device trains nothing and only chooses samples
+            for others; 0 leaves them out.
+        computing: multiplies the measured seconds of all other work; by default left out.
     """
 
     up: float = 1e6
@@ -41,28 +41,26 @@ class LinkRates:
     computing: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse impossible rates.
+        """Refuse rates that no link has.
 
         Raises:
-            ShoalError: a rate is not above 0, or a factor is negative.
+            ShoalError: a rate that is not above 0, or a negative share of computing.
         """
         for name in ("up", "down", "d2d"):
             if not getattr(self, name) > 0:
-                raise ShoalError(
-                    f"the rate of the {name} link is {getattr(self, name)} bit/s, expected a number above 0"
-                )
+                raise ShoalError(f"the rate of the {name} link is {getattr(self, name)}, expected above 0 bit/s")
         for link, rate in self.between.items():
             if not rate > 0 or link[0] >= link[1]:
                 raise ShoalError(f"link {link} at {rate} bit/s: expected (i, j) with i < j and a rate above 0")
         if min(self.computing, self.exchanging) < 0 or min(self.parameter_bits, self.pixel_bits) < 1:
-            raise ShoalError("computing and exchanging must be at least 0, parameter_bits and pixel_bits at least 1")
+            raise ShoalError("computing and exchanging must not be negative, nor anything have less than one bit")
 
 
 def delays(run: RunFolder, links: LinkRates | None = None) -> pd.DataFrame:
-    """Return the simulated delay after each round.
+    """Simulate the delay after each round.
 
     Args:
-        run: a run with at least one round.
+        run: with at least one round.
         links: rates; by default 1 Mbit/s everywhere, with the time of exchanges and without that of training.
 
     Returns:
@@ -77,7 +75,7 @@ def delays(run: RunFolder, links: LinkRates | None = None) -> pd.DataFrame:
         exchanging = clients[exchange].fillna(0) > 0
     working = clients["seconds"].where(exchanging, 0) * links.exchanging
     working += clients["seconds"].where(~exchanging, 0) * links.computing
-    # Devices that only exchange send each other raw samples; all other messages hold parameters.
+    # What devices that only exchange send each other are raw samples; anything else is parameters.
     scale = exchanging.map({True: links.pixel_bits / 8, False: factor})
     seconds = (
         8 * factor * (clients["bytes_down"] / links.down + clients["bytes_up"] / links.up)

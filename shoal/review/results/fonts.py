@@ -1,4 +1,4 @@
-"""Text in pictures: a character that the font lacks is drawn as its escape, so that every name can be drawn."""
+"""Letters in pictures: every name can be drawn, and what the font has no letter for is written as its escape."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shoal.core.errors import escaped
 
 
 def font_file() -> Path:
-    """Return the file of the font that every picture uses: DejaVu Sans, which comes with matplotlib."""
+    """Return the file of the font that every picture uses: DejaVu Sans, which matplotlib brings along."""
     return Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf"
 
 
@@ -28,24 +28,24 @@ def font(size: int) -> ImageFont.FreeTypeFont:
 
 @cache
 def letters() -> frozenset[int]:
-    """Return the code points of the font's characters."""
+    """Return the code points that the font has a letter for."""
     return frozenset(FT2Font(str(font_file())).get_charmap())
 
 
 def drawable(text: str) -> str:
-    r"""Return a text on one line, with escapes for the characters that cannot be drawn.
+    r"""Return a text on one line in which what cannot be drawn is written as its escape.
 
     >>> print(drawable("Łódź"), drawable("上"), drawable("a\nb"))
     Łódź \u4e0a a\nb
     """
-    characters = letters()
-    return "".join(c if ord(c) in characters else c.encode("unicode_escape").decode("ascii") for c in escaped(text))
+    codes = letters()
+    return "".join(c if ord(c) in codes else c.encode("unicode_escape").decode("ascii") for c in escaped(text))
 
 
 def make_drawable(figure: Figure) -> None:
-    """Replace the characters that cannot be drawn in all texts of a figure; line ends stay.
+    """Replace what cannot be drawn in all texts of a figure; line ends stay.
 
-    A text with a dollar sign is a name, not a formula, unless matplotlib itself wrote it at the ticks of an axis.
+    A text with a dollar sign is a name, and no formula, unless matplotlib itself wrote it at the ticks of an axis.
     """
     for text in figure.findobj(Text):
         words = text.get_text()
@@ -55,20 +55,20 @@ def make_drawable(figure: Figure) -> None:
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):
             formatter = axis.get_major_formatter()
-            # Matplotlib formats the names at ticks again whenever it draws the figure.
+            # Names at ticks are made again whenever the figure is drawn.
             vars(formatter)["format_ticks"] = partial(drawable_ticks, formatter.format_ticks)
 
 
 def drawable_ticks(format_ticks: Callable[[list[float]], list[str]], values: list[float]) -> list[str]:
-    """Return the labels of ticks without characters that cannot be drawn.
+    """Return the labels of ticks as they can be drawn.
 
     Args:
-        format_ticks: returns the original labels.
+        format_ticks: gives the labels as they are.
         values: of the ticks.
     """
     return [lines_drawable(label) for label in format_ticks(values)]
 
 
 def lines_drawable(text: str) -> str:
-    """Return a text as `drawable` does, but keep line ends."""
+    """Return a text as `drawable` does, but keep its line ends."""
     return "\n".join(map(drawable, text.split("\n")))

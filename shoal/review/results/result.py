@@ -1,4 +1,4 @@
-"""The result of a run, read from its folder."""
+"""What a run came to, read from its folder."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.metrics import METRICS
 from shoal.review.results.clusters import quality
 
+WAYS = ("up", "down", "d2d")
+"""The ways of a message: to the server, from it, and between clients."""
+
 
 @dataclass(frozen=True)
 class RunResult:
-    """The result of a run; `shoal run --json` ends with its JSON.
+    """The summary of a run; its JSON is what `shoal run --json` ends with.
 
     Args:
         run: the run's folder.
@@ -22,7 +25,7 @@ class RunResult:
         quality: the numbers that need no labels (`shoal.review.results.clusters.quality`); empty where samples have no
             clusters.
         bytes: sent in all rounds: up (to the server), down (from it) and d2d (between clients).
-        seconds: sum over all rounds.
+        seconds: of all rounds.
         mlflow_run: id of the run in MLflow, if it was logged.
         weights_sha256: digest of the final server state, if the run is finished.
     """
@@ -43,38 +46,38 @@ class RunResult:
 
 
 def run_result(run: RunFolder) -> RunResult:
-    """Return the results of the run in a folder so far."""
+    """Return what the run in a folder came to so far."""
     status = run.status()
     rounds = run.table("rounds")
-
-    def total(column: str) -> float:
-        return float(rounds[column].sum()) if len(rounds) else 0.0
-
     skip = {"round", "clients", "left_out", "bytes_up", "bytes_down", "bytes_d2d", "finished_at"}
     names = [c for c in rounds.columns if c not in skip and not c.startswith("seconds_")]
-    evaluated = rounds[names].dropna(how="all")
-    last: dict[str, Any] = {}
-    if len(evaluated):
-        last = evaluated.iloc[-1].dropna().to_dict()
+    metrics: dict[str, float] = {}
+    for _, evaluated in rounds[names].dropna(how="all").tail(1).iterrows():
+        metrics = {name: float(value) for name, value in evaluated.dropna().items()}
+    sent = dict.fromkeys(WAYS, 0)
+    seconds = 0.0
+    if len(rounds):
+        sent = {way: int(rounds[f"bytes_{way}"].sum()) for way in WAYS}
+        seconds = round(float(rounds["seconds_round"].sum()), 3)
     return RunResult(
         run=str(run.path),
-        status=status["state"],
-        rounds=int(status["round"]),
-        metrics={name: float(value) for name, value in last.items()},
+        status=status.state,
+        rounds=status.round,
+        metrics=metrics,
         quality=quality(run),
-        bytes={direction: int(total(f"bytes_{direction}")) for direction in ("up", "down", "d2d")},
-        seconds=round(total("seconds_round"), 3),
-        mlflow_run=run.lineage().get("mlflow_run"),
-        weights_sha256=status.get("weights_sha256"),
+        bytes=sent,
+        seconds=seconds,
+        mlflow_run=run.lineage().mlflow_run,
+        weights_sha256=status.weights_sha256,
     )
 
 
 def shown_metrics(result: RunResult) -> dict[str, float]:
     """Return the numbers of a result in the order in which tables show them.
 
-    Measures of quality with a description come first, in the order of the descriptions, then other metrics, then
-    quality without labels. Numbers that do not measure quality come last: equally large clusters are only right where
-    classes are equally frequent, and a random assignment has a `balance` of 1.
+    First the measures of quality that have a description, in its order, then other metrics, then quality without
+    labels. Last comes what is no measure of quality: equally full clusters are right only where classes are equally
+    frequent, and a random assignment has a `balance` of 1.
     """
     described = [metric.name for metric in METRICS if metric.name in result.metrics]
     metrics = {name: result.metrics[name] for name in described} | result.metrics

@@ -1,4 +1,4 @@
-"""The list of runs: the task and the result of each, and its removal."""
+"""The runs of a folder: what each is and came to, and how one is removed."""
 
 from __future__ import annotations
 
@@ -12,37 +12,38 @@ from typing import Any
 
 from shoal.core.errors import ShoalError
 from shoal.engine.store.codec import disk_error
-from shoal.engine.store.run_folder import INTERRUPTED, RUNNING, RunError, RunFolder, in_order
+from shoal.engine.store.run_folder import RunError, RunFolder, in_order
+from shoal.engine.store.status import INTERRUPTED, RUNNING
 from shoal.methods.registry import METHODS
 from shoal.review.results.clusters import expects_clusters
 from shoal.review.results.result import run_result, shown_metrics
 
 REMOVED = ".removed"
-"""The folder, among the runs, of runs that are being removed."""
+"""The folder, among the runs, of those that are being removed."""
 CLUSTER_SCORES = ("acc", "stability")
-"""The scores that stand for clusters, with and without labels, the preferred one first."""
+"""The numbers that judge clusters, with labels and without: a run is listed with the first that it has."""
 FEATURE_SCORES = ("probe", "knn")
-"""The scores that stand for features, the preferred one first."""
+"""The numbers that judge features."""
 UNREADABLE = "unreadable"
-"""The state of a run with damaged files."""
+"""The state of a run whose files cannot be trusted any more."""
 
 
 @dataclass(frozen=True)
 class ListedRun:
-    """A line of the list.
+    """A run in a line.
 
     Args:
-        name: of the run's folder.
-        method, data: from its settings; empty where these cannot be read.
-        state: running, finished, interrupted, stopped, failed or unreadable; a run whose status is running, but that no
-            process works on, was interrupted.
-        rounds: finished rounds.
-        score: name and value of the main score; None where the run was not evaluated.
-        bytes: size on the disk.
-        seconds: sum over all rounds.
-        why: what is wrong with the run; empty where nothing is.
-        epsilon: of private updates, for a client's messages in this run, and in all private runs on its data set until
-            this run's end; for noise that is not secret it is infinite, and None for the set.
+        name: of its folder.
+        method, data: as in its settings; empty where these cannot be read.
+        state: running, finished, interrupted, stopped, failed or unreadable; a run that says it runs and that no
+            process works on was interrupted.
+        rounds: rounds done.
+        score: name and value of the first number that judges it; None where it was not judged.
+        bytes: on the disk.
+        seconds: of all rounds.
+        why: what is wrong with it, where something is.
+        epsilon: of private updates: of a client's messages in this run, and in all private runs on its data set up to
+            its end; of noise that is not secret infinite, and None for the set.
     """
 
     name: str
@@ -57,8 +58,8 @@ class ListedRun:
     epsilon: tuple[float, float | None] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the line as JSON, which has no infinite numbers: None stands for one."""
-        epsilon = self.epsilon and [None if e is None or math.isinf(e) else e for e in self.epsilon]
+        """Return the run as JSON, which has no infinite numbers: None stands for one."""
+        epsilon = self.epsilon and [e if e is not None and math.isfinite(e) else None for e in self.epsilon]
         return asdict(self) | {"epsilon": epsilon}
 
 
@@ -69,7 +70,7 @@ def listed_runs(
 
     Args:
         runs: the folder.
-        method, data: only runs of this method, on this data set.
+        method, data: only runs of these.
         states: only runs in one of these states.
     """
     found = (listed(RunFolder(path.parent)) for path in reversed(in_order(runs)))
@@ -83,7 +84,7 @@ def listed_runs(
 
 
 def listed(run: RunFolder) -> ListedRun:
-    """Return one run in a line; a run that cannot be read says why and raises no error."""
+    """Return one run in a line; a run that cannot be read says why, and is no error."""
     size = bytes_of(run.path)
     try:
         settings = run.settings()
@@ -91,35 +92,29 @@ def listed(run: RunFolder) -> ListedRun:
         state = result.status
         if state == RUNNING and not at_work(run):
             state = INTERRUPTED
-        why = str(run.status().get("message", ""))
+        why = run.status().message
     except (ShoalError, OSError, ValueError, KeyError) as error:
         return ListedRun(run.name, bytes=size, why=str(error))
     kind = METHODS[settings.method.name]
-    preferred = CLUSTER_SCORES if expects_clusters(kind) else FEATURE_SCORES
-    epsilon: tuple[float, float | None] | None = None
-    if "epsilon_sent" in result.metrics:
-        epsilon = (result.metrics["epsilon_sent"], result.metrics.get("epsilon_set_sent"))
-    return ListedRun(
-        run.name,
-        settings.method.name,
-        settings.data.name,
-        state,
-        result.rounds,
-        score=main_score(shown_metrics(result), preferred),
-        bytes=size,
-        seconds=result.seconds,
-        why=why,
-        epsilon=epsilon,
-    )
+    score = main_score(shown_metrics(result), of_features=not expects_clusters(kind))
+    about = (settings.method.name, settings.data.name, state, result.rounds)
+    numbers = result.metrics
+    epsilon = None
+    if "epsilon_sent" in numbers:
+        epsilon = (numbers["epsilon_sent"], numbers.get("epsilon_set_sent"))
+    return ListedRun(run.name, *about, score=score, bytes=size, seconds=result.seconds, why=why, epsilon=epsilon)
 
 
-def main_score(scores: Mapping[str, float], preferred: Sequence[str]) -> tuple[str, float] | None:
-    """Return the score that stands for a run: the first of the preferred ones that it has, else its first score."""
-    return next(((name, scores[name]) for name in (*preferred, *scores) if name in scores), None)
+def main_score(shown: Mapping[str, float], *, of_features: bool) -> tuple[str, float] | None:
+    """Return the number that stands for a run: the first of those for its kind, else the first of all."""
+    first = CLUSTER_SCORES
+    if of_features:
+        first = FEATURE_SCORES
+    return next(((name, shown[name]) for name in (*first, *shown) if name in shown), None)
 
 
 def bytes_of(folder: Path) -> int:
-    """Return the bytes of the files below a folder, without files that vanish meanwhile."""
+    """Count the bytes of the files below a folder; files that vanish meanwhile are left out."""
     total = 0
     folders = [str(folder)]
     while folders:
@@ -136,7 +131,7 @@ def bytes_of(folder: Path) -> int:
 
 
 def at_work(run: RunFolder) -> bool:
-    """Return whether a process works on the run."""
+    """Return whether a process holds the run."""
     if not (run.path / "lock").exists():
         return False
     try:
@@ -147,13 +142,13 @@ def at_work(run: RunFolder) -> bool:
 
 
 def remove_run(run: RunFolder) -> None:
-    """Remove a run's folder; the run stays in MLflow.
+    """Remove a run's folder; what MLflow has of it stays there.
 
     Raises:
-        RunError: a process works on it. StoreError: the folder cannot be removed.
+        RunError: a process is working on it. StoreError: the folder cannot be removed.
     """
     with run.locked():
-        # There it is no longer listed as a run, even if the removal is cut short.
+        # There nothing takes it for a run, wherever the removal is cut short.
         bin = run.path.parent / REMOVED
         try:
             bin.mkdir(exist_ok=True)

@@ -1,11 +1,12 @@
-"""The beginning of a run's report: its task and its outcome in two sentences, and at most five numbers."""
+"""What was asked of a run and what came out, in two sentences and five numbers: how its report begins."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shoal.engine.store.run_folder import FINISHED, RunFolder
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.status import FINISHED
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.metrics import DESCRIBED
 from shoal.review.results.clusters import cluster_facts, read_clusters
@@ -13,11 +14,11 @@ from shoal.review.results.result import RunResult, run_result
 from shoal.review.results.run_data import run_data
 
 SCORES = ("acc", "nmi", "perplexity", "knn", "probe", "silhouette", "stability", "loss")
-"""The scores that a summary may name, the most telling first: scores that use labels before those that do not."""
-MAX_SCORES = 2
-"""Scores that a summary names."""
+"""The scores that a summary may name, the most telling first: those with labels before those without."""
+SHOWN = 2
+"""How many scores a summary names."""
 IN_WORDS = {"acc": "ACC", "nmi": "NMI", "knn": "k-NN accuracy", "probe": "linear probe"}
-"""The usual names of scores; the other scores have their own names."""
+"""What people call a score that has letters for a name; other scores have their own names."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,8 @@ class Number:
     """One number of a summary.
 
     Attributes:
-        value: the text to show, with its unit.
-        name: a word or two.
+        value: as it is shown, with its unit.
+        name: what it is, in a word or two.
         about: what a reader must know to judge it; may be empty.
     """
 
@@ -51,7 +52,7 @@ class Summary:
 
 
 def summary_of(run: RunFolder) -> Summary:
-    """Return the summary of a run, finished or not, without what the run does not have.
+    """Return the summary of a run, finished or not; what it does not have is left out.
 
     Args:
         run: the run's folder.
@@ -64,7 +65,7 @@ def summary_of(run: RunFolder) -> Summary:
 
 
 def task_sentence(run: RunFolder) -> str:
-    """Return the task in one sentence, without the number of samples where the data are elsewhere."""
+    """Return the task in one sentence; the number of samples is left out where the data are elsewhere."""
     settings = run.settings()
     method = METHODS[settings.method.name]
     samples_text = ""
@@ -73,8 +74,7 @@ def task_sentence(run: RunFolder) -> str:
         samples = counted(len(partition.sample), f"{prepared.manifest.kind} sample")
         verb = "pooled from" if method.pooled else "held by"
         scheme = settings.partition.kind.replace("_", " ")
-        clients = counted(partition.clients, "client")
-        samples_text = f": {samples} {verb} {clients} ({scheme} partition)"
+        samples_text = f": {samples} {verb} {counted(partition.clients, 'client')} ({scheme} partition)"
     labels = "with" if method.learns_from_labels else "without"
     rounds = counted(settings.rounds, "round")
     return f"{settings.method.name} learns from {settings.data.name} {labels} labels, in {rounds}{samples_text}."
@@ -98,43 +98,47 @@ def outcome_sentence(run: RunFolder, result: RunResult, numbers: tuple[Number, .
 
 
 def clusters_found(run: RunFolder, result: RunResult) -> tuple[Number, ...]:
-    """Return the number of non-empty clusters and their sizes, or the method's own count; nothing without clusters."""
+    """Return how many clusters have samples, and how many; else what the method counted; empty where it has none."""
     facts = cluster_facts(run)
     table = read_clusters(run, ["cluster"])
     if facts is not None and table is not None:
         sizes = table["cluster"].value_counts()
-        empty = facts["clusters"] - len(sizes)
+        empty = facts.clusters - len(sizes)
         smallest = int(sizes.min())
         largest = int(sizes.max())
-        about = f"of {counted(largest, 'sample')} each"
+        sizes_in_words = f"of {counted(largest, 'sample')} each"
         if smallest < largest:
-            about = f"of {smallest:,} to {largest:,} samples"
+            sizes_in_words = f"of {smallest:,} to {largest:,} samples"
         if empty:
-            about += f"; {empty} of {facts['clusters']} are empty"
-        return (Number(f"{len(sizes)}", plural(len(sizes), "cluster"), about),)
-    for name, rest in (("clusters_used", ""), ("clusters", " of clients")):
+            sizes_in_words += f"; {empty} of {facts.clusters} are empty"
+        return (Number(f"{len(sizes)}", plural(len(sizes), "cluster"), sizes_in_words),)
+    for name, what in (("clusters_used", "cluster"), ("clusters", "cluster of clients")):
         if name in result.metrics:
             count = round(result.metrics[name])
-            return (Number(f"{count}", f"{plural(count, 'cluster')}{rest}"),)
+            head, _, rest = what.partition(" ")
+            return (Number(f"{count}", f"{plural(count, head)} {rest}".strip()),)
     return ()
 
 
 def scores_of(result: RunResult) -> tuple[Number, ...]:
     """Return the most telling scores that the run has."""
     values = {**result.metrics, **result.quality}
-    names = [name for name in SCORES if name in values][:MAX_SCORES]
-    return tuple(Number(f"{values[name]:.3f}", IN_WORDS.get(name, name), DESCRIBED[name].words) for name in names)
+    names = [name for name in SCORES if name in values][:SHOWN]
+    return tuple(
+        Number(f"{values[name]:.3f}", IN_WORDS.get(name, name), DESCRIBED[name].words if name in DESCRIBED else "")
+        for name in names
+    )
 
 
 def bytes_moved(moved: Mapping[str, int]) -> Number:
-    """Return all bytes that were sent, and the share of each direction."""
-    directions = {"up": "up", "down": "down", "d2d": "between clients"}
-    parts = [f"{size(moved[key])} {words}" for key, words in directions.items() if moved.get(key)]
+    """Return all bytes that were sent, and the share of each way."""
+    ways = (("up", "up"), ("down", "down"), ("d2d", "between clients"))
+    parts = [f"{size(moved[key])} {words}" for key, words in ways if moved.get(key)]
     return Number(size(sum(moved.values())), "sent", ", ".join(parts))
 
 
 def size(count: float) -> str:
-    """Return bytes in the unit that leaves few digits.
+    """Return a number of bytes in the unit that leaves few digits.
 
     >>> size(14_349_360)
     '14.3 MB'
@@ -144,12 +148,13 @@ def size(count: float) -> str:
     while count >= 1000 and power < len(units) - 1:
         count /= 1000
         power += 1
-    digits = min(power, 1)
-    return f"{count:,.{digits}f} {units[power]}"
+    if not power:
+        return f"{count:,.0f} B"
+    return f"{count:,.1f} {units[power]}"
 
 
 def duration(seconds: float) -> str:
-    """Return a time in minutes; below one minute in seconds, from two hours on in hours.
+    """Return a time in minutes; below one in seconds, from two hours on in hours.
 
     >>> duration(9.4), duration(90), duration(9000)
     ('9.4 s', '1.5 min', '2.5 h')
@@ -171,5 +176,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """Return the noun in the form that follows a number."""
-    return noun if count == 1 else f"{noun}s"
+    """Return the noun as it follows a number."""
+    if count == 1:
+        return noun
+    return f"{noun}s"

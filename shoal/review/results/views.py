@@ -1,7 +1,8 @@
-"""The digests of a run's figures and report, so that no page shows damaged files.
+"""The digests of a run's figures and report, so that a page is never shown, or made, of damaged files.
 
-views.json holds digests: `figures`, by path below the run's folder; `report`, of report.html; and `sources`, by view,
-of what the view was made of, so that only views that are missing or out of date are made.
+views.json holds `figures`, by path below the run's folder; `report`, of report.html; and `sources`, by view, a digest
+of what the view was made of, so that only views that are missing or out of date are made. Runs of version 0.1.0 have no
+such file.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from shoal.core.records import record_to_json
 from shoal.engine.store.codec import StoreError, check_digest, file_digest, read_sealed, write_sealed
 from shoal.engine.store.run_folder import RunFolder
 
 VIEWS = "views.json"
 REPORT = "report.html"
-DRAWN = ("settings.yaml", "rounds.parquet", "clients.parquet", "clusters.json")
-"""The files of a run that its figures show, beside its final state."""
+FIGURE_SOURCES = ("settings.yaml", "rounds.parquet", "clients.parquet", "clusters.json")
+"""The files of a run that its figures are drawn from, beside its final state."""
 ROUTINE = frozenset(
     {
         "started",
@@ -34,22 +36,22 @@ ROUTINE = frozenset(
         "model_registered",
     }
 )
-"""Kinds of events that alone do not make a report out of date: they only say that work on the run went on."""
+"""Kinds of events that alone do not make a report out of date: they say that work on the run went its way."""
 
 
 def keep_figures(run: RunFolder, made: Mapping[str, str] | None = None) -> None:
-    """Keep the digests of figures that were drawn just now; the report is then out of date.
+    """Keep the digests of the figures as they were drawn just now; the report is to be written again.
 
     Args:
         run: the run's folder.
-        made: the digest of what each view was drawn from (`source_of_figures`), by view.
+        made: what each view was drawn from (`source_of_figures`), by view.
     """
     found = {str(path.relative_to(run.path)): file_digest(path) for path in figure_files(run)}
     write_sealed(run.path / VIEWS, {"figures": found, "sources": dict(made or {})}, sync=False)
 
 
 def sources(run: RunFolder) -> dict[str, str]:
-    """Return the digest of what each view was made of, by view; empty where views.json is missing or damaged."""
+    """Return what each view of a run was made of, by view; empty where views.json is missing or damaged."""
     try:
         found = read_sealed(run.path / VIEWS).get("sources", {})
     except (StoreError, AttributeError):
@@ -58,21 +60,21 @@ def sources(run: RunFolder) -> dict[str, str]:
 
 
 def keep_source(run: RunFolder, view: str, source: str) -> None:
-    """Keep the digest of what a view was made of."""
-    content = read_sealed(run.path / VIEWS)
-    write_sealed(run.path / VIEWS, {**content, "sources": {**content.get("sources", {}), view: source}}, sync=False)
+    """Remember what a view was made of."""
+    record = read_sealed(run.path / VIEWS)
+    write_sealed(run.path / VIEWS, {**record, "sources": {**record.get("sources", {}), view: source}}, sync=False)
 
 
 def source_of_figures(run: RunFolder) -> str:
-    """Return a digest of what the figures of a finished run show: tables, clusters and final state, and of the code."""
-    files = {name: file_digest(run.path / name) for name in DRAWN if (run.path / name).exists()}
-    return digest_of([files, run.status().get("weights_sha256"), code_digest()])
+    """Return a digest of what the figures of a finished run are drawn from: tables, clusters, final state, and code."""
+    files = {name: file_digest(run.path / name) for name in FIGURE_SOURCES if (run.path / name).exists()}
+    return digest_of([files, run.status().weights_sha256, code_digest()])
 
 
 def source_of_report(run: RunFolder) -> str:
-    """Return a digest of what the report of a finished run shows: figures, lineage, and events that are not routine."""
-    events = [event for event in run.events() if event["event"] not in ROUTINE]
-    return digest_of([source_of_figures(run), run.lineage(), events])
+    """Return a digest of what the report of a finished run shows: what figures show, lineage, and events of note."""
+    events = [event.to_json() for event in run.events() if event.kind not in ROUTINE]
+    return digest_of([source_of_figures(run), record_to_json(run.lineage()), events])
 
 
 def digest_of(content: Any) -> str:
@@ -82,7 +84,7 @@ def digest_of(content: Any) -> str:
 
 @cache
 def code_digest() -> str:
-    """Return a digest of the code that makes views: another version of it makes them again."""
+    """Return a digest of the code that makes views: with another version of it they are made again."""
     folder = Path(__file__).parent.parent
     code = sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".j2"))
     return digest_of([file_digest(path) for path in code])
@@ -97,7 +99,7 @@ def check_figures(run: RunFolder) -> None:
     """Compare the figures with their digests.
 
     Raises:
-        StoreError: one was changed or lost.
+        StoreError: one was changed, or has gone missing.
     """
     if not (run.path / VIEWS).exists():
         return
@@ -110,7 +112,7 @@ def check_figures(run: RunFolder) -> None:
 
 
 def drop_damaged_figures(run: RunFolder) -> None:
-    """Remove all figures where one was changed or lost, so that all are drawn again."""
+    """Remove the figures that are not as they were drawn, so that all of them are drawn again."""
     try:
         check_figures(run)
     except StoreError:
@@ -120,19 +122,21 @@ def drop_damaged_figures(run: RunFolder) -> None:
 
 
 def keep_report(run: RunFolder) -> None:
-    """Keep the digest of the report that was written just now."""
+    """Keep the digest of the report as it was written just now."""
     path = run.path / VIEWS
-    content = {}
+    record = {}
     if path.exists():
-        content = read_sealed(path)
-    write_sealed(path, {**content, "report": file_digest(run.path / REPORT)}, sync=False)
+        record = read_sealed(path)
+    write_sealed(path, {**record, "report": file_digest(run.path / REPORT)}, sync=False)
 
 
 def report_is_whole(run: RunFolder) -> bool:
-    """Return whether the report is there and undamaged."""
+    """Return whether the report is there as it was written; of older runs whether it is there."""
     path = run.path / REPORT
     if not path.exists():
         return False
+    if not (run.path / VIEWS).exists():
+        return True
     try:
         check_digest(path, read_sealed(run.path / VIEWS).get("report"))
     except StoreError:

@@ -141,7 +141,7 @@ def _look(predictor: Predictor, prepared: Prepared, table: Any, rows: np.ndarray
         part = slice(start, start + BATCH)
         x = np.stack([sources[int(test)][i] for test, i in zip(held_out[part], index[part], strict=True)])
         assigned, embedding = predictor.judge(x)
-        clusters.append(assigned["cluster"])
+        clusters.append(np.asarray(assigned["cluster"]))
         features.append(embedding)
     return _Part(np.concatenate(clusters), np.concatenate(features or [np.zeros((0, 1))]), held_out)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Literal, cast, get_args
 
 import numpy as np
 import pandas as pd
@@ -22,11 +22,11 @@ from shoal.data.image_decoding import Unusable, decode, decode_with_changes
 from shoal.data.images import Rejected, listing
 from shoal.data.intake import Intake
 from shoal.data.own_images import note_left_out
-from shoal.data.prepared import DataSpec
 from shoal.data.spelling import tidy
 from shoal.data.tables import features, read_table
 from shoal.engine.store.kept_state import read_state
-from shoal.engine.store.run_folder import FINISHED, RunError, RunFolder
+from shoal.engine.store.run_folder import RunError, RunFolder
+from shoal.engine.store.status import FINISHED
 from shoal.methods.contract.context import Context, MethodError
 from shoal.methods.contract.prediction import Prediction
 from shoal.methods.registry import METHODS
@@ -38,6 +38,8 @@ from shoal.review.served.new_images import MADE_GREY, fitted, note_changes, one_
 OddSize = Literal["as-set", "skip", "resize"]
 Embedding = Literal["none", "columns", "list"]
 """Embeddings in a table: left out; a column a dimension, `embedding_0` and so on; or one column of lists."""
+Column = np.ndarray | list[np.ndarray]
+"""A column of a table of samples: a value a sample, or an embedding a sample."""
 TABLES = (".parquet", ".csv", ".csv.gz")
 IMAGES_PER_BATCH = 256
 ROWS_PER_BATCH = 4096
@@ -86,19 +88,19 @@ class Predictor:
 
     def __init__(self, run: RunFolder, round: int | None = None) -> None:
         status = run.status()
-        if status["state"] != FINISHED:
+        if status.state != FINISHED:
             raise RunError(
-                f"run {run.name} is not finished ({status['state']} after round {status['round']}): finish it with "
+                f"run {run.name} is not finished ({status.state} after round {status.round}): finish it with "
                 f"`shoal run --resume {run.name}`, then predict"
             )
         facts = cluster_facts(run)
         if facts is None:
-            reasons = [event["message"] for event in run.events() if event["event"] == "clusters_skipped"]
+            reasons = [event.message for event in run.events() if event.kind == "clusters_skipped"]
             if reasons:
                 raise RunError(f"run {run.name} cannot give new samples a cluster: {reasons[-1]}")
             raise RunError(f"run {run.name} has no cluster table yet: `shoal run --resume {run.name}` writes it")
         centres = read_cluster_tensors(run, CENTRES)
-        self.rounds = int(status["round"])
+        self.rounds = status.round
         if round not in (None, self.rounds) and centres is not None:
             raise RunError(
                 f"run {run.name} only keeps the centres of its clusters for the last round, {self.rounds}: predict "
@@ -107,12 +109,10 @@ class Predictor:
         checkpoint = read_state(run, round)
         self.round = checkpoint.server.round
         settings = run.settings()
-        data = facts["data"]
-        self.features: list[str] = data["features"]
-        self.on_odd: str = data["on_odd"]
-        self.clusters: int = facts["clusters"]
-        sizes = (data["classes"], data["train"], data["test"])
-        self.spec = DataSpec(data["name"], data["kind"], tuple(data["shape"]), *sizes)
+        self.features = list(facts.data.features)
+        self.on_odd = facts.data.on_odd
+        self.clusters = facts.clusters
+        self.spec = facts.data.spec
         # On the CPU in full precision: new samples are few, and all machines give the same clusters.
         model, local, augment = (settings.dataclass(name) for name in ("model", "local", "augment"))
         context = Context(self.spec, model, local, augment, settings.seed)
@@ -122,21 +122,22 @@ class Predictor:
         if centres is not None:
             self._centres = centres["centres"]
 
-    def assign(self, x: np.ndarray, embedding: Embedding = "none") -> dict[str, Any]:
+    def assign(self, x: np.ndarray, embedding: Embedding = "none") -> dict[str, Column]:
         """Return cluster, confidence and, with centres, distance of samples (n, *shape) in the set's stored dtype.
 
         Args:
             x: the samples.
             embedding: the form in which the embedding is added.
         """
-        columns, h = self.judge(x)
+        assigned, h = self.judge(x)
+        columns: dict[str, Column] = {**assigned}
         if embedding == "columns":
             columns |= {f"embedding_{place}": h[:, place] for place in range(h.shape[1])}
         elif embedding == "list":
             columns["embedding"] = list(h)
         return columns
 
-    def judge(self, x: np.ndarray) -> tuple[dict[str, Any], np.ndarray]:
+    def judge(self, x: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Return the columns of `assign`, and the model's features of each sample, float32 (n, d)."""
         with torch.no_grad():
             batch = torch.from_numpy(x).float()
@@ -145,7 +146,7 @@ class Predictor:
             found = self._predict(batch)
         return self._assigned(found), found.embedding.flatten(1).float().cpu().numpy()
 
-    def _assigned(self, found: Prediction) -> dict[str, Any]:
+    def _assigned(self, found: Prediction) -> dict[str, np.ndarray]:
         if self._centres is not None:
             nearest = nearest_centres(found.embedding, self._centres)
             return {name: values.numpy() for name, values in nearest._asdict().items()}

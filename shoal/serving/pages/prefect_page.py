@@ -34,6 +34,7 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=4200)
     options = parser.parse_args()
+    os.umask(0o077)  # the database is only for its user
     # The page calls the API under the name under which it was opened.
     os.environ.setdefault("PREFECT_UI_API_URL", "/api")
 

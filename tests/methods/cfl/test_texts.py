@@ -15,7 +15,7 @@ from shoal.methods.cfl import supervised
 from tests.runs import numbers, straight
 
 SETTINGS = {
-    "method": {"name": "cfl", "criterion": "schedule", "schedule": [1], "gamma": "measured"},
+    "method": {"name": "cfl", "criterion": "schedule", "schedule": [1], "gamma_max": "measured"},
     "data": {"name": "words", "limit": None},
     "partition": {"kind": "iid", "clients": 2, "validation": 0.25},
     "local": {"epochs": 2, "batch": 3},
