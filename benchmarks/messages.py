@@ -206,7 +206,7 @@ def section_of(name: str, sent: Sent) -> str:
         return "Not federated: all samples lie in one place, and nothing of it is sent."
     if not sent.parts:
         return "Nothing is sent: each client keeps what it finds."
-    lines = [f"Raw samples leave a client: {_named(sent.samples | sent.hidden)}. Labels: {_named(sent.labels)}.", ""]
+    lines = [f"Raw samples: {_named(sent.samples | sent.hidden)}. Labels: {_named(sent.labels)}.", ""]
     ways: dict[str, list[str]] = {}
     for way in (DOWN, UP, PEER):
         for (of, what), part in sorted(sent.parts.items()):

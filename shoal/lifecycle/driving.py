@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
-from shoal.engine.cluster.pools import Pool, open_pool
+from shoal.engine.cluster.pool_interface import Pool
+from shoal.engine.cluster.pools import open_pool
 from shoal.engine.messages.wire import Answer, Request
 from shoal.engine.rounds.active_run import ActiveRun, activate
 from shoal.engine.rounds.loop import Engine, Observer

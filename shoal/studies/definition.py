@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from shoal.core.errors import ShoalError, shown
 from shoal.engine.settings.run_settings import typed_settings
 from shoal.engine.settings.typed_yaml import by_type, settings_within
-from shoal.engine.settings.wrong_settings import MAX_SENTENCES, given_as
+from shoal.engine.settings.wrong_settings import MAX_SENTENCES, format_value
 from shoal.engine.settings.yaml_text import read_yaml_file
 
 Role = Literal["method", "baseline", "reference", "ablation"]
@@ -339,7 +339,7 @@ def _sentence(item: Any) -> str:
         return f"{path}: there is no such key; expected one of {', '.join(model.model_fields)}"
     if item["type"] == "missing":
         return f"{path}: is missing; expected {description}"
-    return f"{path}: given {given_as(item['input'])}; expected {description}"
+    return f"{path}: given {format_value(item['input'])}; expected {description}"
 
 
 def _describe(location: tuple[int | str, ...]) -> tuple[type[BaseModel], str]:
@@ -367,7 +367,7 @@ def unknown_references(study: Study) -> Iterator[str]:
     for path, key, known in references(study, all_columns):
         if key not in known:
             names = ", ".join(shown(name) for name in list(known)[:MAX_SENTENCES])
-            yield f"{path}: given {given_as(key)}; expected one of {names}"
+            yield f"{path}: given {format_value(key)}; expected one of {names}"
 
 
 def references(study: Study, all_columns: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.core.errors import ShoalError
-from shoal.engine.cluster.pools import Pool, open_pool
+from shoal.engine.cluster.pool_interface import Pool
+from shoal.engine.cluster.pools import open_pool
 from shoal.engine.rounds.loop import Observer
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.settings import places

@@ -239,7 +239,7 @@ def test_limit_is_a_random_subset(digits):
         (Majority(p=1.1), None, "partition.p is 1.1, expected at most 1"),
         (Majority(clients=1000, p=0.5), None, "would have"),
         (ByColumn(), None, "has no column 'client'"),
-        (PartitionSettings(), None, "no scheme"),
+        (PartitionSettings(), None, "is not a partition scheme"),
     ],
 )
 def test_impossible_partitions_fail_soon_and_say_why(digits, scheme, limit, message):
@@ -327,7 +327,7 @@ def test_four_of_each_label_are_halved_exactly_and_labels_are_needed(build):
     partition = make_partition(IID(clients=2, validation=0.5, stratified=True), data)
     for client in range(2):
         assert np.bincount(data.train_y[partition.samples_of(client)]).tolist() == [2] * 10
-    with pytest.raises(PartitionError, match="same part of every label"):
+    with pytest.raises(PartitionError, match="same share of every label"):
         make_partition(IID(clients=2, validation=0.5, stratified=True), replace(data, train_y=None))
 
 

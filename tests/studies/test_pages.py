@@ -130,7 +130,7 @@ def test_a_kept_result_gives_the_verdicts_of_the_run(measured: Callable[..., Pat
     assert one is not None
     assert one.provenance.versions["torch"]
     assert len(one.provenance.commits[0]) in (12, 13)
-    assert [row["seeds"] for row in one.rows] == [[0, 1]] * 4
+    assert [row.seeds for row in one.rows] == [(0, 1)] * 4
     assert path.read_text().count("\n") < 30, "a row a line"
     assert (docs / "images" / "toy-cpu-seen.png").read_bytes() == b"an image"
     page = system_page("cfl", [study], docs)

@@ -36,8 +36,7 @@ def cluster_lost(what: str, mend: str, request: Request | RemoteRequest) -> Clus
         mend: what to do about it.
         request: names the run to resume.
     """
-    asked = request.request if isinstance(request, RemoteRequest) else request
-    return ClusterLost(f"{what}: {mend}, then resume with `shoal run --resume {asked.run.name}`")
+    return ClusterLost(f"{what}: {mend}, then resume with `shoal run --resume {request.run.name}`")
 
 
 _here = threading.local()
@@ -68,10 +67,10 @@ def work(plain: dict[str, Any], device: str) -> dict[str, Any]:
         if here.startswith("cuda"):
             torch.cuda.set_device(here)
         workers[device] = Worker(here)
-    return answered(request_from_json(plain), workers[device].handle).to_json()
+    return answer_on_host(request_from_json(plain), workers[device].handle).to_json()
 
 
-def answered(request: Request | RemoteRequest, handle: Callable[[Request], Answer]) -> Answer:
+def answer_on_host(request: Request | RemoteRequest, handle: Callable[[Request], Answer]) -> Answer:
     """Return a host's answer to a request, whose files it sees or has as copies.
 
     Args:
@@ -87,8 +86,8 @@ def answered(request: Request | RemoteRequest, handle: Callable[[Request], Answe
         except ShoalError as error:
             return Failed(f"worker {host}: {error}", error.failure_cause)
         except OSError as error:
-            kept = f"it cannot keep files in {os.environ.get(CACHE_VARIABLE) or 'its temporary folder'} ({error})"
-            return Failed(f"worker {host}: {kept}", FailureCause.FILE)
+            problem = f"it cannot keep files in {os.environ.get(CACHE_VARIABLE) or 'its temporary folder'} ({error})"
+            return Failed(f"worker {host}: {problem}", FailureCause.FILE)
     if not request.run.is_dir():
         return Failed(
             f"worker {host} does not see {request.run}: runs and data must lie on a file system that all workers "

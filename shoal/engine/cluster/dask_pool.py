@@ -120,8 +120,9 @@ class DaskPool:
         self._begun = set[int]()
         self._lock = threading.Lock()
         # The scheduler sends this by itself: a request to a scheduler that is gone would never return.
-        self._topic = "" if own else f"shoal-{uuid.uuid4().hex}"
-        if self._topic:
+        self._topic = ""
+        if not own:
+            self._topic = f"shoal-{uuid.uuid4().hex}"
             client.subscribe_topic(self._topic, lambda event: self._begun.add(event[1]))
 
     @property
@@ -134,15 +135,17 @@ class DaskPool:
 
     @property
     def max_requests(self) -> int:
-        """See `shoal.engine.cluster.pools.Pool`: a cluster that may grow has requests ready for a worker that joins."""
-        return max(self.count, MAX_IN_FLIGHT) if self._grows else self.count
+        """See `shoal.engine.cluster.pool_interface.Pool`; a growing cluster has requests ready for new workers."""
+        if self._grows:
+            return max(self.count, MAX_IN_FLIGHT)
+        return self.count
 
     def close(self) -> None:
         """End every `call` that waits for an answer."""
         self._closed.set()
 
     def call(self, request: Request | RemoteRequest) -> Answer:
-        """Have a free worker do a request; see `shoal.engine.cluster.pools.Pool`.
+        """Have a free worker do a request; see `shoal.engine.cluster.pool_interface.Pool`.
 
         Raises:
             WorkerLost: the worker was lost. ClusterLost: the scheduler is gone, or has no worker.
@@ -157,7 +160,9 @@ class DaskPool:
         with self._lock:
             self._number += 1
             number = self._number
-        clock = WallClock() if self._own else None
+        clock = None
+        if self._own:
+            clock = WallClock()
         future = None
         try:
             self._connected(request)
@@ -199,7 +204,9 @@ class DaskPool:
         Raises:
             ClusterLost: it does not come back, or no worker does. WorkerLost: this pool is closed.
         """
-        scheduler = f"the Dask scheduler at {self._address}" if self._address else "the Dask cluster of this run"
+        scheduler = "the Dask cluster of this run"
+        if self._address:
+            scheduler = f"the Dask scheduler at {self._address}"
         end = time.monotonic() + RECONNECT_SECONDS
         while self._client.status != "running":
             if self._closed.is_set():

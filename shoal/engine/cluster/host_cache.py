@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from shoal.engine.cluster.remote_files import RemoteFiles, RemoteFilesError, side_by_side
-from shoal.engine.cluster.remote_pool import folders_of, lost, several_states
+from shoal.engine.cluster.remote_pool import failures_of_lost_work, folders_of, several_states
 from shoal.engine.messages.wire import Answer, ClientFiles, RemoteRequest, Request, Train, Trained
 from shoal.engine.store.codec import StoreError, file_digest, private_folder
 from shoal.engine.store.finished_work import FinishedWork
@@ -91,8 +91,8 @@ def with_remote_files(remote_request: RemoteRequest, handle: Callable[[Request],
 
 def place_of(request: RemoteRequest) -> Path:
     """Return the folder of a run in the cache; with another lineage the run has another folder."""
-    about = request.files[SETTINGS] + request.files[LINEAGE]
-    return cache() / "runs" / f"{request.key}-{hashlib.sha256(about.encode()).hexdigest()[:16]}"
+    digests = request.files[SETTINGS] + request.files[LINEAGE]
+    return cache() / "runs" / f"{request.key}-{hashlib.sha256(digests.encode()).hexdigest()[:16]}"
 
 
 def request_here(request: Request, place: Path, copies: dict[str, str], sha256: dict[str, str]) -> Request:
@@ -104,14 +104,14 @@ def request_here(request: Request, place: Path, copies: dict[str, str], sha256: 
         copies: for each file that it reads, the path of the copy in `place`.
         sha256: hex digest of each file.
     """
-    known = {copies[path]: digest for path, digest in sha256.items()}
+    copy_digests = {copies[path]: digest for path, digest in sha256.items()}
     if isinstance(request, Train):
         clients = tuple(
             ClientFiles(
                 each.client,
                 each.memory and copies[each.memory],
                 inbox := tuple(copies[path] for path in each.inbox),
-                {copy: known[copy] for copy in (*inbox, *([copies[each.memory]] if each.memory else ()))},
+                {copy: copy_digests[copy] for copy in (*inbox, *([copies[each.memory]] if each.memory else ()))},
             )
             for each in request.clients
         )
@@ -121,7 +121,7 @@ def request_here(request: Request, place: Path, copies: dict[str, str], sha256: 
         {
             "memory": {client: copies[path] for client, path in index.memory.items()},
             "inbox": {client: [copies[path] for path in paths] for client, paths in index.inbox.items()},
-            "sha256": known,
+            "sha256": copy_digests,
         }
     )
     return replace(request, run=place, memory_index=here, server=place / copies[server_file(request.round)])
@@ -148,7 +148,7 @@ def put_back(remote: RemoteFiles, paths: RoundPaths, back: str, answer: Trained)
 
     names = sorted({name for done in works.values() for name in done.files.values()})
     failed = dict(zip(names, side_by_side(put, names), strict=True))
-    return Trained({**found, **lost(works, failed)})
+    return Trained({**found, **failures_of_lost_work(works, failed)})
 
 
 # --- the cache --------------------------------------------------------------------------------------------------------

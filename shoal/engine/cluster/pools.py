@@ -9,37 +9,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Protocol
 
 from shoal.engine.cluster.dask_pool import dask_pool
+from shoal.engine.cluster.pool_interface import Pool
 from shoal.engine.cluster.remote_pool import RemoteFilesPool
-from shoal.engine.messages.wire import Answer, Request
 from shoal.engine.settings.hardware import resolve_slots
 from shoal.engine.settings.sections import WorkersSection
 from shoal.engine.workers.worker_processes import WorkerProcesses
-
-
-class Pool(Protocol):
-    """Workers, as the engine sees them."""
-
-    @property
-    def count(self) -> int:
-        """The number of requests that are worked on at once."""
-        ...
-
-    @property
-    def max_requests(self) -> int:
-        """The number of requests to give to it at once; those without a free worker wait there."""
-        ...
-
-    def call(self, request: Request) -> Answer:
-        """Have a free worker do a request; wait for one if all are busy.
-
-        Raises:
-            WorkerLost: the process that did it ended.
-            ClusterLost: no worker can be reached any more (`shoal.engine.cluster.cluster_work`).
-        """
-        ...
 
 
 @contextlib.contextmanager

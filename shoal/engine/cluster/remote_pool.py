@@ -19,9 +19,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from shoal.core.errors import FailureCause
+from shoal.engine.cluster.pool_interface import Pool
 from shoal.engine.cluster.remote_files import THREADS, RemoteFiles, RemoteFilesError, RemoteFilesGone, side_by_side
 from shoal.engine.messages.wire import Answer, Failed, RemoteRequest, Request, Train, Trained
 from shoal.engine.store.codec import StoreError, changed, file_digest, private_folder, write_sealed
@@ -34,24 +34,6 @@ UNUSED_ROUNDS = 3
 """If clients begin from several server states: rounds without a use after which the copy of a state is removed."""
 HOST_FAILURES = (FailureCause.FILE, FailureCause.REMOTE_FILES)
 """Failures of one host, such as a full disk: another worker may do the work."""
-
-
-class RemotePool(Protocol):
-    """Workers that may be on other hosts, as in `shoal.engine.cluster.pools`."""
-
-    @property
-    def count(self) -> int:
-        """The number of requests that are worked on at once."""
-        ...
-
-    @property
-    def max_requests(self) -> int:
-        """The number of requests to give to it at once; those without a free worker wait there."""
-        ...
-
-    def call(self, request: RemoteRequest) -> Answer:
-        """Have a free worker do a request, whose files are copies."""
-        ...
 
 
 @dataclass
@@ -84,7 +66,7 @@ class RemoteFilesPool:
         url: fsspec URL that this machine and all workers reach (setting `workers.remote_files`).
     """
 
-    def __init__(self, pool: RemotePool, url: str) -> None:
+    def __init__(self, pool: Pool, url: str) -> None:
         self._pool = pool
         self._remote = RemoteFiles(url)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="shoal copies")
@@ -95,16 +77,16 @@ class RemoteFilesPool:
 
     @property
     def count(self) -> int:
-        """See `shoal.engine.cluster.pools.Pool`."""
+        """See `shoal.engine.cluster.pool_interface.Pool`."""
         return self._pool.count
 
     @property
     def max_requests(self) -> int:
-        """See `shoal.engine.cluster.pools.Pool`."""
+        """See `shoal.engine.cluster.pool_interface.Pool`."""
         return self._pool.max_requests
 
     def call(self, request: Request) -> Answer:
-        """Have a free worker do a request whose files it cannot see; see `shoal.engine.cluster.pools.Pool`.
+        """Have a free worker do a request whose files it cannot see; see `shoal.engine.cluster.pool_interface.Pool`.
 
         Raises:
             WorkerLost: the worker was lost, or a transfer to it or from it failed.
@@ -120,9 +102,11 @@ class RemoteFilesPool:
             raise self._lost(run, str(error)) from error
         # Two workers may train the same cohort, also one of an interrupted run: each has its own folder.
         back = f"runs/{copies.key}/back/{uuid.uuid4().hex}"
-        asked = RemoteRequest(request, self._remote.url, copies.key, files, back, copies.data, copies.partition)
+        remote_request = RemoteRequest(
+            request, self._remote.url, copies.key, files, back, copies.data, copies.partition
+        )
         try:
-            answer = self._pool.call(asked)
+            answer = self._pool.call(remote_request)
             if isinstance(answer, Failed) and answer.cause in HOST_FAILURES:
                 self._forget(copies, files)  # a copy may be missing or damaged: the next attempt writes it again
                 if answer.cause == FailureCause.REMOTE_FILES:
@@ -285,14 +269,16 @@ class RemoteFilesPool:
             return None
 
         names = sorted(digests)
-        found |= lost(works, dict(zip(names, side_by_side(fetch, names), strict=True)))
+        found |= failures_of_lost_work(works, dict(zip(names, side_by_side(fetch, names), strict=True)))
         for client, done in works.items():
             if found[client] is done:
                 write_sealed(paths.done(client), done.to_json(), sync=False)
         return Trained(found)
 
 
-def lost(works: Mapping[int, FinishedWork], failed: Mapping[str, RemoteFilesError | None]) -> dict[int, Failed]:
+def failures_of_lost_work(
+    works: Mapping[int, FinishedWork], failed: Mapping[str, RemoteFilesError | None]
+) -> dict[int, Failed]:
     """Return the clients whose work is lost because the transfer of one of its files failed.
 
     Args:
@@ -320,22 +306,23 @@ def digest_of(path: Path) -> str:
 
 def files_read(request: Request) -> tuple[dict[str, str | None], Path]:
     """Return the digests of the clients' files that a request reads, by path, and the file of the server state."""
-    known: Mapping[str, str]
+    digests: Mapping[str, str]
     if isinstance(request, Train):
         paths = {path for each in request.clients for path in (each.memory, *each.inbox) if path}
-        known = {path: digest for each in request.clients for path, digest in each.sha256.items()}
+        digests = {path: digest for each in request.clients for path, digest in each.sha256.items()}
         server = request.server or RoundPaths(request.run, request.state).server
     else:
         paths = request.memory_index.files()
-        known = request.memory_index.sha256
+        digests = request.memory_index.sha256
         server = request.server
-    return {path: known.get(path) for path in sorted(paths)}, server
+    return {path: digests.get(path) for path in sorted(paths)}, server
 
 
 def several_states(request: Request | RemoteRequest) -> bool:
     """Return whether other requests of the same round may begin from other server states."""
-    asked = request.request if isinstance(request, RemoteRequest) else request
-    return isinstance(asked, Train) and asked.begun_from is not None
+    if isinstance(request, RemoteRequest):
+        return several_states(request.request)
+    return isinstance(request, Train) and request.begun_from is not None
 
 
 def folders_of(request: Request | RemoteRequest) -> set[str]:

@@ -8,9 +8,9 @@ objects travel as they are. To a cluster they travel as JSON values with a few a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -97,120 +97,99 @@ class Train:
 
 
 @dataclass(frozen=True)
-class Evaluate:
-    """Compute the metrics of a server state.
+class StateRequest:
+    """A request about a server state.
 
     Args:
         run: the run's folder.
         round: the round of the state.
         server: the file of the state.
         memory_index: memories and inboxes of the clients after the round.
-        final: also compute the metrics of the end of a run.
         deadline: see `Train`.
+    """
+
+    do: ClassVar[str]
+    run: Path
+    round: int
+    server: Path
+    memory_index: MemoryIndex
+    deadline: Deadline | None = field(default=None, compare=False, repr=False, kw_only=True)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the values as JSON."""
+        values = {name: value for name, value in vars(self).items() if name != "deadline"}
+        paths = {"run": str(self.run), "server": str(self.server), "memory_index": self.memory_index.to_json()}
+        return {"do": self.do, **values, **paths}
+
+    @classmethod
+    def from_json(cls, plain: dict[str, Any]) -> Self:
+        """Return a request from its JSON."""
+        values = {item.name: plain[item.name] for item in fields(cls) if item.name != "deadline"}
+        memory_index = MemoryIndex.from_json(plain["memory_index"])
+        return cls(
+            **{**values, "run": Path(plain["run"]), "server": Path(plain["server"]), "memory_index": memory_index}
+        )
+
+
+@dataclass(frozen=True)
+class Evaluate(StateRequest):
+    """Compute the metrics of a server state.
+
+    Args:
+        final: also compute the metrics of the end of a run.
         parts: number of parts in which workers have predicted all samples (`EvaluateShard`); 0: none have.
     """
 
-    run: Path
-    round: int
-    server: Path
-    memory_index: MemoryIndex
+    do: ClassVar[str] = "evaluate"
     final: bool
-    deadline: Deadline | None = field(default=None, compare=False, repr=False)
     parts: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the values as JSON."""
-        return {
-            "do": "evaluate",
-            "run": str(self.run),
-            "round": self.round,
-            "server": str(self.server),
-            "memory_index": self.memory_index.to_json(),
-            "final": self.final,
-            "parts": self.parts,
-        }
 
 
 @dataclass(frozen=True)
-class Recalibrate:
+class Recalibrate(StateRequest):
     """Compute the tensors that replace those of a server state in its evaluation.
 
     Args:
-        run, round, server, memory_index, final, deadline: see `Evaluate`.
+        final: see `Evaluate`.
     """
 
-    run: Path
-    round: int
-    server: Path
-    memory_index: MemoryIndex
+    do: ClassVar[str] = "recalibrate"
     final: bool
-    deadline: Deadline | None = field(default=None, compare=False, repr=False)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the values as JSON."""
-        return {**evaluation_of(self).to_json(), "do": "recalibrate"}
 
 
 @dataclass(frozen=True)
-class EvaluateShard:
+class EvaluateShard(StateRequest):
     """Predict a part of all samples with the model of a server state, for its evaluation.
 
     Args:
-        run, round, server, memory_index, final, deadline: see `Evaluate`.
+        final: see `Evaluate`.
         part: number of the part.
         parts: number of parts.
         averaged: use the averaged state; else the tensors that replace it, which are beside it.
     """
 
-    run: Path
-    round: int
-    server: Path
-    memory_index: MemoryIndex
+    do: ClassVar[str] = "shard"
     final: bool
     part: int
     parts: int
     averaged: bool
-    deadline: Deadline | None = field(default=None, compare=False, repr=False)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the values as JSON."""
-        about = {"do": "shard", "part": self.part, "averaged": self.averaged}
-        return {**evaluation_of(self).to_json(), **about, "parts": self.parts}
-
-
-def evaluation_of(request: Recalibrate | EvaluateShard) -> Evaluate:
-    """Return the evaluation to which a request belongs."""
-    return Evaluate(request.run, request.round, request.server, request.memory_index, request.final)
 
 
 @dataclass(frozen=True)
-class Assign:
+class Assign(StateRequest):
     """Find the cluster of every sample under a server state.
 
     Args:
-        run, round, server, memory_index, deadline: see `Evaluate`.
         judge: also compute how well the clusters are separated.
     """
 
-    run: Path
-    round: int
-    server: Path
-    memory_index: MemoryIndex
+    do: ClassVar[str] = "assign"
     judge: bool
-    deadline: Deadline | None = field(default=None, compare=False, repr=False)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the values as JSON."""
-        return {
-            "do": "assign",
-            "run": str(self.run),
-            "round": self.round,
-            "server": str(self.server),
-            "memory_index": self.memory_index.to_json(),
-            "judge": self.judge,
-        }
 
 
+STATE_REQUESTS: dict[str, type[Evaluate | Recalibrate | EvaluateShard | Assign]] = {
+    kind.do: kind for kind in (Evaluate, Recalibrate, EvaluateShard, Assign)
+}
 Request = Train | Evaluate | Recalibrate | EvaluateShard | Assign
 
 
@@ -235,6 +214,11 @@ class RemoteRequest:
     back: str
     data: str
     partition: str
+
+    @property
+    def run(self) -> Path:
+        """The run's folder on this machine."""
+        return self.request.run
 
     @property
     def deadline(self) -> Deadline | None:
@@ -264,31 +248,18 @@ def request_from_json(plain: dict[str, Any]) -> Request | RemoteRequest:
         request = request_from_json({key: value for key, value in plain.items() if key != "remote_files"})
         assert not isinstance(request, RemoteRequest)
         return RemoteRequest(request, **plain["remote_files"])
-    run = Path(plain["run"])
-    round = plain["round"]
     if plain["do"] == "train":
-        return _train_from_json(run, round, plain)
-    server = Path(plain["server"])
-    memory_index = MemoryIndex.from_json(plain["memory_index"])
-    match plain["do"]:
-        case "evaluate":
-            return Evaluate(run, round, server, memory_index, plain["final"], parts=plain["parts"])
-        case "recalibrate":
-            return Recalibrate(run, round, server, memory_index, plain["final"])
-        case "shard":
-            part = {name: plain[name] for name in ("part", "parts", "averaged")}
-            return EvaluateShard(run, round, server, memory_index, plain["final"], **part)
-        case "assign":
-            return Assign(run, round, server, memory_index, plain["judge"])
-        case other:
-            raise ValueError(f"a worker cannot do {other!r}")
+        return _train_from_json(plain)
+    if plain["do"] not in STATE_REQUESTS:
+        raise ValueError(f"a worker cannot do {plain['do']!r}")
+    return STATE_REQUESTS[plain["do"]].from_json(plain)
 
 
-def _train_from_json(run: Path, round: int, plain: dict[str, Any]) -> Train:
+def _train_from_json(plain: dict[str, Any]) -> Train:
     clients = tuple(ClientFiles(c["client"], c["memory"], tuple(c["inbox"]), c["sha256"]) for c in plain["clients"])
     groups = tuple(tuple(group) for group in plain["groups"])
     server = plain["server"] and Path(plain["server"])
-    return Train(run, round, clients, groups, server=server, begun_from=plain["begun_from"])
+    return Train(Path(plain["run"]), plain["round"], clients, groups, server=server, begun_from=plain["begun_from"])
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
@@ -345,7 +316,7 @@ class Evaluated:
 
     def to_json(self) -> dict[str, Any]:
         """Return the values as JSON, but with arrays."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return dict(vars(self))
 
 
 @dataclass(frozen=True)
@@ -374,7 +345,7 @@ class Assigned:
 
     def to_json(self) -> dict[str, Any]:
         """Return the values as JSON, but with arrays."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return dict(vars(self))
 
 
 Answer = Trained | Evaluated | Assigned | Failed

@@ -53,7 +53,7 @@ def evaluate_in_parts(active_run: ActiveRun, request: Evaluate, workers: int) ->
     if parts < 2 or use == "nothing" or (use == "features" and not request.final):
         return active_run.call(request)
     state = request.run, request.round, request.server, request.memory_index, request.final
-    found = active_run.call(Recalibrate(*state, request.deadline))
+    found = active_run.call(Recalibrate(*state, deadline=request.deadline))
     if isinstance(found, Failed):
         return found
     assert isinstance(found, Evaluated)
@@ -63,7 +63,9 @@ def evaluate_in_parts(active_run: ActiveRun, request: Evaluate, workers: int) ->
     if found.judged and request.final:
         states = [False, True]
     shards = [
-        EvaluateShard(*state, part, parts, averaged, request.deadline) for averaged in states for part in range(parts)
+        EvaluateShard(*state, part, parts, averaged, deadline=request.deadline)
+        for averaged in states
+        for part in range(parts)
     ]
     with ThreadPoolExecutor(parts, thread_name_prefix="parts") as threads:
         answers = list(threads.map(active_run.call, shards))

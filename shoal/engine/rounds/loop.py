@@ -45,7 +45,7 @@ class Engine:
 
     Args:
         run: its folder.
-        call: has a worker do a request (`shoal.engine.cluster.pools.Pool.call`).
+        call: has a worker do a request (`shoal.engine.cluster.pool_interface.Pool.call`).
         runner: executes units of work.
         slots: number of requests that are worked on at once.
         observers: called with every event when it is logged (a dictionary with at least `event`).

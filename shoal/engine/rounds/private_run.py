@@ -95,15 +95,15 @@ class PrivateRun:
                 yield "noise_not_secret", NOT_SECRET
             return
         with self.ledger.changing(self.privacy.delta) as runs:
-            known = self.run in runs
+            has_entry = self.run in runs
             self._read(runs)
-            incomplete = known and any(self.own.asked[client] < count for client, count in self.past.asked.items())
-            if incomplete or (not known and self._accounted):
+            incomplete = has_entry and any(self.own.asked[client] < count for client, count in self.past.asked.items())
+            if incomplete or (not has_entry and self._accounted):
                 raise StoreError(
                     f"the privacy ledger of data set {self.ledger.name!r}, {self.ledger.path}, lacks entries of run "
                     f"{self.run}: it was removed, or replaced by an older copy. Restore the newest copy"
                 )
-            imported = not known and self.past.rho_sent > 0
+            imported = not has_entry and self.past.rho_sent > 0
             if imported:
                 self.own = self.past
             runs[self.run] = self.own

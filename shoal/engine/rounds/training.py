@@ -174,10 +174,10 @@ class Training:
             while_waiting: called now and then, while no cohort ends, with the clients of those under way.
         """
         expected = self.expected_seconds(client for groups in cohorts for client in clients_of(groups))
-        wanted = []
+        cohorts_to_run = []
         for groups in cohorts:
             unit = TrainCohort(self.active_run.run.path, round, tuple(map(tuple, groups)))
-            wanted.append(Cohort(unit, sum(expected[client] for client in unit.clients)))
+            cohorts_to_run.append(Cohort(unit, sum(expected[client] for client in unit.clients)))
         dispatch = Dispatch(
             self.runner,
             self.slots,
@@ -185,7 +185,7 @@ class Training:
             lambda cohort: self.tell("cohort_reissued", round=round, message=f"{cohort.unit.name}: started again"),
             while_waiting,
         )
-        for cohort, answer in dispatch.run(wanted):
+        for cohort, answer in dispatch.run(cohorts_to_run):
             if isinstance(answer, Failed):
                 raise RoundFailed(f"round {round}: {answer.error}")
             if isinstance(answer, WorkerLost):

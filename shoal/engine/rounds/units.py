@@ -147,7 +147,7 @@ class EvaluateRound:
             memory_index = MemoryIndex()  # so that no memories have to travel
         scratch = RoundPaths(self.run, self.round).scratch
         deadline = active_run.times.evaluation(self.round, final=self.final)
-        request = Evaluate(self.run, self.round, scratch / SERVER, memory_index, self.final, deadline)
+        request = Evaluate(self.run, self.round, scratch / SERVER, memory_index, self.final, deadline=deadline)
         answer = evaluate_in_parts(active_run, request, self.workers)
         assert isinstance(answer, Evaluated | Failed)
         if isinstance(answer, Evaluated) and not self.final:

@@ -128,13 +128,13 @@ class Settings(Section):
     @model_validator(mode="after")
     def _defaults(self) -> Settings:
         method = METHODS[self.method.name]
-        kind = "vector"  # of representations of any set
+        kind: str | None = "vector"  # of representations of any set
         if not self.data.name.startswith(REPRESENTATIONS):
             kind = kind_of(self.data.name)
         local = method.local_defaults_for(self.dataclass("method"), kind)
         for key, defaults in (("local", local), ("model", method.model_defaults)):
-            given = {k: v for k, v in getattr(self, key).model_dump().items() if v is not None}
-            filled = type(getattr(self, key))(**{**dataclasses.asdict(defaults), **given})
+            values = {k: v for k, v in getattr(self, key).model_dump().items() if v is not None}
+            filled = type(getattr(self, key))(**{**dataclasses.asdict(defaults), **values})
             object.__setattr__(self, key, filled)
         return self
 
@@ -270,14 +270,14 @@ def setting_type(path: str, raw: dict[str, Any]) -> Any:
 def _read_files(raw: dict[str, Any]) -> None:
     """Replace the name of a file by its content, for settings that declare such a file."""
     for key in (*TAGGED, *SOURCES):
-        given = raw.get(key)
-        if not isinstance(given, dict) or (source := _source(key, given)) is None:
+        values = raw.get(key)
+        if not isinstance(values, dict) or (source := _source(key, values)) is None:
             continue
         for item in dataclasses.fields(source):
             file: FileFormat | None = item.metadata.get("file")
-            if file is not None and isinstance(given.get(item.name), str):
-                path = Path(given[item.name])
-                given[item.name] = _content(f"{key}.{item.name}", file, path)
+            if file is not None and isinstance(values.get(item.name), str):
+                path = Path(values[item.name])
+                values[item.name] = _content(f"{key}.{item.name}", file, path)
 
 
 def _content(setting: str, file: FileFormat, path: Path) -> Any:
@@ -290,11 +290,11 @@ def _content(setting: str, file: FileFormat, path: Path) -> Any:
         raise SettingsError(f"{setting}: {file.name} {shown(path, 200)}: {error}") from None
 
 
-def _source(key: str, given: dict[str, Any]) -> type | None:
+def _source(key: str, values: dict[str, Any]) -> type | None:
     """Return the dataclass of a section of unchecked settings; None for an unknown method or scheme."""
     if key not in TAGGED:
         return SOURCES[key]
-    name = str(given.get(TAGGED[key].tag, TAGGED[key].default))
+    name = str(values.get(TAGGED[key].tag, TAGGED[key].default))
     if key == "partition":
         return PARTITIONS.get(name)
     if name not in METHODS:

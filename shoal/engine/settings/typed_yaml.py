@@ -39,11 +39,11 @@ class Argument:
     where: str
 
 
-def by_type(given: Any, hint: Any, path: str, error: type[ShoalError]) -> Any:
+def by_type(raw_value: Any, hint: Any, path: str, error: type[ShoalError]) -> Any:
     """Return a tree with a value of the right type for each `Unquoted` and `Argument`.
 
     Args:
-        given: a tree of dictionaries, lists and values from `read_yaml(keep_text=True)`.
+        raw_value: a tree of dictionaries, lists and values from `read_yaml(keep_text=True)`.
         hint: the type: of a value, a collection, or a pydantic model, whose fields have types of their own.
         path: name of the value in errors.
         error: class of the error about an ambiguous value.
@@ -54,21 +54,23 @@ def by_type(given: Any, hint: Any, path: str, error: type[ShoalError]) -> Any:
     ('007', 7)
     """
     leaves = alternatives(hint)
-    if isinstance(given, Argument):
-        given = _of_argument(given, leaves, error)
-    if isinstance(given, Unquoted):
-        return _of_unquoted(given, leaves, path, error)
-    if isinstance(given, str):
-        if type(None) in leaves and given.lower() == "none" and "none" not in words_of(leaves):
+    if isinstance(raw_value, Argument):
+        raw_value = _of_argument(raw_value, leaves, error)
+    if isinstance(raw_value, Unquoted):
+        return _of_unquoted(raw_value, leaves, path, error)
+    if isinstance(raw_value, str):
+        if type(None) in leaves and raw_value.lower() == "none" and "none" not in words_of(leaves):
             return None
-        return given
-    if isinstance(given, dict):
+        return raw_value
+    if isinstance(raw_value, dict):
         prefix = path and f"{path}."
-        return {key: by_type(value, type_of_key(hint, key), f"{prefix}{key}", error) for key, value in given.items()}
-    if isinstance(given, list):
+        return {
+            key: by_type(value, type_of_key(hint, key), f"{prefix}{key}", error) for key, value in raw_value.items()
+        }
+    if isinstance(raw_value, list):
         inner = _hint_of_items(leaves)
-        return [by_type(value, inner, f"{path}.{number}", error) for number, value in enumerate(given)]
-    return given
+        return [by_type(value, inner, f"{path}.{number}", error) for number, value in enumerate(raw_value)]
+    return raw_value
 
 
 def by_settings(
@@ -83,12 +85,12 @@ def by_settings(
         error: class of the error about an ambiguous value.
     """
     found: dict[str, Any] = {}
-    for key, given in raw.items():
-        if key in tagged and not isinstance(given, dict):
+    for key, raw_value in raw.items():
+        if key in tagged and not isinstance(raw_value, dict):
             hint: Any = str  # a name alone
         else:
             hint = type_of_setting(key, raw, root, tagged)
-        found[key] = by_type(given, hint, key, error)
+        found[key] = by_type(raw_value, hint, key, error)
     return found
 
 
@@ -135,29 +137,29 @@ def words_of(leaves: list[Any]) -> list[str]:
     return [word for leaf in leaves if get_origin(leaf) is Literal for word in get_args(leaf) if isinstance(word, str)]
 
 
-def _of_argument(given: Argument, leaves: list[Any], error: type[ShoalError]) -> Any:
-    text = given.text.strip()
+def _of_argument(raw_value: Argument, leaves: list[Any], error: type[ShoalError]) -> Any:
+    text = raw_value.text.strip()
     only_text = all(leaf in (str, type(None)) for leaf in leaves)
     if only_text and text[:1] not in ("'", '"'):
         if not text or (text in NULL and type(None) in leaves):
             return None
         return text
-    return read_yaml(given.text, given.where, error, keep_text=True)
+    return read_yaml(raw_value.text, raw_value.where, error, keep_text=True)
 
 
-def _of_unquoted(given: Unquoted, leaves: list[Any], path: str, error: type[ShoalError]) -> Any:
+def _of_unquoted(raw_value: Unquoted, leaves: list[Any], path: str, error: type[ShoalError]) -> Any:
     words = words_of(leaves)
-    if given.text in words:
-        return given.text
-    if given.kind == "bool" and bool not in leaves and {"on", "off"} <= set(words):
-        return "on" if given.value else "off"
-    if not (Any in leaves or any(kind in leaves for kind in _KINDS[given.kind])):
+    if raw_value.text in words:
+        return raw_value.text
+    if raw_value.kind == "bool" and bool not in leaves and {"on", "off"} <= set(words):
+        return "on" if raw_value.value else "off"
+    if not (Any in leaves or any(kind in leaves for kind in _KINDS[raw_value.kind])):
         textual = all(leaf in (str, type(None)) or get_origin(leaf) is Literal for leaf in leaves)
-        if given.text and (textual or given.kind == "bool"):  # yes is not a number: pydantic would read it as 1
-            return given.text
-    if given.problem:
-        raise error(f"{path}, {given.problem}")
-    return given.value
+        if raw_value.text and (textual or raw_value.kind == "bool"):  # yes is not a number: pydantic would read it as 1
+            return raw_value.text
+    if raw_value.problem:
+        raise error(f"{path}, {raw_value.problem}")
+    return raw_value.value
 
 
 def type_of_key(hint: Any, key: str) -> Any:

@@ -50,7 +50,9 @@ def explain(
         sentences[path] = _sentence(raw, item, steps, path, root, tagged)
     for path, items in numbers_or_names.items():
         words = [word for item in items if item["type"] == "literal_error" for word in _words(item)]
-        sentences[path] = f"{path}: given {given_as(items[0]['input'])}; expected a whole number or {', '.join(words)}"
+        sentences[path] = (
+            f"{path}: given {format_value(items[0]['input'])}; expected a whole number or {', '.join(words)}"
+        )
     found = list(sentences.values())
     if len(found) > MAX_SENTENCES:
         return [*found[:MAX_SENTENCES], f"and {len(found) - MAX_SENTENCES} more"]
@@ -66,25 +68,29 @@ def _sentence(
     tagged: Mapping[str, Tagged],
 ) -> str:
     if item["type"] == "extra_forbidden":
-        known = known_keys(raw, steps[:-1], root, tagged)
-        return f"{path}: there is no such setting{_hint(steps[-1], known)} (known here: {', '.join(known)})"
+        names_here = known_keys(raw, steps[:-1], root, tagged)
+        return f"{path}: there is no such setting{_hint(steps[-1], names_here)} (known here: {', '.join(names_here)})"
     if item["type"] == "union_tag_invalid":
         section = tagged[path]
         return unknown_name(f"{path}.{section.tag}", item["ctx"]["tag"], sorted(section.sections))
     if item["type"] == "literal_error":
         return unknown_name(path, item["input"], _words(item))
-    if item["type"] == "model_type" and (known := known_keys(raw, steps, root, tagged)):
-        return f"{path}: given {given_as(item.get('input'))}; expected its settings, such as {path}.{known[0]}=..."
-    given = masked(given_as(item.get("input")))
-    return f"{path}: given {given}; {item['msg'][0].lower()}{item['msg'][1:]}"
+    if item["type"] == "model_type" and (names_here := known_keys(raw, steps, root, tagged)):
+        value = format_value(item.get("input"))
+        return f"{path}: given {value}; expected its settings, such as {path}.{names_here[0]}=..."
+    if item["type"] == "value_error":
+        message = str(item["ctx"]["error"])
+        return message if message.startswith(path) else f"{path}: {message}"
+    value = masked(format_value(item.get("input")))
+    return f"{path}: given {value}; {item['msg'][0].lower()}{item['msg'][1:]}"
 
 
-def given_as(given: object) -> str:
+def format_value(value: object) -> str:
     """Return the value of a setting for a sentence, cut if it is long."""
-    text = repr(given)
+    text = repr(value)
     if len(text) <= MAX_VALUE_CHARACTERS and text.isprintable():
         return text
-    return f"{ascii(given)[:MAX_VALUE_CHARACTERS]}..."
+    return f"{ascii(value)[:MAX_VALUE_CHARACTERS]}..."
 
 
 def _words(item: Any) -> list[str]:
@@ -92,10 +98,10 @@ def _words(item: Any) -> list[str]:
     return re.findall(r"'([^']*)'", item["ctx"]["expected"])
 
 
-def unknown_name(path: str, given: object, allowed: Sequence[str]) -> str:
+def unknown_name(path: str, value: object, allowed: Sequence[str]) -> str:
     """Return the sentence about an unknown name, with the nearest of the allowed names."""
-    hint = _hint(str(given).lower(), allowed)
-    return f"{path}: {given_as(given)} is not known{hint} (expected one of {', '.join(allowed)})"
+    hint = _hint(str(value).lower(), allowed)
+    return f"{path}: {format_value(value)} is not known{hint} (expected one of {', '.join(allowed)})"
 
 
 def _hint(name: str, allowed: Sequence[str]) -> str:
@@ -107,12 +113,12 @@ def known_keys(raw: dict[str, Any], steps: list[str], root: type[BaseModel], tag
     """Return the settings of one section, whose name is in `raw` if it is one of several."""
     if not steps:
         return list(root.model_fields)
-    given = raw.get(steps[0])
+    value = raw.get(steps[0])
     if steps[0] in tagged:
         tag, default, sections = tagged[steps[0]]
-        name = given
-        if isinstance(given, Mapping):
-            name = given.get(tag, default)
+        name = value
+        if isinstance(value, Mapping):
+            name = value.get(tag, default)
         if name not in sections:
             name = default
         return list(sections[str(name)].model_fields)

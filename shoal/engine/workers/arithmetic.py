@@ -30,14 +30,14 @@ def arithmetic(precision: str, deterministic: bool) -> Iterator[None]:
     """
     products = torch.backends.cuda.matmul
     convolutions = torch.backends.cudnn.conv  # type: ignore[attr-defined]
-    wanted = "ieee"
+    fp32_precision = "ieee"
     if precision == TF32:
-        wanted = TF32
+        fp32_precision = TF32
     before = (products.fp32_precision, convolutions.fp32_precision)
     algorithms = (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled())
     filled = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     try:
-        products.fp32_precision = convolutions.fp32_precision = wanted
+        products.fp32_precision = convolutions.fp32_precision = fp32_precision
         if deterministic:
             torch.use_deterministic_algorithms(True)
             # No code here reads memory before it is written: to fill it first would cost time and change nothing.

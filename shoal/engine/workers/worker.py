@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -105,12 +105,12 @@ class Worker:
         server = self.server(request.server or RoundPaths(opened.run.path, request.state).server)
         results: dict[int, FinishedWork | Failed] = {}
         files = {each.client: each for each in request.clients}
-        train = self.train_group
-        if opened.settings.workers.summed > 1:
-            train = self.sum_group
         for ids in request.groups:
             group = [files[client] for client in ids if client in files]
-            group_results = train(opened, server, request.round, group)
+            if opened.settings.workers.summed > 1:
+                group_results = self.sum_group(opened, server, request.round, group)
+            else:
+                group_results = self.train_group(opened, server, request.round, group)
             mark_failed(RoundPaths(opened.run.path, request.round), group_results)
             results |= group_results
         return Trained(results)
@@ -285,7 +285,7 @@ class Worker:
         if request.judge:
             features = found.features.float().cpu().numpy()
             score = silhouette(features, cluster, evaluation.streams.numpy("quality.silhouette"))
-            shown = shown_features(features, evaluation.streams.numpy("quality.shown"))
+            shown = shown_features(features, evaluation.streams.numpy("quality.shown")) or ()
         return Assigned(
             found.clusters,
             cluster,
@@ -341,7 +341,7 @@ def outgoing_update(opened: OpenedRun, server: Server, down: Message, client: Cl
     privacy = opened.settings.privacy
     if privacy.clip is None:
         return update
-    normal = secret_normal
+    normal: Callable[[Sequence[int]], Tensor] = secret_normal
     if privacy.noise_source == "seeded":
         normal = seeded_normal(client.streams.torch("privacy"))
     message = private_message(update.message, down.tensors, privacy.clip, privacy.noise, normal)

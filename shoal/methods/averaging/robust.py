@@ -163,7 +163,9 @@ def hostile_count(clients: int, share: float) -> int:
 
 def mean_by(settings: AggregationSettings, start: Mapping[str, Tensor] | None = None) -> WeightedMean:
     """Return an empty mean of the settings' rule: the weighted mean, or a robust one."""
-    return WeightedMean() if settings.is_mean else RobustMean(settings, start)
+    if settings.is_mean:
+        return WeightedMean()
+    return RobustMean(settings, start)
 
 
 def aggregated(

@@ -305,7 +305,9 @@ class CFCL(DeclaredExchange):
         """Average after tau_a steps (eq. 5), weighted by the mean number of points held; then set the next action."""
         state = CFCLState.from_server(server)
         model = dict(server.model)
-        vectors, points, participants = [], [], set()
+        vectors: list[Tensor] = []
+        points: list[float] = []
+        participants: set[int] = set()
         for update in updates:
             participants.add(update.client)
             if "weights" in update.message.tensors:
@@ -327,7 +329,9 @@ class CFCL(DeclaredExchange):
         vectors = Vectors(network)
         vectors.load(network, server.model["weights"])
         found = recalibrate(network, clients, evaluation, self.context)
-        return {"weights": vectors.flatten(network)} if found else {}
+        if not found:
+            return {}
+        return {"weights": vectors.flatten(network)}
 
     def embedder(self, server: Server) -> Callable[[Tensor], Tensor]:
         """Return a function from samples x to unit embeddings (n, e)."""

@@ -104,5 +104,9 @@ def local_loss(name: str, margin: float) -> LocalLoss:
     """Return a loss by name: triplet, with its margin, simclr, ssd or fedcc."""
     if name == "triplet":
         return Triplet(margin)
-    losses: dict[str, Callable[[], LocalLoss]] = {"simclr": NTXent, "ssd": AlignUniform, "fedcc": ContrastiveClustering}
+    losses: dict[str, Callable[[], LocalLoss]] = {
+        "simclr": NTXent,
+        "ssd": AlignUniform,
+        "fedcc": ContrastiveClustering,
+    }
     return losses[name]()

@@ -68,7 +68,9 @@ def read_inbox(client: Client, memory: Tensors) -> None:
 
 
 def _append(memory: Tensors, name: str, rows: Tensor) -> None:
-    memory[name] = torch.cat((memory[name], rows)) if name in memory else rows
+    if name in memory:
+        rows = torch.cat((memory[name], rows))
+    memory[name] = rows
 
 
 def with_pulled(own: Samples, pulled: Tensor) -> Samples:

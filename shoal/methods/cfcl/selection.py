@@ -103,7 +103,8 @@ def macro_probability(cluster_tx: Tensor, cluster_res: Tensor, clusters: int, ki
     tx = torch.bincount(cluster_tx, minlength=clusters).double()
     res = torch.bincount(cluster_res, minlength=clusters).double()
     if kind == "fractions":
-        f, g = tx / len(cluster_tx), res / max(1, len(cluster_res))
+        f = tx / len(cluster_tx)
+        g = res / max(1, len(cluster_res))
         weight = torch.where(tx > 0, f / (f + g), 0.0)  # a cluster may hold neither
     elif kind == "ratio":
         weight = tx / res.clamp(min=1)

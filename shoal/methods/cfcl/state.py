@@ -101,11 +101,11 @@ class Plan:
         return state.step + (self.stretch(state.step) if state.next == "train" else 0)
 
     def averages_at(self, step: int) -> bool:
-        """Whether the server averages after so many local steps."""
+        """Return whether the server averages after this number of local steps."""
         return step % self.tau_a == 0 or step == self.steps
 
     def models_needed_at(self, step: int) -> bool:
-        """Whether neighbours need a device's model after so many local steps, to choose samples for it."""
+        """Return whether neighbours need a device's model after this number of steps, to choose samples for it."""
         return self.selection == "cfcl_local" and step % self.tau_p == 0 and step < self.steps
 
     def next_action(self, step: int, done: Action, linked: bool) -> Action:

@@ -132,8 +132,8 @@ def fault(message: Message, form: MessageForm | None, largest: float = math.inf)
 
 def _faults(message: Message, form: MessageForm | None, largest: float) -> Iterator[str]:
     """Yield the faults of a message; after the first one, those that follow are not to be relied on."""
-    yield from _name_faults("tensor", message.tensors, form.tensors if form else None, form)
-    yield from _name_faults("fact", message.facts, form.facts if form else None, form)
+    yield from _name_faults("tensor", message.tensors, form)
+    yield from _name_faults("fact", message.facts, form)
     for name, tensor in message.tensors.items():
         declared = form.tensors.get(name) if form else None
         yield from _tensor_faults(name, tensor, declared, largest)
@@ -152,8 +152,10 @@ def _faults(message: Message, form: MessageForm | None, largest: float) -> Itera
 
 def bounded(message: Message, form: MessageForm | None) -> Message:
     """Return a message whose floating-point values are within the bounds that its form declares."""
+    if form is None:
+        return message
     tensors = dict(message.tensors)
-    for name, declared in (form.tensors if form is not None else {}).items():
+    for name, declared in form.tensors.items():
         if name in tensors and tensors[name].is_floating_point() and (declared.minimum, declared.maximum) != UNBOUNDED:
             tensors[name] = tensors[name].clamp(declared.minimum, declared.maximum)
     return replace(message, tensors=tensors)
@@ -222,13 +224,12 @@ def start_norm(names: Iterable[str], form: MessageForm) -> float:
     return math.sqrt(squares)
 
 
-def _name_faults(
-    what: str, values: Mapping[Any, Any], declared: Mapping[str, Any] | None, form: MessageForm | None
-) -> Iterator[str]:
+def _name_faults(what: str, values: Mapping[Any, Any], form: MessageForm | None) -> Iterator[str]:
     """Yield the faults of a message's names, then missing and undeclared ones."""
     yield from _bad_names(what, values)
-    if form is None or declared is None:
+    if form is None:
         return
+    declared: Mapping[str, Any] = {"tensor": form.tensors, "fact": form.facts}[what]
     for name in declared:
         if name not in values and name not in form.optional:
             yield f"{what} {name!r} is missing"

@@ -40,8 +40,8 @@ def similarity(u: Tensor, v: Tensor) -> Tensor:
 
 
 def _unit(x: Tensor) -> Tensor:
-    result: Tensor = x / x.norm(dim=1, keepdim=True).clamp(min=1e-12)
-    return result
+    length: Tensor = x.norm(dim=1, keepdim=True)
+    return x / length.clamp(min=1e-12)
 
 
 def past_negatives(y_a: Tensor, y_b: Tensor, mu: float) -> tuple[Tensor, Tensor]:

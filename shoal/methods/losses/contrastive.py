@@ -32,7 +32,8 @@ def contrastive(
     """
     if a.device.type != "cpu" and not decoupled:
         return _both_ways(a, b, tau, negatives)
-    a, b = F.normalize(a, dim=1), F.normalize(b, dim=1)
+    a = F.normalize(a, dim=1)
+    b = F.normalize(b, dim=1)
     across = a @ b.T / tau
     if negatives is None:
         others = ~torch.eye(len(a), dtype=torch.bool, device=a.device)

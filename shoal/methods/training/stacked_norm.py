@@ -79,8 +79,9 @@ def _all_rows(tensor: Tensor | None, dim: int | None, rows: int) -> Tensor | Non
     """Return a channel's tensor (rows * channels,) of a stack, whose rows lie along `dim`; None: all rows share it."""
     if tensor is None:
         return None
-    stacked = tensor.expand(rows, -1) if dim is None else tensor.movedim(dim, 0)
-    return stacked.reshape(-1)
+    if dim is None:
+        return tensor.expand(rows, -1).reshape(-1)
+    return tensor.movedim(dim, 0).reshape(-1)
 
 
 def _forward(module: _BatchNorm, x: Tensor) -> Tensor:

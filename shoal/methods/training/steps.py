@@ -264,7 +264,9 @@ def _taken(work: _Work, sums: Mapping[str, Tensor], state: Tensors) -> TakenStep
 
 def _kept_state(steps: LocalSteps, optimiser: torch.optim.Optimizer) -> Tensors:
     """Return the optimiser's state where it continues over rounds."""
-    return {} if steps.optimiser is None else optimiser_tensors(optimiser)
+    if steps.optimiser is None:
+        return {}
+    return optimiser_tensors(optimiser)
 
 
 def _kind(steps: LocalSteps, batches: Sequence[Tensor]) -> tuple[Any, ...]:

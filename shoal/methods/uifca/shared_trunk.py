@@ -319,7 +319,8 @@ class SharedUIFCA(Method):
         own = [mean_by(self.context.aggregation, start) for start in gaussian]
         fullness = torch.zeros(self.context.clusters, dtype=torch.float64)
         for update in updates:
-            sent, facts = update.message.tensors, update.message.facts
+            sent = update.message.tensors
+            facts = update.message.facts
             shared.add({name: sent[name] for name in trunk}, float(facts["n"]))
             for k, count in enumerate(facts["counts"]):
                 if count:

@@ -368,9 +368,9 @@ class UIFCA(FlowMethod):
             return drawn
         found = self.current_assignment(server, history.clients)
         if found.truth is not None:
-            truth, cluster = found.truth.numpy(), found.cluster.numpy()
-            clusters, names = self.context.clusters, history.class_names
-            drawn["confusion"] = figures.confusion_figure(truth, cluster, clusters, names)
+            drawn["confusion"] = figures.confusion_figure(
+                found.truth.numpy(), found.cluster.numpy(), self.context.clusters, history.class_names
+            )
         if self.context.spec.kind == "image":
             drawn["samples"] = figures.samples_figure(self.flow(), server.model["flows"], self.context.seed)
         return drawn

@@ -130,7 +130,7 @@ def keep_clusters(run: RunFolder, call: Call) -> bool:
 
     Args:
         run: the run's folder.
-        call: has a worker do a request (`shoal.engine.cluster.pools.Pool.call`).
+        call: has a worker do a request (`shoal.engine.cluster.pool_interface.Pool.call`).
 
     Returns:
         Whether the run has a table now.
@@ -211,7 +211,7 @@ def assigned(run: RunFolder, round: int, call: Call, *, judge: bool) -> Assigned
     index = MemoryIndex()
     if METHODS[settings.method.name].evaluation_reads_memory:
         index = load_index(run, round)
-    request = Assign(run.path, round, paths.server, index, judge, deadline)
+    request = Assign(run.path, round, paths.server, index, judge, deadline=deadline)
     try:
         answer = call(request)
     except WorkerLost:

@@ -111,7 +111,7 @@ def test_the_same_bits_where_the_runs_folder_is_not_seen(
 def test_asynchronous_rounds_begin_from_several_states(
     tmp_path: Path, home: Path, small: Make, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_cache, "IN_USE", 0.0)
+    monkeypatch.setattr(host_cache, "RECENT_STATE_SECONDS", 0.0)
     settings = small(
         method={"name": "fedcc"},
         rounds=12,
@@ -188,7 +188,7 @@ def test_an_answer_damaged_on_its_way_is_the_clients_failure(home: Path, small: 
     run = straight(small(rounds=1), RemoteFilesPool(Damaging(), url).call)
     failed = [e for e in run.events() if e.kind == "client_failed"]
     assert len(failed) == 1
-    assert "came back with other bytes" in failed[0].message
+    assert "as when it was written" in failed[0].message
     assert numbers(run) == numbers(straight(small(rounds=1)))
 
 
@@ -263,7 +263,7 @@ def test_damaged_copies_are_fetched_again(tmp_path: Path, home: Path, small: Mak
     assert spoilt == ["cache/runs", "depot/runs"]
     assert numbers(run) == numbers(straight(settings))
     (lost,) = [e.message for e in run.events() if e.kind == "slot_lost"]
-    assert "it came back with other bytes" in lost
+    assert "as when it was written" in lost
     assert f"shoal run --resume {run.name}" in lost
 
 
@@ -550,7 +550,7 @@ def test_what_is_dropped_depends_on_what_is_asked_for(tmp_path: Path, monkeypatc
 def test_a_depot_that_cannot_be_is_named(small: Make, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"workers\.remote_files: 'nowhere://x' cannot be used"):
         RemoteFiles("nowhere://x")
-    with pytest.raises(SettingsError, match=r"workers\.remote_files is for workers on other hosts"):
+    with pytest.raises(SettingsError, match=r"workers\.remote_files only applies to workers on other hosts"):
         small(workers={"remote_files": "memory://x"})
     with pytest.raises(StoreError, match=r"the remote store file:.* failed at a/b"):
         RemoteFiles((tmp_path / "none").as_uri()).get("a/b", tmp_path / "b")

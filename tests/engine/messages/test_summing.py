@@ -290,7 +290,7 @@ def test_groups_in_one_computation_can_be_summed(home: Path, small: Make) -> Non
     torch.testing.assert_close(weights(run), weights(straight(small(**SEVEN))), rtol=1e-2, atol=1e-3)
     with WorkerProcesses(2) as slots:
         assert numbers(straight(settings, slots.call, slots=2)) == numbers(run)
-    with pytest.raises(SettingsError, match=r"workers\.summed must be a multiple of workers\.batched"):
+    with pytest.raises(SettingsError, match=r"workers\.summed to 1 or to a multiple of workers\.batched"):
         make_settings({"workers": {"summed": 3, "batched": 2}})
 
 

@@ -224,5 +224,5 @@ def test_what_cannot_be_is_refused(home: Any, small: Make) -> None:
     with pytest.raises(MethodError, match=r"set participation\.staleness to 0"):
         check_buffer(small(**private, participation={"buffer": 2}))
     check_buffer(small(**private, participation={"buffer": 2, "staleness": 0}))
-    with pytest.raises(RunError, match=r"waits for 3 answers, and 2 of 3 clients are at work at once"):
+    with pytest.raises(RunError, match=r"participation\.buffer is 3, and only 2 of 3 clients train at the same time"):
         straight(small(method={"name": "fedcc"}, participation={"buffer": 3, "fraction": 0.6}))

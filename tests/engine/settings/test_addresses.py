@@ -154,5 +154,5 @@ def test_a_depot_cannot_name_files_elsewhere(tmp_path: Path) -> None:
     remote = RemoteFiles((tmp_path / "depot").as_uri())
     (tmp_path / "depot" / "data").mkdir(parents=True)
     (tmp_path / "depot" / "data" / "complete").write_text("../../outside")
-    with pytest.raises(StoreError, match=r"names '\.\./\.\./outside' in data: that is no file"):
+    with pytest.raises(StoreError, match=r"lists '\.\./\.\./outside' in data, which is no file name"):
         remote.get_folder("data", tmp_path / "cache" / "data")

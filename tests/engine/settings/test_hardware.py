@@ -26,7 +26,7 @@ from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from tests.runs import stopped
 
-NO_GPU = r"workers\.device: the run began on a GPU \(cuda\), and torch sees no GPU here; resume it on a machine"
+NO_GPU = r"workers\.device: the run began on a GPU \(cuda\), and torch sees no GPU here: resume it on a machine"
 
 
 @pytest.fixture

@@ -302,7 +302,7 @@ def test_prepared_data_are_compared_before_they_are_used(home: Path, small: Make
     run = straight(small(rounds=1))
     folder = run.folder_of("data")
     flip(folder / name)
-    with pytest.raises(DataError, match="are not those of its manifest"):
+    with pytest.raises(DataError, match="do not match its manifest"):
         new_run(small(rounds=1, seed=1))
 
 

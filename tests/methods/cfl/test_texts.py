@@ -1,4 +1,4 @@
-"""CFL on texts: whoever trains, also on halves to measure gamma, tells the network the lengths of its own batches."""
+"""CFL on texts: each training, also on halves to measure gamma, gives the network the lengths of its own batches."""
 
 from __future__ import annotations
 

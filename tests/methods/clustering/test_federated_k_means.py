@@ -1,4 +1,4 @@
-"""Federated K-means is K-means of the pooled samples, whoever holds what."""
+"""Federated K-means is K-means of the pooled samples, for any distribution over clients."""
 
 import numpy as np
 import pytest

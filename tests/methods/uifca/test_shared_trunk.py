@@ -181,9 +181,9 @@ def test_points_are_assigned_anew_once_a_cluster_round(federated: Federated) -> 
     assert torch.equal(kept.memory["assignment"], wrong["assignment"])
     assert kept.message.facts["changed"] == 0
     later = replace(server, facts=State("learn", 1).facts())
-    anew = method.client_update(method.broadcast(later, 0), federated.client(0, 3, wrong))
-    assert torch.equal(anew.memory["assignment"], memory[0]["assignment"])
-    assert anew.message.facts["changed"] == 30
+    again = method.client_update(method.broadcast(later, 0), federated.client(0, 3, wrong))
+    assert torch.equal(again.memory["assignment"], memory[0]["assignment"])
+    assert again.message.facts["changed"] == 30
 
 
 def test_whoever_was_not_there_for_the_start_is_given_a_cluster_when_it_comes(federated: Federated) -> None:

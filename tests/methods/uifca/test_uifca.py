@@ -359,7 +359,7 @@ def test_flows_that_do_not_fit_the_data_are_named(blobs):
 
 
 def test_the_rate_falls_by_lr_decay_within_a_cluster_round(blobs):
-    """A decay that leaves next to nothing: the second communication round moves no flow, the next begins anew."""
+    """With a decay to nearly 0 the second communication round moves no flow, and the next cluster round does again."""
     settings = {"cluster_rounds": 3, "comm_rounds": 2, "steps": 4}
     plain, falling = method(blobs, **settings), method(blobs, **settings)
     falling.context = replace(falling.context, local=replace(falling.context.local, lr_decay=1e-9))
