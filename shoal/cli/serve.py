@@ -23,6 +23,6 @@ def serve(
     ] = False,
 ) -> None:
     """Start Prefect, a worker, the deployments of prefect.yaml and MLflow, until Ctrl-C."""
-    from shoal.flows.serve import serve as start
+    from shoal.serving.serve import serve as start
 
     start(port, mlflow_port, out, reset=reset, host=host)

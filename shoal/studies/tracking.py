@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from shoal.review.mlflow_log.parent import LONGEST, ParentRun
+from shoal.review.mlflow_log.parent import MAX_TAG_CHARACTERS, ParentRun
 from shoal.review.mlflow_log.rounds import allowed_name, metric_name
 from shoal.studies.definition import Study
 from shoal.studies.pages import values_table
@@ -35,6 +35,6 @@ def note(study: Study, result: StudyResult) -> str:
     files = "Numbers, claims and figures: `result.json`, `table.csv` and images among the artifacts."
     table = values_table(study, result.scale, result.rows)
     whole = "\n\n".join(part for part in (head, table, claims, files) if part)
-    if len(whole) <= LONGEST:
+    if len(whole) <= MAX_TAG_CHARACTERS:
         return whole
     return "\n\n".join((head, files))

@@ -60,7 +60,7 @@ def test_it_says_what_differs_and_what_does_not(pair: list[RunFolder], tmp_path:
 
 
 def test_what_cannot_be_compared_is_said(pair: list[RunFolder], tmp_path: Path) -> None:
-    with pytest.raises(ShoalError, match="2 to 26 runs, and 1 were named"):
+    with pytest.raises(ShoalError, match="2 to 26 runs, not 1"):
         write_comparison(pair[:1], tmp_path / "one.html")
     with pytest.raises(ShoalError, match="named twice"):
         write_comparison([*pair, pair[0]], tmp_path / "twice.html")
