@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +140,16 @@ def missed_rounds(run: RunFolder) -> list[dict[str, Any]]:
         if manifest.record is not None:
             for client in manifest.record.left_out:
                 missed.setdefault(client, []).append(manifest.round)
-    names = client_names(run)
+    return missed_rows(missed, client_names(run))
+
+
+def missed_rows(missed: dict[int, list[int]], names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return a row for each client that missed rounds, most often first.
+
+    Args:
+        missed: rounds by client.
+        names: of the clients, by number.
+    """
     rows = []
     for client, numbers in sorted(missed.items(), key=lambda item: (-len(item[1]), item[0])):
         listed = ", ".join(map(str, numbers[:MAX_ROUNDS_LISTED]))
