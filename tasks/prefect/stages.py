@@ -15,12 +15,14 @@ from prefect.utilities.urls import url_for
 from shoal.engine.rounds.loop import Observer
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.lineage import FlowRun
+from shoal.engine.store.lineage import FlowRun
 from shoal.engine.store.run_events import Event, is_warning, warning_lines, words_of
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.claim import finished
 from shoal.lifecycle.driving import STAGES, drive
 from shoal.review.results.result import RunResult
 from shoal.tasks.prefect.artifacts import ProgressArtifact
+from shoal.tasks.prefect.lost_flow_runs import take_over
 from shoal.tasks.prefect.lost_flow_runs import take_over
 from shoal.tasks.prefect.runner import PrefectRunner
 
@@ -57,6 +59,7 @@ def drive_as_task_runs(run: RunFolder, stages: Sequence[str] = STAGES, observers
         return PrefectRunner(2 * requests + 2, record_loss)
 
     with run.locked(), ProgressArtifact(run) as progress, untagged(), task_runs_unlogged():
+        take_over(run)
         take_over(run)
         if not finished(run):
             record_flow_run(run)

@@ -70,10 +70,15 @@ def log_files(client: Any, found: Any, run: RunFolder, settings: Settings) -> di
                 log()
     if before == now:
         return {}
-    tags = {FILES_LOGGED: json.dumps(now)}
-    if "figures" in now:
+    return tags_of(now)
+
+
+def tags_of(digests: Mapping[str, str]) -> dict[str, str]:
+    """Return the tags of an MLflow run for logged groups of files, by their digests."""
+    tags = {FILES_LOGGED: json.dumps(digests)}
+    if "figures" in digests:
         tags["mlflow.loggedImages"] = "True"
-    if CLIENTS_TABLE in now:
+    if CLIENTS_TABLE in digests:
         tags["mlflow.loggedArtifacts"] = json.dumps([{"path": CLIENTS_TABLE, "type": "table"}])
     return tags
 

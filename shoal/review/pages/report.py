@@ -73,9 +73,6 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
             "confused": part("clusters by labels", lambda: confusion(table)),
             "crossed": part("clusters by clients", lambda: clusters_by_clients(table)),
         }
-    about_files: dict[str, Any] = {"files": [], "repeat": "dvc repro"}
-    if beside:
-        about_files = {"files": run_files(run), "repeat": repeat_command(run)}
     clients = part("clients", lambda: last_clients(run)) or []
     sheets, left = part("images of clusters", lambda: embedded_sheets(run)) or ([], 0)
     figures, figures_left = part("figures", lambda: embedded_figures(run)) or ([], [])
@@ -104,11 +101,18 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
         embedding=part("the figure of features", lambda: embedded_if_there(run.figures / EMBEDDING)),
         events=[event for event in run.whole_events() if event.kind not in HIDDEN_EVENTS],
         **about_clusters,
-        **about_files,
+        **about_files(run, beside),
     )
     if beside:
         keep_report(run)
     return page
+
+
+def about_files(run: RunFolder, beside: bool) -> dict[str, Any]:
+    """Return the links to the run's other files, and the command that repeats the run."""
+    if not beside:
+        return {"files": [], "repeat": "dvc repro"}
+    return {"files": run_files(run), "repeat": repeat_command(run)}
 
 
 def last_clients(run: RunFolder) -> list[dict[str, Any]]:
