@@ -34,7 +34,6 @@ from shoal.tasks.decide import decide  # noqa: E402
 from shoal.tasks.drift import drift  # noqa: E402
 from shoal.tasks.prefect.flow_run_names import night_title  # noqa: E402
 from shoal.tasks.prefect.lost_flow_runs import end_lost_night  # noqa: E402
-from shoal.tasks.prefect.lost_flow_runs import end_lost_night  # noqa: E402
 from shoal.tasks.prefect.stages import (  # noqa: E402
     UNIT_RUNNER,
     closing_warnings,

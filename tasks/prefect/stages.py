@@ -15,14 +15,12 @@ from prefect.utilities.urls import url_for
 from shoal.engine.rounds.loop import Observer
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.lineage import FlowRun
-from shoal.engine.store.lineage import FlowRun
 from shoal.engine.store.run_events import Event, is_warning, warning_lines, words_of
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.claim import finished
 from shoal.lifecycle.driving import STAGES, drive
 from shoal.review.results.result import RunResult
 from shoal.tasks.prefect.artifacts import ProgressArtifact
-from shoal.tasks.prefect.lost_flow_runs import take_over
 from shoal.tasks.prefect.lost_flow_runs import take_over
 from shoal.tasks.prefect.runner import PrefectRunner
 

@@ -68,11 +68,9 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
     table = part("clusters", lambda: read_clusters(run))
     about_clusters: dict[str, Any] = {}
     if table is not None:
-        about_clusters = {
-            "facts": part("quality of clusters", lambda: cluster_facts(run)),
-            "confused": part("clusters by labels", lambda: confusion(table)),
-            "crossed": part("clusters by clients", lambda: clusters_by_clients(table)),
-        }
+        about_clusters["facts"] = part("quality of clusters", lambda: cluster_facts(run))
+        about_clusters["confused"] = part("clusters by labels", lambda: confusion(table))
+        about_clusters["crossed"] = part("clusters by clients", lambda: clusters_by_clients(table))
     clients = part("clients", lambda: last_clients(run)) or []
     sheets, left = part("images of clusters", lambda: embedded_sheets(run)) or ([], 0)
     figures, figures_left = part("figures", lambda: embedded_figures(run)) or ([], [])
