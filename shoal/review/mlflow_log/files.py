@@ -49,11 +49,8 @@ def log_files(client: Any, found: Any, run: RunFolder, settings: Settings) -> di
     """
     run_id = found.info.run_id
     with_clients = settings.tracking.clients
-    names = ["settings.yaml", "lineage.json", "rounds.parquet"]
-    figures: list[Path] = []
-    if with_clients:
-        names.extend(CLIENT_FILES)
-        figures = sorted(path for path in run.figures.rglob("*") if path.is_file())
+    names = ("settings.yaml", "lineage.json", "rounds.parquet", *CLIENT_FILES[: len(CLIENT_FILES) * with_clients])
+    figures = sorted(path for path in run.figures.rglob("*") if path.is_file() and with_clients)
     groups: dict[str, tuple[list[Path], Callable[[], None]]] = {}
     for path in (run.path / name for name in names):
         if path.exists():
@@ -70,10 +67,15 @@ def log_files(client: Any, found: Any, run: RunFolder, settings: Settings) -> di
                 log()
     if before == now:
         return {}
-    tags = {FILES_LOGGED: json.dumps(now)}
-    if "figures" in now:
+    return tags_of(now)
+
+
+def tags_of(digests: Mapping[str, str]) -> dict[str, str]:
+    """Return the tags of an MLflow run for logged groups of files, by their digests."""
+    tags = {FILES_LOGGED: json.dumps(digests)}
+    if "figures" in digests:
         tags["mlflow.loggedImages"] = "True"
-    if CLIENTS_TABLE in now:
+    if CLIENTS_TABLE in digests:
         tags["mlflow.loggedArtifacts"] = json.dumps([{"path": CLIENTS_TABLE, "type": "table"}])
     return tags
 

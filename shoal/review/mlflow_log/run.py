@@ -229,6 +229,15 @@ def experiment_of(client: Any, name: str, artifacts: Path | None) -> str:
         experiment = client.get_experiment_by_name(name)
     experiment_id = str(experiment.experiment_id)
     check_experiment(name, experiment.lifecycle_stage, experiment_id)
+    complete_tags(client, experiment)
+    return experiment_id
+
+
+def complete_tags(client: Any, experiment: Any) -> None:
+    """Set the tags that an experiment does not have yet."""
+    from mlflow.exceptions import MlflowException
+
+    experiment_id = str(experiment.experiment_id)
     for key, value in experiment_tags(experiment_id).items():
         if key not in experiment.tags:  # a tag that a user wrote stays
             try:
@@ -236,7 +245,6 @@ def experiment_of(client: Any, name: str, artifacts: Path | None) -> str:
             except MlflowException:
                 if key not in client.get_experiment(experiment_id).tags:  # otherwise another run wrote it just now
                     raise
-    return experiment_id
 
 
 def experiment_tags(experiment_id: str) -> dict[str, str]:

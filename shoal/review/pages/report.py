@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +68,9 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
     table = part("clusters", lambda: read_clusters(run))
     about_clusters: dict[str, Any] = {}
     if table is not None:
-        about_clusters = {
-            "facts": part("quality of clusters", lambda: cluster_facts(run)),
-            "confused": part("clusters by labels", lambda: confusion(table)),
-            "crossed": part("clusters by clients", lambda: clusters_by_clients(table)),
-        }
-    about_files: dict[str, Any] = {"files": [], "repeat": "dvc repro"}
-    if beside:
-        about_files = {"files": run_files(run), "repeat": repeat_command(run)}
+        about_clusters["facts"] = part("quality of clusters", lambda: cluster_facts(run))
+        about_clusters["confused"] = part("clusters by labels", lambda: confusion(table))
+        about_clusters["crossed"] = part("clusters by clients", lambda: clusters_by_clients(table))
     clients = part("clients", lambda: last_clients(run)) or []
     sheets, left = part("images of clusters", lambda: embedded_sheets(run)) or ([], 0)
     figures, figures_left = part("figures", lambda: embedded_figures(run)) or ([], [])
@@ -104,11 +99,18 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
         embedding=part("the figure of features", lambda: embedded_if_there(run.figures / EMBEDDING)),
         events=[event for event in run.whole_events() if event.kind not in HIDDEN_EVENTS],
         **about_clusters,
-        **about_files,
+        **about_files(run, beside),
     )
     if beside:
         keep_report(run)
     return page
+
+
+def about_files(run: RunFolder, beside: bool) -> dict[str, Any]:
+    """Return the links to the run's other files, and the command that repeats the run."""
+    if not beside:
+        return {"files": [], "repeat": "dvc repro"}
+    return {"files": run_files(run), "repeat": repeat_command(run)}
 
 
 def last_clients(run: RunFolder) -> list[dict[str, Any]]:
@@ -140,7 +142,16 @@ def missed_rounds(run: RunFolder) -> list[dict[str, Any]]:
         if manifest.record is not None:
             for client in manifest.record.left_out:
                 missed.setdefault(client, []).append(manifest.round)
-    names = client_names(run)
+    return missed_rows(missed, client_names(run))
+
+
+def missed_rows(missed: dict[int, list[int]], names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return a row for each client that missed rounds, most often first.
+
+    Args:
+        missed: rounds by client.
+        names: of the clients, by number.
+    """
     rows = []
     for client, numbers in sorted(missed.items(), key=lambda item: (-len(item[1]), item[0])):
         listed = ", ".join(map(str, numbers[:MAX_ROUNDS_LISTED]))

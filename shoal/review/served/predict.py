@@ -233,6 +233,13 @@ def check_embedding(text: str, path: Path | None = None) -> Embedding:
     return cast(Embedding, text)
 
 
+def _no_image(source: Path, intake: Intake) -> DataError:
+    message = f"no image in {source}: expected files such as .png or .jpg at any depth"
+    if summary := intake.summary():
+        message += f" ({summary})"
+    return DataError(message)
+
+
 def _predict_images(predictor: Predictor, source: Path, on_odd: str, embedding: Embedding) -> Predicted:
     name = predictor.spec.name
     intake = Intake()
@@ -246,10 +253,7 @@ def _predict_images(predictor: Predictor, source: Path, on_odd: str, embedding: 
         root = source
         skipped = list(found.rejected)
     if not paths and not skipped:
-        message = f"no image in {source}: expected files such as .png or .jpg at any depth"
-        if summary := intake.summary():
-            message += f" ({summary})"
-        raise DataError(message)
+        raise _no_image(source, intake)
     count = len(paths) + len(skipped)
     parts: list[pd.DataFrame] = []
     for batch in _chunks(paths):

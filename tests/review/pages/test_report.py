@@ -177,7 +177,7 @@ def test_a_run_whose_data_are_elsewhere(digits_run: RunFolder) -> None:
     for what in ("data", "partition"):
         shutil.rmtree(digits_run.folder_of(what))
     page = write_report(digits_run).read_text()
-    assert "from digits, in 2 rounds." in page
+    assert "from digits without labels, in 2 rounds." in page
     assert "Clusters and true labels" in page
     assert "Labels held by each client" not in page
     assert not [link for link in links(page) if link.startswith("file://")]
@@ -186,7 +186,7 @@ def test_a_run_whose_data_are_elsewhere(digits_run: RunFolder) -> None:
 def test_other_data_in_the_place_of_its_own_are_not_shown(digits_run: RunFolder) -> None:
     digits_run.set_lineage(partition=replace(digits_run.lineage().partition, digest="another"))
     page = write_report(digits_run).read_text()
-    assert "from digits, in 2 rounds." in page
+    assert "from digits without labels, in 2 rounds." in page
     assert "Labels held by each client" not in page
 
 

@@ -397,7 +397,7 @@ def test_tables_are_read_by_the_names_of_their_columns(home: Path, small: Make, 
 def test_wrong_number_of_features_of_a_set_without_names(home: Path, small: Make, tmp_path: Path) -> None:
     run = judged(small(method={"name": "kmeans"}, data={"name": "gaussian", "limit": 100}, partition={"clients": 2}))
     pd.DataFrame(np.zeros((3, 7))).to_csv(tmp_path / "seven.csv", index=False)
-    with pytest.raises(DataError, match=r"has 7 columns, expected the \d+ features of"):
+    with pytest.raises(DataError, match=r"has 7 columns, expected only the \d+ features of"):
         predict(run, tmp_path / "seven.csv")
 
 

@@ -166,7 +166,7 @@ def test_drift_of_one_client_is_found_and_told(home: Path, small: Make) -> None:
     south = found[CLUSTERS, "south"]
     assert (south.old, south.new) == (60, 40)
     assert south.distance > south.high > 0
-    assert "cluster shares of client south differ from 60 old to 40 new samples" in south.told()
+    assert "cluster shares of client south differ from 60 old to 40 new samples" in south.sentence()
     assert find_drift(champion, second.folder, 0.01, 0) == list(found.values())
     Image.new("L", (12, 12)).save(folder / "north" / "one-more.png")
     third = grown(second)  # too few to say anything of
