@@ -116,7 +116,7 @@ class Clone:
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Clone:
-    """The files that git knows in this work tree, committed anew, with what a DVC repository needs."""
+    """Copy the files that git tracks in this work tree, with what a DVC repository needs, and commit them."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
     for name in listed.decode().split("\0"):
         if (ROOT / name).is_file() or (ROOT / name).is_symlink():
@@ -262,7 +262,7 @@ def test_a_change_of_any_module_that_computes_is_noticed() -> None:
 
 
 def test_the_lock_pins_the_embedded_set(tmp_path: Path) -> None:
-    """So that `dvc status` means something in a fresh clone; `dvc repro prepare` writes it anew."""
+    """Without it `dvc status` says nothing in a fresh clone; `dvc repro prepare` writes the lock again."""
     locked = yaml.safe_load((ROOT / "dvc.lock").read_text())["stages"]["prepare"]
     made = prepare("digits", tmp_path).folder
     assert locked["outs"][0]["path"] == "data/store/prepared/digits"

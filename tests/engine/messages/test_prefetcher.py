@@ -87,7 +87,7 @@ def test_only_large_messages_are_and_as_many_as_there_is_room_for() -> None:
 
 
 def test_another_answer_of_the_client_is_not_what_was_read() -> None:
-    """It was trained anew since, or it is of another round."""
+    """The client was retrained since, or the answer belongs to another round."""
     reads, messages = Reads(), MessagePrefetcher[str]()
     messages.begin(1, work(3), reads)
     assert messages.take(1, work(3, sha256="11")) is None

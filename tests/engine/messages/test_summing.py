@@ -47,7 +47,7 @@ THREES = {**SEVEN, "workers": {"summed": 3}}
 def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A remote store beside the home folder, and an empty cache."""
     monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
-    return (tmp_path / "depot").as_uri()
+    return (tmp_path / "remote-files").as_uri()
 
 
 def weights(run: RunFolder) -> torch.Tensor:
@@ -177,7 +177,7 @@ def test_a_sum_that_is_damaged_after_training_is_made_anew(home: Path, small: Ma
     assert {event.client for event in told(run, "client_failed")} == {3, 4, 5}
 
 
-def test_through_a_depot_each_sum_travels_once(
+def test_through_a_remote_store_each_sum_travels_once(
     home: Path, small: Make, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetched: list[str] = []

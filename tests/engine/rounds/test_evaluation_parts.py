@@ -1,4 +1,4 @@
-"""Evaluations in parts: the same numbers to the bit, whoever looked at which samples."""
+"""Evaluations in parts: the same numbers to the bit, for any assignment of samples to workers."""
 
 from __future__ import annotations
 
