@@ -204,7 +204,7 @@ def test_a_message_is_read_as_soon_as_its_client_is_done(
     assert not any(looks)
 
 
-def test_an_answer_that_is_damaged_is_made_anew(home: Path, small: Make, all_early: None) -> None:
+def test_an_answer_that_is_damaged_is_made_again(home: Path, small: Make, all_early: None) -> None:
     """Whether the damage came before or after it was read early."""
     settings = small(**ROUNDS)
     whole = numbers(straight(settings))

@@ -1,4 +1,4 @@
-"""Asynchronous rounds: who answers when follows from the seed alone, and old answers are rebased onto the newest state."""
+"""Asynchronous rounds: the seed alone decides who answers when, and old answers are rebased."""
 
 from __future__ import annotations
 

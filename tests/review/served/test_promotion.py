@@ -25,7 +25,7 @@ from shoal.lifecycle.starting import new_run
 from shoal.review.results.clusters import keep_clusters
 from shoal.review.served.drift import CLUSTERS, UNIFORMITY, find_drift
 from shoal.review.served.judging import Decision, JudgingError, compare
-from shoal.review.served.promotion import PromotionError, execute_decision, champion_run, decision_of, keep_decision
+from shoal.review.served.promotion import PromotionError, champion_run, decision_of, execute_decision, keep_decision
 from tests.conftest import SMALL
 from tests.planted_images import draw, write_clients
 from tests.runs import straight
