@@ -25,6 +25,7 @@ from shoal.methods.contract.context import Context, LocalSettings, MethodError, 
 from shoal.methods.contract.declared import MessageForm, TensorForm, exactly, forms_like
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment, Prediction, ShardPredictions, Shared
+from shoal.models.encoders import ENCODERS
 
 if TYPE_CHECKING:  # needed by hooks for people alone: training does without
     from matplotlib.figure import Figure
@@ -236,6 +237,7 @@ class Method(ABC):
         averages_parts: it averages models of which clients train some, or in some rounds: `aggregation` is of it too.
         server_optimiser: `aggregation.server` moves its model.
         proximal: `local.proximal` holds its local steps near the model that the server sent.
+        trains_encoder: `model.encoder` names a network that clients train; if not, it may be a frozen one.
         evaluation_reads_memory: `recalibrate`, `evaluate` or `assignment` may read a client's memory or inbox. If
             not, both are empty there, and the clients' memories need not travel to the worker that evaluates.
         shared_in_evaluation: what `evaluate` uses of the predictor's answers for all samples, which workers may then
@@ -261,6 +263,7 @@ class Method(ABC):
     averages_parts: ClassVar[bool] = False
     server_optimiser: ClassVar[bool] = False
     proximal: ClassVar[bool] = False
+    trains_encoder: ClassVar[bool] = True
     evaluation_reads_memory: ClassVar[bool] = True
     shared_in_evaluation: ClassVar[Shared] = "nothing"
 
@@ -281,6 +284,11 @@ class Method(ABC):
             raise MethodError(
                 f"local.proximal holds gradient steps near the model that the server sent, and method {self.name!r} "
                 "takes none from it: set local.proximal=0"
+            )
+        if self.trains_encoder and context.spec.kind == "image" and context.model.encoder not in ENCODERS:
+            raise MethodError(
+                f"method {self.name!r} trains its encoder, and {context.model.encoder!r} is never trained: set "
+                f"model.encoder to one of {', '.join(ENCODERS)}, or take method fedkmeans"
             )
         self.settings = settings
         self.context = context
