@@ -55,10 +55,10 @@ SITE_MEAN = "site_mean"
 """In a client's memory: (d,) float64, the mean of its vectors."""
 RACE_ITERATIONS = 5
 """Iterations for which all starts go on side by side."""
-LOCAL_SAMPLES = 4096
-"""A client looks for its local centres among at most so many of its vectors, a seeded draw."""
+RACE_SAMPLES = 4096
+"""Until then a client answers for a seeded draw of so many of its vectors, and finds its local centres there."""
 LOCAL_STARTS = 3
-ENCODED_ROWS = 256
+ENCODED_ROWS = 64
 """Images that the encoder sees at once."""
 STILL = 1e-6
 """K-means is done when no centre moves by more than this share of the centres' spread."""
@@ -69,7 +69,7 @@ class FeatureSettings(SpaceSettings):
     """Hyper-parameters of a federated clustering of vectors."""
 
     starts: int = setting(
-        8, "number of K-means starts that run side by side at first; the one of the least cost goes on", ge=1
+        30, "number of K-means starts that run side by side at first; the one of the least cost goes on", ge=1
     )
     min_points: int = setting(
         2,
@@ -199,11 +199,20 @@ class FeatureClustering(Method):
         """Return what a client sends of its vectors z (n, k) in the space."""
         if message.facts["step"] == "start":
             return self.local_centres(z, client)
-        return cluster_sums(z, message.tensors[CENTRES], least=self.settings.min_points)._asdict()
+        centres = message.tensors[CENTRES]
+        if len(centres) == 1 or len(z) <= RACE_SAMPLES:
+            return cluster_sums(z, centres, least=self.settings.min_points)._asdict()
+        # The race is decided among a draw that stands for all of the client's vectors, always the same one.
+        generator = replace(client.streams, round=0).torch("race samples")
+        drawn = torch.randperm(len(z), generator=generator)[:RACE_SAMPLES].to(z.device)
+        sums = cluster_sums(z[drawn], centres, least=self.settings.min_points)
+        share = len(z) / RACE_SAMPLES
+        counts = (sums.counts * share).clamp_max(len(z))
+        return {"sums": sums.sums * share, "counts": counts, "inertia": sums.inertia * share}
 
     def local_centres(self, z: Tensor, client: Client) -> Tensors:
         """Return a client's own K-means: `centres` (at most c, k) and how many samples are behind each, `counts`."""
-        order = torch.randperm(len(z), generator=client.streams.torch("local samples"))[:LOCAL_SAMPLES]
+        order = torch.randperm(len(z), generator=client.streams.torch("local samples"))[:RACE_SAMPLES]
         drawn = z[order.to(z.device)].cpu().numpy()
         found = kmeans(
             drawn, min(self.context.clusters, len(drawn)), client.streams.numpy("kmeans"), starts=LOCAL_STARTS
