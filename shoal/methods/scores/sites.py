@@ -57,9 +57,8 @@ def site_dependence(cluster: np.ndarray, site: np.ndarray, clusters: int, rng: n
     whole = table.sum(0) / max(1, table.sum())
     largest = table.argmax(1) if sites else np.zeros(clusters, dtype=int)
     # A site that holds nearly everything holds nearly all of every cluster: that says nothing.
-    suspicious = [
-        k for k in range(clusters) if shares[k] >= MOSTLY and whole[largest[k]] < (1 + shares[k]) / 2 - (1 - MOSTLY) / 2
-    ]
+    beyond = shares - whole[largest] if sites else shares
+    suspicious = [k for k in range(clusters) if shares[k] >= MOSTLY and beyond[k] >= 1 - MOSTLY]
     return SiteDependence(
         nmi=nmi,
         by_chance=float(np.quantile(null, 1 - LEVEL)),
