@@ -43,8 +43,9 @@ test-slow: setup
 fuzz: setup
 	$(BIN)/python -m tests.fuzz.run --count $(or $(COUNT),100000)
 
-# Runs that are killed, stopped and starved, over every method; sets of the user's own that are killed while they are
-# replaced (a third as many); and damaged files of finished runs for every reader. The tables go to results/chaos.
+# Runs that are killed, moved, stopped and starved, over every method; sets of the user's own that are killed while they
+# are replaced (a third as many); whole nights that are killed (a seventh); and damaged files of finished runs for every
+# reader. The tables go to results/chaos.
 chaos: setup
 	$(BIN)/python -m tests.chaos --count $(or $(COUNT),300)
 	$(BIN)/python -m tests.chaos --damage --count $(or $(COUNT),300)
@@ -68,7 +69,7 @@ types: setup
 serve: setup
 	$(BIN)/shoal serve
 
-# The pages of results, from docs/results/data and docs/results/text.
+# The pages of results, from shoal/studies/results and docs/results/text.
 results: setup
 	$(BIN)/shoal claims --write > /dev/null
 
@@ -101,9 +102,11 @@ bench: setup
 gpu-day: setup
 	$(BIN)/python -m benchmarks.gpu_day --minutes $(or $(MINUTES),9)
 
-# One hostile client in every method, in every way: fails where one ends a run.
+# One hostile client in every method, in every way: fails where one ends a run. Before that, what pages of another origin
+# and another user of the machine try; two users are tried as root.
 hostile: setup
 	mkdir -p results/hostile
+	$(BIN)/python -m tests.outsiders --out results/hostile
 	$(BIN)/python -m benchmarks.hostile --json results/hostile/outcomes.json > results/hostile/outcomes.md
 	cat results/hostile/outcomes.md
 

@@ -1,7 +1,7 @@
 """The demonstration over several seeds, and its table: python -m benchmarks.demo --seeds 0 1 2 3 4
 
 Writes docs/demo.json after each seed, so that it can be stopped and called again; with --table it prints the table of
-docs/results.md from it.
+docs/results/digits.md from it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
-from shoal.cli.demo import LABELS, SAID, planned, run_planned
+from shoal.cli.demo import CLIENT_WORDS, LABELS, planned, run_planned
 from shoal.engine.workers.worker_processes import warm
 
 NUMBERS = Path(__file__).parent.parent / "docs" / "demo.json"
@@ -49,7 +49,7 @@ def table(measured: dict[str, Any]) -> str:
         f"|---|---|{'---|' * len(seeds)}---|",
     ]
     verdicts = []
-    for clients, said in SAID.items():
+    for clients, said in CLIENT_WORDS.items():
         for way in ("floor", "alone", "together"):
             cells = [measured[seed][clients][way] for seed in seeds]
             values = [cell["acc"] for cell in cells]

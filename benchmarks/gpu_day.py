@@ -5,7 +5,7 @@
 First whether the device computes rightly and how near to its kernels it is kept (`benchmarks.gpu_probe`), and how long
 FedPNP's paper run takes there; then the cells of the papers' tables at the papers' scale on which most claims wait: one
 seed of each, further speeds, then the other seeds. No part gets more than three minutes of a call. What is finished is
-kept for the page of claims (docs/results/data); what is still to do stands at the end, and in
+kept for the page of claims (shoal/studies/results); what is still to do stands at the end, and in
 results/gpu-day/state.json. A study is stopped as Ctrl-C does it, so that no work of a client is done twice. To try the
 day itself out, cut it down; its results are then kept in its own folder:
 

@@ -22,12 +22,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
+from unittest.mock import patch
 
 import torch
 
 from benchmarks.hostile_updates import BY_FILE, SPOILT, Spoil
 from shoal.core.errors import ShoalError
 from shoal.engine.messages.wire import Answer, Evaluate, Request, Train, Trained
+from shoal.engine.rounds import quarantine
 from shoal.engine.rounds.loop import Engine
 from shoal.engine.rounds.units import ThreadRunner
 from shoal.engine.settings.merge import merge
@@ -36,7 +38,8 @@ from shoal.engine.store.codec import file_digest, load_message, save_message, wr
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.round_paths import RoundPaths
-from shoal.engine.store.run_folder import FINISHED, RunFolder
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.status import FINISHED
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.starting import new_run
 from shoal.methods.contract.base import Client, Message, Update
@@ -55,7 +58,7 @@ BASE: dict[str, Any] = {
     "local": {"epochs": 1, "batch": 16},
     "augment": {"recipe": "digits"},
     "rounds": 2,
-    "participation": {"retries": 0, "refusals": 0, "max_memory_mb": 32.0},
+    "participation": {"retries": 0},
     "workers": {"device": "cpu", "precision": "fp32", "slots": 1},
     "tracking": {"mlflow": False, "prefect": "off"},
 }
@@ -69,20 +72,20 @@ CASES: dict[str, dict[str, Any]] = {
     "fedcc, shares": {"method": {"name": "fedcc", "entropy_over": "federation"}},
     "cfcl": {"method": EXCHANGE, "model": {"encoder": "pooled-conv"}, "rounds": 50},
     "cfcl, local models": {
-        "method": {**EXCHANGE, "model": "local"},
+        "method": {**EXCHANGE, "selection": "cfcl_local"},
         "model": {"encoder": "pooled-conv"},
         "rounds": 50,
     },
     "fedsimclr_kmeans": {"method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3, "starts": 2}, "rounds": 4},
-    "fedsimclr_pool": {
-        "method": {"name": "fedsimclr_pool", "kmeans_rounds": 3, "starts": 2, "pool_after": 0.0},
+    "fedsimclr_kmeans, neighbours": {
+        "method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3, "starts": 2, "neighbours": 0.05},
         "rounds": 4,
     },
     "cfl": {"method": {"name": "cfl", "criterion": "schedule", "schedule": [1], "gamma_max": 0.0}},
-    "cfl, gradients": {"method": {"name": "cfl", "similarity": "both", "gamma": "measured"}},
+    "cfl, gradients": {"method": {"name": "cfl", "similarity": "both", "gamma_max": "measured"}},
     "uifca": {"method": FLOWS, "data": POINTS, "partition": MAJORITY, "rounds": 4},
     "uifca, from k-FED, held out": {
-        "method": {**FLOWS, "init": "kfed", "stop": "validation", "folds": 2},
+        "method": {**FLOWS, "init": "kfed", "held_out": 0.2, "folds": 2},
         "data": POINTS,
         "partition": MAJORITY,
         "rounds": 5,
@@ -94,7 +97,7 @@ CASES: dict[str, dict[str, Any]] = {
         "rounds": 6,
     },
     "uifca_shared": {
-        "method": {"name": "uifca_shared", "cluster_rounds": 2, "first_rounds": 1, "comm_rounds": 1, "steps": 3},
+        "method": {"name": "uifca_shared", "cluster_rounds": 2, "comm_rounds": 1, "steps": 3},
         "data": POINTS,
         "partition": MAJORITY,
         "rounds": 4,
@@ -221,20 +224,21 @@ def attack(case: dict[str, Any], spoil: Spoil, side: Side) -> Found:
     hostile = HostileWorker(bad, spoil, side)
     run = new_run(settings)
     try:
-        go_on(run, hostile)
+        with patch.object(quarantine, "MAX_REFUSALS", sys.maxsize):  # the client is to attack in every round
+            go_on(run, hostile)
     except ShoalError as error:
         return Found("ended", str(error))
     except Exception as error:  # whatever a hostile client brings about is what is looked for
         return Found("ended", f"{type(error).__name__}: {error}")
-    assert run.status()["state"] == FINISHED
-    refused = [event for event in run.events() if event["event"] == "client_refused"]
-    others = tuple(sorted({e["client"] for e in run.events() if e["event"].startswith("client_refus")} - {bad}))
+    assert run.status().state == FINISHED
+    refused = [event for event in run.events() if event.kind == "client_refused"]
+    others = tuple(sorted({e.client for e in run.events() if e.kind.startswith("client_refus")} - {bad}))
     if not hostile.touched:
         return Found("not of it")
-    own = [event for event in refused if event["client"] == bad]
-    if own and all(f"client {bad} " in event["message"] for event in own):
+    own = [event for event in refused if event.client == bad]
+    if own and all(f"client {bad} " in event.message for event in own):
         # What has nothing to make wrong in some rounds is rightly taken in those.
-        return Found("refused" if len(own) >= hostile.touched else "accepted", own[-1]["message"], others)
+        return Found("refused" if len(own) >= hostile.touched else "accepted", own[-1].message, others)
     return Found("accepted", others=others)
 
 

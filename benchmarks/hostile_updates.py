@@ -13,8 +13,8 @@ from shoal.methods.contract.base import Message, Update
 
 Spoil = Callable[[Update], Update]
 """An update made wrong; the same object where there is nothing of its kind to make wrong."""
-LARGE = 64_000_000
-"""Bytes of a memory that is more than the runs here allow (`benchmarks.hostile.BASE`)."""
+TOO_MANY_VALUES = 1_200_000_000
+"""Float32 values of a memory that is too large; as an expanded tensor they take no space."""
 NUMBERS = ("n", "counts", "count", "points", "changed", "choice", "gamma", "loss", "held_count")
 """Facts of the methods that are numbers."""
 
@@ -30,6 +30,17 @@ def _tensors(change: Callable[[Tensor], Tensor], *, floating: bool = True) -> Sp
             for name, t in update.message.tensors.items()
         }
         return replace(update, message=replace(update.message, tensors=changed))
+
+    return spoil
+
+
+def _times(factor: float) -> Spoil:
+    """Scale every floating-point tensor of the message to the server, where one is not zero."""
+    scale = _tensors(lambda t: t * factor)
+
+    def spoil(update: Update) -> Update:
+        tensors = update.message.tensors.values()
+        return scale(update) if any(t.is_floating_point() and bool(t.any()) for t in tensors) else update
 
     return spoil
 
@@ -148,8 +159,8 @@ SPOILT: dict[str, Spoil] = {
     "minus infinite": _tensors(lambda t: _one(t, float("-inf"))),
     "1e30": _tensors(lambda t: torch.full_like(t, 1e30)),
     "one 1e30": _tensors(lambda t: _one(t, 1e30)),
-    "times 1,000": _tensors(lambda t: t * 1000),
-    "times -1,000,000": _tensors(lambda t: t * -1e6),
+    "times 1,000": _times(1000),
+    "times -1,000,000": _times(-1e6),
     "bool": _tensors(lambda t: t > 0, floating=False),
     "int8": _tensors(lambda t: t.to(torch.int8), floating=False),
     "float16": _tensors(lambda t: t.half()),
@@ -189,7 +200,9 @@ SPOILT: dict[str, Spoil] = {
     "memory NaN": _memory(lambda t: torch.full_like(t, float("nan"))),
     "memory 1e30": _memory(lambda t: torch.full_like(t, 1e30)),
     "memory complex": _memory(lambda t: t.to(torch.complex64)),
-    "memory too large": lambda u: replace(u, memory={**(u.memory or {}), "more": torch.zeros(LARGE // 4)}),
+    "memory too large": lambda u: replace(
+        u, memory={**(u.memory or {}), "more": torch.zeros(1).expand(TOO_MANY_VALUES)}
+    ),
     "memory of too many tensors": lambda u: replace(
         u, memory={**(u.memory or {}), **{f"more/{k}": torch.zeros(1) for k in range(20_000)}}
     ),

@@ -16,8 +16,9 @@ from shoal.engine.workers.worker import Worker
 
 
 class InstantWorkers:
-    """A pool (`shoal.engine.cluster.pools.Pool`) for methods whose clients answer the server and keep a memory, and no
-    more.
+    """A pool for methods whose clients answer the server and keep a memory, and no more.
+
+    See `shoal.engine.cluster.pool_interface.Pool`.
 
     A memory is a file of a few bytes: nobody reads it here, the driver looks at its name alone, and those of thousands
     of rounds would fill a disk.
@@ -27,7 +28,7 @@ class InstantWorkers:
     """
 
     def __init__(self, count: int) -> None:
-        self.count = self.most = count
+        self.count = self.max_requests = count
         self._worker, self._lock = Worker(), threading.Lock()
         self._first: FinishedWork | None = None
         self._files: dict[str, Path] = {}

@@ -84,6 +84,7 @@ def one(
     from shoal.data.prepared import Manifest, write_prepared
     from shoal.engine.settings import places
     from shoal.engine.settings.run_settings import make_settings
+    from shoal.engine.store.run_events import Event
     from shoal.engine.store.run_folder import RunFolder, RunStopped
     from shoal.lifecycle.driving import drive
     from shoal.lifecycle.starting import new_run
@@ -97,15 +98,15 @@ def one(
     costs: list[dict[str, float]] = []
     begun: tuple[float, float] | None = None
 
-    def watch(entry: dict[str, Any]) -> None:
+    def watch(event: Event) -> None:
         nonlocal begun
-        if entry["event"] == "round_finished":
+        if event.kind == "round_finished":
             now = time.perf_counter(), time.process_time() - peak.cpu
             if begun:  # the first round starts the workers
-                costs.append({"round": entry["round"], "s": now[0] - begun[0], "cpu": now[1] - begun[1]})
-            if entry["round"] == rounds:
+                costs.append({"round": event.round, "s": now[0] - begun[0], "cpu": now[1] - begun[1]})
+            if event.round == rounds:
                 raise RunStopped("all rounds that are measured are done", rounds)
-            if turn and entry["round"] >= rounds - turns:
+            if turn and event.round >= rounds - turns:
                 turn()
                 now = time.perf_counter(), time.process_time() - peak.cpu
             begun = now

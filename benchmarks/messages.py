@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,6 @@ CASES: dict[str, dict[str, Any]] = {
         "rounds": 50,
     },
     "fedsimclr_kmeans": {"method": {"kmeans_rounds": 4, "components": 4}, "rounds": 6},
-    "fedsimclr_pool": {"method": {"kmeans_rounds": 4, "components": 4}, "rounds": 6},
     "cfl": {
         "method": {"criterion": "schedule", "schedule": [1], "gamma_max": 0.0},
         "partition": GROUPS,
@@ -71,7 +70,7 @@ CASES: dict[str, dict[str, Any]] = {
         "rounds": 4,
     },
     "uifca_shared": {
-        "method": {"cluster_rounds": 2, "first_rounds": 1, "comm_rounds": 1, "steps": 3},
+        "method": {"cluster_rounds": 2, "comm_rounds": 1, "steps": 3},
         "data": POINTS,
         "partition": MAJORITY,
         "rounds": 4,
@@ -201,32 +200,34 @@ def listen(name: str, changes: Mapping[str, Any] | None = None) -> Sent:
     return sent
 
 
-def lines_of(name: str, sent: Sent) -> Iterator[str]:
-    """The section of a method in Markdown."""
-    yield f"### `{name}`"
-    yield ""
+def section_of(name: str, sent: Sent) -> str:
+    """Return what a method sends, as Markdown without a heading: methods that send the same share a section."""
     if METHODS[name.split(",")[0]].pooled:
-        yield "Not federated: all samples lie in one place, and nothing of it is sent."
-        yield ""
-        return
+        return "Not federated: all samples lie in one place, and nothing of it is sent."
     if not sent.parts:
-        yield "Nothing is sent: each client keeps what it finds."
-        yield ""
-        return
-    yield f"Raw samples leave a client: {_named(sent.samples | sent.hidden)}. Labels: {_named(sent.labels)}."
-    yield ""
-    yield "| what | way | tensors | shape | bytes |"
-    yield "|---|---|---|---|---|"
-    ways: dict[tuple[str, ...], list[str]] = {}
+        return "Nothing is sent: each client keeps what it finds."
+    lines = [f"Raw samples: {_named(sent.samples | sent.hidden)}. Labels: {_named(sent.labels)}.", ""]
+    ways: dict[str, list[str]] = {}
     for way in (DOWN, UP, PEER):
         for (of, what), part in sorted(sent.parts.items()):
             if of == way:
-                count = str(part.tensors) if part.tensors else ("samples" if what in sent.samples else "numbers")
-                shape = " x ".join(map(str, part.shape)) if part.shape else ("scalar" if part.shape == () else "")
-                ways.setdefault((what, count, shape, f"{part.bytes:,}"), []).append(way)
-    for (what, *rest), found in ways.items():
-        yield f"| `{what}` | {' and '.join(found)} | {' | '.join(rest)} |"
-    yield ""
+                ways.setdefault(_part_words(what, part, what in sent.samples), []).append(way)
+    by_way: dict[str, list[str]] = {}
+    for words, found in ways.items():
+        by_way.setdefault(" and ".join(found), []).append(words)
+    return "\n".join([*lines, *(f"- {way}: {'; '.join(words)}" for way, words in by_way.items())])
+
+
+def _part_words(what: str, part: Part, samples: bool) -> str:
+    """Return a part of a message in words: its name, its bytes, and how it is made up where that says more."""
+    notes = []
+    if samples:
+        notes.append(f"{part.shape[0]} samples" if part.shape else "samples")
+    elif part.tensors > 1:
+        notes.append(f"{part.tensors} tensors")
+    elif part.shape:
+        notes.append(" x ".join(map(str, part.shape)))
+    return f"`{what}` {part.bytes:,}" + (f" ({', '.join(notes)})" if notes else "")
 
 
 def _named(names: set[str]) -> str:
@@ -234,18 +235,21 @@ def _named(names: set[str]) -> str:
 
 
 def tables() -> str:
-    """The sections of all methods."""
-    return "\n".join(line for name in NAMES for line in lines_of(name, listen(name)))
+    """Return the sections of all methods; the heading of a section names every method that sends just this."""
+    sections: dict[str, list[str]] = {}
+    for name in NAMES:
+        sections.setdefault(section_of(name, listen(name)), []).append(f"`{name}`")
+    return "".join(f"### {', '.join(names)}\n\n{body}\n\n" for body, names in sections.items())
 
 
 def with_tables(page: str, made: str) -> str:
     """The page with what lies between its marks replaced."""
     before, rest = page.split(BEGIN)
-    return f"{before}{BEGIN}\n\n{made}\n{END}{rest.split(END)[1]}"
+    return f"{before}{BEGIN}\n\n{made}{END}{rest.split(END)[1]}"
 
 
 def main() -> None:
-    """Make the tables of docs/privacy.md anew."""
+    """Write the sections of docs/privacy.md."""
     with tempfile.TemporaryDirectory() as home:
         os.environ["SHOAL_HOME"] = home
         made = tables()

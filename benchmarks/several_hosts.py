@@ -1,4 +1,4 @@
-"""What a round takes with each runner: processes here and Dask, with and without a depot.
+"""What a round takes with each runner: processes here and Dask, with and without a remote store.
 
     python -m benchmarks.several_hosts --runs 3
 
@@ -32,10 +32,10 @@ CASES = (
 )
 """What is measured, by name."""
 WAYS = (("local", False), ("dask", False), ("dask", True))
-"""Runners, and whether files go through a depot."""
+"""Runners, and whether files go through a remote store."""
 
 
-def one(work: Workload, runner: str, depot: str | None) -> tuple[list[float], str]:
+def one(work: Workload, runner: str, store: str | None) -> tuple[list[float], str]:
     """Seconds of the rounds in the middle of one run, and the digest of its weights."""
     from shoal.engine.cluster.pools import open_pool
     from shoal.engine.rounds.loop import Engine
@@ -45,7 +45,7 @@ def one(work: Workload, runner: str, depot: str | None) -> tuple[list[float], st
     from shoal.lifecycle.starting import new_run
 
     settings: dict[str, Any] = settings_of(work, prepare_workload(work, places.store()), 2)
-    settings["workers"] |= {"runner": runner, "remote_files": depot, "slots": 2}
+    settings["workers"] |= {"runner": runner, "remote_files": store, "slots": 2}
     settings["tracking"] = {"mlflow": False, "prefect": "off"}
     made = make_settings(settings)
     run = new_run(made)
@@ -60,7 +60,7 @@ def one(work: Workload, runner: str, depot: str | None) -> tuple[list[float], st
         finally:
             runner_here.close()
     ends = run.table("rounds")["finished_at"].tolist()[:-1]  # the last round is evaluated
-    return [after - before for before, after in itertools.pairwise(ends)], run.status()["weights_sha256"]
+    return [after - before for before, after in itertools.pairwise(ends)], run.status().weights_sha256
 
 
 def main() -> None:
@@ -83,11 +83,11 @@ def main() -> None:
             for runner, through in WAYS:
                 medians = []
                 for _ in range(given.runs):
-                    depot = (home / "depot").as_uri() if through else None
-                    rounds, digest = one(replace(work, rounds=given.rounds), runner, depot)
+                    store = (home / "store").as_uri() if through else None
+                    rounds, digest = one(replace(work, rounds=given.rounds), runner, store)
                     medians.append(statistics.median(rounds))
                     bits.add(digest)
-                way = f"{runner}{', depot' if through else ''}"
+                way = f"{runner}{', store' if through else ''}"
                 print(
                     f"| {name} | {way} | {statistics.median(medians):.2f} | {min(medians):.2f} to {max(medians):.2f} | "
                     f"{'yes' if len(bits) == 1 else 'NO'} |",

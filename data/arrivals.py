@@ -1,4 +1,4 @@
-"""What is new in a watched folder: files that a set does not have yet, found without reading those that it has."""
+"""New files in a watched folder: files that a set does not have yet, found without reading those that it has."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shoal.core.errors import DataError
 from shoal.data.folder_files import find_images, one_spelling, spellings
-from shoal.data.held_out import LEAST
+from shoal.data.held_out import MIN_TRAIN
 from shoal.data.images import Rejected
 from shoal.data.intake import Intake
 from shoal.data.own_images import NO_CLIENT, WAITING
@@ -21,11 +21,11 @@ class NewFiles:
     """Files of a watched folder, as paths below it.
 
     Args:
-        new: the set has none of these names.
-        touched: the set has files of these names, and they were written to after the set: they may have changed.
-        waiting: of clients that are new and have too few images to train on; they are taken when there are more.
-        rejected: what is to be refused or skipped without being read, with reasons.
-        intake: what is left out.
+        new: files whose names are not in the set.
+        touched: files of the set that were written after it: they may have changed.
+        waiting: files of new clients with too few images to train on; they are taken when there are more.
+        rejected: files to refuse or skip without reading them, with reasons.
+        intake: notes of what is left out.
     """
 
     new: tuple[str, ...]
@@ -36,23 +36,29 @@ class NewFiles:
 
 
 def arrivals(folder: Path, onto: Prepared | None = None) -> NewFiles:
-    """What a folder with one sub-folder of images per client has that a set has not.
+    """Find the files of a folder with one sub-folder of images per client that a set does not have.
 
-    Files that were taken before may be gone from the folder. Those that are there are told by name, in any Unicode
-    form, and by the time at which they were written.
+    Files of the set may have been removed from the folder. Others are recognised by name, in any Unicode form, and by
+    the time at which they were written.
 
     Args:
         folder: the watched folder.
-        onto: the set; None where there is none yet.
+        onto: the set; None before there is one.
 
     Raises:
         DataError: there is no such folder, or the set keeps no file names.
     """
     if not folder.is_dir():
-        raise DataError(f"the watched folder {folder} is not there: make it, with one sub-folder of images per client")
-    known = {} if onto is None else known_files(onto)
-    clients = set() if onto is None else set(onto.manifest.extra["clients"])
-    written = 0.0 if onto is None else (onto.folder / "manifest.json").stat().st_mtime
+        raise DataError(
+            f"the watched folder {folder} does not exist: make it, with one sub-folder of images per client"
+        )
+    known: dict[str, tuple[str, int]] = {}
+    clients: set[str] = set()
+    written = 0.0
+    if onto is not None:
+        known = known_files(onto)
+        clients = set(onto.manifest.extra["clients"])
+        written = (onto.folder / "manifest.json").stat().st_mtime
     new: list[str] = []
     touched: list[str] = []
     intake = Intake()
@@ -67,7 +73,7 @@ def arrivals(folder: Path, onto: Prepared | None = None) -> NewFiles:
         elif path.stat().st_mtime > written:
             touched.append(name)
     count = Counter(_client(name) for name in new)
-    few = {client for client, images in count.items() if client not in clients and images < LEAST}
+    few = {client for client, images in count.items() if client not in clients and images < MIN_TRAIN}
     waiting = tuple(name for name in new if _client(name) in few)
     for name in waiting:
         intake.leave_out(WAITING, name)

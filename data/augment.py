@@ -1,8 +1,8 @@
-"""Augmentations: batched on the device, a draw per sample, from a given generator.
+"""Augmentations: batched on the device, with one draw per sample from a given generator.
 
 A recipe says what to draw; `augment` applies it to a batch. Crop, flip, rotation and scale are one resampling of the
-batch. Colour is kornia's (`adjust_saturation_with_gray_subtraction`, `adjust_hue`) in a third of its operations: on a
-GPU each is a launch of its own, and of small batches the launches are most of the time.
+batch. Colour follows kornia (`adjust_saturation_with_gray_subtraction`, `adjust_hue`) with a third of its operations:
+on a GPU each operation is a launch, and for small batches the launches take most of the time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shoal.core.setting import setting
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is drawn for one view.
+    """The random changes of one view.
 
     Attributes:
         crop: smallest and largest share of the area that a random resized crop keeps (aspect 3/4 to 4/3).
@@ -32,7 +32,7 @@ class Recipe:
         blur: probability of a Gaussian blur.
         blur_sigma: its smallest and largest sigma, pixels.
         move: width and height are scaled by the exponential of at most this either way, and shifted by at most this
-            share of them: the image itself lies in the middle of such views, as it does not among crops.
+            share of them: the image itself lies in the middle of such views, which it does not among crops.
         shear: largest shift of the upper edge against the lower one, as a share of the width, either way.
     """
 
@@ -57,7 +57,7 @@ RECIPES: dict[str, Recipe] = {
     # Glyphs must not be mirrored or cut to pieces.
     "digits": Recipe((0.3, 1.0), 0.0, 15.0, (0.4, 0.4, 0.0, 0.0), 0.8),
     "grey": Recipe((0.3, 1.0), 0.5, 0.0, (0.4, 0.4, 0.0, 0.0), 0.8),
-    # A few pixels a side: small crops leave nothing to tell images apart by. docs/results.md says how it was chosen.
+    # A few pixels a side: small crops leave nothing to tell images apart by (chosen in docs/results/appendix.md).
     "small": Recipe((0.4, 1.0), 0.0, 15.0, (0.4, 0.4, 0.4, 0.1), 0.8),
     # Milder throughout: for features of small images, where clients are unlike.
     "gentle": Recipe((0.6, 1.0), 0.0, 10.0, (0.2, 0.2, 0.2, 0.05), 0.8),
@@ -84,38 +84,32 @@ class AugmentSettings:
 
 
 SMALL = 16
-"""Images with sides of at most so many pixels have a recipe of their own, whatever they show."""
+"""Largest side in pixels of images that have a recipe of their own, whatever they show."""
 
 
 def is_small(shape: tuple[int, ...]) -> bool:
-    """Whether images of this shape (channels, height, width) are small."""
+    """Return whether images of this shape (channels, height, width) are small."""
     return len(shape) == 3 and max(shape[1:]) <= SMALL
 
 
 def choose_recipe(settings: AugmentSettings, name: str, shape: tuple[int, ...], auto: Recipe | None = None) -> Recipe:
-    """The recipe of a run.
+    """Return the recipe of a run.
 
     Args:
-        settings: what the user asked for.
+        settings: of the user.
         name: of the data set.
         shape: of one image.
-        auto: what the method wants where the user leaves the choice; None: by image size, then by data set.
+        auto: the method's recipe where the user leaves the choice; None: by image size, then by data set.
 
     Raises:
-        ValueError: no such recipe.
+        ValueError: there is no such recipe.
     """
-    if settings.recipe != "auto":
-        if settings.recipe not in RECIPES:
-            raise ValueError(f"augment.recipe {settings.recipe!r}: expected auto, {', '.join(RECIPES)}")
+    if settings.recipe == "auto":
+        recipe = auto or _recipe_of_set(name, shape)
+    elif settings.recipe in RECIPES:
         recipe = RECIPES[settings.recipe]
-    elif auto is not None:
-        recipe = auto
-    elif is_small(shape):
-        recipe = RECIPES["small"]
-    elif name.split("-")[0] in ("mnist", "digits"):
-        recipe = RECIPES["digits"]
     else:
-        recipe = RECIPES["contrastive" if shape[0] == 3 else "grey"]
+        raise ValueError(f"augment.recipe is {settings.recipe!r}, expected auto, {', '.join(RECIPES)}")
     if settings.crop_min is not None:
         recipe = replace(recipe, crop=(settings.crop_min, 1.0))
     for key in ("flip", "rotate", "blur"):
@@ -124,12 +118,20 @@ def choose_recipe(settings: AugmentSettings, name: str, shape: tuple[int, ...], 
     return recipe
 
 
+def _recipe_of_set(name: str, shape: tuple[int, ...]) -> Recipe:
+    if is_small(shape):
+        return RECIPES["small"]
+    if name.split("-")[0] in ("mnist", "digits"):
+        return RECIPES["digits"]
+    return RECIPES["contrastive" if shape[0] == 3 else "grey"]
+
+
 def augment(x: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
-    """One view of each image.
+    """Draw one view of each image.
 
     Args:
         x: (n, channels, height, width) in [0, 1].
-        recipe: what to draw.
+        recipe: of the view.
         generator: on the device of x; the only source of randomness.
 
     Returns:
@@ -149,12 +151,12 @@ def augment(x: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
 
 
 def blurred(x: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
-    """Images (n, channels, height, width), some of them blurred, as the last thing that a view's draws do."""
+    """Blur some of the images (n, channels, height, width), which is the last step of a view."""
     return _blur(x, recipe, _Draws(x, generator))
 
 
 def two_views(x: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
-    """Views a, then views b, of each image: (2n, channels, height, width)."""
+    """Draw views a, then views b, of each image: (2n, channels, height, width)."""
     return augment(torch.cat((x, x)), recipe, generator)
 
 
@@ -162,7 +164,9 @@ class _Draws:
     """Per-sample draws of one batch."""
 
     def __init__(self, x: Tensor, generator: torch.Generator) -> None:
-        self.n, self.device, self.generator = len(x), x.device, generator
+        self.n = len(x)
+        self.device = x.device
+        self.generator = generator
 
     def uniform(self, low: float, high: float) -> Tensor:
         return torch.rand(self.n, device=self.device, generator=self.generator) * (high - low) + low
@@ -176,9 +180,12 @@ def _resample(x: Tensor, recipe: Recipe, draws: _Draws) -> Tensor:
     aspect = draws.uniform(math.log(3 / 4), math.log(4 / 3)).exp()
     cropped = recipe.crop[0] < 1.0
     height, width = x.shape[-2:]
-    # Sides of the crop as shares of the image; a crop that would stick out is cut back to the image.
-    wide = (area * aspect * height / width).sqrt().clamp(max=1.0) if cropped else torch.ones_like(area)
-    high = (area / aspect * width / height).sqrt().clamp(max=1.0) if cropped else torch.ones_like(area)
+    wide = torch.ones_like(area)
+    high = torch.ones_like(area)
+    if cropped:
+        # Sides of the crop as shares of the image; a crop that would reach out of the image is cut to it.
+        wide = (area * aspect * height / width).sqrt().clamp(max=1.0)
+        high = (area / aspect * width / height).sqrt().clamp(max=1.0)
     shift_x = (1 - wide) * draws.uniform(-1.0, 1.0)
     shift_y = (1 - high) * draws.uniform(-1.0, 1.0)
     if recipe.move:
@@ -220,37 +227,38 @@ def _jitter(x: Tensor, recipe: Recipe, draws: _Draws) -> Tensor:
 
 
 def grey_of(x: Tensor) -> Tensor:
-    """The grey image of each colour image (ITU-R BT.601): (n, 3, height, width) to (n, 1, height, width)."""
+    """Return the grey image of each colour image (ITU-R BT.601): (n, 3, height, width) to (n, 1, height, width)."""
     red, green, blue = x.split(1, dim=1)
-    # Numbers of the host beside tensors: a tensor made of them would be a copy, which waits for the device.
+    # Plain numbers: a tensor made of them would be copied to the device, which waits.
     result: Tensor = (red * 0.299).add_(green, alpha=0.587).add_(blue, alpha=0.114)
     return result
 
 
 def turn_hue(x: Tensor, turns: Tensor) -> Tensor:
-    """Colour images whose hue in the HSV colour model is turned; saturation and value stay.
+    """Turn the hue of colour images in the HSV colour model; saturation and value stay.
 
-    There and back in one formula. A colour whose largest channel is v and smallest is u, with the hue h in sixths of
-    the colour circle, has the channels u + (v - u) clip(|(h + m mod 6) - 2| - 1, 0, 1), where m is 5 for red, 3 for
-    green and 1 for blue (A. R. Smith, Color gamut transform pairs, SIGGRAPH 1978, in the form without cases). It is
-    the function of `kornia.enhance.adjust_hue`, up to rounding.
+    One formula converts to HSV and back. A colour with the largest channel v, the smallest u, and the hue h in sixths
+    of the colour circle has the channels u + (v - u) clip(|(h + m mod 6) - 2| - 1, 0, 1), where m is 5 for red, 3 for
+    green and 1 for blue (A. R. Smith, Color gamut transform pairs, SIGGRAPH 1978, in the form without cases). Up to
+    rounding this is `kornia.enhance.adjust_hue`.
 
     Args:
         x: (n, 3, height, width) in [0, 1].
-        turns: (n,), by how much of the whole colour circle each image's hue is turned.
+        turns: (n,), the share of the whole colour circle by which each image's hue is turned.
 
     Returns:
         New images, (n, 3, height, width) in [0, 1].
     """
-    low, high = x.amin(1, keepdim=True), x.amax(1, keepdim=True)
+    low = x.amin(1, keepdim=True)
+    high = x.amax(1, keepdim=True)
     span = high - low
     red, green, blue = x.split(1, dim=1)
     of_green_or_blue = torch.where(
         green == high, torch.add(blue - red, span, alpha=2), torch.add(red - green, span, alpha=4)
     )
-    # Grey has no hue: any will do, since the span by which it counts is nought.
+    # Grey has no hue: its span is 0, so that any hue will do.
     hue = torch.where(red == high, green - blue, of_green_or_blue).div_(span.clamp(min=1e-30))
-    # A range is counted where x is; a tensor made of numbers would wait for the device.
+    # A range is made on the device; a tensor made of numbers would be copied to it, which waits.
     offsets = torch.arange(5, 0, -2, dtype=x.dtype, device=x.device).view(1, 3, 1, 1)
     place = (hue + (offsets + 6 * turns.view(-1, 1, 1, 1))).remainder_(6)
     return torch.addcmul(low, span, place.sub_(2).abs_().sub_(1).clamp_(0, 1))
@@ -261,14 +269,14 @@ def _blur(x: Tensor, recipe: Recipe, draws: _Draws) -> Tensor:
 
     chosen = draws.chance(recipe.blur)
     sigma = draws.uniform(*recipe.blur_sigma)
-    # An odd kernel of about a tenth of the side, as SimCLR has it.
+    # An odd kernel of about a tenth of the side, as in SimCLR.
     size = max(3, min(x.shape[-2:]) // 10 * 2 + 1)
-    # `gaussian_blur2d` without its look at sigma, which waits for the device.
+    # `gaussian_blur2d` without its check of sigma, which waits for the device.
     kernel = get_gaussian_kernel1d(size, sigma[:, None])
     blurred = filter2d_separable(x, kernel, kernel, border_type="reflect")
     return torch.where(chosen.view(-1, 1, 1, 1), blurred, x)
 
 
 def normalise(x: Tensor) -> Tensor:
-    """Images from [0, 1] to about unit scale, with constants: no statistic of anyone's data is needed."""
+    """Scale images from [0, 1] to about unit scale by constants: no statistic of the data is needed."""
     return (x - 0.5) / 0.25

@@ -1,8 +1,8 @@
-"""Choices that a command line offers, in a module that imports nothing: help is read more often than images are."""
+"""Choices of the command line, in a module that imports nothing, so that help appears at once."""
 
 from typing import Literal
 
 OnBad = Literal["refuse", "skip"]
-"""What becomes of images that cannot be read."""
+"""The treatment of images that cannot be read."""
 OnOdd = Literal["refuse", "skip", "resize"]
-"""What becomes of images of another size."""
+"""The treatment of images of another size."""

@@ -16,6 +16,7 @@ import pandas as pd
 from shoal.core.errors import DataError, shown
 from shoal.data.intake import Intake
 from shoal.data.spelling import tidy
+from shoal.data.wording import first_of
 
 ANSWERS = {"label", "labels", "class", "classes", "target", "targets", "y", "cluster", "clusters", "groundtruth"} | {
     "ground truth",
@@ -26,24 +27,25 @@ IDENTIFIERS = {"index", "idx", "row number", "rownum", "level 0"}
 IDENTIFIER_WORDS = {"id", "ids", "uuid", "guid"}
 SPLITS = {"fold", "folds", "split", "splits", "subset", "partition"}
 DATES = {"date", "dates", "datetime", "timestamp", "timestamps"}
-LABEL_COUNT = 20
-"""A column y beside a column x is a coordinate, unless it holds at most so many different whole numbers."""
+MAX_LABELS = 20
+"""A column y beside a column x is a label if it holds at most so many different whole numbers, else a coordinate."""
 MIN_ROWS = 10
-"""With fewer rows, numbers may all be the same, all differ, or lie in order, by chance."""
-CERTAIN = 14.0
-"""Whole numbers that all differ are identifiers where chance would make that happen in 1 of e to the 14, a million."""
+"""Smallest number of rows to judge values by: in fewer rows they may be equal or in order by chance."""
+MIN_EVIDENCE = 14.0
+"""Whole numbers that all differ are identifiers if chance makes this less likely than exp(-14), 1 in a million."""
 COUNTER_GAP = 20
-"""Whole numbers in order count the rows where they leave out at most so many numbers for each that is there."""
+"""Whole numbers in order count the rows if their range is at most so many times their number."""
 ALL = "*"
-"""Among the names of features: all columns that would be taken without naming any."""
-SHOWN = 10
+"""A name of features that stands for all columns that are measurements."""
+MAX_NAMES = 10
+"""Largest number of columns that an error names."""
 _WORDS = re.compile(r"[\W_]+")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _DATE = re.compile(
     r"\s*(\d{1,4}([-/.])\d{1,2}\2\d{1,4}([T ]+\d{1,2}:\d{2}.*)?|\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?[AaPp][Mm])?)\s*"
 )
 _NUMBER = re.compile(r"\s*[-+(]?[$€£¥]?\s*\d[\d.,'\s]*([eE][-+]?\d+)?\s*([^\W\d_]{1,4}|[$€£¥°%])?\)?\s*")
-"""A number as people write it: with separators, a currency, or a unit of up to four letters."""
+"""A number with separators, a currency, or a unit of up to four letters."""
 
 
 def feature_columns(
@@ -59,15 +61,15 @@ def feature_columns(
     Args:
         table: without the columns of clients and labels.
         path: the file, for errors.
-        named: the features by name, each entry one name or several with commas between them; `*` stands for all that
-            are measurements. None: these.
-        known: the features of the set that the rows are appended to, which are taken whatever they look like.
-        intake: notes to which the columns that are left out are added, with the reason.
+        named: the features by name, each entry one name or several with commas between them; `*` stands for all
+            measurements. None: all measurements.
+        known: the features of the set that the rows are appended to; they are always taken.
+        intake: notes of the columns that are left out, with the reason.
 
     Raises:
-        DataError: no feature, or a name that is no column.
+        DataError: there is no feature, or a name is not a column.
     """
-    notes = Intake() if intake is None else intake
+    notes = intake or Intake()
     notes.see("columns", len(table.columns))
     columns = [str(column) for column in table.columns]
     reasons = {column: "" if column in (known or ()) else why_no_measurement(table, column) for column in columns}
@@ -78,7 +80,7 @@ def feature_columns(
         _keep_the_last(reasons, notes)
     taken = [column for column in columns if not reasons[column]]
     if not taken:
-        said = "; ".join(f"{shown(column)}: {reason}" for column, reason in list(reasons.items())[:SHOWN])
+        said = "; ".join(f"{shown(column)}: {reason}" for column, reason in list(reasons.items())[:MAX_NAMES])
         raise DataError(
             f"{path} has no feature column besides the client and the label"
             + (f" ({said}); name the features with --features if some are measurements" if said else "")
@@ -93,13 +95,13 @@ def feature_columns(
 
 
 def why_no_measurement(table: pd.DataFrame, column: str) -> str:
-    """Return why a column is no measurement; empty where it is one, or where `features` has to judge its values."""
+    """Return why a column is not a measurement; empty if it is one, or if `features` has to check its values."""
     values = table[column]
     return _by_name(column, values, table) or _by_text(values) or _by_number(values)
 
 
 def words(name: str) -> list[str]:
-    """Return the words of a column's name in small letters.
+    """Return the words of a column's name in lower case.
 
     >>> words("sampleID"), words("Unnamed: 0"), words("patient_id ")
     (['sample', 'id'], ['unnamed', '0'], ['patient', 'id'])
@@ -124,15 +126,15 @@ def _by_name(column: str, values: pd.Series, table: pd.DataFrame) -> str:
 
 
 def _is_coordinate(values: pd.Series, table: pd.DataFrame) -> bool:
-    """Whether a column y is the second coordinate of points, and not their label."""
+    """Return whether a column y is the second coordinate of points, and not their label."""
     beside = any(str(other).strip().casefold() == "x" for other in table.columns)
     if not beside or not pd.api.types.is_numeric_dtype(values):
         return False
-    return not (pd.api.types.is_integer_dtype(values) and values.nunique() <= LABEL_COUNT)
+    return not (pd.api.types.is_integer_dtype(values) and values.nunique() <= MAX_LABELS)
 
 
 def _is_duration(values: pd.Series) -> bool:
-    """Whether a column called time is measured, such as a reaction time, and does not say when a row came."""
+    """Return whether a column `time` is a duration, such as a reaction time, and not the time of a row."""
     return pd.api.types.is_float_dtype(values) and not values.is_monotonic_increasing
 
 
@@ -141,14 +143,15 @@ def _by_text(values: pd.Series) -> str:
         return "of dates or times"
     if pd.api.types.is_numeric_dtype(values):
         return ""
-    there = [value for value in values if not _is_missing(value)]
-    if not there or any(isinstance(value, int | float | complex | bytes | list | dict | np.ndarray) for value in there):
+    present = [value for value in values if not _is_missing(value)]
+    others = (int, float, complex, bytes, list, dict, np.ndarray)
+    if not present or any(isinstance(value, others) for value in present):
         return ""
-    texts = [str(value) for value in there]
+    texts = [str(value) for value in present]
     if all(_DATE.fullmatch(text) for text in texts):
         return "of dates or times"
     if sum(_NUMBER.fullmatch(text) is not None for text in texts) * 2 >= len(texts):
-        return ""  # numbers as text, and perhaps some that are none: to be mended
+        return ""  # numbers as text, perhaps with some to be mended
     if len(texts) > 1 and len(set(texts)) == len(texts):
         return "with another text in every row"
     return ""
@@ -159,7 +162,7 @@ def _is_missing(value: object) -> bool:
 
 
 def _by_number(values: pd.Series) -> str:
-    """The reason that lies in the numbers; of real numbers only that they are all the same."""
+    """Return the reason by the numbers; for real numbers only that they are all equal."""
     if len(values) < MIN_ROWS or not pd.api.types.is_numeric_dtype(values) or values.isna().any():
         return ""
     if (values == values.iloc[0]).all():
@@ -175,7 +178,7 @@ def _by_number(values: pd.Series) -> str:
     ordered = values.is_monotonic_increasing or values.is_monotonic_decreasing
     if span == len(values) or (ordered and span <= COUNTER_GAP * len(values)):
         return "that counts the rows"
-    if len(values) * (len(values) - 1) / (2 * span) > CERTAIN:
+    if len(values) * (len(values) - 1) / (2 * span) > MIN_EVIDENCE:
         return "with another whole number in every row, as identifiers have"
     return ""
 
@@ -186,7 +189,7 @@ def _all_differ(values: pd.Series) -> bool:
 
 
 def _are_calendar_days(numbers: np.ndarray) -> bool:
-    """Whether all numbers are days such as 20240131."""
+    """Return whether all numbers are days such as 20240131."""
     if numbers.min() < 1900_01_01 or numbers.max() > 2100_12_31:
         return False
     month = numbers // 100 % 100
@@ -195,26 +198,25 @@ def _are_calendar_days(numbers: np.ndarray) -> bool:
 
 
 def _keep_the_last(reasons: dict[str, str], notes: Intake) -> None:
-    """Take columns that look like no measurement for their values alone, where there is nothing else."""
+    """Take columns that were left out for their values alone, if there are no other columns."""
     if not reasons or not all(reasons.values()):
         return
     for column, reason in reasons.items():
         if reason.startswith(("with the same", "that counts", "with another whole")):
-            notes.note(f"column {reason}, taken as there is no other", column)
+            notes.note(f"column {reason}, taken since there is no other", column)
             reasons[column] = ""
 
 
 def _named(named: Sequence[str], columns: list[str], measured: list[str], path: Path) -> set[str]:
-    """The columns that are named; names may have commas in them, or between them."""
-    there = set(columns)
+    """Return the named columns; names may contain commas, or be separated by them."""
+    existing = set(columns)
     names: list[str] = []
     for entry in named:
         whole = tidy(entry)
-        names += [whole] if whole in there else [tidy(part) for part in entry.split(",")]
-    unknown = [name for name in names if name and name not in there and name != ALL]
+        names += [whole] if whole in existing else [tidy(part) for part in entry.split(",")]
+    unknown = [name for name in names if name and name not in existing and name != ALL]
     if unknown:
-        have = ", ".join(shown(column) for column in columns[:SHOWN])
-        more = f" and {len(columns) - SHOWN} more" if len(columns) > SHOWN else ""
-        said = ", ".join(shown(name) for name in unknown[:SHOWN])
-        raise DataError(f"--features names {said}, and {path} has no such feature column; it has {have}{more}")
-    return (set(names) & there) | (set(measured) if ALL in names else set())
+        have = first_of([shown(column) for column in columns], MAX_NAMES)
+        missing = first_of([shown(name) for name in unknown], MAX_NAMES)
+        raise DataError(f"--features names {missing}, and {path} has no such feature column; it has {have}")
+    return (set(names) & existing) | (set(measured) if ALL in names else set())

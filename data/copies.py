@@ -1,4 +1,4 @@
-"""Copies of one sample, which must lie on one side of a held-out split: else the test part judges what was learnt."""
+"""Copies of one sample, which must lie on one side of a held-out split: else the model has seen test samples."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ ON_BOTH_SIDES = f"{COPY}, on the other side of the test part, since its client h
 
 @dataclass(frozen=True)
 class Copies:
-    """Which samples of a batch are copies, of which others.
+    """The samples of a batch that are copies of others.
 
     Attributes:
-        first: int64 (n,): the row of the first sample of the batch with the same values; its own row where it is new.
-        in_test: of each sample that the set has before, whether it lies in the test part there, by row.
+        first: int64 (n,): the row of the first sample of the batch with the same values; its own row for a new sample.
+        in_test: by row, for each sample that the set has already, whether it lies in the test part.
     """
 
     first: np.ndarray
@@ -41,7 +41,7 @@ def find_copies(x: np.ndarray, onto: Prepared | None = None) -> Copies:
 
     Args:
         x: samples (n, ...).
-        onto: the set that they are to be appended to; one that it has on both sides counts as training.
+        onto: the set to append to; a sample that it has in both parts counts as training.
 
     >>> find_copies(np.array([[7], [8], [7], [9]], dtype=np.uint8)).first.tolist()
     [0, 1, 0, 3]
@@ -64,13 +64,13 @@ def find_copies(x: np.ndarray, onto: Prepared | None = None) -> Copies:
 def on_one_side(held: np.ndarray, copies: Copies, owner: np.ndarray, lacking: Sequence[int]) -> np.ndarray:
     """Return a held-out part in which all copies of a sample lie on one side.
 
-    Where some of them are to be trained on, all are. What the set has before decides for its copies.
+    If some copies are training samples, all are. Samples that the set has already decide for their copies.
 
     Args:
         held: bool (n,): which samples are held out, copies or not.
         copies: of these samples.
         owner: int64 (n,): the client of each sample.
-        lacking: by client, how many of its samples must be trained on at least.
+        lacking: by client, the smallest number of its samples to train on.
     """
     trained = np.zeros(len(held), dtype=bool)
     np.logical_or.at(trained, copies.first, ~held)
@@ -89,7 +89,7 @@ def on_one_side(held: np.ndarray, copies: Copies, owner: np.ndarray, lacking: Se
 
 
 def note_copies(intake: Intake, copies: Copies, held: np.ndarray, files: Sequence[str], *, split: bool) -> None:
-    """Note each copy, and of which file it is one.
+    """Note each copy and its original.
 
     Args:
         intake: the notes.

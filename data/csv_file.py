@@ -1,8 +1,7 @@
-"""CSV files that people open: no cell of them is taken for a formula.
+"""CSV files without formulas, for people who open them in a spreadsheet.
 
-A spreadsheet computes what begins with =, +, - or @, also where it stands in quotes, so that the name of a file or of a
-client could have it do something. Such text is written with ' before it, which spreadsheets show as text. Numbers stay
-as they are.
+A spreadsheet computes a cell that begins with =, +, - or @, also in quotes, so that the name of a file or a client
+could run a command. Such text is written with ' before it, which spreadsheets show as text. Numbers stay as they are.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 _FORMULA = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
-"""How text begins that a spreadsheet may compute, or that was written so that it does not; the last are wide forms."""
+"""The beginning of text that a spreadsheet may compute, or that is already escaped; the last are wide forms."""
 
 
 def write_csv(table: pd.DataFrame, path: Path) -> None:
@@ -36,7 +35,7 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
 
 
 def as_text(value: Any) -> Any:
-    """Return text with ' before it where a spreadsheet would compute it; anything else as it is.
+    """Return text with ' before it if a spreadsheet would compute it; other values unchanged.
 
     >>> as_text("=1+1.png"), as_text("photo.png"), as_text(-1)
     ("'=1+1.png", 'photo.png', -1)
@@ -45,7 +44,7 @@ def as_text(value: Any) -> Any:
 
 
 def from_text(value: str) -> str:
-    """Return what `as_text` was given.
+    """Return the original of a text that `as_text` returned.
 
     >>> from_text(as_text("'=1"))
     "'=1"

@@ -1,8 +1,8 @@
 """Two views of each image of a batch on a GPU, in as few launches as torch's operations allow.
 
-The draws, in the same order from the same generator, and the views of `shoal.data.augment.two_views`, up to rounding:
-on a GPU a launch costs more than what it computes on small batches. All draws of a batch are one, all numbers that
-follow linearly from them another.
+Draws and views are those of `shoal.data.augment.two_views`, in the same order from the same generator, up to rounding.
+On a GPU a launch costs more than its computation on small batches: one launch makes all draws of a batch, another all
+numbers that follow linearly from them.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from torch import Tensor
 from shoal.data.augment import Recipe, blurred, turn_hue
 
 GREY = (0.299, 0.587, 0.114)
-"""What red, green and blue count in the grey of a colour (ITU-R BT.601)."""
+"""Weights of red, green and blue in the grey of a colour (ITU-R BT.601)."""
 
 
 class DeviceViews:
-    """Makes views by one recipe. What it needs besides images and draws is on the device from the beginning.
+    """Views by one recipe. Everything but images and draws lies on the device from the beginning.
 
     Args:
-        recipe: what to draw.
+        recipe: of the views.
         shape: of one image, (channels, height, width).
-        device: where images and generators are.
+        device: the device of images and generators.
     """
 
     def __init__(self, recipe: Recipe, shape: tuple[int, ...], device: torch.device) -> None:
-        self.recipe, (channels, height, width) = recipe, shape
+        channels, height, width = shape
+        self.recipe = recipe
         self.colour = channels == 3
         self.size = (height, width)
         rows = _rows(recipe, self.colour)
@@ -47,7 +48,7 @@ class DeviceViews:
         self.base = torch.cat((places, torch.ones_like(places[:, :1])), 1)
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        """Views a, then views b, (2n, channels, height, width) in [0, 1], of images (n, ...) in [0, 1]."""
+        """Draw views a, then views b, (2n, channels, height, width) in [0, 1], of images (n, ...) in [0, 1]."""
         x = torch.cat((x, x))
         if self.row:
             drawn = torch.rand(len(self.row), len(x), device=x.device, generator=generator)
@@ -63,7 +64,7 @@ class DeviceViews:
         return x
 
     def _of(self, drawn: Tensor, name: str) -> Tensor:
-        """A number of each image, to be taken beside it."""
+        """Return a drawn number of each image, (n, 1, 1, 1)."""
         return drawn[self.row[name]].view(-1, 1, 1, 1)
 
     def _grey(self, x: Tensor) -> Tensor:
@@ -76,7 +77,7 @@ class DeviceViews:
         )
 
     def _theta(self, drawn: Tensor) -> Tensor:
-        """Where each view takes its pixels from: (3, 2, n), by columns of affine matrices."""
+        """Return where each view takes its pixels from: (3, 2, n), by columns of affine matrices."""
         recipe = self.recipe
         row = self.row
         if recipe.crop[0] < 1.0:
@@ -114,9 +115,9 @@ class DeviceViews:
 
 
 def _rows(recipe: Recipe, colour: bool) -> list[tuple[str, float, float]]:
-    """What is drawn for a view, in the order of `shoal.data.augment`: name, lowest and highest number.
+    """Return the draws of a view in the order of `shoal.data.augment`: name, lowest and highest number.
 
-    What happens with probability p is drawn from -p to 1 - p, and happens where the number is below 0.
+    An event of probability p is drawn from -p to 1 - p, and happens where the number is below 0.
     """
     found: list[tuple[str, float, float]] = []
 
@@ -137,7 +138,9 @@ def _rows(recipe: Recipe, colour: bool) -> list[tuple[str, float, float]]:
             found.append(("shear", -shear, shear))
     if recipe.jitter_p and any(recipe.jitter):
         chance("jittered", recipe.jitter_p)
-        names = ("bright", "contrast", "saturation") if colour and any(recipe.jitter[2:]) else ("bright", "contrast")
+        names = ["bright", "contrast"]
+        if colour and any(recipe.jitter[2:]):
+            names.append("saturation")
         found += [(name, max(0.0, 1 - s), 1 + s) for name, s in zip(names, recipe.jitter, strict=False)]
         if "saturation" in names and recipe.jitter[3]:
             found.append(("hue", -recipe.jitter[3], recipe.jitter[3]))

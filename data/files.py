@@ -1,7 +1,7 @@
-"""The published files of each data set, with their checksums, and where they are downloaded from.
+"""The published files of each data set, with their checksums and addresses.
 
-md5 of MNIST, Fashion-MNIST and the Python versions of CIFAR: as torchvision lists them. md5 of AG News: as torchtext
-listed them. sha256: of the mirror's files, as its README lists them.
+md5 of MNIST, Fashion-MNIST and the Python versions of CIFAR: from torchvision. md5 of AG News: from torchtext. sha256:
+of the mirror's files, from its README.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from shoal.core.durable import write_file
 from shoal.core.errors import DataError, brief
-from shoal.data.readers import LARGEST_UNPACKED
+from shoal.data.readers import MAX_UNPACKED_BYTES
 from shoal.data.sources import Layout, RawFile, verify
 
 IDX_FILES = (
@@ -112,22 +112,22 @@ AG_NEWS_URL = "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/
 
 
 def download_torchvision(dataset: str, root: Path) -> None:
-    """Torchvision's own download of MNIST, FashionMNIST, CIFAR10 or CIFAR100 below `root`.
+    """Download MNIST, FashionMNIST, CIFAR10 or CIFAR100 below `root` with torchvision.
 
     Raises:
-        OSError, RuntimeError: no network, or a wrong checksum.
+        OSError, RuntimeError: there is no network, or a checksum is wrong.
     """
-    from torchvision import datasets  # slow to import, and seldom needed
+    from torchvision import datasets  # slow to import, and rarely needed
 
     getattr(datasets, dataset)(root=root, train=True, download=True)
 
 
 def download_ag_news(root: Path) -> None:
-    """The two CSV files that torchtext's AG_NEWS fetched, verified, below `root`.
+    """Download the two CSV files of AG News below `root`, and verify them.
 
     Raises:
-        OSError: no network or a refused request (requests' errors are OSErrors).
-        DataError: a wrong checksum, or more bytes than any official file has.
+        OSError: there is no network, or the request is refused (requests' errors are OSErrors).
+        DataError: a checksum is wrong, or the file has more bytes than any official one.
     """
     import requests
 
@@ -135,22 +135,23 @@ def download_ag_news(root: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for file in AG_NEWS[0].files:
         name = Path(file.path).name
-        url, content = f"{AG_NEWS_URL}/{name}", bytearray()
+        url = f"{AG_NEWS_URL}/{name}"
+        content = bytearray()
         with requests.get(url, timeout=60, stream=True) as response:
             response.raise_for_status()
             for block in response.iter_content(1 << 20):
                 content += block
-                if len(content) > LARGEST_UNPACKED:
-                    raise DataError(f"{url} sends more than {LARGEST_UNPACKED:,} bytes: it is not the published file")
+                if len(content) > MAX_UNPACKED_BYTES:
+                    raise DataError(f"{url} sends more than {MAX_UNPACKED_BYTES:,} bytes: it is not the published file")
         verify(content, file.digest, url)
         write_file(folder / name, bytes(content))
 
 
 def names_of_lines(content: bytes | None, name: str = "a list of names") -> tuple[str, ...]:
-    """The lines of a list of names; none where there is no such file.
+    """Return the lines of a list of names; an empty tuple without a file.
 
     Raises:
-        DataError: not text.
+        DataError: the file is not text.
     """
     try:
         return tuple(line.strip() for line in (content or b"").decode("utf-8").splitlines() if line.strip())
@@ -159,13 +160,13 @@ def names_of_lines(content: bytes | None, name: str = "a list of names") -> tupl
 
 
 def numbers_of_lines(content: bytes | None, name: str) -> list[int]:
-    """As `names_of_lines`, of whole numbers.
+    """Return the whole numbers of a list, one a line.
 
     Raises:
-        DataError: not text, or a line that is no whole number.
+        DataError: the file is not text, or a line is not a whole number.
     """
     lines = names_of_lines(content, name)
     for number, line in enumerate(lines, 1):
         if not re.fullmatch(r"[0-9]{1,9}", line):
-            raise DataError(f"{name}, entry {number}: {line[:40]!r} is no whole number: get the file again")
+            raise DataError(f"{name}, entry {number}: {line[:40]!r} is not a whole number: get the file again")
     return [int(line) for line in lines]

@@ -1,8 +1,8 @@
-"""The image files of a folder, at any depth, and what else lies there: nothing is passed over without a note.
+"""The image files of a folder, at any depth, and notes of everything else that lies there.
 
-Images are told by their first bytes. Hidden files, and what operating systems and network drives put beside photos, are
-left out. A link to a file counts where the file lies in the folder too; links to folders are never followed, so that no
-link leads in a circle or pulls in what belongs to somebody else.
+Images are recognised by their first bytes. Hidden files, and files that operating systems and network drives put beside
+photos, are left out. A link to a file counts if the file lies in the folder too. Links to folders are never followed,
+so that no link leads in a circle or out of the folder.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ SYSTEM_FOLDERS = frozenset(
 """In lower case: folders of Synology, QNAP, Windows and macOS; hidden ones such as .@__thumb need no list."""
 SYSTEM_FILES = frozenset({"thumbs.db", "ehthumbs.db", "ehthumbs_vista.db", "desktop.ini", "icon\r"})
 BACKUPS = ("~", ".bak", ".orig", "_original", ".tmp", ".part", ".crdownload")
-"""How names of backups and of unfinished downloads end: their images lie there again, or are not whole."""
-OUTSIDE = "a link to a place outside the folder: copy what is meant to belong to it"
-INSIDE = "a link to a folder: what it holds counts where it lies"
+"""Suffixes of backups and of unfinished downloads: their images are repeated or incomplete."""
+OUTSIDE_LINK = "a link to a place outside the folder: copy the files that belong to the set"
+FOLDER_LINK = "a link to a folder: its files count where they lie"
 NO_TEXT = "its name is not text in UTF-8"
 
 
 @dataclass
 class FoundFiles:
-    """What a folder holds.
+    """The files of a folder.
 
     Attributes:
-        images: files that are images, or whose names promise one, in the order of their paths.
-        rejected: what is to be refused or skipped, with reasons.
+        images: files that are images by content or name, in the order of their paths.
+        rejected: files to refuse or skip, with reasons.
     """
 
     images: list[Path] = field(default_factory=list)
@@ -55,7 +55,7 @@ def find_images(folder: Path, intake: Intake, known: Container[str] = ()) -> Fou
     Args:
         folder: the folder.
         intake: notes of what is seen and left out.
-        known: names below the folder of images that a set has: these are listed, and not opened.
+        known: names below the folder of images that a set has: these are listed without being opened.
     """
     search = _Search(folder, folder.resolve(), intake, known)
     pending = deque([folder])
@@ -68,7 +68,7 @@ def find_images(folder: Path, intake: Intake, known: Container[str] = ()) -> Fou
 
 
 def is_system(name: str) -> bool:
-    """Tell whether a file or folder of this name is hidden, or belongs to an operating system or a network drive."""
+    """Return whether a file or folder is hidden, or belongs to an operating system or a network drive, by its name."""
     low = name.lower()
     return name.startswith(".") or low in SYSTEM_FOLDERS or low in SYSTEM_FILES
 
@@ -111,7 +111,7 @@ class _Search:
         return below
 
     def _see(self, entry: os.DirEntry[str], path: Path) -> None:
-        """Note or list what is no folder."""
+        """Note or list an entry that is not a folder."""
         name = self._name(path)
         self.intake.see("files")
         if is_system(entry.name):
@@ -133,18 +133,18 @@ class _Search:
             return
         inside = target.is_relative_to(self.root)
         if target.is_dir() and inside:
-            self.intake.leave_out(INSIDE, name)
+            self.intake.leave_out(FOLDER_LINK, name)
         elif target.is_dir():
-            self._reject(name, OUTSIDE)
+            self._reject(name, OUTSIDE_LINK)
         elif not target.is_file():
             self.intake.leave_out("no file with content", name)
         elif not inside:
-            self._reject_image(name, OUTSIDE)
+            self._reject_image(name, OUTSIDE_LINK)
         elif self._take_file(path, name):
             self.intake.note("link to another file of the folder, taken as a copy of it", name)
 
     def _take_file(self, path: Path, name: str) -> bool:
-        """List a file, or note why not; true where it is listed."""
+        """List a file, or note why not; return whether it is listed."""
         if name.lower().endswith(BACKUPS):
             self.intake.leave_out("backup, or not whole, by its name", name)
             return False
@@ -165,10 +165,10 @@ class _Search:
         return True
 
     def drop_respelled(self) -> None:
-        """Keep one of the files of a folder whose names a person reads as one.
+        """Keep one of several files whose names read alike.
 
-        Of equal content one counts. Of another content, names that differ in the Unicode form alone are refused, since
-        nobody can tell them apart; those that differ in capitals are two images.
+        Files of equal content count once. If the content differs, names that differ only in their Unicode form are
+        refused, since nobody can tell them apart; names that differ in capitals are two images.
         """
         first: dict[str, Path] = {}
         kept: list[Path] = []
@@ -188,7 +188,7 @@ class _Search:
         self.found.images = kept
 
     def _reject_image(self, name: str, reason: str) -> None:
-        """Reject what its name promises to be an image, or may be one; leave out anything else."""
+        """Reject a file that is or may be an image by its name; leave out anything else."""
         suffix = Path(name).suffix.lower()
         if suffix in SUFFIXES or not suffix:
             self._reject(name, reason)

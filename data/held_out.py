@@ -1,8 +1,8 @@
-"""A held-out part that growing data do not move: which side a sample lies on follows from the sample alone.
+"""A held-out part that is stable for growing data: the side of a sample follows from the sample alone.
 
-A draw over all samples of a client would hold out others as soon as one more came. Here each sample is hashed with the
-seed, the purpose and the client's name, so that it lies on the same side whatever else there is, in whatever order it
-came; copies of a sample that one client has lie on one side too.
+A draw over all samples of a client would hold out others as soon as one more is added. Here each sample is hashed with
+the seed, the purpose and the client's name, so that it always lies on the same side, whatever the other samples and
+their order are. Copies of a sample of one client lie on one side too.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from collections.abc import Sequence
 import numpy as np
 
 PURPOSE = "held-out part"
-LEAST = 2
-"""Samples that each client keeps for training, at least: with fewer it could not train."""
+MIN_TRAIN = 2
+"""Smallest number of training samples of each client: with fewer it could not train."""
 
 
 def held_out(
     x: np.ndarray, client: Sequence[str], share: float, seed: int, kept: dict[str, int] | None = None
 ) -> np.ndarray:
-    """Which samples are held out, bool (n,): about `share` of them.
+    """Return which samples are held out, bool (n,): about `share` of them.
 
     Args:
         x: samples (n, ...).
-        client: the name of the client that has each.
+        client: the name of each sample's client.
         share: of the samples that are held out, in [0, 1).
-        seed: of the run of nights.
-        kept: training samples that clients have already, by name. A client that would be left with fewer than `LEAST`
-            in all keeps those of its new samples whose hashes are highest.
+        seed: of the nightly runs.
+        kept: number of training samples that clients have already, by name. A client that would have fewer than
+            `MIN_TRAIN` in all keeps those of its new samples with the highest hashes.
 
     >>> x = np.arange(1000, dtype=np.int64)[:, None]
     >>> part = held_out(x, ["a"] * 1000, 0.2, 0)
@@ -40,7 +40,7 @@ def held_out(
     names = np.array(client, dtype=object)
     for name in dict.fromkeys(client):
         rows = np.flatnonzero(names == name)
-        lacking = LEAST - (kept or {}).get(name, 0) - int((~part[rows]).sum())
+        lacking = MIN_TRAIN - (kept or {}).get(name, 0) - int((~part[rows]).sum())
         if lacking > 0:
             held = rows[part[rows]]
             part[held[np.argsort(place[held], kind="stable")[::-1][:lacking]]] = False
@@ -48,7 +48,7 @@ def held_out(
 
 
 def _place(sample: np.ndarray, client: str, seed: int) -> float:
-    """A number in [0, 1) that follows from the sample's bytes, its client, the seed and the purpose."""
+    """Return a number in [0, 1) that follows from the sample's bytes, its client, the seed and the purpose."""
     digest = hashlib.blake2b(f"{seed}|{PURPOSE}|{client}|".encode(), digest_size=8)
     digest.update(np.ascontiguousarray(sample).tobytes())
     return int.from_bytes(digest.digest(), "little") / 2**64

@@ -1,4 +1,4 @@
-"""One image of any common format as bytes: with a note of every conversion, or the reason why it is not taken."""
+"""Decoding of one image of any common format to bytes, with a note of every conversion or the reason of a refusal."""
 
 from __future__ import annotations
 
@@ -15,37 +15,40 @@ from shoal.core.errors import DataError, brief
 from shoal.data.png_text import without_text
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM", *(["AVIF"] if features.check("avif") else []))
-"""What Pillow may take a file for: of its other formats some start programs."""
-MOST_PIXELS = 50_000_000
-"""Of one image, at most, looked at before anything is decoded: half a gigabyte is at work on so many."""
-FEW_LEVELS = 4095
-"""16-bit greys that end here or below keep at most 16 of 256 levels, which is as good as none."""
+"""The formats that Pillow may open: some of its other formats start programs."""
+MAX_PIXELS = 50_000_000
+"""Largest number of pixels of an image, checked before decoding: so many take half a gigabyte."""
+MAX_COARSE_LEVEL = 4095
+"""Greys of 16 bits up to this value keep at most 16 of 256 levels, which is too few."""
 WITH_FRAMES = frozenset({"GIF", "TIFF", "WEBP", "PNG", "AVIF", "MPO"})
 _TURNED = range(2, 9)
 """EXIF orientations that ask for a turn or a flip."""
 _SIDES_SWAPPED = range(5, 9)
 _WHITE_IS_ZERO = 0
-_PHOTOMETRIC, _ORIENTATION, _SUBFILE, _DNG_VERSION = 262, 274, 254, 50706
+_PHOTOMETRIC = 262
+_ORIENTATION = 274
+_SUBFILE = 254
+_DNG_VERSION = 50706
 _LEVEL_STEP = {"L;2": 85, "L;4": 17, "1": 255}
-"""By Pillow's raw mode of a PNG: how far its grey levels lie apart as bytes."""
+"""Distance of a PNG's grey levels as bytes, by Pillow's raw mode."""
 _CONVERSIONS = {
     "P": "palette colours converted to RGB",
     "PA": "palette colours converted to RGB",
     "CMYK": "CMYK converted to RGB, without its colour profile",
 }
 _OPAQUE_RGB = ("RGBA", "RGBa", "RGBX")
-"""Modes that are RGB and no more where nothing is transparent."""
+"""Modes that are plain RGB if nothing is transparent."""
 
 Changes = tuple[tuple[str, str], ...]
-"""Conversions of one image: the kind, which is alike for all images, and a detail."""
+"""Conversions of one image: the kind, the same text for all images, and a detail."""
 
 
 class Unusable(DataError):
-    """An image that is not taken.
+    """An image that is refused.
 
     Args:
         message: the reason, without the path.
-        kind: the same text for all images that are not taken for this reason.
+        kind: the same text for all images that are refused for this reason.
     """
 
     def __init__(self, message: str, kind: str) -> None:
@@ -59,7 +62,7 @@ class Decoded:
 
     Attributes:
         pixels: uint8 (height, width) where it is grey, else (height, width, 3).
-        changes: what was converted on the way.
+        changes: its conversions.
     """
 
     pixels: np.ndarray
@@ -67,14 +70,14 @@ class Decoded:
 
 
 def decode(source: Path | BinaryIO) -> np.ndarray:
-    """Return the pixels of one image, as `decode_with_changes` does."""
+    """Return the pixels of one image, see `decode_with_changes`."""
     return decode_with_changes(source).pixels
 
 
 def decode_with_changes(source: Path | BinaryIO) -> Decoded:
     """Decode one image of a file, or of bytes in memory.
 
-    Orientation tags are applied, a transparent ground becomes white, of an animation the first frame is taken. 16-bit
+    Orientation tags are applied, a transparent background becomes white, and an animation gives its first frame. 16-bit
     grey is divided by 257, floating-point grey must lie in [0, 1] and is multiplied by 255. Text and colour profiles
     beside the pixels are not used, however large they are.
 
@@ -102,9 +105,9 @@ def decode_with_changes(source: Path | BinaryIO) -> Decoded:
 
 
 def header_size(path: Path) -> tuple[int, int] | None:
-    """Return height and width as the file's header announces them, turned upright; None where it cannot be read.
+    """Return height and width by the file's header, turned upright; None if it cannot be read.
 
-    Nothing is decoded. `decode` may find another size, of a broken file or of one that hides its orientation.
+    Nothing is decoded. `decode` may find another size for a broken file, or one that hides its orientation.
     """
     try:
         with warnings.catch_warnings():
@@ -125,7 +128,7 @@ def _decode(source: Path | BinaryIO) -> Decoded:
         if not isinstance(source, Path):
             source.seek(0)
         with Image.open(source, formats=FORMATS) as opened:
-            if opened.width * opened.height > MOST_PIXELS:
+            if opened.width * opened.height > MAX_PIXELS:
                 raise _too_large(f"{opened.height}x{opened.width}")
             _refuse_preview(opened)
             kind = str(opened.format)
@@ -148,12 +151,12 @@ def _decode(source: Path | BinaryIO) -> Decoded:
 
 def _too_large(pixels: str) -> Unusable:
     return Unusable(
-        f"{pixels} pixels, at most {MOST_PIXELS:,} in all are decoded: make it smaller", "more pixels than are decoded"
+        f"{pixels} pixels, at most {MAX_PIXELS:,} in all are decoded: make it smaller", "more pixels than are decoded"
     )
 
 
 def _refuse_preview(opened: Image.Image) -> None:
-    """Refuse camera raw files, of which Pillow reads a small preview without saying so."""
+    """Refuse camera raw files, of which Pillow silently reads a small preview."""
     tags = getattr(opened, "tag_v2", {})
     if _DNG_VERSION in tags or int(tags.get(_SUBFILE, 0)) & 1:
         raise Unusable(
@@ -163,19 +166,19 @@ def _refuse_preview(opened: Image.Image) -> None:
 
 
 def _raw_mode(opened: Image.Image) -> str:
-    """How the pixels lie in the file, in Pillow's words, such as "RGB;16B"; empty where it does not tell."""
+    """Return Pillow's name for the layout of the pixels, such as "RGB;16B"; empty if it gives none."""
     arguments = _decoder_arguments(opened)
     return str(arguments[0]) if arguments else ""
 
 
 def _ppm_bits(opened: Image.Image) -> int:
-    """The bits of the largest value that a PPM file announces."""
+    """Return the bits of the largest value in a PPM file's header."""
     arguments = _decoder_arguments(opened)
     return int(arguments[1]).bit_length() if len(arguments) == 2 else 8
 
 
 def _decoder_arguments(opened: Image.Image) -> tuple[Any, ...]:
-    """What Pillow tells its decoder of the first tile: the raw mode, then what depends on the format."""
+    """Return Pillow's arguments for the decoder of the first tile: the raw mode, then others by format."""
     tiles = getattr(opened, "tile", [])
     if not tiles:
         return ()
@@ -204,7 +207,7 @@ def _note_depth(opened: Image.Image, raw_mode: str, source: Path | BinaryIO, cha
 
 
 def avif_bits(source: Path | BinaryIO) -> int:
-    """Return the bits of a colour in an AVIF file, as its box av1C says."""
+    """Return the bits of a colour in an AVIF file, from its box av1C."""
     if isinstance(source, Path):
         with source.open("rb") as file:
             head = file.read(1 << 14)
@@ -228,7 +231,7 @@ def _note_frames(source: Path | BinaryIO, changes: list[tuple[str, str]]) -> Non
             source.seek(0)
         with Image.open(source, formats=FORMATS) as opened:
             frames = int(getattr(opened, "n_frames", 1))
-    except Exception:  # a broken frame after the first, which was read
+    except Exception:  # a later frame is broken; the first one was read
         return
     if frames > 1:
         changes.append(("the first of several frames was taken", f"{frames} frames"))
@@ -253,7 +256,7 @@ def _pixels(image: Image.Image, raw_mode: str, negative: bool, changes: list[tup
 
 
 def _on_white(image: Image.Image, grey: bool, raw_mode: str) -> np.ndarray | None:
-    """The image on a white ground; None where nothing of it is transparent."""
+    """Return the image on a white background; None if nothing of it is transparent."""
     clear = image.info.get("transparency")
     if grey and isinstance(clear, int):
         pixels = np.array(image.convert("L"))
@@ -273,7 +276,7 @@ def _on_white(image: Image.Image, grey: bool, raw_mode: str) -> np.ndarray | Non
 
 
 def _scaled(image: Image.Image, raw_mode: str, negative: bool, changes: list[tuple[str, str]]) -> np.ndarray:
-    """Greys of more than 8 bits as bytes."""
+    """Convert greys of more than 8 bits to bytes."""
     values = np.asarray(image)
     if values.dtype.kind == "f":
         if not np.isfinite(values).all():
@@ -288,7 +291,7 @@ def _scaled(image: Image.Image, raw_mode: str, negative: bool, changes: list[tup
     high = values.max()
     if low < 0 or high > top:
         raise Unusable(f"pixels from {low:g} to {high:g}, expected 0 to {top:g}", "pixel values out of range")
-    if top == 65535 and 0 < high <= FEW_LEVELS:
+    if top == 65535 and 0 < high <= MAX_COARSE_LEVEL:
         raise Unusable(
             f"16-bit greys of which none is above {high}, so that 8 bits would keep {high // 257 + 1} of 256 levels: "
             "scale its values to 0 to 65535, or to 8 bits",

@@ -1,4 +1,4 @@
-"""What kind of image a file is, by its first bytes: a name may say anything."""
+"""The kind of image in a file, by its first bytes, since names may be wrong."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 
 from shoal.data.image_decoding import FORMATS
 
-HEAD = 64
-"""Bytes that are looked at."""
+HEAD_BYTES = 64
+"""Number of bytes that identify the kind of a file."""
 SUFFIXES = frozenset(
     {
         *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".dib", ".gif", ".tif", ".tiff", ".webp", ".avif"),
         *(".pgm", ".ppm", ".pnm", ".pbm", ".pfm"),
     }
 )
-"""Names that promise an image: a file of such a name that holds none is broken."""
+"""Suffixes of images: a file with such a name that holds no image is broken."""
 RAW_SUFFIXES = frozenset(
     {
         *(".dng", ".nef", ".nrw", ".cr2", ".cr3", ".crw", ".arw", ".sr2", ".srf", ".orf", ".rw2", ".pef", ".srw"),
@@ -25,7 +25,7 @@ RAW_SUFFIXES = frozenset(
 HEIC = "HEIC photo: export it as JPEG or PNG"
 AVIF = "AVIF image, which the installed Pillow cannot read: convert it to JPEG or PNG"
 RAW = "camera raw file: export it as JPEG, PNG or TIFF"
-NO_IMAGE = "no image"
+NO_IMAGE = "not an image"
 OTHER_FORMATS = {
     ".heic": HEIC,
     ".heif": HEIC,
@@ -51,7 +51,7 @@ _BEGINNINGS = (
 
 
 def image_format(head: bytes) -> str | None:
-    r"""Return the format that the first bytes of a file announce, in Pillow's words, or "HEIC"; None of no image.
+    r"""Return Pillow's name of the format by the first bytes of a file, or "HEIC"; None for other files.
 
     >>> image_format(b"\xff\xd8\xff\xe0"), image_format(b"hello")
     ('JPEG', None)
@@ -69,7 +69,7 @@ def image_format(head: bytes) -> str | None:
 
 
 def _brand(head: bytes) -> str | None:
-    """AVIF or HEIC, by the brands in the first box; None of a film."""
+    """Return AVIF or HEIC by the brands in the first box; None for a film."""
     end = min(int.from_bytes(head[:4], "big"), len(head))
     brands = {head[place : place + 4] for place in (8, *range(16, end - 3, 4))}
     if brands & {b"avif", b"avis"}:
@@ -86,7 +86,7 @@ def why_not_read(path: Path) -> str | None:
         OSError: it cannot be read.
     """
     with path.open("rb") as file:
-        kind = image_format(file.read(HEAD))
+        kind = image_format(file.read(HEAD_BYTES))
     suffix = path.suffix.lower()
     if kind == "HEIC":
         return HEIC

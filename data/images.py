@@ -1,4 +1,4 @@
-"""The images of many files in one size and mode, decoded one after another, with a reason for each that fails."""
+"""Decoding of many image files to one size and mode, one after another, with a reason for each failure."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from shoal.data.image_decoding import Changes, Unusable, decode_with_changes, he
 
 @dataclass(frozen=True)
 class Rejected:
-    """An image that was not taken, or not taken as it is, and why or how.
+    """An image that was refused or converted, with the reason.
 
     Attributes:
         path: below the folder.
         reason: in full.
-        kind: the same text for all that are rejected alike; empty where that is the reason.
+        kind: the same text for all images with this reason; empty if it is the reason.
     """
 
     path: str
@@ -33,10 +33,10 @@ class Picture:
 
     Attributes:
         path: below the folder.
-        pixels: uint8 (height, width) where it is grey, else (height, width, 3). Empty where its size is not the one
-            that was asked for, and it was not to be resized.
+        pixels: uint8 (height, width) for grey, else (height, width, 3). Empty if it has another size and is not
+            resized.
         size: height and width in the file.
-        changes: what was converted.
+        changes: its conversions.
     """
 
     path: str
@@ -48,10 +48,10 @@ class Picture:
 def read_images(
     paths: list[Path], root: Path, size: tuple[int, int] | None = None, *, resize: bool = False
 ) -> tuple[list[Picture], list[Rejected]]:
-    """Decode every file, one at a time, collecting all that fail.
+    """Decode every file, one at a time, and collect all failures.
 
-    An image is resized, or its pixels forgotten, before the next one is decoded, so that memory holds one of them at
-    full size.
+    An image is resized, or its pixels are dropped, before the next one is decoded, so that memory holds a single image
+    of full size.
 
     Args:
         paths: the files.
@@ -62,7 +62,7 @@ def read_images(
     wanted = size or announced_size(paths)
     pictures, rejected = _read(paths, root, wanted, resize)
     if size is None and pictures and common_size(pictures) != wanted:
-        # Files that turned out broken, or otherwise than their headers say, had a vote.
+        # The first vote counted files that are broken, or whose headers are wrong.
         return _read(paths, root, common_size(pictures), resize)
     return pictures, rejected
 
@@ -86,7 +86,7 @@ def _read(paths: list[Path], root: Path, wanted: tuple[int, int], resize: bool) 
 
 
 def announced_size(paths: list[Path]) -> tuple[int, int]:
-    """Return the most common size that the headers of files announce; of equally common ones the largest."""
+    """Return the most common size in the headers of files; the largest of equally common ones."""
     counts: Counter[tuple[int, int]] = Counter()
     for path in paths:
         size = header_size(path)
@@ -96,7 +96,7 @@ def announced_size(paths: list[Path]) -> tuple[int, int]:
 
 
 def common_size(pictures: list[Picture]) -> tuple[int, int]:
-    """Return the most common (height, width); of equally common ones the largest."""
+    """Return the most common (height, width); the largest of equally common ones."""
     return _most_common(Counter(picture.size for picture in pictures))
 
 
@@ -110,7 +110,7 @@ def resized_pixels(pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 
 def odd_sized(pictures: list[Picture], size: tuple[int, int]) -> list[Rejected]:
-    """Return the images whose size is another one."""
+    """Return the images of another size."""
     return [
         Rejected(
             p.path,
@@ -123,7 +123,7 @@ def odd_sized(pictures: list[Picture], size: tuple[int, int]) -> list[Rejected]:
 
 
 def resized(pictures: list[Picture], size: tuple[int, int]) -> list[Rejected]:
-    """Return the images that were resized, and from which size."""
+    """Return the resized images with their original sizes."""
     return [
         Rejected(
             p.path,
@@ -136,7 +136,7 @@ def resized(pictures: list[Picture], size: tuple[int, int]) -> list[Rejected]:
 
 
 def adapted(pictures: list[Picture], channels: int) -> list[Rejected]:
-    """Return every conversion but that of the size: those of `decode_with_changes`, and grey among coloured images."""
+    """Return every conversion except resizing: those of `decode_with_changes`, and grey among coloured images."""
     found: list[Rejected] = []
     for picture in pictures:
         for kind, detail in picture.changes:
@@ -164,7 +164,7 @@ def stack(pictures: list[Picture], size: tuple[int, int], channels: int) -> np.n
 
 
 def listing(rejected: list[Rejected], most: int = 100) -> str:
-    """Return the rejected images, one a line; beyond `most` only their number."""
+    """Return the rejected images, one a line: at most `most`, then the number of the others."""
     lines = [f"  {each.path}: {each.reason}" for each in rejected[:most]]
     if len(rejected) > most:
         lines.append(f"  and {len(rejected) - most} more")

@@ -1,7 +1,7 @@
-"""What became of everything that was to go into a set: taken, adapted or left out, by kind and by name.
+"""Notes of an addition to a set: what was taken, adapted or left out, by kind and by name.
 
-Readers of folders and tables note each conversion and each thing that they leave out, so that nothing is silent. The
-names of one addition lie beside the set, in NAME.intake.json.
+Readers of folders and tables note each conversion and each omission, so that nothing is silent. The names of one
+addition lie beside the set, in NAME.intake.json.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class IntakeRow:
 
     Attributes:
         what: such as "files seen", "adapted: CMYK converted to RGB" or "left out: hidden".
-        count: how many.
-        names: the first of them, as a terminal can show them; empty for totals.
+        count: the number of names.
+        names: the first names, printable on a terminal; empty for totals.
     """
 
     what: str
@@ -38,15 +38,15 @@ class IntakeRow:
 
 @dataclass
 class Intake:
-    """Notes of what one addition did.
+    """Notes of one addition.
 
     Attributes:
-        seen: how many of each unit there were; a unit is a plural such as "files", "rows" or "columns".
-        taken: how many of each unit went into the set.
-        known: how many of each unit the set had before.
-        adapted: names of what was converted, by kind of conversion.
-        left_out: names of what was not taken, by reason.
-        noted: names of what was taken as it is and is worth knowing, by what it is, such as copies.
+        seen: number of things found, by unit; a unit is a plural such as "files", "rows" or "columns".
+        taken: number of things that went into the set, by unit.
+        known: number of things that the set had before, by unit.
+        adapted: names of converted things, by kind of conversion.
+        left_out: names of omitted things, by reason.
+        noted: names of things taken unchanged with a remark, by remark, such as copies.
 
     >>> intake = Intake()
     >>> intake.see("files", 3)
@@ -65,7 +65,7 @@ class Intake:
     noted: dict[str, Names] = field(default_factory=dict)
 
     def see(self, unit: str, count: int = 1) -> None:
-        """Count things that were there: 12 files, for example."""
+        """Count things that were found, for example 12 files."""
         self.seen[unit] = self.seen.get(unit, 0) + count
 
     def take(self, unit: str, count: int = 1) -> None:
@@ -77,19 +77,19 @@ class Intake:
         self.known[unit] = self.known.get(unit, 0) + count
 
     def adapt(self, kind: str, name: str, detail: str = "") -> None:
-        """Note that `name` was converted; `kind` is the same text for all that are converted alike."""
+        """Note that `name` was converted; `kind` is the same text for all conversions of this kind."""
         self.adapted.setdefault(kind, {})[name] = detail
 
     def leave_out(self, reason: str, name: str, detail: str = "") -> None:
-        """Note that `name` was not taken; `reason` is the same text for all that are left out alike."""
+        """Note that `name` was left out; `reason` is the same text for all names with this reason."""
         self.left_out.setdefault(reason, {})[name] = detail
 
     def note(self, what: str, name: str, detail: str = "") -> None:
-        """Note that `name` was taken as it is, and what is worth knowing of it."""
+        """Note that `name` was taken unchanged, with a remark."""
         self.noted.setdefault(what, {})[name] = detail
 
     def rows(self, most_names: int = 3) -> list[IntakeRow]:
-        """Return the table: totals by unit, then conversions, what was left out and notes, the most frequent first."""
+        """Return the table: totals by unit, then conversions, omissions and remarks, the most frequent first."""
         found: list[IntakeRow] = []
         for unit, count in self.seen.items():
             found.append(IntakeRow(f"{unit} seen", count))
@@ -103,7 +103,7 @@ class Intake:
         return found
 
     def summary(self) -> str:
-        """Return the table in a line: "adapted: 2 CMYK converted to RGB; left out: 1 hidden"; empty without any."""
+        """Return the table in a line, such as "adapted: 2 CMYK converted to RGB; left out: 1 hidden"; else empty."""
         parts: list[str] = []
         for heading, groups in self._groups():
             kinds = ", ".join(f"{len(names)} {printable(kind)}" for kind, names in _by_number(groups))
@@ -138,22 +138,22 @@ def names_file(set_folder: Path) -> Path:
 
 
 def record(set_folder: Path, intake: Intake, *, append: bool = False) -> Path:
-    """Write the names of an intake beside a set, as ASCII JSON: odd letters are escaped.
+    """Write the names of an intake beside a set, as JSON in ASCII with escapes.
 
     Args:
-        set_folder: the set's folder, which is there.
+        set_folder: the existing folder of the set.
         intake: the notes of this addition.
-        append: add to the notes of earlier additions. What these say alike is not repeated.
+        append: add to the notes of earlier additions, without repeating equal notes.
 
     Returns:
-        The file. It is not part of the set: no digest and no pointer of DVC knows it.
+        The file. It is not part of the set: no digest and no DVC pointer includes it.
 
     Raises:
         DataError: the file cannot be written.
     """
     path = names_file(set_folder)
     additions = _additions(path) if append else []
-    said = {
+    earlier = {
         (heading, kind, name)
         for addition in additions
         for heading in NAMED
@@ -164,7 +164,7 @@ def record(set_folder: Path, intake: Intake, *, append: bool = False) -> Path:
     for heading in NAMED:
         groups: dict[str, Names] = {}
         for kind, names in addition[heading].items():
-            fresh = {name: detail for name, detail in names.items() if (heading, kind, name) not in said}
+            fresh = {name: detail for name, detail in names.items() if (heading, kind, name) not in earlier}
             if fresh:
                 groups[kind] = fresh
         addition[heading] = groups
@@ -179,7 +179,7 @@ def record(set_folder: Path, intake: Intake, *, append: bool = False) -> Path:
 
 
 def _additions(path: Path) -> list[dict[str, Any]]:
-    """Return earlier additions; none where there is no file, or one that a user has damaged."""
+    """Return earlier additions; an empty list if the file is missing or damaged."""
     try:
         additions = json.loads(path.read_text())["additions"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

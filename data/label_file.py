@@ -13,9 +13,7 @@ from shoal.data.intake import Intake
 from shoal.data.prepared import Prepared
 from shoal.data.spelling import note_spellings, spelling_key
 from shoal.data.tables import find_column, names_of, read_table
-
-MAX_NAMES = 10
-"""Files that an error names at most."""
+from shoal.data.wording import first_of
 
 
 def read_labels(
@@ -27,19 +25,19 @@ def read_labels(
 ) -> list[str]:
     """Return the label of each file.
 
-    A file may be spelled otherwise than on the disk: with a backslash, in another Unicode form, or with spaces around.
+    The table may spell a file with a backslash, in another Unicode form, or with spaces around it.
 
     Args:
         path: the CSV.
         files: paths below the folder of images, with /.
         passed_over: paths that may have a label and are not among `files`.
-        onto: the set that the images are appended to, whose labels keep their spelling.
-        intake: notes to which files and labels in another spelling are added.
+        onto: the set that the images are appended to; its labels keep their spelling.
+        intake: notes of files and labels in another spelling.
 
     Raises:
-        DataError: files without a label, with two, or labels of files that are not there.
+        DataError: a file has no label or two, or a label belongs to a missing file.
     """
-    notes = Intake() if intake is None else intake
+    notes = intake or Intake()
     table = read_table(path, text=("file", "label"))
     wanted = "expected a CSV with the columns file and label"
     try:
@@ -59,12 +57,12 @@ def read_labels(
         raise DataError(f"{path} has no label for {len(unlabelled)} images: {_some(unlabelled)}")
     unknown = sorted(set(label_of) - {*files, *passed_over})
     if unknown:
-        raise DataError(f"{path} labels {len(unknown)} files that are not there: {_some(unknown)}")
+        raise DataError(f"{path} labels {len(unknown)} files that do not exist: {_some(unknown)}")
     return [label_of[file] for file in files]
 
 
 def _paths(column: pd.Series, there: Collection[str], intake: Intake) -> list[str]:
-    """The files that are meant, in the spelling of the disk where they are there."""
+    """Return the files of a column, in the spelling of the disk where they exist."""
     spelled = {spelling_key(file): file for file in there}
     meant: dict[str, str] = {}
     for given in map(str, column):
@@ -78,5 +76,4 @@ def _paths(column: pd.Series, there: Collection[str], intake: Intake) -> list[st
 
 
 def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return ", ".join(shown(name, 200) for name in names[:MAX_NAMES]) + more
+    return first_of([shown(name, 200) for name in names])

@@ -1,7 +1,7 @@
 """The user's own data: a folder with one sub-folder of images per client, or a table with a client column.
 
-Both become sets like the built-in ones, in a place of the store where nothing else writes. The client of each training
-sample is kept as the column `client` (numbers into the manifest's `extra["clients"]`), for the scheme `by_column`.
+Both become sets like the built-in ones, in a folder of the store where nothing else writes. The column `client` holds
+the client of each training sample (numbers into the manifest's `extra["clients"]`), for the scheme `by_column`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,15 @@ from shoal.data.images import (
 )
 from shoal.data.intake import Intake
 from shoal.data.label_file import read_labels
-from shoal.data.own_images import check_colours, client_files, new_pictures, note_adapted, note_left_out, wanted_size
+from shoal.data.own_images import (
+    ClientFiles,
+    check_colours,
+    client_files,
+    new_pictures,
+    note_adapted,
+    note_left_out,
+    wanted_size,
+)
 from shoal.data.own_rows import read_rows
 from shoal.data.own_store import Batch, check_spelling, exclusive, known_files, store_batch
 from shoal.data.prepare import is_built_in, own_pointer, own_sets, prepare, store_folder
@@ -57,7 +65,7 @@ def add_folder(
 
     Args:
         folder: its sub-folders are the clients; images may lie deeper below them.
-        name: what the set is called: small letters, digits, - and _.
+        name: of the set: small letters, digits, - and _.
         store: the store.
         size: height and width of all images; None: the most common size.
         on_bad: refuse the folder, or skip files, where a file is unreadable, truncated, not finite, or of no client.
@@ -67,17 +75,17 @@ def add_folder(
         seed: seed for drawing the test split.
         licence: kept in the manifest.
         force: replace a set of this name.
-        append: add what is new to the set of this name. Its samples keep their order, numbers and part; images that it
-            has are passed over.
-        intake: notes to which is added what was taken, adapted and left out.
+        append: add new images to the set of this name. Its samples keep their order, numbers and part; images that it
+            has are ignored.
+        intake: notes of what is taken, adapted and left out.
 
     Returns:
-        Images uint8 (n, 1 or 3, height, width): grey if all are grey. What was skipped is in `extra["skipped"]`, what
-        was resized in `extra["resized"]`, first frames and grey images among coloured ones in `extra["adapted"]`.
+        Images uint8 (n, 1 or 3, height, width): grey if all are grey. `extra["skipped"]` lists skipped images,
+        `extra["resized"]` resized ones, `extra["adapted"]` first frames and grey images among coloured ones.
 
     Raises:
-        DataError: no folder, no client, a client without images, refused files (all of them listed), labels that do not
-            fit, a name that is taken, or images that cannot be appended to the set.
+        DataError: there is no folder or no client, a client has no image, files are refused (all of them are listed),
+            labels do not fit, the name is taken, or images cannot be appended to the set.
     """
     onto = check_name(name, store, force, append)
     batch = read_folder(
@@ -98,21 +106,21 @@ def read_folder(
     only: Collection[str] | None = None,
     intake: Intake | None = None,
 ) -> Batch:
-    """The images of a folder that holds one sub-folder per client, as they would be stored; nothing is written.
+    """Read the images of a folder with one sub-folder per client, as they would be stored; write nothing.
 
     Args:
-        folder, size, on_bad, on_odd, labels, licence: as of `add_folder`.
-        onto: the set that they are to be appended to: they must fit it, and what it has is passed over.
-        only: paths below the folder; all other files, and files of no client, are passed over unread.
-        intake: notes to which is added what was taken, adapted and left out.
+        folder, size, on_bad, on_odd, labels, licence: see `add_folder`.
+        onto: the set to append to: the images must fit it, and those that it has are ignored.
+        only: paths below the folder; all other files, and files of no client, are not read.
+        intake: notes of what is taken, adapted and left out.
 
     Raises:
         shoal.data.own_images.NothingNew: the set has all of the images already.
-        DataError: as `add_folder`.
+        DataError: see `add_folder`.
     """
     _check_choice("on_bad", on_bad, get_args(OnBad))
     _check_choice("on_odd", on_odd, get_args(OnOdd))
-    notes = Intake() if intake is None else intake
+    notes = intake or Intake()
     size = wanted_size(size, onto)
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder")
@@ -120,19 +128,10 @@ def read_folder(
     if not clients:
         raise DataError(f"{folder} has no sub-folders: expected one sub-folder of images per client")
     files = client_files(folder, clients, onto, only, notes)
-    pictures, bad = read_images(files.paths(), folder, size, resize=on_odd == "resize")
-    bad += files.rejected
-    refuse_or_skip(bad, on_bad, folder, "skip them with on_bad='skip' (--on-bad skip), or mend them")
-    if not pictures:
-        raise DataError(f"{folder} has no readable image:\n{listing(bad)}")
-    target = size or common_size(pictures)
-    odd = [] if on_odd == "resize" else odd_sized(pictures, target)
-    refuse_or_skip(odd, on_odd, folder, "use on_odd='resize' or 'skip' (--on-odd), or give another size")
-    note_left_out([*bad, *odd], notes)
-    left_out = {each.path for each in odd}
-    pictures = [picture for picture in pictures if picture.path not in left_out]
+    pictures, skipped, target = _usable(files, folder, size, on_bad, on_odd)
+    note_left_out(skipped, notes)
     names = list(files.by_client)
-    _refuse_bare(names, pictures, [*bad, *odd])
+    _refuse_bare(names, pictures, skipped)
     everything = [picture.path for picture in pictures]
     there = ""
     if onto is not None:
@@ -143,12 +142,28 @@ def read_folder(
         notes.know("files", before)
     label: list[str] | None = None
     if labels is not None:
-        passed_over = {each.path for each in (*bad, *odd)} | set(everything)
+        passed_over = {each.path for each in skipped} | set(everything)
         passed_over |= {name for group in notes.left_out.values() for name in group}
         if only is not None and onto is not None:
             passed_over |= known_files(onto).keys()
         label = read_labels(labels, [picture.path for picture in pictures], passed_over, onto, notes)
-    return _batch(folder, pictures, label, names, target, onto, licence, there, [*bad, *odd], notes)
+    return _batch(folder, pictures, label, names, target, onto, licence, there, skipped, notes)
+
+
+def _usable(
+    files: ClientFiles, folder: Path, size: tuple[int, int] | None, on_bad: OnBad, on_odd: OnOdd
+) -> tuple[list[Picture], list[Rejected], tuple[int, int]]:
+    """Decode the images; return those to store, those to skip with reasons, and the size of all."""
+    pictures, bad = read_images(files.paths(), folder, size, resize=on_odd == "resize")
+    bad += files.rejected
+    refuse_or_skip(bad, on_bad, folder, "skip them with on_bad='skip' (--on-bad skip), or mend them")
+    if not pictures:
+        raise DataError(f"{folder} has no readable image:\n{listing(bad)}")
+    target = size or common_size(pictures)
+    odd = [] if on_odd == "resize" else odd_sized(pictures, target)
+    refuse_or_skip(odd, on_odd, folder, "use on_odd='resize' or 'skip' (--on-odd), or give another size")
+    left_out = {each.path for each in odd}
+    return [picture for picture in pictures if picture.path not in left_out], [*bad, *odd], target
 
 
 def _refuse_bare(clients: list[str], pictures: list[Picture], skipped: list[Rejected]) -> None:
@@ -170,7 +185,7 @@ def _batch(
     skipped: list[Rejected],
     notes: Intake,
 ) -> Batch:
-    """The pictures as they are stored, with the notes of what they were made from."""
+    """Return the pictures as they are stored, with notes of their conversions."""
     channels = channels_of(pictures) if onto is None else onto.manifest.shape[0]
     lists = {"skipped": skipped, "resized": resized(pictures, size), "adapted": adapted(pictures, channels)}
     notes.take("files", len(pictures))
@@ -197,7 +212,7 @@ def _batch(
 
 
 def client_folders(folder: Path) -> list[Path]:
-    """The sub-folders of a folder that are clients, sorted; links, hidden ones and those of the system are none."""
+    """Return the sub-folders of a folder that are clients, sorted; links, hidden and system folders are not."""
     return sorted(
         path for path in folder.iterdir() if path.is_dir() and not path.is_symlink() and not is_system(path.name)
     )
@@ -227,9 +242,9 @@ def add_table(
 
     Args:
         path: .parquet, .csv or .csv.gz; CSV with a header row.
-        name: what the set is called: small letters, digits, - and _.
+        name: of the set: small letters, digits, - and _.
         store: the store.
-        client_column: says whose a row is.
+        client_column: the client of a row.
         label_column: the label of a row; None without labels.
         features: the columns that are features; None: all that are measurements (`shoal.data.columns`).
         test: share of each client's rows that becomes the test split.
@@ -237,14 +252,14 @@ def add_table(
         licence: kept in the manifest.
         force: replace a set of this name.
         append: add the rows to the set of this name. Its rows keep their order, numbers and part.
-        intake: notes to which is added what was taken, adapted and left out.
+        intake: notes of what is taken, adapted and left out.
 
     Returns:
         Vectors float32 (n, features), in the order of the table's columns.
 
     Raises:
-        DataError: unreadable file, missing column, a feature that is not a finite number (names columns and rows), or a
-            name that is taken, or rows that cannot be appended to the set.
+        DataError: the file is unreadable, a column is missing, a feature is not a finite number (columns and rows are
+            named), the name is taken, or rows cannot be appended to the set.
     """
     onto = check_name(name, store, force, append)
     batch = read_rows(
@@ -260,7 +275,7 @@ def add_table(
 
 
 def check_name(name: str, store: Path, force: bool, append: bool) -> Prepared | None:
-    """The set to append to, each byte of which is that of its manifest; None for a new one."""
+    """Return the set to append to, checked byte by byte against its manifest; None for a new set."""
     check_spelling(name)
     if is_built_in(name):
         raise DataError(f"{name!r} is the name of a built-in data set: choose another name")
@@ -271,10 +286,10 @@ def check_name(name: str, store: Path, force: bool, append: bool) -> Prepared | 
         if not there:
             have = ", ".join(m.name for m in own_sets(store)) or "none"
             raise DataError(f"there is no data set {name!r} to append to; your own: {have}. Add it without --append")
-        return prepare(name, store, force=True)  # else damage would get a digest of its own
+        return prepare(name, store, force=True)  # checked, so that damage does not get a digest
     if there and not force:
         raise DataError(
-            f"there is a data set {name!r} already: choose another name, add what is new with --append, or replace it "
+            f"there is a data set {name!r} already: choose another name, add new samples with --append, or replace it "
             "with --force"
         )
     return None
@@ -286,10 +301,10 @@ def _check_choice(option: str, value: str, allowed: tuple[str, ...]) -> None:
 
 
 def refuse_or_skip(rejected: list[Rejected], action: str, folder: Path, advice: str) -> None:
-    """Refuse files where the action is to refuse them.
+    """Raise an error about rejected files if the action is to refuse them.
 
     Raises:
-        DataError: lists all of them.
+        DataError: lists all rejected files.
     """
     if rejected and action == "refuse":
         count = "1 image" if len(rejected) == 1 else f"{len(rejected)} images"

@@ -1,4 +1,4 @@
-"""The images of an own folder beside the set that they are appended to: which files are read, and what must fit."""
+"""The images of a user's folder: which files are read, and whether they fit the set that they are appended to."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_CLIENT = "in no client's folder"
 
 
 class NothingNew(SetUnchanged):
-    """A set has all that is to be appended to it."""
+    """The set has all images already."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ def client_files(
         clients: the names of the sub-folders that are clients.
         onto: the set that the images are to be appended to.
         only: paths below the folder; other images are noted and not read.
-        intake: notes to which is added what is left out.
+        intake: notes of what is left out.
 
     Raises:
-        DataError: a client without images.
+        DataError: a client has no images.
     """
     known = {} if onto is None else known_files(onto)
     found = find_images(folder, intake, known)
@@ -88,7 +88,7 @@ def _refuse_empty(
     only: Collection[str] | None,
     intake: Intake,
 ) -> None:
-    """Refuse clients without an image, and say what their folders hold instead."""
+    """Refuse clients without an image, and list what their folders hold."""
     broken = {each.path.partition("/")[0] for each in rejected}
     empty = [client for client, paths in by_client.items() if not paths and client not in broken]
     if only is not None or not empty:
@@ -107,7 +107,7 @@ def size_of(prepared: Prepared) -> tuple[int, int]:
     """Return height and width of a set's images.
 
     Raises:
-        DataError: it holds no images.
+        DataError: the set holds no images.
     """
     if prepared.manifest.kind != "image":
         raise DataError(f"{prepared.manifest.name!r} holds {prepared.manifest.kind}s: images cannot be appended to it")
@@ -116,10 +116,10 @@ def size_of(prepared: Prepared) -> tuple[int, int]:
 
 
 def wanted_size(size: tuple[int, int] | None, onto: Prepared | None) -> tuple[int, int] | None:
-    """Return the size that images are to have; None where they say it themselves.
+    """Return the size of the images to store; None for their most common size.
 
     Raises:
-        DataError: another one than that of the set that they are appended to, or one below 1x1.
+        DataError: the size differs from that of the set, or is below 1x1.
     """
     if size is not None and min(size) < 1:
         raise DataError(f"size is {size[0]}x{size[1]}, expected at least 1x1")
@@ -132,10 +132,10 @@ def wanted_size(size: tuple[int, int] | None, onto: Prepared | None) -> tuple[in
 
 
 def check_colours(pictures: list[Picture], onto: Prepared) -> None:
-    """Refuse coloured images that are to be appended to a set of grey ones.
+    """Refuse to append coloured images to a set of grey ones.
 
     Raises:
-        DataError: names them.
+        DataError: names the coloured images.
     """
     coloured = [Rejected(p.path, "coloured") for p in pictures if p.pixels.ndim == 3]
     if onto.manifest.shape[0] == 1 and coloured:
@@ -146,11 +146,11 @@ def check_colours(pictures: list[Picture], onto: Prepared) -> None:
 
 
 def new_pictures(pictures: list[Picture], size: tuple[int, int], onto: Prepared) -> list[Picture]:
-    """Return those that a set does not have yet, by their names in any Unicode form.
+    """Return the pictures that a set does not have yet, by their names in any Unicode form.
 
     Raises:
-        NothingNew: there are none.
-        DataError: a file whose image in the set is another one.
+        NothingNew: the set has all of them.
+        DataError: a file differs from the image of its name in the set.
     """
     known = known_files(onto)
     spelled = spellings(known)

@@ -1,4 +1,4 @@
-"""A user's table as a batch of vectors: whose each row is, its label, and its features."""
+"""A user's table as a batch of vectors: the client, the label and the features of each row."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from shoal.data.own_store import Batch, known_files
 from shoal.data.prepared import Prepared
 from shoal.data.spelling import tidy
 from shoal.data.tables import client_numbers, features, find_column, names_of, read_table
+from shoal.data.wording import first_of
 
 LEFT_OUT = "columns_left_out"
-"""The entry of a manifest's `extra` with the columns that are no features of the set."""
-MAX_NAMES = 10
-"""Columns that an error names at most."""
+"""Entry of a manifest's `extra` with the columns that are not features of the set."""
 
 
 def read_rows(
@@ -36,28 +35,31 @@ def read_rows(
     """Return the rows of a table as they would be stored; nothing is written.
 
     Args:
-        path, client_column, label_column, features, licence: as of `shoal.data.own.add_table`.
-        onto: the set that they are to be appended to: they must fit it.
-        intake: notes to which is added what was taken, adapted and left out.
+        path, client_column, label_column, features, licence: see `shoal.data.own.add_table`.
+        onto: the set to append to: the rows must fit it.
+        intake: notes of what is taken, adapted and left out.
 
     Raises:
-        DataError: as `shoal.data.own.add_table`.
+        DataError: see `shoal.data.own.add_table`.
     """
-    notes = Intake() if intake is None else intake
+    notes = intake or Intake()
     table = read_table(path, [client_column, *([label_column] if label_column else [])], notes)
     wanted = client_column
     client_column = find_column(table, wanted, path, "--client-column")
     if client_column != tidy(wanted):
         notes.note(f"column taken as {shown(wanted)}, but for capitals", client_column)
     reserved = [client_column]
-    known = list(onto.manifest.extra["clients"]) if onto else []
-    client, names = client_numbers(table[client_column], path, known, notes)
+    known_clients: list[str] = []
+    known_labels: list[str] = []
+    if onto is not None:
+        known_clients = list(onto.manifest.extra["clients"])
+        known_labels = list(onto.manifest.class_names)
+    client, names = client_numbers(table[client_column], path, known_clients, notes)
     label: list[str] | None = None
     if label_column:
         label_column = find_column(table, label_column, path, "--label-column")
         reserved.append(label_column)
-        known = list(onto.manifest.class_names) if onto else []
-        label = [str(name) for name in names_of(table[label_column], path, "label", known, notes)]
+        label = [str(name) for name in names_of(table[label_column], path, "label", known_labels, notes)]
     table = table.drop(columns=reserved)
     x, columns = _features(table, path, onto, features, notes)
     extra: dict[str, Any] = {"features": columns}
@@ -88,7 +90,7 @@ def read_rows(
 def _features(
     table: pd.DataFrame, path: Path, onto: Prepared | None, named: Sequence[str] | None, intake: Intake
 ) -> tuple[np.ndarray, list[str]]:
-    """The features, float32 (rows, features), and their names; those of a set in its order."""
+    """Return the features, float32 (rows, features), and their names, in the order of the set if there is one."""
     if onto is None:
         return features(table[feature_columns(table, path, named=named, intake=intake)], path, intake)
     if onto.manifest.kind != "vector":
@@ -104,13 +106,16 @@ def _features(
     if sorted(taken) != sorted(known):
         lacking = sorted(set(known) - set(taken))
         more = sorted(set(taken) - set(known))
-        words = [f"lacks {_some(lacking)}"] * bool(lacking) + [f"has {_some(more)} besides"] * bool(more)
+        faults = []
+        if lacking:
+            faults.append(f"lacks {_some(lacking)}")
+        if more:
+            faults.append(f"also has {_some(more)}")
         raise DataError(
-            f"{path} cannot be appended to {onto.manifest.name!r}: of its columns it {', and '.join(words)}"
+            f"{path} cannot be appended to {onto.manifest.name!r}: of the set's columns it {', and '.join(faults)}"
         )
     return features(table[known], path, intake)[0], wanted
 
 
 def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return ", ".join(shown(name) for name in names[:MAX_NAMES]) + more
+    return first_of([shown(name) for name in names])

@@ -1,7 +1,6 @@
-"""Writing a set of the user's own to the store: test part, file names, and what is appended to a set that is there.
+"""Writing of the user's own sets to the store: test part, file names, and appending to an existing set.
 
-Samples that a set has keep their order, numbers and part when others are appended, so that what was computed on them
-stays comparable.
+Samples of a set keep their order, numbers and part when others are appended, so that results on them stay comparable.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import pandas as pd
 from shoal.core.errors import DataError
 from shoal.core.streams import Streams
 from shoal.data.copies import Copies, find_copies, note_copies, on_one_side
-from shoal.data.held_out import LEAST, held_out
+from shoal.data.held_out import MIN_TRAIN, held_out
 from shoal.data.intake import Intake, record
 from shoal.data.prepare import own_folder
 from shoal.data.prepared import Kind, Manifest, Prepared, open_prepared, write_prepared
@@ -30,16 +29,19 @@ from shoal.data.writing import writing
 Rest = ParamSpec("Rest")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 VERSIONS = "versions"
+"""Entry of a manifest's `extra`: digest and counts of the versions that a set was appended to, the oldest first.
+
+Each version is the first `train` and `test` samples of the set."""
 LISTS = ("skipped", "resized", "adapted")
-"""What the manifest's `extra` says of single files, as pairs of path and reason; appending lengthens these."""
+"""Entries of a manifest's `extra` with pairs of path and reason; appending lengthens them."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Samples as they were read.
+    """Samples as they were read from a folder or a table.
 
     `x` is (n, ...); `label` has a label a sample, or is None without labels; `client` and `file` have a name a sample.
-    `clients` are the names in the order in which they are numbered.
+    `clients` are the names in the order of their numbers.
     """
 
     kind: Kind
@@ -52,16 +54,16 @@ class Batch:
     licence: str
     extra: dict[str, Any] = field(default_factory=dict)
     intake: Intake = field(default_factory=Intake)
-    """What was adapted and left out; its names are written beside the set."""
+    """Notes of what was adapted and left out; their names are written beside the set."""
 
 
 def exclusive(
     add: Callable[Concatenate[Path, str, Path, Rest], Prepared],
 ) -> Callable[Concatenate[Path, str, Path, Rest], Prepared]:
-    """Let one process at a time do what adds to the set of a name, from reading the set to writing its new version.
+    """Let one process at a time add to the set of a name, from reading the set to writing its new version.
 
     Args:
-        add: takes what is added, the name and the store first.
+        add: its first arguments are the source, the name and the store.
     """
 
     @functools.wraps(add)
@@ -74,10 +76,10 @@ def exclusive(
 
 
 def check_spelling(name: str) -> None:
-    """Refuse what cannot name a set of the user's own.
+    """Refuse a text that cannot name a set of the user's own.
 
     Raises:
-        DataError: says what can.
+        DataError: says what a name may be.
     """
     if not _NAME.fullmatch(name):
         raise DataError(f"{name!r} cannot name a data set: use small letters, digits, - and _")
@@ -93,31 +95,25 @@ def store_batch(
     *,
     by_hash: bool = False,
 ) -> Prepared:
-    """Write a batch as a set of the user's own, or append it to one.
+    """Write a batch as a set of the user's own, or append it to one; copies of one image lie in one part.
 
     Args:
         name: of the set.
         store: the store.
-        batch: the samples; `sample_files` of `onto` has none of its files.
+        batch: the samples; none of its files is in `onto`.
         test: share of each client's samples in the batch that becomes the test split.
         seed: seed for drawing the test split.
         onto: the set to append to. Its samples come first in each part, in their order.
-        by_hash: the test split is that of `shoal.data.held_out`, which does not depend on what else is in the batch.
-            Either way copies of one image lie on one side of it.
-
-    Returns:
-        The set. In `extra["versions"]` stand digest and counts of the versions that it was appended to, the oldest
-        first: each is the first `train` and `test` samples of the set.
+        by_hash: draw the test split with `shoal.data.held_out`, which does not depend on the rest of the batch.
 
     Raises:
-        DataError: `test` out of bounds, or a batch that does not fit the set.
+        DataError: `test` is out of bounds, or the batch does not fit the set.
     """
     if not 0 <= test < 1:
         raise DataError(f"test is {test}, expected at least 0 and below 1")
     if onto is not None:
         _check_fit(batch, onto)
-    known = list(onto.manifest.extra["clients"]) if onto else []
-    clients = [*known, *(client for client in batch.clients if client not in known)]
+    clients = list(dict.fromkeys([*(onto.manifest.extra["clients"] if onto else ()), *batch.clients]))
     number = {client: k for k, client in enumerate(clients)}
     owner = np.array([number[client] for client in batch.client], dtype=np.int64)
     held = _held(batch, owner, clients, test, seed, onto, by_hash)
@@ -125,52 +121,92 @@ def store_batch(
     class_names = onto.manifest.class_names if onto else ()
     if batch.label is not None:
         y, class_names = number_labels(batch.label, class_names)
-    files, client_of, part = list(batch.file), list(batch.client), held
-    column = owner[~held]
-    arrays: dict[str, np.ndarray | None] = {
-        "train_x": batch.x[~held],
-        "train_y": None if y is None else y[~held],
-        "test_x": batch.x[held] if held.any() else None,
-        "test_y": y[held] if y is not None and held.any() else None,
-    }
-    extra = {**batch.extra, "clients": clients}
-    source, licence = batch.source, batch.licence
-    if onto is not None:
-        old = _origins(onto)
-        files, client_of = [*old["file"], *files], [*old["client"], *client_of]
-        part = np.concatenate([(old["part"] == "test").to_numpy(), held])
-        column = np.concatenate([onto.column("client"), column])
-        before = (onto.train_x, onto.train_y, onto.test_x, onto.test_y)
-        arrays = {key: _joined(a, b) for (key, b), a in zip(arrays.items(), before, strict=True)}
-        m = onto.manifest
-        this = {"digest": m.digest, "train": m.train, "test": m.test}
-        extra = {**m.extra, **extra, VERSIONS: [*m.extra.get(VERSIONS, []), this]}
-        for key in LISTS:
-            if key in extra:
-                said = onto.manifest.extra.get(key, [])
-                extra[key] = [*said, *(entry for entry in batch.extra.get(key, []) if entry not in said)]
-        source = f"{onto.manifest.source}; then {batch.source}"
-        if licence == onto.manifest.licence or licence == "not stated":
-            licence = onto.manifest.licence
-        else:
-            licence = f"{onto.manifest.licence}; then {licence}"
-    table = files_table(files, client_of, part)
-    manifest = Manifest(
-        name=name,
-        kind=batch.kind,
-        shape=tuple(batch.x.shape[1:]),
-        classes=len(class_names) or None,
-        train=int((~part).sum()),
-        test=int(part.sum()),
-        source=source,
-        licence=licence,
-        class_names=class_names,
-        extra={**extra, DIGEST: hashlib.sha256(table).hexdigest()},
+    content = _Content(
+        arrays={
+            "train_x": batch.x[~held],
+            "train_y": None if y is None else y[~held],
+            "test_x": batch.x[held] if held.any() else None,
+            "test_y": y[held] if y is not None and held.any() else None,
+        },
+        owner=owner[~held],
+        files=list(batch.file),
+        clients=list(batch.client),
+        held=held,
+        source=batch.source,
+        licence=batch.licence,
+        extra={**batch.extra, "clients": clients},
     )
+    if onto is not None:
+        content = _appended(content, onto)
+    table = files_table(content.files, content.clients, content.held)
+    manifest = content.manifest(name, batch, class_names, table)
     folder = own_folder(store, name)
-    write_prepared(folder, manifest, arrays, {"client": column}, {FILES: table})
+    write_prepared(folder, manifest, content.arrays, {"client": content.owner}, {FILES: table})
     record(folder, batch.intake, append=onto is not None)
     return open_prepared(folder)
+
+
+@dataclass(frozen=True)
+class _Content:
+    """The content of a set before it is written.
+
+    Attributes:
+        arrays: its arrays, in the order of `ARRAYS`.
+        owner: the client of each training sample, int64 (train,).
+        files, clients: file and client of each sample, in the order they were read.
+        held: bool (samples,), whether each of these is in the test part.
+        source, licence, extra: of the manifest.
+    """
+
+    arrays: dict[str, np.ndarray | None]
+    owner: np.ndarray
+    files: list[str]
+    clients: list[str]
+    held: np.ndarray
+    source: str
+    licence: str
+    extra: dict[str, Any]
+
+    def manifest(self, name: str, batch: Batch, class_names: tuple[str, ...], table: bytes) -> Manifest:
+        """Return the manifest of the set with this table of file names, without the digest of its arrays."""
+        return Manifest(
+            name=name,
+            kind=batch.kind,
+            shape=tuple(batch.x.shape[1:]),
+            classes=len(class_names) or None,
+            train=int((~self.held).sum()),
+            test=int(self.held.sum()),
+            source=self.source,
+            licence=self.licence,
+            class_names=class_names,
+            extra={**self.extra, DIGEST: hashlib.sha256(table).hexdigest()},
+        )
+
+
+def _appended(new: _Content, onto: Prepared) -> _Content:
+    """Return the content of a set with new samples after its own."""
+    old = _origins(onto)
+    manifest = onto.manifest
+    before = (onto.train_x, onto.train_y, onto.test_x, onto.test_y)
+    version = {"digest": manifest.digest, "train": manifest.train, "test": manifest.test}
+    extra = {**manifest.extra, **new.extra, VERSIONS: [*manifest.extra.get(VERSIONS, []), version]}
+    for key in LISTS:
+        if key in extra:
+            earlier = manifest.extra.get(key, [])
+            extra[key] = [*earlier, *(entry for entry in new.extra.get(key, []) if entry not in earlier)]
+    licence = manifest.licence
+    if new.licence not in (licence, "not stated"):
+        licence = f"{licence}; then {new.licence}"
+    return _Content(
+        arrays={key: _joined(a, b) for (key, b), a in zip(new.arrays.items(), before, strict=True)},
+        owner=np.concatenate([onto.column("client"), new.owner]),
+        files=[*old["file"], *new.files],
+        clients=[*old["client"], *new.clients],
+        held=np.concatenate([(old["part"] == "test").to_numpy(), new.held]),
+        source=f"{manifest.source}; then {new.source}",
+        licence=licence,
+        extra=extra,
+    )
 
 
 def _held(
@@ -182,7 +218,7 @@ def _held(
     onto: Prepared | None,
     by_hash: bool,
 ) -> np.ndarray:
-    """Which samples are held out, bool (n,); copies of one image lie on one side."""
+    """Return which samples are held out, bool (n,); copies of one image lie on one side."""
     known = len(onto.manifest.extra["clients"]) if onto else 0
     count = len(clients)
     apart = Copies(np.arange(len(owner)), {})
@@ -190,7 +226,7 @@ def _held(
     if by_hash:
         kept = np.bincount(onto.column("client"), minlength=count) if onto else np.zeros(count, dtype=int)
         held = held_out(batch.x, batch.client, test, seed, {c: int(n) for c, n in zip(clients, kept, strict=True)})
-        lacking = [max(LEAST - int(n), 0) for n in kept]
+        lacking = [max(MIN_TRAIN - int(n), 0) for n in kept]
     else:
         held = _drawn(owner, known, count, test, seed, onto, copies.first)
         lacking = [int(k >= known) for k in range(count)]
@@ -209,7 +245,7 @@ def _drawn(
     onto: Prepared | None,
     first: np.ndarray,
 ) -> np.ndarray:
-    """A drawn share of each client's samples, bool (n,): each with the copies of it that the client has."""
+    """Draw a share of each client's samples, bool (n,): each with the client's copies of it."""
     purpose = "own test part" if onto is None else f"own test part after {onto.manifest.train + onto.manifest.test}"
     held = np.zeros(len(owner), dtype=bool)
     for k in range(clients):
@@ -217,7 +253,7 @@ def _drawn(
         # At least one sample of each new client stays for training.
         count = min(round(len(rows) * test), len(rows) - (k >= known))
         copies = np.bincount(first[rows], minlength=len(owner))
-        taken = int(held[first[rows]].sum())  # copies of what clients before hold out
+        taken = int(held[first[rows]].sum())  # copies of held-out samples of earlier clients
         for row in Streams(seed, client=k).numpy(purpose).permutation(rows[first[rows] == rows]):
             if taken + copies[row] <= count:
                 held[row] = True
@@ -253,7 +289,7 @@ def _origins(onto: Prepared) -> pd.DataFrame:
 
 
 def known_files(onto: Prepared) -> dict[str, tuple[str, int]]:
-    """The part and index of each file of a set.
+    """Return the part and index of each file of a set.
 
     Raises:
         DataError: the set was added by a version that kept no file names.
@@ -270,7 +306,7 @@ def _joined(before: np.ndarray | None, after: np.ndarray | None) -> np.ndarray |
 
 
 def number_labels(labels: list[str], known: tuple[str, ...] = ()) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Each label's number, int64, and the names of all.
+    """Return each label's number, int64, and the names of all labels.
 
     Known names keep their numbers; new ones follow in the order of their names, whole numbers in numerical order.
     """

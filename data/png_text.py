@@ -1,4 +1,4 @@
-"""A PNG without the text and the colour profile beside its pixels, which may be larger than Pillow reads."""
+"""Removal of text and colour profile from a PNG, which may be larger than Pillow accepts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import BinaryIO
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 TEXT = (b"tEXt", b"zTXt", b"iTXt", b"iCCP")
 ORIENTATION = (b"Raw profile type exif", b"XML:com.adobe.xmp")
-"""Keywords of text that may say how the image is to be turned."""
-MOST_ORIENTATION_BYTES = 1 << 16
+"""Keywords of text that may hold the orientation of the image."""
+MAX_ORIENTATION_BYTES = 1 << 16
 
 
 def without_text(source: Path | BinaryIO) -> bytes | None:
@@ -19,7 +19,7 @@ def without_text(source: Path | BinaryIO) -> bytes | None:
         source: a file, or bytes in memory.
 
     Returns:
-        None where it is no PNG, cannot be read, or has no such chunk.
+        None if it is not a PNG, cannot be read, or has no such chunk.
     """
     try:
         whole = _bytes(source)
@@ -34,7 +34,7 @@ def without_text(source: Path | BinaryIO) -> bytes | None:
         length = int.from_bytes(whole[place : place + 4], "big")
         end = place + 12 + length
         kind = whole[place + 4 : place + 8]
-        turns = length <= MOST_ORIENTATION_BYTES and whole[place + 8 : end].startswith(ORIENTATION)
+        turns = length <= MAX_ORIENTATION_BYTES and whole[place + 8 : end].startswith(ORIENTATION)
         if kind in TEXT and not turns:
             dropped = True
         else:

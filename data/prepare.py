@@ -1,10 +1,10 @@
-"""Preparing a data set: raw files in, arrays and a manifest in the store out.
+"""Preparation of data sets: from raw files to arrays and a manifest in the store.
 
     data/store/prepared/mnist   what can be prepared again: built-in sets, and representations
-    data/store/own/photos       the user's own sets, which nothing but the user may remove
+    data/store/own/photos       the user's own sets, which only the user may remove
 
-A set with options has a name that spells those that differ from the defaults, so that a name alone says what is
-meant: `gaussian-clusters10-seed3`, `ag-news-length32`.
+The name of a set with options spells those that differ from the defaults, so that the name identifies the set:
+`gaussian-clusters10-seed3`, `ag-news-length32`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OPTION = re.compile(r"([a-z]+)(-?[0-9]{1,18})")
 
 
 def store_folder(store: Path, name: str) -> Path:
-    """Where the prepared set `name` lies in a store."""
+    """Return the folder of the prepared set `name` in a store."""
     own = own_folder(store, name)
     if _plain(name):
         restore(own)
@@ -37,27 +37,27 @@ def store_folder(store: Path, name: str) -> Path:
 
 
 def prepared_folder(store: Path, name: str) -> Path:
-    """Where a set is put that is prepared from something else, and can be again."""
+    """Return the folder of a set that can be prepared again."""
     return store / "prepared" / name
 
 
 def own_folder(store: Path, name: str) -> Path:
-    """Where a set of the user's own is put; DVC's pointer to it is the file NAME.dvc beside it."""
+    """Return the folder of a set of the user's own; DVC's pointer to it is the file NAME.dvc beside it."""
     return store / OWN / name
 
 
 def own_pointer(store: Path, name: str) -> Path:
-    """The small file, kept in git, by which DVC knows a set of the user's own."""
+    """Return the small file, kept in git, by which DVC knows a set of the user's own."""
     return store / OWN / f"{name}.dvc"
 
 
 def own_sets(store: Path) -> list[Manifest]:
-    """The manifests of the user's own sets in a store, by name."""
+    """Return the manifests of the user's own sets in a store, by name."""
     return [m for m in prepared_sets(store) if _built_in(m.name) is None]
 
 
 def prepared_sets(store: Path) -> list[Manifest]:
-    """The manifests of all sets in a store, by name; folders that are none are passed over."""
+    """Return the manifests of all sets in a store, by name; other folders are ignored."""
     found: dict[str, Manifest] = {}
     for place in PLACES:
         for path in sorted((store / place).glob("[!.]*/manifest.json")):
@@ -71,7 +71,7 @@ def prepared_sets(store: Path) -> list[Manifest]:
 def stage_own(store: Path, name: str) -> Path:
     """Put a set of the user's own among the prepared ones, where the stages of dvc.yaml look for every set.
 
-    The files are hard links where the file system has them, so that the copy takes no room.
+    The files are hard links where the file system supports them, so that the copy takes no space.
 
     Returns:
         The folder, which appears whole or not at all.
@@ -79,7 +79,8 @@ def stage_own(store: Path, name: str) -> Path:
     Raises:
         DataError: there is no such set.
     """
-    source, target = prepare(name, store).folder, prepared_folder(store, name)
+    source = prepare(name, store).folder
+    target = prepared_folder(store, name)
     if source == target:
         return target
     with writing(target), new_version(target) as scratch:
@@ -95,14 +96,14 @@ def _link(source: str, target: str) -> None:
 
 
 def resolve(name: str, options: Mapping[str, int] | None = None) -> tuple[DataSet, dict[str, int], str]:
-    """The built-in set that a name means, all its options, and its full name.
+    """Return the built-in set of a name, all its options, and its full name.
 
     Args:
-        name: a set's name, options added or not.
-        options: options by name; they go before those in the name.
+        name: a set's name, with or without options.
+        options: options by name; they override those in the name.
 
     Raises:
-        DataError: no such set, or an option it does not have.
+        DataError: there is no such set, or it does not have an option.
 
     >>> resolve("gaussian-clusters10", {"seed": 3})[2]
     'gaussian-clusters10-seed3'
@@ -135,18 +136,18 @@ def prepare(
     checksums: Mapping[str, str] | None = None,
     options: Mapping[str, int] | None = None,
 ) -> Prepared:
-    """Prepare a data set in the store, or open it where that was done before.
+    """Prepare a data set in the store, or open it if it is prepared.
 
     Args:
         name: a built-in set, or one of the user's own in this store.
         store: folder with `raw`, `prepared` and `partitions`.
         mirror: folder of raw files (see data/sources.py); without one they are downloaded to `store/raw`.
-        force: prepare again even if it is there; a set of the user's own is checked against its digest instead.
+        force: prepare it again even if it exists; a set of the user's own is checked against its digest instead.
         checksums: digests by relative path of the raw file, instead of the published ones.
         options: the set's options (see `SETS[name].options`), such as clusters and seed of a synthetic set.
 
     Raises:
-        DataError: an unknown set or option; raw files missing, wrong or truncated; a broken prepared set.
+        DataError: the set or an option is unknown, raw files are missing or wrong, or the prepared set is broken.
     """
     if _built_in(name) is None:
         if not _plain(name):
@@ -163,7 +164,7 @@ def prepare(
     if not force and (folder / "manifest.json").exists():
         return open_prepared(folder)
     with writing(folder):
-        if not force and (folder / "manifest.json").exists():  # another process has prepared it meanwhile
+        if not force and (folder / "manifest.json").exists():  # another process has prepared it
             return open_prepared(folder)
         loaded = data_set.load(Request(mirror, store / "raw", checksums or {}, complete))
         write_prepared(folder, _manifest(full_name, data_set, complete, loaded), loaded.arrays)
@@ -171,13 +172,14 @@ def prepare(
 
 
 def lost_set(name: str, store: Path) -> str | None:
-    """What became of a set of the user's own whose files are not there, and what to do; None where there is no trace.
+    """Return a sentence about a set of the user's own whose files are missing; None where there is no trace of it.
 
     Args:
-        name: what it is called.
+        name: of the set.
         store: the store.
     """
-    folder, pointer = own_folder(store, name), own_pointer(store, name)
+    folder = own_folder(store, name)
+    pointer = own_pointer(store, name)
     if folder.is_dir() and any(folder.iterdir()):
         return f"no prepared data set in {folder}: {remedy(folder)}"
     if leftovers(folder):
@@ -188,11 +190,13 @@ def lost_set(name: str, store: Path) -> str | None:
 
 
 def _manifest(name: str, data_set: DataSet, options: dict[str, int], loaded: Loaded) -> Manifest:
-    """The manifest of a built-in set."""
+    """Return the manifest of a built-in set."""
     train_x, train_y, test_x = (loaded.arrays.get(part) for part in ("train_x", "train_y", "test_x"))
     if train_x is None:
         raise DataError(f"data set {name!r} has no training part")
-    classes = len(loaded.class_names) or (None if train_y is None else int(train_y.max()) + 1)
+    classes: int | None = len(loaded.class_names) or None
+    if classes is None and train_y is not None:
+        classes = int(train_y.max()) + 1
     return Manifest(
         name=name,
         kind=data_set.kind,
@@ -209,7 +213,7 @@ def _manifest(name: str, data_set: DataSet, options: dict[str, int], loaded: Loa
 
 
 def _built_in(name: str) -> tuple[DataSet, dict[str, int]] | None:
-    """The set and the options that a name spells; None where it spells no built-in set."""
+    """Return the built-in set and the options of a name; None for another name."""
     for known in sorted(SETS, key=len, reverse=True):
         if name == known:
             return SETS[known], {}
@@ -221,17 +225,17 @@ def _built_in(name: str) -> tuple[DataSet, dict[str, int]] | None:
 
 
 def kind_of(name: str) -> str | None:
-    """The kind of data in a built-in set, by its name alone; None where that does not tell it.
+    """Return the kind of data in a built-in set by its name; None for another name.
 
     >>> kind_of("mnist-shrink2"), kind_of("gaussian"), kind_of("holiday-photos")
     ('image', 'vector', None)
     """
     found = _built_in(name)
-    return None if found is None else found[0].kind
+    return found[0].kind if found else None
 
 
 def is_built_in(name: str) -> bool:
-    """Whether a name is that of a built-in set, options added or not."""
+    """Return whether a name is that of a built-in set, with or without options."""
     return _built_in(name) is not None
 
 

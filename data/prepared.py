@@ -2,7 +2,7 @@
 
     data/store/prepared/mnist/, and data/store/own/photos/ for sets of the user's own
       manifest.json  train_x.npy  train_y.npy  test_x.npy  test_y.npy
-      own sets also: column_client.npy (whose a training sample is)  files.parquet (which file it was)
+      own sets also: column_client.npy (the client of a training sample)  files.parquet (the file of a sample)
 
 Images are uint8 (n, channels, height, width), vectors float32 (n, features), token sequences int32 (n, length);
 labels int64 (n,), or absent. The test arrays may be absent too.
@@ -31,18 +31,18 @@ Kind = Literal["image", "vector", "text"]
 DTYPES: dict[str, str] = {"image": "uint8", "vector": "float32", "text": "int32"}
 ARRAYS = ("train_x", "train_y", "test_x", "test_y")
 FULL = (errno.ENOSPC, errno.EDQUOT)
-REPLACED_MEANWHILE = 20
-"""How often a set is opened again that another process replaced while it was being opened."""
-PARSED_AGAIN = 9
-"""How often a file is read again whose header could not be parsed for another thread."""
+MAX_REOPENS = 20
+"""How often a set is opened again if another process replaced it during opening."""
+MAX_REPARSES = 9
+"""How often a header is read again if another thread disturbed its parsing."""
 
 
 @dataclass(frozen=True)
 class DataSpec:
-    """What a method may know of a data set before it sees a sample.
+    """The properties of a data set that a method knows before it sees a sample.
 
-    `shape` is one sample's shape; `classes` the number of label values (None where there are no labels);
-    `sample_bytes` what one sample costs on a link.
+    `shape` is one sample's shape; `classes` the number of label values, or None without labels; `sample_bytes` the size
+    of one sample on a link.
     """
 
     name: str
@@ -61,7 +61,7 @@ class DataSpec:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Where the arrays come from and what they are; written beside them as manifest.json."""
+    """The source and the properties of the arrays; written beside them as manifest.json."""
 
     name: str
     kind: Kind
@@ -73,11 +73,11 @@ class Manifest:
     licence: str
     class_names: tuple[str, ...] = ()
     subset: str = ""
-    """Empty for a complete set, else what part of it this is."""
+    """Empty for a complete set, else a description of the part."""
     digest: str = ""
     """sha256 over the arrays, in the order of ARRAYS."""
     extra: dict[str, Any] = field(default_factory=dict)
-    """What else belongs to this set: a vocabulary, natural client names, skipped files."""
+    """Further entries of this set: a vocabulary, natural client names, skipped files."""
     files: dict[str, str] = field(default_factory=dict)
     """sha256 of each other file of the set, by name."""
 
@@ -105,7 +105,7 @@ class Prepared:
         return sorted(p.stem.removeprefix("column_") for p in self.folder.glob("column_*.npy"))
 
     def column(self, name: str) -> np.ndarray:
-        """A per-training-sample column kept with the set (natural clients: `client`), shape (train,).
+        """Return a column of the training samples (natural clients: `client`), shape (train,).
 
         Raises:
             DataError: the set has no such column.
@@ -121,7 +121,7 @@ class Prepared:
 
 
 def array_digest(arrays: Mapping[str, np.ndarray | None]) -> str:
-    """sha256 over name, dtype, shape and bytes of each array present, in the order given."""
+    """Return sha256 over name, dtype, shape and bytes of each array that is not None, in order."""
     digest = hashlib.sha256()
     for name, array in arrays.items():
         if array is None:
@@ -151,7 +151,7 @@ def write_prepared(
         The manifest with its digest.
 
     Raises:
-        DataError: a wrong dtype, shape or count, or a value that is not finite.
+        DataError: a dtype, a shape or a count is wrong, or a value is not finite.
     """
     ordered = {name: arrays.get(name) for name in ARRAYS}
     check_arrays(manifest, ordered)
@@ -176,7 +176,7 @@ def write_prepared(
 
 
 def check_arrays(manifest: Manifest, arrays: Mapping[str, np.ndarray | None]) -> None:
-    """Refuse arrays that are not what the manifest says, and values that are not finite.
+    """Refuse arrays that do not match the manifest, and values that are not finite.
 
     Raises:
         DataError: names the array, what was expected and what was found.
@@ -194,14 +194,15 @@ def check_arrays(manifest: Manifest, arrays: Mapping[str, np.ndarray | None]) ->
 
 
 def check_shapes(manifest: Manifest, arrays: Mapping[str, np.ndarray | None]) -> None:
-    """Refuse arrays of other shapes or types than the manifest says; none of their values is read.
+    """Refuse arrays of other shapes or types than in the manifest, without reading their values.
 
     Raises:
         DataError: names the array, what was expected and what was found.
     """
     expected = np.dtype(DTYPES[manifest.kind])
     for part, count in (("train", manifest.train), ("test", manifest.test)):
-        x, y = arrays.get(f"{part}_x"), arrays.get(f"{part}_y")
+        x = arrays.get(f"{part}_x")
+        y = arrays.get(f"{part}_y")
         if x is None:
             if part == "train" or count:
                 raise DataError(f"data set {manifest.name!r} has no array {part}_x; expected {count} samples")
@@ -215,10 +216,10 @@ def check_shapes(manifest: Manifest, arrays: Mapping[str, np.ndarray | None]) ->
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a prepared set.
+    """Read the manifest of a prepared set.
 
     Raises:
-        DataError: there is none, or it cannot be read.
+        DataError: there is no manifest, or it cannot be read.
     """
     path = folder / "manifest.json"
     restore(folder)
@@ -236,7 +237,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def _wrong(manifest: Manifest) -> str | None:
-    """Which entry of a manifest is none; None where all can be."""
+    """Return the entry of a manifest that is wrong; None where all are valid."""
     counts = (manifest.train, manifest.test, *manifest.shape)
     expected = {
         "kind": isinstance(manifest.kind, str) and manifest.kind in DTYPES,
@@ -253,13 +254,13 @@ def _wrong(manifest: Manifest) -> str | None:
 
 
 def _mapped(path: Path) -> np.ndarray:
-    """As `numpy.load`, memory-mapped, tried again where another thread's parsing of Python disturbs it.
+    """Load a memory-mapped array with numpy; try again where another thread disturbs the parsing of its header.
 
     A header is read with `ast.literal_eval`, and before Python 3.13 all threads share the count of that parser's depth:
-    two that parse at once may end in a SystemError ("AST constructor recursion depth mismatch", CPython's issue 106905)
+    two that parse at once may raise a SystemError ("AST constructor recursion depth mismatch", CPython's issue 106905)
     that says nothing about the file.
     """
-    for _ in range(PARSED_AGAIN):
+    for _ in range(MAX_REPARSES):
         with contextlib.suppress(SystemError):
             return _load_mapped(path)
     return _load_mapped(path)
@@ -271,10 +272,10 @@ def _load_mapped(path: Path) -> np.ndarray:
 
 
 def _array(path: Path, manifest: Manifest) -> np.ndarray:
-    """A memory-mapped array.
+    """Open a memory-mapped array.
 
     Raises:
-        DataError: truncated, or not an array of numbers.
+        DataError: the file is truncated, or not an array of numbers.
     """
     try:
         with warnings.catch_warnings():
@@ -284,7 +285,7 @@ def _array(path: Path, manifest: Manifest) -> np.ndarray:
                 return array
     except Exception as error:  # a header is read as Python: broken ones raise nearly anything
         raise DataError(f"{path} cannot be read ({brief(error)}): {remedy(path.parent, manifest.extra)}") from error
-    raise DataError(f"{path} is no array of numbers: {remedy(path.parent, manifest.extra)}")
+    raise DataError(f"{path} is not an array of numbers: {remedy(path.parent, manifest.extra)}")
 
 
 def open_prepared(folder: Path, *, verify: bool = False) -> Prepared:
@@ -295,7 +296,7 @@ def open_prepared(folder: Path, *, verify: bool = False) -> Prepared:
         verify: also read every byte and compare with the manifest's digest.
 
     Raises:
-        DataError: missing, truncated or (with `verify`) changed files.
+        DataError: files are missing, truncated or (with `verify`) changed.
     """
     opened = _opened(folder)
     if verify:
@@ -304,8 +305,8 @@ def open_prepared(folder: Path, *, verify: bool = False) -> Prepared:
 
 
 def _opened(folder: Path) -> Prepared:
-    """One version of the set, where another process replaces it while it is being opened."""
-    for _ in range(REPLACED_MEANWHILE):
+    """Open one version of the set, also where another process replaces it during opening."""
+    for _ in range(MAX_REOPENS):
         version = _inode(folder)
         try:
             opened = _open(folder)
@@ -319,7 +320,7 @@ def _opened(folder: Path) -> Prepared:
 
 
 def _inode(folder: Path) -> int:
-    """The number of a folder in its file system: another one once the set has been replaced; 0 where there is none."""
+    """Return the inode of a folder, which changes when the set is replaced; 0 for a missing folder."""
     try:
         return folder.stat().st_ino
     except OSError:
@@ -327,7 +328,7 @@ def _inode(folder: Path) -> int:
 
 
 def _open(folder: Path) -> Prepared:
-    """Manifest and arrays as they are at this moment, none of their values read."""
+    """Open manifest and arrays in their present version, without reading values."""
     manifest = read_manifest(folder)
     arrays: dict[str, np.ndarray | None] = {}
     for name in ARRAYS:
@@ -359,7 +360,7 @@ def check_bytes(prepared: Prepared) -> None:
     found = array_digest({**arrays, **columns})
     if found != manifest.digest:
         raise DataError(
-            f"the arrays in {folder} are not those of its manifest (sha256 {found[:12]}, expected "
+            f"the arrays in {folder} do not match its manifest (sha256 {found[:12]}, expected "
             f"{manifest.digest[:12]}): {remedy(folder, manifest.extra)}"
         )
     for name, expected in manifest.files.items():

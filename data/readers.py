@@ -20,45 +20,45 @@ import numpy as np
 
 from shoal.core.errors import DataError, brief, shown
 
-LARGEST_UNPACKED = 256 << 20
-"""Bytes of an unpacked raw file, at most: the largest official one, CIFAR-100's training part, has 155 MB."""
-LZMA_MEMORY = 256 << 20
-"""Bytes that unpacking an .xz file may take for its dictionary; its strongest preset takes 65 MB."""
+MAX_UNPACKED_BYTES = 256 << 20
+"""Largest size of an unpacked raw file: the largest official one, CIFAR-100's training part, has 155 MB."""
+MAX_LZMA_BYTES = 256 << 20
+"""Largest dictionary of an .xz file in memory; its strongest preset takes 65 MB."""
 CIFAR_SHAPE = (3, 32, 32)
-MOST_NUMBERED = 1_000_000
-"""The highest number that a pickle may give a value to refer to it; CIFAR-100's has one for each of 50,000 names."""
+MAX_MEMO_NUMBER = 1_000_000
+"""Largest memo number in a pickle; CIFAR-100's pickle numbers each of 50,000 names."""
 _CIFAR_PIXELS = 3 * 32 * 32
 
 
 def unpack(content: bytes, name: str) -> bytes:
-    """The content of a .gz or .xz file; of any other name, `content` itself.
+    """Return the content of a .gz or .xz file; for any other name `content` itself.
 
     Raises:
-        DataError: the compressed stream is broken or ends early, or holds more than `LARGEST_UNPACKED` bytes.
+        DataError: the compressed stream is broken or ends early, or holds more than `MAX_UNPACKED_BYTES` bytes.
     """
     try:
         if name.endswith(".gz"):
-            unpacked = gunzip(content, LARGEST_UNPACKED)
+            unpacked = gunzip(content, MAX_UNPACKED_BYTES)
         elif name.endswith(".xz"):
-            unpacked = _unxz(content, LARGEST_UNPACKED)
+            unpacked = _unxz(content, MAX_UNPACKED_BYTES)
         else:
             return content
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise DataError(
             f"{name} is truncated or is not a {name[-3:]} file ({brief(error)}): get the file again"
         ) from error
-    if len(unpacked) > LARGEST_UNPACKED:
+    if len(unpacked) > MAX_UNPACKED_BYTES:
         raise DataError(
-            f"{name} unpacks to more than {LARGEST_UNPACKED:,} bytes, which no official file does: get the file again"
+            f"{name} unpacks to more than {MAX_UNPACKED_BYTES:,} bytes, which no official file does: get the file again"
         )
     return unpacked
 
 
 def gunzip(content: bytes, most: int) -> bytes:
-    """The content of a .gz file; of one that holds more than `most` bytes, the first `most` + 1.
+    """Return the content of a .gz file; of one with more than `most` bytes, the first `most` + 1.
 
     Raises:
-        OSError, EOFError, zlib.error: it is no whole .gz file.
+        OSError, EOFError, zlib.error: it is not a complete .gz file.
     """
     with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
         return file.read(most + 1)
@@ -67,11 +67,11 @@ def gunzip(content: bytes, most: int) -> bytes:
 def _unxz(content: bytes, most: int) -> bytes:
     unpacked = b""
     while len(unpacked) <= most:
-        stream = lzma.LZMADecompressor(memlimit=LZMA_MEMORY)
+        stream = lzma.LZMADecompressor(memlimit=MAX_LZMA_BYTES)
         try:
             unpacked += stream.decompress(content, max_length=most + 1 - len(unpacked))
         except lzma.LZMAError:
-            if unpacked:  # what follows a whole stream is none
+            if unpacked:  # no other stream follows the first one
                 break
             raise
         if not stream.eof and len(unpacked) <= most:
@@ -83,15 +83,15 @@ def _unxz(content: bytes, most: int) -> bytes:
 
 
 def read_idx(content: bytes, name: str) -> np.ndarray:
-    """An idx file of bytes: a 4-byte magic (0, 0, 8, dimensions), big-endian sizes, then the values.
+    """Read an idx file of bytes: a 4-byte magic (0, 0, 8, dimensions), big-endian sizes, then the values.
 
     Returns:
-        uint8, of the shape that the header gives.
+        uint8, of the shape in the header.
 
     Source: https://yann.lecun.com/exdb/mnist/.
 
     Raises:
-        DataError: another magic, or more or fewer values than the header announces.
+        DataError: the magic is another one, or the number of values is not the one in the header.
     """
     if len(content) < 4 or content[:3] != b"\x00\x00\x08" or not 1 <= content[3] <= 4:
         raise DataError(f"{name} is not an idx file of bytes: it begins with {content[:4].hex()}, expected 000008nn")
@@ -109,7 +109,7 @@ def read_idx(content: bytes, name: str) -> np.ndarray:
 
 
 def read_cifar_records(content: bytes, name: str, *, classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
-    """Records of CIFAR's binary version: the label, then the red, green and blue plane, 1,024 bytes each.
+    """Read records of CIFAR's binary version: the label, then the red, green and blue plane, 1,024 bytes each.
 
     CIFAR-100's records begin with two label bytes, coarse and fine; the fine one is kept.
 
@@ -122,7 +122,7 @@ def read_cifar_records(content: bytes, name: str, *, classes: int = 10) -> tuple
         images uint8 (n, 3, 32, 32); labels int64 (n,).
 
     Raises:
-        DataError: not a whole number of records, or a label out of range.
+        DataError: the file is not a whole number of records, or a label is out of range.
     """
     label_bytes = 2 if classes == 100 else 1
     record = label_bytes + _CIFAR_PIXELS
@@ -137,18 +137,18 @@ def read_cifar_records(content: bytes, name: str, *, classes: int = 10) -> tuple
 
 
 class _Bytes:
-    """Stands for numpy.dtype in a pickle: bytes are the only numbers that CIFAR's arrays have."""
+    """Stand-in for numpy.dtype in a pickle: CIFAR's arrays hold bytes only."""
 
     def __init__(self, code: str, *_: Any) -> None:
         if code not in ("u1", "uint8"):
             raise pickle.UnpicklingError(f"it has an array of {brief(ValueError(code))}")
 
     def __setstate__(self, state: Any) -> None:
-        """Byte order and alignment, which bytes do not have."""
+        """Ignore byte order and alignment, which bytes do not have."""
 
 
 class _Array:
-    """Stands for numpy.ndarray in a pickle: numpy's own takes a broken state on trust, and ends the process."""
+    """Stand-in for numpy.ndarray in a pickle: numpy's own does not check a broken state, and ends the process."""
 
     pixels: np.ndarray | None = None
 
@@ -170,7 +170,7 @@ def _encode(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
-# What a pickled numpy array asks for, and what stands for it; anything else could run code.
+# The names that a pickled numpy array asks for, and their stand-ins; anything else could run code.
 _STAND_INS = {
     ("numpy.core.multiarray", "_reconstruct"): _begin_array,
     ("numpy._core.multiarray", "_reconstruct"): _begin_array,
@@ -181,7 +181,7 @@ _STAND_INS = {
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Builds dictionaries, lists, strings and arrays of bytes, and nothing else."""
+    """An unpickler that builds dictionaries, lists, strings and arrays of bytes, and nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _STAND_INS:
@@ -190,17 +190,17 @@ class _ArrayUnpickler(pickle.Unpickler):
 
 
 def _check_memo(content: bytes) -> None:
-    """Refuse a pickle that numbers a value so high that the table of them alone would fill the memory."""
+    """Refuse a pickle with a memo number so high that the memo alone would fill the memory."""
     for operation, argument, _ in pickletools.genops(content):
-        if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and (argument or 0) > MOST_NUMBERED:
+        if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and (argument or 0) > MAX_MEMO_NUMBER:
             raise pickle.UnpicklingError(f"it numbers a value {argument}")
 
 
 def read_cifar_pickle(content: bytes, name: str) -> dict[str, Any]:
-    """A dictionary of CIFAR's Python version, read without running code from the file.
+    """Read a dictionary of CIFAR's Python version without running code from the file.
 
     Raises:
-        DataError: not a pickle, not a dictionary, or it holds other things than arrays of bytes, lists and strings.
+        DataError: it is not a pickle of a dictionary of arrays of bytes, lists and strings.
     """
     try:
         with warnings.catch_warnings():
@@ -215,20 +215,21 @@ def read_cifar_pickle(content: bytes, name: str) -> dict[str, Any]:
 
 
 def cifar_batch(batch: dict[str, Any], name: str, *, classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
-    """Images and labels of one dictionary of CIFAR's Python version.
+    """Return images and labels of one dictionary of CIFAR's Python version.
 
     Returns:
         images uint8 (n, 3, 32, 32); labels int64 (n,).
 
     Raises:
-        DataError: an entry is missing or has the wrong shape, or a label is out of range.
+        DataError: an entry is missing or has another shape, or a label is out of range.
     """
     key = "labels" if classes == 10 else "fine_labels"
     if "data" not in batch or key not in batch:
         have = ", ".join(sorted(map(shown, batch))[:10]) or "none"
         raise DataError(f"{name} has the entries {have}; expected 'data' and {key!r}")
     try:
-        images, labels = np.asarray(batch["data"]), np.asarray(batch[key])
+        images = np.asarray(batch["data"])
+        labels = np.asarray(batch[key])
     except Exception as error:  # lists of anything
         raise DataError(f"{name} holds data that are no arrays ({brief(error)}): get the file again") from error
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
@@ -241,13 +242,13 @@ def cifar_batch(batch: dict[str, Any], name: str, *, classes: int = 10) -> tuple
 
 
 def read_ag_news(content: bytes, name: str, *, classes: int = 4) -> tuple[list[str], np.ndarray]:
-    """The AG News CSV: no header; class index from 1, title, description.
+    """Read the AG News CSV: no header; class index from 1, title, description.
 
     Returns:
         n texts, each the title, a line feed and the description; labels from 0, int64 (n,).
 
     Raises:
-        DataError: names the line that is not such a row.
+        DataError: names a line that is not such a row.
     """
     texts: list[str] = []
     labels: list[int] = []

@@ -1,4 +1,4 @@
-"""What to do about a prepared set whose files are missing or damaged."""
+"""Instructions for a prepared set whose files are missing or damaged."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def is_own(folder: Path, extra: Mapping[str, Any] = NOTHING) -> bool:
-    """Whether the set in a folder is the user's own, which Shoal cannot prepare again.
+    """Return whether the set in a folder is the user's own, which Shoal cannot prepare again.
 
     Args:
-        folder: the set's.
-        extra: of its manifest, where that can be read; sets added by Shoal 0.1.0 lie among those that were prepared.
+        folder: of the set.
+        extra: of its manifest, if that can be read; sets added by Shoal 0.1.0 lie among the prepared ones.
     """
     return folder.parent.name == OWN or "clients" in extra
 
 
 def remedy(folder: Path, extra: Mapping[str, Any] = NOTHING) -> str:
-    """An instruction that leads to a whole set; arguments as of `is_own`."""
+    """Return an instruction that restores the set; for the arguments see `is_own`."""
     name = folder.name
     if not is_own(folder, extra):
         return f"run `shoal data prepare {name} --force`"
@@ -32,7 +32,7 @@ def remedy(folder: Path, extra: Mapping[str, Any] = NOTHING) -> str:
     pointer = folder.parent.parent / OWN / f"{name}.dvc"
     if not pointer.exists():
         return again
-    # DVC believes a file whose size and time are as it remembers them; of a folder that is gone it looks at all.
+    # DVC trusts a file with the size and time that it remembers; it checks all files of a removed folder.
     damaged = shlex.quote(str(pointer.with_suffix("")))
     kept = shlex.quote(str(pointer))
     return f"run `rm -r {damaged}`, then `dvc pull {kept}`; or {again}"

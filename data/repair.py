@@ -1,7 +1,7 @@
-"""Sets of the store that a killed replacement lost or damaged: found, and put right from what was left beside them.
+"""Repair of sets whose replacement was killed, from the leftovers beside them.
 
 The first versions of Shoal removed the old version of a set before they renamed the new one. A kill in between left the
-new one whole, under a hidden name (`.photos.4711.tmp`), and no set, or half of one.
+new version complete under a hidden name (`.photos.4711.tmp`), and no set or a part of one.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from shoal.data.writing import lock_of
 
 
 def repair_sets(store: Path) -> list[str]:
-    """Bring back sets whose replacement was cut short, and remove what is left beside whole ones.
+    """Restore sets whose replacement was interrupted, and remove leftovers beside complete ones.
 
-    A set that a process is writing at this moment is left alone.
+    A set that a process is writing is left alone.
 
     Returns:
-        A sentence for each set that was brought back, or that has something beside it which is no set.
+        A sentence for each restored set, and for each set with leftovers that cannot restore it.
 
     Raises:
         OSError: the store cannot be written.
     """
-    said = []
+    sentences = []
     for folder in _interrupted(store):
         with lock_if_free(lock_of(folder)) as free:
             sentence = _repair(folder) if free else ""
         if sentence:
-            said.append(sentence)
-    return said
+            sentences.append(sentence)
+    return sentences
 
 
 def damaged_sets(store: Path, *, verify: bool = False) -> Iterator[tuple[str, str]]:
-    """The name of each set of a store that is damaged, and a sentence that says what to do.
+    """Yield the name of each damaged set of a store, and a sentence that says what to do.
 
     Args:
         store: the store.
@@ -55,7 +55,7 @@ def damaged_sets(store: Path, *, verify: bool = False) -> Iterator[tuple[str, st
 
 
 def _interrupted(store: Path) -> list[Path]:
-    """The folders of sets beside which a replacement that was cut short left something."""
+    """Return the folders of sets with leftovers of an interrupted replacement beside them."""
     found = set()
     for place in PLACES:
         for path in (store / place).glob(".*/"):
@@ -68,7 +68,7 @@ def _interrupted(store: Path) -> list[Path]:
 
 
 def _repair(folder: Path) -> str:
-    """Put one set right; empty where there was nothing to bring back."""
+    """Repair one set, and return a sentence about it; empty if there was nothing to restore."""
     restored = restore(folder)
     left = leftovers(folder)
     if _whole(folder) is not None:
@@ -92,7 +92,7 @@ def _repair(folder: Path) -> str:
 
 
 def _whole(folder: Path, name: str | None = None) -> Prepared | None:
-    """The set in a folder where every byte of it is as its manifest says, and it is the one of this name."""
+    """Return the set in a folder if it has this name and every byte matches its manifest, else None."""
     with contextlib.suppress(DataError):
         prepared = open_prepared(folder, verify=True)
         if prepared.manifest.name == (name or folder.name):

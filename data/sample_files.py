@@ -1,4 +1,4 @@
-"""Which file (or row of a table) each sample of a set of the user's own was read from: the way back to the originals.
+"""The file (or row of a table) of each sample of a set of the user's own: the way back to the originals.
 
     part   index  client    file
     train      0  clinic a  clinic a/0001.png
@@ -27,7 +27,7 @@ COLUMNS = ("part", "index", "client", "file")
 
 
 def sample_files(prepared: Prepared) -> pd.DataFrame | None:
-    """The origin of every sample of a set; None for sets that keep no file names, such as the built-in ones.
+    """Return the origin of every sample of a set; None for sets without file names, such as the built-in ones.
 
     Args:
         prepared: an opened set.
@@ -38,9 +38,9 @@ def sample_files(prepared: Prepared) -> pd.DataFrame | None:
         was added, of tables `TABLE:ROW`, rows counted from 0).
 
     Raises:
-        DataError: the table is missing, unreadable, or not the one that the manifest names.
+        DataError: the table is missing or unreadable, or does not match the manifest.
     """
-    import pandas as pd  # here: half a second that most users of a prepared set need not wait
+    import pandas as pd  # takes half a second, and most users of a prepared set do not need it
     import pyarrow.parquet
 
     expected = prepared.manifest.extra.get(DIGEST)
@@ -59,14 +59,14 @@ def sample_files(prepared: Prepared) -> pd.DataFrame | None:
         table = pd.read_parquet(io.BytesIO(raw))[list(COLUMNS)]
         counts = table["part"].value_counts()
     except Exception as error:  # written by another program, and named in the manifest
-        raise DataError(f"{path} is no table of file names ({brief(error)}): {mend}") from error
+        raise DataError(f"{path} is not a table of file names ({brief(error)}): {mend}") from error
     if [counts.get("train", 0), counts.get("test", 0)] != [prepared.manifest.train, prepared.manifest.test]:
         raise DataError(f"{path} does not have a row for every sample of the set: {mend}")
     return table
 
 
 def files_table(files: list[str], clients: list[str], held: np.ndarray) -> bytes:
-    """The table as the bytes of files.parquet.
+    """Return the table as the bytes of files.parquet.
 
     Args:
         files, clients: the origin and the client's name of each sample, in the order they were read.

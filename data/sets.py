@@ -1,4 +1,4 @@
-"""The built-in data sets: what each is, its options, and the function that yields its arrays."""
+"""The built-in data sets: description, options, and the function that loads the arrays."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from shoal.data.sources import Layout, Raw, find
 from shoal.data.text import build_vocabulary, encode, tokenise
 
 Arrays = dict[str, np.ndarray | None]
+ALL_CLASSES = 10
+"""The value of the option `only` that keeps images of all classes."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a set's function is given: where raw files are, and every option with its value."""
+    """The input of a set's function: where raw files are, and every option with its value."""
 
     mirror: Path | None
     raw: Path
@@ -32,7 +34,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a set's function yields: arrays in their prepared form (see data/prepared.py), and where they come from."""
+    """The result of a set's function: arrays in their prepared form (see data/prepared.py), and their source."""
 
     arrays: Arrays
     source: str
@@ -43,7 +45,7 @@ class Loaded:
 
 @dataclass(frozen=True)
 class DataSet:
-    """One built-in set. `options` are whole numbers with their defaults; `meanings` says what each does."""
+    """One built-in set. `options` are whole numbers with their defaults; `meanings` describes each."""
 
     name: str
     kind: Kind
@@ -55,7 +57,7 @@ class DataSet:
 
 
 def load_digits(request: Request) -> Loaded:
-    """scikit-learn's digits (UCI, 1,797 images): 1,437 train and 360 test, stratified, the same for everybody.
+    """Load scikit-learn's digits (UCI, 1,797 images) with a fixed stratified split: 1,437 train and 360 test.
 
     Values v from 0 to 16 become round(v * 255 / 16).
     """
@@ -65,25 +67,21 @@ def load_digits(request: Request) -> Loaded:
     bunch = sklearn_digits()
     images = np.round(bunch.images * 255 / 16).astype(np.uint8)[:, None]
     labels = bunch.target.astype(np.int64)
-    # scikit-learn takes 32-bit seeds only.
-    train, test = train_test_split(
-        np.arange(len(labels)), test_size=360, stratify=labels, random_state=stream_seed(0, "digits split") % 2**32
-    )
-    train, test = np.sort(train), np.sort(test)
-    arrays: Arrays = {
-        "train_x": images[train],
-        "train_y": labels[train],
-        "test_x": images[test],
-        "test_y": labels[test],
-    }
+    seed = stream_seed(0, "digits split") % 2**32  # scikit-learn takes 32-bit seeds only
+    parts = train_test_split(np.arange(len(labels)), test_size=360, stratify=labels, random_state=seed)
+    arrays: Arrays = {}
+    for part, rows in zip(("train", "test"), parts, strict=True):
+        rows = np.sort(rows)
+        arrays[f"{part}_x"] = images[rows]
+        arrays[f"{part}_y"] = labels[rows]
     return Loaded(arrays, "scikit-learn, load_digits", tuple(map(str, range(10))))
 
 
 def shrink(images: np.ndarray, factor: int) -> np.ndarray:
-    """Images (n, channels, height, width) made smaller: the rounded mean of `factor` x `factor` pixels, uint8.
+    """Shrink images (n, channels, height, width): uint8 rounded means of `factor` x `factor` pixels.
 
     Raises:
-        DataError: the sides are no multiples of `factor`.
+        DataError: the sides are not multiples of `factor`.
     """
     n, channels, height, width = images.shape
     if height % factor or width % factor:
@@ -94,7 +92,7 @@ def shrink(images: np.ndarray, factor: int) -> np.ndarray:
 
 
 def rotate(images: np.ndarray, rotations: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Each image turned by a random one of 2 or 4 equal angles, and by which, int64 (n,)."""
+    """Turn each image by a random one of 2 or 4 equal angles; also return the number of its angle, int64 (n,)."""
     turns = np.random.default_rng(seed).integers(rotations, size=len(images))
     out = images.copy()
     for turn in range(1, rotations):
@@ -103,7 +101,7 @@ def rotate(images: np.ndarray, rotations: int, seed: int) -> tuple[np.ndarray, n
 
 
 def every_angle(images: np.ndarray, angles: int) -> tuple[np.ndarray, np.ndarray]:
-    """All images turned by each of 2 or 4 equal angles, angle after angle, and by which, int64 (angles * n,)."""
+    """Turn all images by each of 2 or 4 equal angles; also return the numbers of the angles, int64 (angles * n,)."""
     turned = [np.rot90(images, turn * 4 // angles, axes=(2, 3)) for turn in range(angles)]
     return np.concatenate(turned), np.repeat(np.arange(angles), len(images))
 
@@ -111,7 +109,13 @@ def every_angle(images: np.ndarray, angles: int) -> tuple[np.ndarray, np.ndarray
 def load_idx(
     request: Request, *, name: str, torchvision: str, layouts: tuple[Layout, ...], class_names: tuple[str, ...]
 ) -> Loaded:
-    """MNIST or Fashion-MNIST from their four idx files."""
+    """Load MNIST or Fashion-MNIST from their four idx files.
+
+    Raises:
+        DataError: files that do not match, or an option out of bounds.
+    """
+    options = request.options
+    _check_image_options(options, name)
     raw = _find(request, name, layouts, partial(files.download_torchvision, torchvision))
     arrays: Arrays = {}
     contents = [(file.path, raw.read(file.path)) for file in raw.layout.files]
@@ -119,29 +123,43 @@ def load_idx(
     for part, x, y in (("train", train_x, train_y), ("test", test_x, test_y)):
         if x.ndim != 3 or y.shape != x.shape[:1]:
             raise DataError(f"{part} images of {name!r} are {x.shape} and labels {y.shape}: the files do not match")
-        x, y = x[:, None], y.astype(np.int64)
-        if (only := request.options["only"]) < 10:
-            x, y = x[y == only], y[y == only]
-            if not len(x):
-                raise DataError(f"option 'only' of {name!r} is {only}: there is no {part} image of that class")
-        elif only > 10:
-            raise DataError(f"option 'only' of {name!r} is {only}: expected a class from 0 to 9, or 10 for all")
-        if request.options["shrink"] > 1:
-            x = shrink(x, request.options["shrink"])
-        rotations, angles = request.options["rotations"], request.options["angles"]
-        for option, value in (("rotations", rotations), ("angles", angles)):
-            if value not in (1, 2, 4):
-                raise DataError(f"option {option!r} of {name!r} is {value}: expected 1 (none), 2 or 4")
-        if rotations > 1 and angles > 1:
-            raise DataError(f"options 'rotations' and 'angles' of {name!r}: an image is turned by one of them")
-        if rotations > 1:
-            x, y = rotate(x, rotations, stream_seed(0, f"rotations of {name} {part}"))
-        elif angles > 1:
-            x, y = every_angle(x, angles)
-        if (turns := max(rotations, angles)) > 1:
-            class_names = tuple(f"{turn * 360 // turns} degrees" for turn in range(turns))
-        arrays[f"{part}_x"], arrays[f"{part}_y"] = x, y
+        wanted = _of_class(y, options["only"], name, part)
+        x = x[wanted][:, None]
+        y = y[wanted].astype(np.int64)
+        if options["shrink"] > 1:
+            x = shrink(x, options["shrink"])
+        if options["rotations"] > 1:
+            x, y = rotate(x, options["rotations"], stream_seed(0, f"rotations of {name} {part}"))
+        elif options["angles"] > 1:
+            x, y = every_angle(x, options["angles"])
+        arrays[f"{part}_x"] = x
+        arrays[f"{part}_y"] = y
+    turns = max(options["rotations"], options["angles"])
+    if turns > 1:
+        class_names = tuple(f"{turn * 360 // turns} degrees" for turn in range(turns))
     return Loaded(arrays, _source(raw), class_names, extra=_extra(raw))
+
+
+def _check_image_options(options: Mapping[str, int], name: str) -> None:
+    if options["only"] > ALL_CLASSES:
+        raise DataError(
+            f"option 'only' of {name!r} is {options['only']}: expected a class from 0 to 9, or {ALL_CLASSES} for all"
+        )
+    for option in ("rotations", "angles"):
+        if options[option] not in (1, 2, 4):
+            raise DataError(f"option {option!r} of {name!r} is {options[option]}: expected 1 (none), 2 or 4")
+    if options["rotations"] > 1 and options["angles"] > 1:
+        raise DataError(f"options 'rotations' and 'angles' of {name!r} both turn images: set one of them to 1")
+
+
+def _of_class(y: np.ndarray, only: int, name: str, part: str) -> np.ndarray:
+    """Return which images are of the class `only`, bool (n,); all of them with `ALL_CLASSES`."""
+    if only == ALL_CLASSES:
+        return np.ones(len(y), dtype=bool)
+    wanted: np.ndarray = y == only
+    if not wanted.any():
+        raise DataError(f"option 'only' of {name!r} is {only}: there is no {part} image of that class")
+    return wanted
 
 
 def load_cifar(
@@ -153,7 +171,7 @@ def load_cifar(
     classes: int,
     class_names: tuple[str, ...] = (),
 ) -> Loaded:
-    """CIFAR-10 or CIFAR-100, from the Python or the binary version: the same arrays in the same order."""
+    """Load CIFAR-10 or CIFAR-100 from the Python or the binary version: the arrays are the same."""
     raw = _find(request, name, layouts, partial(files.download_torchvision, torchvision))
     python = raw.layout.name == "python"
     parts: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {"train": [], "test": []}
@@ -181,7 +199,7 @@ def load_cifar(
 
 
 def load_ag_news(request: Request) -> Loaded:
-    """AG News as token numbers; the vocabulary comes from the training part only."""
+    """Load AG News as token numbers; the vocabulary comes from the training part only."""
     raw = _find(request, "ag-news", files.AG_NEWS, files.download_ag_news)
     train_file, test_file = (file.path for file in raw.layout.files)
     options = request.options
@@ -202,27 +220,36 @@ def load_ag_news(request: Request) -> Loaded:
 
 
 def load_gaussian(request: Request) -> Loaded:
-    """Blobs of unit variance around distinct corners of a cube of side 5."""
+    """Draw blobs of unit variance around distinct corners of a cube of side 5."""
     o = request.options
-    arrays: Arrays = {}
-    for part, count in (("train", o["samples"]), ("test", o["test"])):
-        if part == "test" and not count:
-            continue
-        x, y = synthetic.gaussian(o["clusters"], count, o["dimension"], o["seed"], part=part)
-        arrays[f"{part}_x"], arrays[f"{part}_y"] = x, y
-    return Loaded(arrays, "drawn: centres 5 * Bernoulli(0.5), unit variance", _cluster_names(o["clusters"]))
+
+    def draw(part: str, count: int) -> tuple[np.ndarray, np.ndarray]:
+        return synthetic.gaussian(o["clusters"], count, o["dimension"], o["seed"], part=part)
+
+    return _drawn(draw, o, "drawn: centres 5 * Bernoulli(0.5), unit variance")
 
 
 def load_subspace(request: Request) -> Loaded:
-    """Points of random linear subspaces."""
+    """Draw points of random linear subspaces."""
     o = request.options
+
+    def draw(part: str, count: int) -> tuple[np.ndarray, np.ndarray]:
+        return synthetic.subspace(o["clusters"], count, o["dimension"], o["rank"], o["seed"], part=part)
+
+    return _drawn(draw, o, "drawn: random orthonormal bases, N(0, 1) coefficients")
+
+
+def _drawn(
+    draw: Callable[[str, int], tuple[np.ndarray, np.ndarray]], options: Mapping[str, int], source: str
+) -> Loaded:
+    """Draw the training part, and the test part if it has any points."""
     arrays: Arrays = {}
-    for part, count in (("train", o["samples"]), ("test", o["test"])):
-        if part == "test" and not count:
-            continue
-        x, y = synthetic.subspace(o["clusters"], count, o["dimension"], o["rank"], o["seed"], part=part)
-        arrays[f"{part}_x"], arrays[f"{part}_y"] = x, y
-    return Loaded(arrays, "drawn: random orthonormal bases, N(0, 1) coefficients", _cluster_names(o["clusters"]))
+    for part, count in (("train", options["samples"]), ("test", options["test"])):
+        if part == "train" or count:
+            x, y = draw(part, count)
+            arrays[f"{part}_x"] = x
+            arrays[f"{part}_y"] = y
+    return Loaded(arrays, source, tuple(f"cluster {k}" for k in range(options["clusters"])))
 
 
 def _find(request: Request, name: str, layouts: tuple[Layout, ...], download: Callable[[Path], None]) -> Raw:
@@ -238,16 +265,12 @@ def _extra(raw: Raw) -> dict[str, Any]:
     return {"files": {file.path: raw.digests[file.path] for file in raw.layout.files}}
 
 
-def _cluster_names(clusters: int) -> tuple[str, ...]:
-    return tuple(f"cluster {k}" for k in range(clusters))
-
-
-_IMAGES = {"shrink": 1, "only": 10, "rotations": 1, "angles": 1}
+_IMAGES = {"shrink": 1, "only": ALL_CLASSES, "rotations": 1, "angles": 1}
 _IMAGES_MEANINGS = {
-    "shrink": "sides are divided by it: means of so many pixels squared",
-    "rotations": "2 or 4: each image is turned by a random one of so many angles, which becomes its label",
-    "only": "0 to 9: images of this class alone; 10: all",
-    "angles": "2 or 4: each image is there in each of so many angles, which is its label",
+    "shrink": "divisor of the sides: each pixel is the mean of a square with this side",
+    "rotations": "2 or 4: each image is turned by a random one of so many angles; the angle is its label",
+    "only": "0 to 9: only images of this class; 10: all images",
+    "angles": "2 or 4: the set has each image in each of so many angles; the angle is its label",
 }
 _SYNTHETIC = {"clusters": 4, "samples": 1000, "dimension": 32, "seed": 0, "test": 250}
 _SYNTHETIC_MEANINGS = {

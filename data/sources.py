@@ -1,4 +1,4 @@
-"""Raw files: found in a mirror folder or downloaded once, and never used before their checksum is verified.
+"""Raw files: found in a mirror folder or downloaded once, and verified by their checksum before use.
 
 A mirror is laid out as torchvision lays out its root folder:
 
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from shoal.core.errors import DataError
 from shoal.data.readers import unpack
+from shoal.data.wording import first_of
 
 MIRROR_VARIABLE = "SHOAL_DATA_MIRROR"
 _PACKINGS = ("", ".gz", ".xz")
@@ -38,7 +39,7 @@ class RawFile:
 
 @dataclass(frozen=True)
 class Layout:
-    """One of the forms in which a data set is distributed: files needed, and extra ones read where they are."""
+    """One of the forms in which a data set is distributed: required and optional files."""
 
     name: str
     files: tuple[RawFile, ...]
@@ -55,10 +56,10 @@ class Raw:
     """The expected digest of each file, by its relative path."""
 
     def read(self, path: str) -> bytes:
-        """The verified content of one file, unpacked unless its own name ends in .gz.
+        """Return the verified content of one file, unpacked unless its own name ends in .gz.
 
         Raises:
-            DataError: missing, broken, or with another checksum.
+            DataError: the file is missing or broken, or has another checksum.
         """
         found = locate(self.root, path)
         if found is None:
@@ -73,12 +74,12 @@ class Raw:
         return content
 
     def read_optional(self, path: str) -> bytes | None:
-        """As `read`; None where the file is not there or nobody published its checksum."""
+        """Read a file as `read` does; return None where it is missing or has no published checksum."""
         return None if locate(self.root, path) is None or not self.digests.get(path) else self.read(path)
 
 
 def locate(root: Path, path: str) -> Path | None:
-    """The file `path` below `root`, as it is or packed; None where there is none."""
+    """Return the file `path` below `root`, also if it is packed; None where there is none."""
     for packing in _PACKINGS:
         candidate = root / (path + packing)
         if candidate.is_file():
@@ -87,7 +88,7 @@ def locate(root: Path, path: str) -> Path | None:
 
 
 def verify(content: bytes | bytearray, expected: str, name: str) -> None:
-    """Refuse bytes that are not those expected.
+    """Refuse bytes with another checksum than the expected one.
 
     Args:
         content: the file's bytes.
@@ -119,23 +120,25 @@ def find(
     raw: Path,
     checksums: Mapping[str, str] | None = None,
 ) -> Raw:
-    """The raw files of a data set: from the mirror, from an earlier download, or downloaded now.
+    """Find the raw files of a data set in the mirror or an earlier download, or download them.
 
     Args:
         name: the data set, for errors.
-        layouts: the forms it is distributed in, best first.
-        download: fetches the first layout below the folder it is given.
-        mirror: a folder laid out as the module says, or None.
-        raw: where downloads are kept, laid out alike.
+        layouts: its distributed forms, best first.
+        download: downloads the first layout below a folder.
+        mirror: a folder with the layout of the module's docstring, or None.
+        raw: the folder of downloads, with the same layout.
         checksums: digests by relative path, instead of the published ones.
 
     Raises:
-        DataError: an unknown path in `checksums`; no mirror has all files and the download failed.
+        DataError: `checksums` has an unknown path, or no mirror has all files and the download failed.
     """
     digests = {file.path: file.digest for layout in layouts for file in (*layout.files, *layout.optional)}
     unknown = sorted(set(checksums or {}) - set(digests))
     if unknown:
-        raise DataError(f"checksums names {unknown[0]!r}, which is no file of {name}; its files: {', '.join(digests)}")
+        raise DataError(
+            f"checksums names {unknown[0]!r}, which is not a file of {name}; its files: {', '.join(digests)}"
+        )
     digests |= dict(checksums or {})
     roots = [root for root in (mirror, raw) if root is not None]
     for root in roots:
@@ -160,7 +163,6 @@ def find(
 
 
 def _missing(root: Path, layouts: tuple[Layout, ...]) -> str:
-    """What keeps `root` from serving, told of the layout that is nearest to complete."""
+    """Return the files that `root` lacks, of the layout that is nearest to complete."""
     missing = [[file.path for file in layout.files if locate(root, file.path) is None] for layout in layouts]
-    nearest = min(missing, key=len)
-    return f"without {nearest[0]}" + (f" and {len(nearest) - 1} more" if len(nearest) > 1 else "")
+    return f"without {first_of(min(missing, key=len), 1)}"

@@ -1,6 +1,6 @@
 """Names that look alike: the same name with other spaces, another Unicode form, or letters without width.
 
-A site that is called "Oslo" in one file and "Oslo " in the next is one site. Such names become one, and that is noted;
+A site that is called "Oslo" in one file and "Oslo " in the next is one site. Such names become one name, with a note,
 or they are refused, with each spelling escaped.
 """
 
@@ -17,11 +17,11 @@ WITHOUT_WIDTH = dict.fromkeys(
 )
 """Soft hyphens, joiners, marks of direction and the byte order mark, as `str.translate` removes them."""
 MAX_GROUPS = 10
-"""Names that an error lists at most."""
+"""Largest number of names that an error lists."""
 
 
 def spelling_key(name: str) -> str:
-    r"""Return what all spellings of a name have in common.
+    r"""Return the key that all spellings of a name share.
 
     >>> spelling_key(" Cafe\u0301\u200b  Nord") == spelling_key("Caf\u00e9 Nord")
     True
@@ -48,7 +48,7 @@ def choose_spellings(counts: Mapping[str, int], known: Sequence[str] = ()) -> di
 
     Args:
         counts: how often each spelling occurs.
-        known: names that are there already; spellings of them stand for them.
+        known: existing names; their other spellings stand for them.
 
     >>> choose_spellings({"Oslo": 3, "Oslo ": 1, " Bergen": 2})
     {'Oslo': 'Oslo', 'Oslo ': 'Oslo', ' Bergen': 'Bergen'}

@@ -7,23 +7,23 @@ import numpy as np
 from shoal.core.errors import DataError
 from shoal.core.streams import Streams
 
-_REDRAWS = 1000
+_MAX_REDRAWS = 1000
 
 
 def gaussian_centres(clusters: int, dimension: int, seed: int) -> np.ndarray:
-    """`clusters` distinct centres 5 * Bernoulli(0.5)^dimension, float64 (clusters, dimension).
+    """Draw `clusters` distinct centres 5 * Bernoulli(0.5)^dimension, float64 (clusters, dimension).
 
-    A centre that was drawn before is drawn again, at most 1,000 times in all.
+    A repeated centre is drawn again, at most 1,000 times in all.
 
     Raises:
-        DataError: more clusters than there are corners of the cube, or no distinct ones were found.
+        DataError: there are more clusters than corners of the cube, or no distinct ones were found.
     """
     if dimension < 63 and clusters > 2**dimension:
         raise DataError(f"{clusters} distinct centres do not fit in {{0, 5}}^{dimension}: raise `dimension`")
     draw = Streams(seed).numpy("gaussian centres")
     centres: list[np.ndarray] = []
     known: set[bytes] = set()
-    for _ in range(clusters + _REDRAWS):
+    for _ in range(clusters + _MAX_REDRAWS):
         if len(centres) == clusters:
             break
         corner = draw.integers(0, 2, dimension, dtype=np.uint8)
@@ -40,7 +40,7 @@ def gaussian_centres(clusters: int, dimension: int, seed: int) -> np.ndarray:
 def gaussian(
     clusters: int, samples: int, dimension: int, seed: int, *, part: str = "train"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Points around the centres with unit variance.
+    """Draw points around the centres with unit variance.
 
     Args:
         clusters: number of clusters.
@@ -59,7 +59,7 @@ def gaussian(
 
 
 def subspace_bases(clusters: int, rank: int, dimension: int, seed: int) -> np.ndarray:
-    """`clusters` random orthonormal bases, float64 (clusters, rank, dimension), rows orthonormal.
+    """Draw `clusters` random bases with orthonormal rows, float64 (clusters, rank, dimension).
 
     Raises:
         DataError: the rank is larger than the dimension.
@@ -75,9 +75,9 @@ def subspace_bases(clusters: int, rank: int, dimension: int, seed: int) -> np.nd
 def subspace(
     clusters: int, samples: int, dimension: int, rank: int, seed: int, *, part: str = "train"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Points of linear subspaces through the origin, with N(0, 1) coefficients.
+    """Draw points of linear subspaces through the origin, with N(0, 1) coefficients.
 
-    Args and returns as `gaussian`, `rank` being the dimension of each subspace.
+    Arguments and results are those of `gaussian`; `rank` is the dimension of each subspace.
     """
     bases = subspace_bases(clusters, rank, dimension, seed)
     draw = Streams(seed).numpy(f"subspace {part}")

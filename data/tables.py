@@ -1,4 +1,4 @@
-"""Reading a user's table: clients, and features that are all finite numbers."""
+"""Reading of a user's table: clients, labels, and features that are finite numbers."""
 
 from __future__ import annotations
 
@@ -17,39 +17,41 @@ from shoal.core.errors import DataError, brief, shown
 from shoal.data.intake import Intake
 from shoal.data.readers import gunzip
 from shoal.data.spelling import choose_spellings, note_spellings, refuse_alike, tidy
+from shoal.data.wording import first_of
 
-MOST_VALUES = 1 << 30
-"""Values of a Parquet table, at most: 8 GB as pandas holds them. A small file may announce any number."""
-MOST_UNPACKED = 200
-"""A .csv.gz may hold so many times its own size, and `ALWAYS_UNPACKED` bytes in any case."""
-ALWAYS_UNPACKED = 64 << 20
-MOST_PROBLEMS = 20
-"""Columns that an error lists."""
+MAX_VALUES = 1 << 30
+"""Largest number of values of a Parquet table, 8 GB in pandas. The header of a small file may announce any number."""
+MAX_UNPACKED_FACTOR = 200
+"""Largest size of an unpacked .csv.gz over that of its file, beyond `ALWAYS_UNPACKED_BYTES`."""
+ALWAYS_UNPACKED_BYTES = 64 << 20
+MAX_PROBLEMS = 20
+"""Largest number of columns that an error lists."""
 _SHOWN = 5
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _SEPARATED = re.compile(r"[-+]?\d[\d.,'\s]*")
 _EXACT = 2.0**53
-"""From here on float64 does not hold every whole number."""
+"""From this number on float64 does not hold every whole number."""
 MAX_LOSS = 0.01
-"""A column is refused where float32 is off by more than this share of its standard deviation."""
+"""A column is refused if float32 changes it by more than this share of its standard deviation."""
 NOTED_LOSS = 1e-4
-"""And it is noted where float32 is off by more than this share."""
+"""A column is noted if float32 changes it by more than this share of its standard deviation."""
 
 
 def read_table(path: Path, text: Sequence[str] = (), intake: Intake | None = None) -> pd.DataFrame:
-    """A Parquet or CSV file with at least one row and no repeated column.
+    """Read a Parquet or CSV file with at least one row and no repeated column.
 
     Args:
         path: the file.
-        text: columns that a CSV file's values are taken from as they stand, so that 1, 01 and 1.0 stay three names;
-            only empty ones are missing. Capitals do not count.
-        intake: notes to which columns are added whose names were in another spelling.
+        text: columns of a CSV file whose values are kept as text, so that 1, 01 and 1.0 stay three names; only empty
+            values are missing. Capitals do not count.
+        intake: notes of columns with names in another spelling.
 
     Returns:
         The table. Names of columns have no spaces around them, and Unicode form NFC.
 
     Raises:
-        DataError: missing, of another format, unreadable, empty, too large, or with columns whose names look alike.
+        DataError: the file is missing, of another format, unreadable, empty or too large, or names of columns look
+            alike.
     """
     try:
         table = _read(path, text)
@@ -83,7 +85,7 @@ def _read(path: Path, text: Sequence[str]) -> pd.DataFrame:
         return _read_parquet(path)
     if name.endswith((".csv", ".csv.gz")):
         return _read_csv(path, text)
-    raise DataError(f"{path} is no table this can read: expected .parquet, .csv or .csv.gz")
+    raise DataError(f"{path} is not a table of a known format: expected .parquet, .csv or .csv.gz")
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
@@ -92,10 +94,10 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     about = pyarrow.parquet.read_metadata(path)
     _check_columns(about.schema.to_arrow_schema().names, path)
     values = about.num_rows * max(1, about.num_columns)
-    if values > MOST_VALUES:
-        raise DataError(f"{path} announces {values:,} values, at most {MOST_VALUES:,} are read: give it in parts")
+    if values > MAX_VALUES:
+        raise DataError(f"{path} announces {values:,} values, at most {MAX_VALUES:,} are read: give it in parts")
     words = [field.name for field in about.schema.to_arrow_schema() if not pyarrow.types.is_primitive(field.type)]
-    if words:  # text that is no UTF-8 is noticed here alone, and would be met anywhere later
+    if words:  # only here text that is not UTF-8 is noticed; else it would fail later
         pyarrow.parquet.read_table(path, columns=words).validate(full=True)
     table = pd.read_parquet(path)
     if not isinstance(table.index, pd.RangeIndex):  # columns that pandas wrote as the names of rows
@@ -107,28 +109,28 @@ def _read_csv(path: Path, text: Sequence[str]) -> pd.DataFrame:
     raw: Any = path
     if path.name.lower().endswith(".gz"):
         packed = path.read_bytes()
-        most = max(ALWAYS_UNPACKED, MOST_UNPACKED * len(packed))
+        most = max(ALWAYS_UNPACKED_BYTES, MAX_UNPACKED_FACTOR * len(packed))
         unpacked = gunzip(packed, most)
         if len(unpacked) > most:
             raise DataError(
-                f"{path} unpacks to more than {MOST_UNPACKED} times its size: unpack it, and give the .csv file"
+                f"{path} unpacks to more than {MAX_UNPACKED_FACTOR} times its size: unpack it, and give the .csv file"
             )
         raw = io.BytesIO(unpacked)
-    # The header alone first: of equal names pandas makes other ones, and nameless columns get names.
+    # First the header alone: pandas renames repeated columns, and gives names to nameless ones.
     header = pd.read_csv(raw, header=None, nrows=1, dtype=str, keep_default_na=False)
     names = [str(value) for value in header.iloc[0]]
     _check_columns(names, path)
     if not isinstance(raw, Path):
         raw.seek(0)
     with warnings.catch_warnings():
-        # A row of more fields than the header has would else lose one, or make the first column an index.
+        # Else a row with more fields than the header would lose one, or make the first column an index.
         warnings.simplefilter("error", pd.errors.ParserWarning)
         table = pd.read_csv(raw, index_col=False, low_memory=False)
     wanted = [name for name in names if any(same_name(name, column) for column in text)]
     if wanted:
         if not isinstance(raw, Path):
             raw.seek(0)
-        # A second time: only so does pandas take neither 01 for a number nor NA for nothing.
+        # Read these columns again as text: else pandas takes 01 for a number and NA for a missing value.
         plain = pd.read_csv(raw, index_col=False, usecols=wanted, dtype=str, keep_default_na=False)
         for column in wanted:
             table[column] = plain[column].where(plain[column] != "", None)
@@ -136,21 +138,21 @@ def _read_csv(path: Path, text: Sequence[str]) -> pd.DataFrame:
 
 
 def same_name(name: str, other: str) -> bool:
-    """Return whether two columns have one name but for spelling and capitals."""
+    """Return whether two columns have the same name except for spelling and capitals."""
     return tidy(name).casefold() == tidy(other).casefold()
 
 
 def find_column(table: pd.DataFrame, wanted: str, path: Path, option: str) -> str:
-    """Return the column of a name; where there is none, the one of that name but for capitals.
+    """Return the column of a name; if there is none, the column of that name with other capitals.
 
     Args:
-        table: as `read_table` returns it.
+        table: from `read_table`.
         wanted: the name.
         path: the file, for errors.
         option: the option that gave the name, for errors.
 
     Raises:
-        DataError: there is none, or several differ in capitals alone.
+        DataError: there is no such column, or several differ only in capitals.
     """
     if tidy(wanted) in table.columns:
         return tidy(wanted)
@@ -159,12 +161,11 @@ def find_column(table: pd.DataFrame, wanted: str, path: Path, option: str) -> st
         return alike[0]
     if alike:
         raise DataError(f"{path} has the columns {', '.join(map(shown, alike))}: say which with {option}")
-    have = ", ".join(shown(column) for column in table.columns[:MOST_PROBLEMS])
-    more = f" and {len(table.columns) - MOST_PROBLEMS} more" if len(table.columns) > MOST_PROBLEMS else ""
+    have = first_of([shown(column) for column in table.columns], MAX_PROBLEMS)
     hint = ""
     if len(table.columns) == 1 and (mark := next((m for m in (";", "\t", "|") if m in table.columns[0]), None)):
-        hint = f". It looks as if {mark!r} stood between its values: save it with commas"
-    raise DataError(f"{path} has no column {wanted!r}; its columns: {have}{more}{hint}")
+        hint = f". It seems to separate values with {mark!r}: save it with commas"
+    raise DataError(f"{path} has no column {wanted!r}; its columns: {have}{hint}")
 
 
 def _check_columns(names: list[str], path: Path) -> None:
@@ -181,23 +182,23 @@ def _check_columns(names: list[str], path: Path) -> None:
 def client_numbers(
     column: pd.Series, path: Path, known: Sequence[str] = (), intake: Intake | None = None
 ) -> tuple[np.ndarray, list[str]]:
-    """The client of each row as a number into the sorted names, int64 (rows,); and the names.
+    """Return the client of each row as a number into the sorted names, int64 (rows,), and the names.
 
     Names that differ in spaces, Unicode form or letters without width are one client.
 
     Args:
         column: the column of clients.
         path: the file, for errors.
-        known: clients that are there already, of which new ones may be another spelling.
-        intake: notes to which names in another spelling are added.
+        known: existing clients; new names may be other spellings of them.
+        intake: notes of names in another spelling.
 
     Raises:
-        DataError: rows without a client.
+        DataError: a row has no client.
     """
     values = names_of(column, path, "client", known, intake)
     distinct, numbers = np.unique(values, return_inverse=True)
     names = [str(name) for name in distinct]
-    if all(_WHOLE.fullmatch(name) for name in names):  # also where they were read as text: 2 before 10
+    if all(_WHOLE.fullmatch(name) for name in names):  # also numbers that were read as text: 2 before 10
         order = np.argsort([int(name) for name in names], kind="stable")
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
@@ -214,10 +215,10 @@ def names_of(
         column: of clients or labels.
         path: the file, for errors.
         what: client or label.
-        known, intake: as of `client_numbers`.
+        known, intake: see `client_numbers`.
 
     Raises:
-        DataError: rows without a name.
+        DataError: a row has no name.
     """
     values = column.astype(str).to_numpy(dtype=object, copy=True)
     missing = column.isna().to_numpy(copy=True)
@@ -238,20 +239,20 @@ def names_of(
 
 
 def features(table: pd.DataFrame, path: Path, intake: Intake | None = None) -> tuple[np.ndarray, list[str]]:
-    """Every column as float32 (rows, columns), and the columns' names.
+    """Return every column as float32 (rows, columns), and the columns' names.
 
     Args:
         table: the columns of features.
         path: the file, for errors.
-        intake: notes to which columns are added that do not keep every digit.
+        intake: notes of columns that lose digits.
 
     Raises:
-        DataError: no column, values that are no finite float32, or that float32 cannot tell apart; names each such
-            column and its first rows.
+        DataError: there is no column, or values are not finite in float32, or float32 cannot tell them apart; names
+            each such column and its first rows.
     """
     if not len(table.columns):
         raise DataError(f"{path} has no feature column besides the client and the label")
-    notes = Intake() if intake is None else intake
+    notes = intake or Intake()
     x = np.empty(table.shape, dtype=np.float32)
     problems = []
     for number, name in enumerate(table.columns):
@@ -259,8 +260,8 @@ def features(table: pd.DataFrame, path: Path, intake: Intake | None = None) -> t
             x[:, number] = numbers_of(table[name], str(name), notes)
         except DataError as error:
             problems.append(f"  {shown(name)}: {error}")
-    if len(problems) > MOST_PROBLEMS:
-        problems[MOST_PROBLEMS:] = [f"  and {len(problems) - MOST_PROBLEMS} more columns"]
+    if len(problems) > MAX_PROBLEMS:
+        problems[MAX_PROBLEMS:] = [f"  and {len(problems) - MAX_PROBLEMS} more columns"]
     if problems:
         raise DataError(
             f"{path}: features must be finite numbers; drop or mend (rows count from 0):\n" + "\n".join(problems)
@@ -269,12 +270,12 @@ def features(table: pd.DataFrame, path: Path, intake: Intake | None = None) -> t
 
 
 def numbers_of(values: pd.Series, name: str, intake: Intake) -> np.ndarray:
-    """Return a column as float32 (rows,); notes what that changes.
+    """Return a column as float32 (rows,), and note conversions.
 
     Raises:
-        DataError: what is wrong with the values, without the column's name.
+        DataError: the fault of the values, without the column's name.
     """
-    # Dates and complex numbers convert without an error, and mean nothing here.
+    # Dates and complex numbers convert without an error, but are not measurements.
     kinds = (
         pd.api.types.is_datetime64_any_dtype,
         pd.api.types.is_timedelta64_dtype,
@@ -320,7 +321,7 @@ def loss_of_float32(values: pd.Series, numeric: np.ndarray, x: np.ndarray) -> fl
     """Return the largest error of rounding to float32, as a multiple of the standard deviation of the column.
 
     Args:
-        values: as they are in the table; whole numbers beyond 2^53 are compared as such.
+        values: of the table; whole numbers beyond 2^53 are compared exactly.
         numeric: the same, float64 (rows,), finite.
         x: the same, float32 (rows,), finite.
 
@@ -338,6 +339,5 @@ def loss_of_float32(values: pd.Series, numeric: np.ndarray, x: np.ndarray) -> fl
 
 
 def _rows(rows: np.ndarray) -> str:
-    shown = ", ".join(str(int(row)) for row in rows[:_SHOWN])
-    more = f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
-    return f"{'row' if len(rows) == 1 else 'rows'} {shown}{more}"
+    noun = "row" if len(rows) == 1 else "rows"
+    return f"{noun} {first_of([str(int(row)) for row in rows], _SHOWN)}"

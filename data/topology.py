@@ -1,4 +1,4 @@
-"""Who can talk to whom: undirected graphs of devices."""
+"""Undirected graphs of devices that can talk to each other."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from shoal.core.errors import DataError
 from shoal.core.setting import FileFormat
 
 Edges = tuple[tuple[int, int], ...]
-_REDRAWS = 1000
+_MAX_REDRAWS = 1000
 
 
 def random_geometric_graph(nodes: int, degree: float, rng: np.random.Generator) -> Edges:
-    """Points in the unit square, joined to their nearest until the average degree is the wanted one; connected.
+    """Draw a connected graph of points in the unit square, in which the nearest pairs are joined.
 
-    The radius is the length of the last edge that is needed, so that the average degree is `degree` up to rounding;
-    points are drawn again until the graph is connected.
+    The radius is the length of the last edge that is needed, so that the average degree is `degree` up to rounding.
+    Points are drawn again until the graph is connected.
 
     Args:
         nodes: at least 2.
@@ -29,7 +29,7 @@ def random_geometric_graph(nodes: int, degree: float, rng: np.random.Generator) 
         Edges (i, j), i < j, ascending.
 
     Raises:
-        DataError: a degree that no connected graph of so many nodes has, or none was found.
+        DataError: no connected graph of so many nodes has this degree, or none was found.
     """
     if nodes < 2 or not 0 < degree <= nodes - 1:
         raise DataError(f"average degree {degree} of {nodes} devices: expected above 0 and at most {nodes - 1}")
@@ -40,17 +40,19 @@ def random_geometric_graph(nodes: int, degree: float, rng: np.random.Generator) 
             "raise it"
         )
     first, second = np.triu_indices(nodes, 1)
-    for _ in range(_REDRAWS):
+    for _ in range(_MAX_REDRAWS):
         points = rng.random((nodes, 2))
         nearest = np.argsort(np.linalg.norm(points[first] - points[second], axis=1), kind="stable")[:count]
         edges = tuple(sorted((int(first[e]), int(second[e])) for e in nearest))
         if connected(nodes, edges):
             return edges
-    raise DataError(f"no connected graph of {nodes} devices with average degree {degree} in {_REDRAWS} draws: raise it")
+    raise DataError(
+        f"no connected graph of {nodes} devices with average degree {degree} in {_MAX_REDRAWS} draws: raise it"
+    )
 
 
 def connected(nodes: int, edges: Iterable[Sequence[int]]) -> bool:
-    """Whether every node can be reached from every other."""
+    """Return whether every node can be reached from every other."""
     parent = list(range(nodes))
 
     def root(node: int) -> int:
@@ -65,10 +67,10 @@ def connected(nodes: int, edges: Iterable[Sequence[int]]) -> bool:
 
 
 def check_edges(nodes: int, edges: Iterable[Sequence[int]]) -> Edges:
-    """Edges in order, each once, between devices that exist.
+    """Return edges in order, each once, between devices that exist.
 
     Raises:
-        DataError: names the edge that is wrong; or the graph is not connected.
+        DataError: an edge is wrong (it is named), or the graph is not connected.
     """
     found = set()
     for edge in edges:
@@ -85,10 +87,10 @@ def check_edges(nodes: int, edges: Iterable[Sequence[int]]) -> Edges:
 
 
 def read_edges(text: str) -> Edges:
-    """An edge list: two device numbers a line; empty lines and what follows # are passed over.
+    """Read an edge list: two device numbers a line; empty lines and comments after # are ignored.
 
     Raises:
-        DataError: names the line that is no edge.
+        DataError: names a line that is not an edge.
     """
     edges = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -102,11 +104,11 @@ def read_edges(text: str) -> Edges:
 
 
 EDGE_LIST = FileFormat("edge list", read_edges)
-"""How a setting can be given as a file of links."""
+"""The file format of a setting with links."""
 
 
 def neighbours(nodes: int, edges: Iterable[Sequence[int]]) -> list[list[int]]:
-    """The neighbours of each node, ascending."""
+    """Return the neighbours of each node, ascending."""
     found: list[set[int]] = [set() for _ in range(nodes)]
     for i, j in edges:
         found[i].add(j)

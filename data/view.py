@@ -12,8 +12,8 @@ from torch import Tensor
 from shoal.data.partition.table import Partition, Transformation
 from shoal.data.prepared import DataSpec, Prepared
 
-MAPPED = 1 << 27
-"""Bytes of an array from which on the processes of a machine share it."""
+MIN_SHARED_BYTES = 1 << 27
+"""Size from which the processes of a machine share an array."""
 
 
 class DeviceData:
@@ -39,7 +39,7 @@ class DeviceData:
             self.test_y = None if prepared.test_x is not None or self.train_y is None else self.train_y[:0]
 
     def label_maps(self, transformations: tuple[Transformation, ...]) -> Tensor:
-        """What each transformation makes of each label, int64 (transformations, classes); made once on the device."""
+        """Return the label that each transformation gives each label, int64 (transformations, classes), cached."""
         if transformations not in self._label_maps:
             same = tuple(range(max(self.spec.classes or 0, *(len(change.labels) for change in transformations))))
             maps = torch.tensor([change.labels + same[len(change.labels) :] for change in transformations])
@@ -51,12 +51,12 @@ class DeviceData:
 
 
 def _writable(array: np.ndarray) -> np.ndarray:
-    """An array that torch takes, which has no read-only tensors: a copy, so that its file cannot change under it.
+    """Return an array that torch accepts, which has no read-only tensors: a copy that does not follow its file.
 
-    Of a large file the pages are shared with the other processes of this machine, and only one that is written to is
-    copied; files of the store are replaced whole, never written to.
+    A large file's pages are shared with the other processes of this machine, and a page is copied when it is written
+    to; files of the store are replaced whole, never written to.
     """
-    if isinstance(array, np.memmap) and array.nbytes >= MAPPED and isinstance(array.filename, str | Path):
+    if isinstance(array, np.memmap) and array.nbytes >= MIN_SHARED_BYTES and isinstance(array.filename, str | Path):
         return np.memmap(array.filename, array.dtype, "c", array.offset, array.shape)
     return np.array(array)
 
@@ -80,32 +80,35 @@ class Samples:
         return len(self.index)
 
     def take(self, positions: Tensor) -> Samples:
-        """The samples at `positions` (int64) of this list, in that order."""
+        """Return the samples at `positions` (int64) of this list, in that order."""
         return Samples(self.data, self.index[positions], self.transformation[positions], self.transformations)
 
+    def _at(self, positions: Tensor | None) -> Samples:
+        return self if positions is None else self.take(positions)
+
     def raw(self, positions: Tensor | None = None) -> Tensor:
-        """Samples in their stored dtype, planted rotations applied, (n, *shape)."""
-        here = self if positions is None else self.take(positions)
+        """Return samples in their stored dtype with planted rotations, (n, *shape)."""
+        here = self._at(positions)
         x = here.data.train_x[here.index]
         for number, change in enumerate(here.transformations):
             if change.degrees % 360:
                 rows = (here.transformation == number).view(-1, *[1] * (x.dim() - 1))
-                # All are turned, and some of them taken: to look which are meant would wait for the device.
+                # All are turned, and some of them used: reading which would wait for the device.
                 x = torch.where(rows, torch.rot90(x, change.degrees // 90, dims=(-2, -1)), x)
         return x
 
     def x(self, positions: Tensor | None = None) -> Tensor:
-        """As `raw`, as numbers to compute with: images in [0, 1] float32, the rest as it is stored."""
+        """Return samples for computing: images float32 in [0, 1], others as `raw` returns them."""
         raw = self.raw(positions)
         return raw.float().div_(255) if self.data.spec.kind == "image" else raw
 
     def y(self, positions: Tensor | None = None) -> Tensor:
-        """Labels with planted label maps applied, int64 (n,).
+        """Return labels with planted label maps, int64 (n,).
 
         Raises:
             ValueError: the set has no labels.
         """
-        here = self if positions is None else self.take(positions)
+        here = self._at(positions)
         if here.data.train_y is None:
             raise ValueError(f"data set {here.data.spec.name!r} has no labels")
         y = here.data.train_y[here.index]
@@ -115,7 +118,7 @@ class Samples:
 
 
 def client_samples(data: DeviceData, partition: Partition, client: int, *, validation: bool = False) -> Samples:
-    """The samples of one client (its validation part on request)."""
+    """Return the training samples of one client, or its validation samples."""
     rows = partition.rows(client)
     split = partition.validation[rows] == validation
     return Samples(
@@ -127,7 +130,7 @@ def client_samples(data: DeviceData, partition: Partition, client: int, *, valid
 
 
 def all_samples(data: DeviceData, partition: Partition) -> Samples:
-    """Every sample that the partition gave to a client, in the order of the set."""
+    """Return every sample that the partition gives to a client, in the order of the set."""
     order = np.argsort(partition.sample, kind="stable")
     return Samples(
         data,

@@ -1,4 +1,4 @@
-"""One process at a time writes a set of the store: others wait, and say so."""
+"""Locks of sets in the store: one process at a time writes a set; others wait, and say so."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class SetUnchanged(DataError):
 def writing(folder: Path) -> Iterator[None]:
     """Be the only process that writes a set; wait for another one that does, and say so.
 
-    Whoever appends to a set reads it within the block too, so that of two that append at once neither loses what the
-    other brought. What a killed process left beside the set is removed once the block has written it, or has found it
-    whole (`SetUnchanged`).
+    A process that appends to a set reads it within the block too, so that two that append at once lose nothing. The
+    leftovers of a killed process are removed after the block has written the set, or has found it whole
+    (`SetUnchanged`).
 
     Args:
-        folder: the set's.
+        folder: of the set.
 
     Raises:
         DataError: the store cannot be written.
@@ -44,12 +44,12 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what killed processes left beside a set that is there."""
+    """Remove the leftovers of killed processes beside an existing set."""
     if folder.exists():
         for left in leftovers(folder):
             shutil.rmtree(left, ignore_errors=True)
 
 
 def lock_of(folder: Path) -> Path:
-    """The file that stands for the right to write a set: not beside the set, where git and DVC would see it."""
+    """Return the lock file of a set; it does not lie beside the set, where git and DVC would see it."""
     return folder.parent.parent / ".locks" / f"{folder.parent.name}-{folder.name}"

@@ -49,8 +49,8 @@ PAGES = {
     "kmeans": ("K-means on pixels",),
     "cfcl": ("CF-CL",),
     **dict.fromkeys(("uifca", "uifca_shared", "kfed", "ifca_flows", "clustergan"), ("UIFCA",)),
-    **dict.fromkeys(("cfl", "fedavg", "ifca", "alone"), ("CFL",)),
-    **dict.fromkeys(("ssd", "fedsimclr", "fedsimclr_kmeans", "fedsimclr_pool", "fedbyol", "fedema"), ("SSD",)),
+    **dict.fromkeys(("cfl", "fedavg", "ifca", "local_only"), ("CFL",)),
+    **dict.fromkeys(("ssd", "fedsimclr", "fedsimclr_kmeans", "fedbyol", "fedema"), ("SSD",)),
 }
 """How the part of methods.md begins that tells of a method."""
 TAGS = ("method.name", "partition.kind")

@@ -15,11 +15,12 @@ from prefect.artifacts import (
     update_progress_artifact,
 )
 
+from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.mlflow_log.page import mlflow_page
 from shoal.review.results.result import run_result, shown_metrics
-from shoal.sweeps.result import SearchResult, ranked
-from shoal.sweeps.words import shown
+from shoal.sweeps.search.caveats import shown
+from shoal.sweeps.search.result import SearchResult, ranked
 
 EVERY = 2.0
 """Seconds between updates of the progress artifact, at least."""
@@ -46,17 +47,17 @@ class ProgressArtifact:
     def __exit__(self, *_: object) -> None:
         self._thread.shutdown()
 
-    def __call__(self, event: dict[str, Any]) -> None:
+    def __call__(self, event: Event) -> None:
         """Create the artifact when the run starts, move it after each round."""
-        if event["event"] in ("started", "resumed"):
-            self._rounds = event["rounds"]
-        elif event["event"] != "round_finished":
+        if event.kind in ("started", "resumed"):
+            self._rounds = event.rounds
+        elif event.kind != "round_finished":
             return
-        last = event["round"] == self._rounds
+        last = event.round == self._rounds
         idle = self._pending is None or self._pending.done()
         if last or (idle and time.monotonic() - self._told >= EVERY):
             self._told = time.monotonic()
-            share = 100.0 * event["round"] / self._rounds
+            share = 100.0 * event.round / self._rounds
             self._pending = self._thread.submit(contextvars.copy_context().run, self._tell, share)
 
     def _tell(self, share: float) -> None:

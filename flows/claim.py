@@ -71,22 +71,31 @@ def claimed(run: RunFolder) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def alone(what: str) -> Iterator[None]:
+def alone(what: str, flow_run: str = "") -> Iterator[str]:
     """Hold the nights of a data set for this process: two must not append to it, or judge its models, at once.
 
     Args:
         what: name of the data set.
+        flow_run: id of the night's flow run.
+
+    Yields:
+        The id of the flow run of the night before; empty where there was none.
 
     Raises:
         RunError: another process holds them.
     """
     places.runs().mkdir(parents=True, exist_ok=True)
-    with (places.runs() / f".night-{what}").open("a") as file:
+    with (places.runs() / f".night-{what}").open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RunError(f"another night is at work on {what!r}: wait for it") from None
-        yield
+        file.seek(0)
+        last = file.read()
+        file.truncate(0)
+        file.write(flow_run)
+        file.flush()
+        yield last
 
 
 def _unfinished(settings: Settings, origin: WarmStart | None, data: str | None) -> tuple[RunFolder, IO[str]] | None:
@@ -96,7 +105,7 @@ def _unfinished(settings: Settings, origin: WarmStart | None, data: str | None) 
         run = RunFolder(path.parent)
         if not has_settings(run, digest, origin.sha256 if origin else None):
             continue
-        if data is not None and run.lineage()["data"]["digest"] != data:
+        if data is not None and run.lineage().data.digest != data:
             continue
         claim = _claim(run.path)
         if claim is None:
@@ -116,7 +125,7 @@ def _unfinished(settings: Settings, origin: WarmStart | None, data: str | None) 
 
 def finished(run: RunFolder) -> bool:
     """Whether nothing is left to do: the rounds, and what the pipeline does after them where it worked on the run."""
-    last = [e["event"] for e in run.events() if e["event"] in (BEGAN, ENDED)][-1:]
+    last = [e.kind for e in run.events() if e.kind in (BEGAN, ENDED)][-1:]
     return run.is_finished() and last != [BEGAN]
 
 

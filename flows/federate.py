@@ -18,9 +18,11 @@ from prefect.utilities.urls import url_for  # noqa: E402
 from shoal.core.errors import ShoalError  # noqa: E402
 from shoal.engine.rounds.loop import Observer  # noqa: E402
 from shoal.engine.settings import places  # noqa: E402
+from shoal.engine.store.lineage import FlowRun  # noqa: E402
 from shoal.engine.store.run_folder import RunFolder  # noqa: E402
 from shoal.flows.artifacts import ProgressArtifact  # noqa: E402
 from shoal.flows.finish import evaluate, report  # noqa: E402
+from shoal.flows.lost_flow_runs import end_lost_flow_runs  # noqa: E402
 from shoal.flows.names import flow_run_name, run_title  # noqa: E402
 from shoal.flows.task_runs import drive_as_task_runs  # noqa: E402
 from shoal.lifecycle.driving import ROUNDS, drive, workers_kept  # noqa: E402
@@ -56,8 +58,9 @@ def federate(run: str, observers: Sequence[Any] = ()) -> RunResult:
     """
     folder = RunFolder.find(run, places.runs())
     with folder.locked(), ProgressArtifact(folder) as progress:
+        end_lost_flow_runs(folder)
         flow_run = str(runtime.flow_run.id)
-        folder.set_lineage(prefect={"flow_run": flow_run, "page": url_for("flow-run", obj_id=flow_run)})
+        folder.set_lineage(prefect=FlowRun(flow_run, url_for("flow-run", obj_id=flow_run)))
         return drive_as_task_runs(folder, (ROUNDS,), [progress, *observers])
 
 

@@ -12,19 +12,19 @@ from shoal.tasks.prefect.environment import quiet
 
 quiet()
 
-from prefect import flow, get_run_logger, tags  # noqa: E402 (its environment comes first)
+from prefect import flow, get_run_logger, runtime, tags  # noqa: E402 (its environment comes first)
 from prefect.artifacts import create_table_artifact  # noqa: E402
 from prefect.events import emit_event  # noqa: E402
 
 from shoal.engine.settings import places  # noqa: E402
-from shoal.engine.settings.merge import merge  # noqa: E402
-from shoal.engine.settings.run_settings import Settings, make_settings  # noqa: E402
+from shoal.engine.settings.run_settings import Settings  # noqa: E402
 from shoal.engine.store.run_folder import RunFolder, in_order  # noqa: E402
 from shoal.engine.store.warm_start import WarmStart, WarmStartError  # noqa: E402
 from shoal.flows.claim import alone, claimed, claimed_run, finished  # noqa: E402
+from shoal.flows.lost_flow_runs import end_lost_flow_runs, end_lost_night  # noqa: E402
 from shoal.flows.names import night_title  # noqa: E402
 from shoal.flows.parts import log_warnings  # noqa: E402
-from shoal.flows.pipeline import end_lost_flow_runs, report_on, train_and_judge  # noqa: E402
+from shoal.flows.pipeline import report_on, train_and_judge  # noqa: E402
 from shoal.flows.task_runs import untagged  # noqa: E402
 from shoal.flows.tell import tell_failure  # noqa: E402
 from shoal.lifecycle.night_settings import NightSettings  # noqa: E402
@@ -83,8 +83,9 @@ def nightly(settings: Settings, night: NightSettings = NightSettings()) -> dict[
     Returns:
         What the night came to (`Night`), as JSON.
     """
-    settings = checked(settings)
-    with alone(settings.data.name):
+    check_settings(settings)
+    with alone(settings.data.name, str(runtime.flow_run.id)) as last:
+        end_lost_night(last, settings.data.name)
         return carried_out(settings, night).to_json()
 
 
@@ -99,6 +100,7 @@ def carried_out(settings: Settings, night: NightSettings) -> Night:
     judged = judged_run(settings, taken.digest)
     if judged is not None and not finished(judged):  # cut short before MLflow was told
         with claimed(judged):
+            end_lost_flow_runs(judged)
             report_and_decide(judged, seconds)
         champion = champion_run(settings, places.runs())
     if judged is not None and champion is not None and not night.force:
@@ -143,11 +145,11 @@ def report_and_decide(folder: RunFolder, seconds: float) -> None:
         decide.with_options(timeout_seconds=seconds)(str(folder.path))
 
 
-def checked(settings: Settings) -> Settings:
-    """The settings of a night's training, which does not name its champion itself.
+def check_settings(settings: Settings) -> None:
+    """Refuse settings with which a night could not name or judge its model.
 
     Raises:
-        NightError: its model would have no name, or no clusters to be judged by.
+        NightError: the model would have no name, or no clusters to judge it by.
     """
     tracking = settings.tracking
     if not (tracking.mlflow and tracking.model) or registered_name(settings) is None:
@@ -157,7 +159,6 @@ def checked(settings: Settings) -> Settings:
         )
     if METHODS[settings.method.name].learns_from_labels:
         raise NightError(f"a night judges clusters of samples, and method {settings.method.name} learns from labels")
-    return make_settings(merge(settings.to_json(), {"tracking": {"champion": False}}))
 
 
 def in_use(champion: RunFolder | None) -> RunFolder | None:
@@ -180,7 +181,7 @@ def judged_run(settings: Settings, data: str) -> RunFolder | None:
     digest = settled(settings).digest()
     for path in reversed(in_order(places.runs(), f"*_{digest[:8]}*")):
         run = RunFolder(path.parent)
-        if same_settings(run, digest) and run.lineage()["data"]["digest"] == data and decision_of(run) is not None:
+        if same_settings(run, digest) and run.lineage().data.digest == data and decision_of(run) is not None:
             return run
     return None
 
@@ -206,7 +207,6 @@ def begun(settings: Settings, night: NightSettings, champion: RunFolder | None, 
             folder = held.enter_context(claimed_run(settings, data=data))
         start = f"starts anew: {anew}" if origin is None else f"starts from the state of the champion, run {origin.run}"
         folder.event(STARTS, message=start)
-        end_lost_flow_runs(folder)
         yield folder
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 from shoal.tasks.prefect.environment import quiet
 
 quiet()
 
-from prefect import flow, get_run_logger, runtime, tags  # noqa: E402 (its environment comes first)
-from prefect.client.orchestration import get_client  # noqa: E402
-from prefect.states import Crashed  # noqa: E402
+from prefect import flow, get_run_logger, tags  # noqa: E402 (its environment comes first)
 
 from shoal.engine.settings.run_settings import Settings  # noqa: E402
 from shoal.engine.store.run_folder import RunFolder  # noqa: E402
@@ -53,7 +50,6 @@ def pipeline(settings: Settings, resume: bool = True) -> dict[str, Any]:
         warm()  # worker processes import what they need while the data is prepared
     part("preparation", lambda: prepare(settings), lambda: None, None)  # a new run prepares what is not there
     with claimed_run(settings, resume=resume) as folder:
-        end_lost_flow_runs(folder)
         before = len(folder.events())
         with tags(settings.method.name, settings.data.name):
             train_and_judge(folder)
@@ -83,20 +79,3 @@ def report_on(folder: RunFolder, seconds: float | None = None) -> None:
     run = str(folder.path)
     reporting = report.with_options(timeout_seconds=seconds)
     part("report", lambda: reporting(run), lambda: drive(folder, stages=(VIEWS,)), folder)
-
-
-def end_lost_flow_runs(folder: RunFolder) -> None:
-    """Tell Prefect that the flow runs that worked on a run before are over.
-
-    A process that was killed could not say so itself, and its flow runs would be shown as running for ever.
-    Call it from the flow run that has the run now.
-    """
-    lost_run = (folder.lineage().get("prefect") or {}).get("flow_run")
-    with contextlib.suppress(Exception), get_client(sync_client=True) as client:  # Prefect knows them no more
-        while lost_run and str(lost_run) != str(runtime.flow_run.id):
-            run = client.read_flow_run(lost_run)
-            if run.state is not None and run.state.is_running():
-                about = f"its process was killed; flow run {runtime.flow_run.id} goes on with {folder.name}"
-                client.set_flow_run_state(run.id, Crashed(message=about), force=True)
-            parent = client.read_task_run(run.parent_task_run_id) if run.parent_task_run_id else None
-            lost_run = parent.flow_run_id if parent is not None else None

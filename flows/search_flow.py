@@ -14,9 +14,9 @@ from shoal.engine.workers.worker_processes import warm  # noqa: E402
 from shoal.flows.artifacts import search_artifacts  # noqa: E402
 from shoal.flows.names import search_title  # noqa: E402
 from shoal.flows.task_runs import untagged  # noqa: E402
-from shoal.sweeps.definition import SearchDefinition, check_search  # noqa: E402
-from shoal.sweeps.result import TrialRow  # noqa: E402
-from shoal.sweeps.runner import Search, open_search  # noqa: E402
+from shoal.sweeps.search.definition import SearchDefinition, check_search  # noqa: E402
+from shoal.sweeps.search.result import TrialRow  # noqa: E402
+from shoal.sweeps.search.runner import Search, open_search  # noqa: E402
 from shoal.tasks.prefect.retries import OF_A_ROUND  # noqa: E402
 
 
@@ -27,13 +27,13 @@ def trial_title() -> str:
 
 @task(name="trial", task_run_name=trial_title, **OF_A_ROUND)
 def trial(search: Search, number: int) -> TrialRow:
-    """Carry out one trial.
+    """Execute one trial.
 
     Args:
         search: that this process works on.
         number: of the trial.
     """
-    return search.carry_out_next()
+    return search.execute_next()
 
 
 @flow(name="search", flow_run_name=search_title)
@@ -44,7 +44,7 @@ def search(definition: SearchDefinition) -> dict[str, Any]:
         definition: as a search file has it; the same again goes on where it stands.
 
     Returns:
-        What the search came to (`shoal.sweeps.result.SearchResult`), as JSON.
+        What the search came to (`shoal.sweeps.search.result.SearchResult`), as JSON.
     """
     check_search(definition)
     warm()

@@ -322,7 +322,7 @@ def what_is_open(host: str, port: int, mlflow_port: int | None) -> list[str]:
             "and models"
         )
     lines.append(
-        '  nothing is encrypted, the password neither: see "On other addresses" in docs/operations.md for a proxy'
+        '  nothing is encrypted, the password neither: see "On other addresses" in docs/prefect.md for a proxy'
     )
     return lines
 

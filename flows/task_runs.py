@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from prefect import get_run_logger
 from prefect.context import TagsContext
 
 from shoal.engine.rounds.loop import Observer
-from shoal.engine.store.run_events import is_warning, words_of
+from shoal.engine.store.run_events import Event, is_warning, words_of
 from shoal.engine.store.run_folder import RunFolder
 from shoal.flows.parts import LOST, log_warnings
 from shoal.lifecycle.driving import drive
@@ -28,9 +27,9 @@ def drive_as_task_runs(run: RunFolder, stages: Sequence[str], observers: Sequenc
         observers: called with every event.
     """
     log = get_run_logger()
-    warned: list[dict[str, Any]] = []
+    warned: list[Event] = []
 
-    def warn(event: dict[str, Any]) -> None:
+    def warn(event: Event) -> None:
         if is_warning(event):
             warned.append(event)
             log.warning(words_of(event))

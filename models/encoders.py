@@ -11,20 +11,21 @@ from shoal.models.plain import McMahanConv, PlainConv, PooledConv
 
 
 def pooled(places: Tensor, side: int) -> Tensor:
-    """Averages (n, channels, side, side) over parts of places (n, channels, height, width), as `adaptive_avg_pool2d`.
+    """Return averages (n, channels, side, side) over parts of places (n, channels, height, width).
 
-    Its gradient has no deterministic kernel on a GPU: where one is asked for, the averages are two matrix products.
+    This is `adaptive_avg_pool2d`, whose gradient has no deterministic kernel on a GPU: with deterministic algorithms
+    the averages are two matrix products.
     """
     if places.device.type == "cpu" or not torch.are_deterministic_algorithms_enabled():
         return nn.functional.adaptive_avg_pool2d(places, side)
     with torch.autocast(places.device.type, enabled=False):
         wide = places.float()
-        found = _shares(wide, 2, side) @ wide @ _shares(wide, 3, side).T
-    return found.to(places.dtype)
+        averages = _shares(wide, 2, side) @ wide @ _shares(wide, 3, side).T
+    return averages.to(places.dtype)
 
 
 def _shares(places: Tensor, axis: int, side: int) -> Tensor:
-    """What each place along an axis counts in each part, float32 (side, places)."""
+    """Return the weight of each place along an axis in each part, float32 (side, places)."""
     size = places.shape[axis]
     part = torch.arange(side, device=places.device)[:, None]
     place = torch.arange(size, device=places.device)
@@ -38,7 +39,7 @@ class SmallConv(nn.Module):
 
     For CPUs: 230k parameters with its heads at the default width of 32 on grey images. Each convolution has stride
     2 as long as at least 4 pixels a side remain. The linear layer sees the whole image: an average over places
-    would blur what tells glyphs apart.
+    would blur the differences between glyphs.
 
     Args:
         shape: (channels, height, width) of one image.
@@ -48,7 +49,8 @@ class SmallConv(nn.Module):
 
     def __init__(self, shape: tuple[int, ...], width: int = 32, features: int = 128) -> None:
         super().__init__()
-        channels, side = shape[0], min(shape[1:])
+        channels = shape[0]
+        side = min(shape[1:])
         layers: list[nn.Module] = []
         for kernel, filters in ((5, width), (3, 2 * width), (3, 2 * width)):
             stride = 2 if side >= 7 else 1
@@ -66,9 +68,9 @@ class SmallConv(nn.Module):
         self.features = features
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features (n, features)."""
+        """Return features (n, features)."""
         places = self.layers(x)
-        if places.shape[-2:] != (4, 4):  # its backward pass is slow, also where it changes nothing
+        if places.shape[-2:] != (4, 4):  # pooling has a slow backward pass, even where it changes nothing
             places = pooled(places, 4)
         result: Tensor = self.out(torch.flatten(places, 1))
         return result
@@ -80,7 +82,7 @@ class AveragedConv(nn.Module):
     For self-supervised learning on CPUs, of the size of `SmallConv` at a width of 16: 75k parameters on colour
     images. Its features are neither standardised nor clipped, so that they can spread over the sphere; `SmallConv`
     ends in BatchNorm and ReLU. ResNet-18 has a ReLU before its average; with so few layers all averages would then be
-    about alike. For clustering take `SmallConv`: an average over places blurs what tells glyphs apart.
+    nearly equal. For clustering take `SmallConv`: an average over places blurs the differences between glyphs.
 
     Args:
         shape: (channels, height, width) of one image.
@@ -91,7 +93,8 @@ class AveragedConv(nn.Module):
 
     def __init__(self, shape: tuple[int, ...], width: int = 16, features: int = 128) -> None:
         super().__init__()
-        channels, side = shape[0], min(shape[1:])
+        channels = shape[0]
+        side = min(shape[1:])
         layers: list[nn.Module] = []
         for kernel, filters in ((5, width), (3, 2 * width), (3, 3 * width), (3, features)):
             stride = 2 if side >= 7 else 1
@@ -106,7 +109,7 @@ class AveragedConv(nn.Module):
         self.features = features
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features (n, features)."""
+        """Return features (n, features)."""
         result: Tensor = self.layers(x).mean((2, 3))
         return result
 
@@ -121,7 +124,7 @@ class ResNet18(nn.Module):
     """
 
     def __init__(self, shape: tuple[int, ...], stem: str = "cifar") -> None:
-        from torchvision.models import resnet18  # here: it takes seconds to import, and few runs want it
+        from torchvision.models import resnet18  # here: it takes seconds to import, and few runs need it
 
         super().__init__()
         self.net = resnet18(weights=None)
@@ -134,7 +137,7 @@ class ResNet18(nn.Module):
         self.net.fc = nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features (n, 512)."""
+        """Return features (n, 512)."""
         result: Tensor = self.net(x)
         return result
 
@@ -157,7 +160,7 @@ ENCODERS: dict[str, Callable[[tuple[int, ...]], nn.Module]] = {
 
 
 def build_encoder(name: str, shape: tuple[int, ...]) -> nn.Module:
-    """An encoder by name; its attribute `features` is the width of its output.
+    """Return an encoder by name; its attribute `features` is the width of its output.
 
     Raises:
         ValueError: no such encoder.

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 
 def _halvings(shape: tuple[int, ...]) -> int:
-    """How often both sides can be halved, at most twice."""
+    """Return how often both sides can be halved, at most twice."""
     return next((n for n in (2, 1) if shape[1] % 2**n == 0 and shape[2] % 2**n == 0), 0)
 
 
 class Generator(nn.Module):
-    """Latent vectors (n, latent) to images (n, *shape) in [0, 1].
+    """A generator from latent vectors (n, latent) to images (n, *shape) in [0, 1].
 
     Args:
         latent: width of the latent vector, the one-hot part included.
@@ -35,7 +35,7 @@ class Generator(nn.Module):
         self.layers = nn.Sequential(*layers, nn.Conv2d(channels, shape[0], 3, padding=1), nn.Sigmoid())
 
     def forward(self, z: Tensor) -> Tensor:
-        """Images of latent vectors."""
+        """Return images of latent vectors."""
         result: Tensor = self.layers(self.first(z).view(-1, *self.base))
         return result
 
@@ -45,7 +45,9 @@ def _reader(shape: tuple[int, ...], outputs: int, width: int) -> nn.Sequential:
     channels, height, wide = shape
     for number in (width, 2 * width):
         layers += [nn.Conv2d(channels, number, 4, stride=2, padding=1), nn.LeakyReLU(0.2)]
-        channels, height, wide = number, height // 2, wide // 2
+        channels = number
+        height //= 2
+        wide //= 2
     size = channels * height * wide
     return nn.Sequential(
         *layers, nn.Flatten(), nn.Linear(size, 4 * width), nn.LeakyReLU(0.2), nn.Linear(4 * width, outputs)
@@ -53,7 +55,7 @@ def _reader(shape: tuple[int, ...], outputs: int, width: int) -> nn.Sequential:
 
 
 def _dense(inputs: int, outputs: int, width: int) -> list[nn.Module]:
-    """Two hidden layers of `width` units."""
+    """Return two hidden layers of `width` units and an output layer."""
     hidden: list[nn.Module] = []
     for size in (inputs, width):
         hidden += [nn.Linear(size, width), nn.LeakyReLU(0.2)]
@@ -68,14 +70,15 @@ class ClusterGANNetwork(nn.Module):
         clusters: width of its one-hot part.
         shape: of one image.
         width: filters, or units of each hidden layer.
-        dense: linear layers alone instead of convolutions: several times as fast on small images on a CPU.
+        dense: use linear layers instead of convolutions: several times as fast on small images on a CPU.
     """
 
     def __init__(
         self, latent: int, clusters: int, shape: tuple[int, ...], width: int = 32, dense: bool = False
     ) -> None:
         super().__init__()
-        self.latent, self.clusters = latent, clusters
+        self.latent = latent
+        self.clusters = clusters
         pixels = math.prod(shape)
         if dense:
             image = nn.Unflatten(1, shape)
@@ -88,16 +91,16 @@ class ClusterGANNetwork(nn.Module):
             self.critic = _reader(shape, 1, width)
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The continuous part (n, latent) and the logits of the cluster (n, clusters) of images."""
+        """Return the continuous part (n, latent) and the cluster's logits (n, clusters) of images."""
         both = self.encoder(x)
         return both[:, : self.latent], both[:, self.latent :]
 
     def judge(self, x: Tensor) -> Tensor:
-        """The critic's score of each image, (n,)."""
+        """Return the critic's score of each image, (n,)."""
         result: Tensor = self.critic(x).squeeze(1)
         return result
 
     def generate(self, z: Tensor, cluster: Tensor) -> Tensor:
-        """Images of continuous parts (n, latent) and cluster numbers (n,)."""
+        """Return images of continuous parts (n, latent) and cluster numbers (n,)."""
         result: Tensor = self.generator(torch.cat((z, nn.functional.one_hot(cluster, self.clusters).to(z)), 1))
         return result

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 def mlp(inputs: int, hidden: int, outputs: int, *, norm: bool = False) -> nn.Sequential:
-    """Linear, (BatchNorm,) ReLU, linear."""
+    """Return linear, BatchNorm (with `norm`), ReLU, linear."""
     layers: list[nn.Module] = [nn.Linear(inputs, hidden)]
     if norm:
         layers.append(nn.BatchNorm1d(hidden))
@@ -17,7 +17,7 @@ def mlp(inputs: int, hidden: int, outputs: int, *, norm: bool = False) -> nn.Seq
 
 
 class Views(NamedTuple):
-    """What `ClusterNet` gives for n images: features h (n, d), instance z (n, p) of unit length, cluster y (n, c)."""
+    """Outputs of `ClusterNet` for n images: features h (n, d), instance z (n, p) of unit length, cluster y (n, c)."""
 
     h: Tensor
     z: Tensor
@@ -42,14 +42,14 @@ class ClusterNet(nn.Module):
         self.cluster = mlp(width, width, clusters)
 
     def forward(self, x: Tensor) -> Views:
-        """All three outputs, in float32 whatever the precision of the pass."""
+        """Return all three outputs, in float32 for any precision of the pass."""
         h = self.encoder(x)
         z = F.normalize(self.instance(h).float(), dim=1)
         return Views(h.float(), z, self.cluster(h).float().softmax(dim=1))
 
 
 class PredictedViews(NamedTuple):
-    """What `ByolClusterNet` gives for n images: `Views`, and the prediction (n, p) of the target's instance output.
+    """Outputs of `ByolClusterNet` for n images: `Views`, and the prediction (n, p) of the target's instance output.
 
     The prediction is not normalised.
     """
@@ -74,7 +74,7 @@ class ByolClusterNet(ClusterNet):
         self.predictor = mlp(projection, int(encoder.features), projection, norm=True)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor) -> PredictedViews:  # type: ignore[override]  # one output more
-        """All four outputs, in float32 whatever the precision of the pass."""
+        """Return all four outputs, in float32 for any precision of the pass."""
         h = self.encoder(x)
         z = self.instance(h)
         prediction = self.predictor(z).float()
@@ -83,7 +83,7 @@ class ByolClusterNet(ClusterNet):
 
 
 class Projected(NamedTuple):
-    """What `ProjectionNet` gives for n images: features h (n, d), projection z (n, p), not normalised."""
+    """Outputs of `ProjectionNet` for n images: features h (n, d), projection z (n, p), not normalised."""
 
     h: Tensor
     z: Tensor
@@ -108,7 +108,7 @@ class ProjectionNet(nn.Module):
         self.instance = mlp(width, hidden or width, projection, norm=norm)
 
     def forward(self, x: Tensor) -> Projected:
-        """Both outputs, in float32 whatever the precision of the pass."""
+        """Return both outputs, in float32 for any precision of the pass."""
         h = self.encoder(x)
         return Projected(h.float(), self.instance(h).float())
 
@@ -139,5 +139,5 @@ class UnitEmbedding(nn.Module):
         self.encoder = encoder
 
     def forward(self, x: Tensor) -> Tensor:
-        """Unit embeddings (n, features), float32."""
+        """Return unit embeddings (n, features), float32."""
         return F.normalize(self.encoder(x).float(), dim=1)

@@ -21,12 +21,12 @@ class NextWords(NamedTuple):
 
 
 class WordLSTM(nn.Module):
-    """Predicts each next token of a text from those before it.
+    """A language model that predicts each next token of a text from those before it.
 
     Args:
         vocabulary: number of tokens, padding (0) included.
         width: of the embedding and of each LSTM layer.
-        layers: LSTM layers.
+        layers: number of LSTM layers.
     """
 
     def __init__(self, vocabulary: int, width: int = 64, layers: int = 2) -> None:
@@ -41,21 +41,23 @@ class WordLSTM(nn.Module):
 
         Args:
             x: token numbers, integer (n, length), padded with 0 at the end; each text has at least two tokens.
-            lengths: `predicted_tokens` of the texts, on the host, the longest first: where they are known there, the
-                host waits for nothing. None: it asks the device, once a pass.
+            lengths: `predicted_tokens` of the texts, on the host, the longest first, so that the host does not wait for
+                the device. None: they are copied from the device, once a pass.
         """
         x = x.long()
-        found, order = predicted_tokens(x).sort(descending=True)
-        # Packed: no step and no row of scores is spent on padding.
-        of_host = found.cpu() if lengths is None else lengths
-        ordered = (part.index_select(0, order) for part in (self.embedding(x[:, :-1]), x[:, 1:]))
-        packed, truth = (pack_padded_sequence(part, of_host, batch_first=True) for part in ordered)
+        sorted_lengths, order = predicted_tokens(x).sort(descending=True)
+        if lengths is None:
+            lengths = sorted_lengths.cpu()
+        # Packing spends no step and no row of scores on padding.
+        inputs = self.embedding(x[:, :-1]).index_select(0, order)
+        packed = pack_padded_sequence(inputs, lengths, batch_first=True)
+        truth = pack_padded_sequence(x[:, 1:].index_select(0, order), lengths, batch_first=True)
         hidden, _ = self.lstm(packed)
         return NextWords(self.out(hidden.data), truth.data)
 
 
 def predicted_tokens(x: Tensor) -> Tensor:
-    """How many tokens of each text are predicted: all but the first, int64 (n,), where x is.
+    """Return the number of predicted tokens of each text, all but the first: int64 (n,), on the device of x.
 
     Args:
         x: token numbers, integer (n, length), padded with 0 at the end.
@@ -64,11 +66,11 @@ def predicted_tokens(x: Tensor) -> Tensor:
 
 
 def lengths_of_batches(x: Tensor, batches: Sequence[Tensor]) -> list[Tensor]:
-    """What `WordLSTM` takes as the lengths of each batch, in one copy to the host.
+    """Return the lengths that `WordLSTM` takes for each batch, by one copy to the host.
 
     Args:
         x: token numbers of all texts, integer (n, length).
-        batches: positions into them, int64, where x is.
+        batches: positions among them, int64, on the device of x.
     """
     if not batches:
         return []

@@ -1,7 +1,7 @@
 """Normalising flows: invertible maps to a standard normal, with exact log-densities.
 
-`log_prob` gives natural-log densities of the inputs as they are given; `sample` inverts the map. Flows of images take
-values in [0, 256) (dequantised bytes), so that bits per dimension follow by `bits_per_dimension`.
+`log_prob` returns natural-log densities of the inputs; `sample` inverts the map. Flows of images take values in
+[0, 256) (dequantised bytes), whose densities `bits_per_dimension` converts.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ LOG_2PI = math.log(2 * math.pi)
 
 
 def standard_normal(z: Tensor) -> Tensor:
-    """Log-density of N(0, I) at z (n, ...), summed over all but the first dimension: (n,)."""
+    """Return the log-density of N(0, I) at z (n, ...), summed over all but the first dimension: (n,)."""
     flat = z.flatten(1)
     return -0.5 * (flat.square().sum(1) + flat.shape[1] * LOG_2PI)
 
 
 def bits_per_dimension(log_prob: Tensor, dimensions: int) -> Tensor:
-    """Negative log-densities of bytes in [0, 256), as bits per dimension."""
+    """Return negative log-densities of bytes in [0, 256) as bits per dimension."""
     return -log_prob / (dimensions * math.log(2))
 
 
 class Flow(nn.Module, ABC):
     """An invertible map x -> z with a standard normal prior.
 
-    Subclasses give `forward(x) -> (z, log |det dz/dx|)` and `inverse(z) -> x`; `shape` is one sample's shape.
+    Subclasses implement `forward(x) -> (z, log |det dz/dx|)` and `inverse(z) -> x`; `shape` is one sample's shape.
     """
 
     shape: tuple[int, ...]
 
     def log_prob(self, x: Tensor) -> Tensor:
-        """Log-density of each sample, (n,)."""
+        """Return the log-density of each sample, (n,)."""
         z, log_det = self(x)
         result: Tensor = standard_normal(z) + log_det
         return result
 
     def inverse(self, z: Tensor) -> Tensor:
-        """X of z."""
+        """Return x of z."""
         raise NotImplementedError
 
     @torch.no_grad()
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        """N samples (n, *shape)."""
+        """Draw n samples (n, *shape)."""
         device = next(self.parameters()).device
         return self.inverse(torch.randn((n, *self.shape), generator=generator, device=generator.device).to(device))
 
 
 class AffineFlow(Flow):
-    """z = A (x - b) with a full matrix A: the normalising direction, whose loss is convex in A for a fixed b.
+    """The map z = A (x - b) with a full matrix A: the normalising direction, whose loss is convex in A for a fixed b.
 
     Args:
         dimension: d.
@@ -67,21 +67,21 @@ class AffineFlow(Flow):
         self.shift = nn.Parameter(torch.zeros(dimension))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Z and log |det A|."""
+        """Return z and log |det A|."""
         return (x - self.shift) @ self.matrix.T, torch.linalg.slogdet(self.matrix)[1].expand(len(x))
 
     def inverse(self, z: Tensor) -> Tensor:
-        """A^-1 z + b."""
+        """Return A^-1 z + b."""
         result: Tensor = torch.linalg.solve(self.matrix, z.T).T + self.shift
         return result
 
 
 class Coupling(nn.Module):
-    """One affine coupling: the part `changed` is scaled and shifted by what a network reads from the part `read`.
+    """An affine coupling: a network reads one part of the input, and scales and shifts the other part.
 
     Args:
-        net: from the part that is read to twice the part that is changed (scales, then shifts, along dimension 1).
-        channels: of the changed part, for the learned rescaling of tanh.
+        net: maps the part that is read to scales, then shifts, of the changed part (along dimension 1).
+        channels: channels of the changed part, for the learned rescaling of tanh.
     """
 
     def __init__(self, net: nn.Module, channels: int) -> None:
@@ -90,13 +90,13 @@ class Coupling(nn.Module):
         self.rescale = nn.Parameter(torch.ones(channels))
 
     def scale_and_shift(self, read: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-scale and shift of the changed part."""
+        """Return log-scale and shift of the changed part."""
         raw, shift = self.net(read).chunk(2, dim=1)
         rescale = self.rescale.view(1, -1, *[1] * (raw.dim() - 2))
         return torch.tanh(raw) * rescale, shift
 
     def forward(self, read: Tensor, changed: Tensor) -> tuple[Tensor, Tensor]:
-        """The changed part after the coupling, and its log-determinant (n,)."""
+        """Return the changed part after the coupling, and its log-determinant (n,)."""
         log_scale, shift = self.scale_and_shift(read)
         return changed * log_scale.exp() + shift, log_scale.flatten(1).sum(1)
 
@@ -111,7 +111,7 @@ class TabularRealNVP(Flow):
 
     Args:
         dimension: d, at least 2.
-        couplings: how many.
+        couplings: number of couplings.
         width: of the hidden layers.
     """
 
@@ -122,16 +122,17 @@ class TabularRealNVP(Flow):
         sizes = (self.cut, dimension - self.cut)
         self.couplings = nn.ModuleList()
         for layer in range(couplings):
-            read, changed = sizes[layer % 2], sizes[1 - layer % 2]
+            read = sizes[layer % 2]
+            changed = sizes[1 - layer % 2]
             last = nn.Linear(width, 2 * changed)
-            # Begin as the identity: the first steps are then those of the data's own scale.
+            # The coupling begins as the identity, so that the first steps work at the data's own scale.
             nn.init.zeros_(last.weight)
             nn.init.zeros_(last.bias)
             net = nn.Sequential(nn.Linear(read, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), last)
             self.couplings.append(Coupling(net, changed))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Z and the log-determinant."""
+        """Return z and the log-determinant (n,)."""
         parts = [x[:, : self.cut], x[:, self.cut :]]
         total = x.new_zeros(len(x))
         for layer, coupling in enumerate(_couplings(self.couplings)):
@@ -140,7 +141,7 @@ class TabularRealNVP(Flow):
         return torch.cat(parts, 1), total
 
     def inverse(self, z: Tensor) -> Tensor:
-        """X of z."""
+        """Return x of z."""
         parts = [z[:, : self.cut], z[:, self.cut :]]
         for layer, coupling in reversed(list(enumerate(_couplings(self.couplings)))):
             parts[1 - layer % 2] = coupling.inverse(parts[layer % 2], parts[1 - layer % 2])
@@ -152,20 +153,20 @@ def _couplings(modules: nn.Module) -> list[Coupling]:
 
 
 class Logit(nn.Module):
-    """Bytes in [0, 256) to the real line: logit of a value squeezed into [margin, 1 - margin]."""
+    """A map of bytes in [0, 256) to the real line: the logit of a value squeezed into [margin, 1 - margin]."""
 
     def __init__(self, margin: float = 0.05) -> None:
         super().__init__()
         self.margin = margin
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Values, and the log-determinant (n,)."""
+        """Return the values, and the log-determinant (n,)."""
         p = self.margin + (1 - 2 * self.margin) * x / 256
         log_det = math.log((1 - 2 * self.margin) / 256) - p.log() - (1 - p).log()
         return p.log() - (1 - p).log(), log_det.flatten(1).sum(1)
 
     def inverse(self, y: Tensor) -> Tensor:
-        """Undo `forward`; values outside [0, 256) are cut."""
+        """Undo `forward`; clamp values outside [0, 256)."""
         return ((torch.sigmoid(y) - self.margin) / (1 - 2 * self.margin) * 256).clamp(0, 255.999)
 
 
@@ -199,7 +200,7 @@ class ScaleShiftNet(nn.Module):
         self.last = nn.Sequential(nn.BatchNorm2d(width), nn.ReLU(), last)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, 2 * changed, height, width)."""
+        """Return scales, then shifts, (n, 2 * changed, height, width)."""
         x = self.first(x)
         for block in self.blocks:
             x = x + block(x)
@@ -210,7 +211,7 @@ class ScaleShiftNet(nn.Module):
 class DenseScaleShiftNet(nn.Module):
     """Linear layers from all pixels of the part read to scales and shifts of as many pixels.
 
-    Several times as fast as convolutions on small images on a CPU, and without batch statistics.
+    They are several times as fast as convolutions on small images on a CPU, and have no batch statistics.
 
     Args:
         shape: of the part, (channels, height, width).
@@ -227,24 +228,24 @@ class DenseScaleShiftNet(nn.Module):
         self.layers = nn.Sequential(nn.Linear(size, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), last)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, 2 * channels, height, width)."""
+        """Return scales, then shifts, (n, 2 * channels, height, width)."""
         channels, height, width = self.shape
         return cast(Tensor, self.layers(x.flatten(1))).view(-1, 2 * channels, height, width)
 
 
 class CycleRealNVP(Flow):
-    """RealNVP with the cycle mask: each coupling reads one quadrant of the image and changes the next only.
+    """RealNVP with the cycle mask: each coupling reads one quadrant of the image and changes only the next.
 
-    Quadrants 0 top-left, 1 top-right, 2 bottom-right, 3 bottom-left; coupling l reads l mod 4 and changes the one after
-    it, twice around. So a quadrant can only be explained by its neighbour, and local texture alone does not carry.
+    The quadrants are 0 top-left, 1 top-right, 2 bottom-right, 3 bottom-left; coupling l reads quadrant l mod 4 and
+    changes the next one, twice around. So only its neighbour can explain a quadrant, and local texture alone cannot.
 
     Args:
         shape: (channels, height, width); height and width even.
         width: filters; of a dense network a quarter of the hidden width.
         blocks: residual blocks of each network; a dense one has none.
         margin: of `Logit`.
-        turns: times around.
-        dense: linear layers instead of convolutions.
+        turns: number of times around.
+        dense: use linear layers instead of convolutions.
     """
 
     def __init__(
@@ -271,26 +272,29 @@ class CycleRealNVP(Flow):
         )
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Z and the log-determinant."""
+        """Return z and the log-determinant (n,)."""
         y, total = self.logit(x)
         parts = _quadrants(y)
         for layer, coupling in enumerate(_couplings(self.couplings)):
-            read, changed = layer % 4, (layer + 1) % 4
+            read = layer % 4
+            changed = (read + 1) % 4
             parts[changed], log_det = coupling(parts[read], parts[changed])
             total = total + log_det
         return _joined(parts), total
 
     def inverse(self, z: Tensor) -> Tensor:
-        """X of z."""
+        """Return x of z."""
         parts = _quadrants(z)
         for layer, coupling in reversed(list(enumerate(_couplings(self.couplings)))):
-            read, changed = layer % 4, (layer + 1) % 4
+            read = layer % 4
+            changed = (read + 1) % 4
             parts[changed] = coupling.inverse(parts[read], parts[changed])
         return self.logit.inverse(_joined(parts))
 
 
 def _quadrants(x: Tensor) -> list[Tensor]:
-    h, w = x.shape[-2] // 2, x.shape[-1] // 2
+    h = x.shape[-2] // 2
+    w = x.shape[-1] // 2
     return [x[..., :h, :w], x[..., :h, w:], x[..., h:, w:], x[..., h:, :w]]
 
 
@@ -299,7 +303,7 @@ def _joined(parts: list[Tensor]) -> Tensor:
 
 
 class StandardRealNVP(Flow):
-    """RealNVP as published: three checkerboard, squeeze, three channel couplings; half factored out; once more.
+    """RealNVP as published: three checkerboard couplings, squeeze, three channel couplings; half factored out; again.
 
     Args:
         shape: (channels, height, width); height and width divisible by 4.
@@ -315,7 +319,8 @@ class StandardRealNVP(Flow):
             raise ValueError(f"two scales need images of height and width divisible by 4, given {shape}")
         self.shape = tuple(shape)
         self.logit = Logit(margin)
-        self.checker, self.channel = nn.ModuleList(), nn.ModuleList()
+        self.checker = nn.ModuleList()
+        self.channel = nn.ModuleList()
         for scale in range(2):
             inside = channels * 2**scale
             self.checker.append(
@@ -327,14 +332,15 @@ class StandardRealNVP(Flow):
             )
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Z (n, channels * height * width, flattened into the shape) and the log-determinant."""
+        """Return z (n, *shape) and the log-determinant (n,)."""
         y, total = self.logit(x)
         out = []
         for scale in range(2):
             for layer, coupling in enumerate(_couplings(self.checker[scale])):
                 mask = _checkerboard(y, layer)
                 log_scale, shift = coupling.scale_and_shift(y * mask)
-                log_scale, shift = log_scale * (1 - mask), shift * (1 - mask)
+                log_scale = log_scale * (1 - mask)
+                shift = shift * (1 - mask)
                 y = y * log_scale.exp() + shift
                 total = total + log_scale.flatten(1).sum(1)
             y = F.pixel_unshuffle(y, 2)
@@ -349,7 +355,7 @@ class StandardRealNVP(Flow):
         return torch.cat(out, 1).view(x.shape), total
 
     def inverse(self, z: Tensor) -> Tensor:
-        """X of z."""
+        """Return x of z."""
         c, h, w = self.shape
         flat = z.flatten(1)
         sizes = [c * h * w // 2, c * h * w // 4, c * h * w // 4]
@@ -365,13 +371,14 @@ class StandardRealNVP(Flow):
             for layer, coupling in reversed(list(enumerate(_couplings(self.checker[scale])))):
                 mask = _checkerboard(y, layer)
                 log_scale, shift = coupling.scale_and_shift(y * mask)
-                log_scale, shift = log_scale * (1 - mask), shift * (1 - mask)
+                log_scale = log_scale * (1 - mask)
+                shift = shift * (1 - mask)
                 y = (y - shift) * (-log_scale).exp()
         return self.logit.inverse(y)
 
 
 def _checkerboard(x: Tensor, layer: int) -> Tensor:
-    """1 where a pixel is read, (1, 1, height, width)."""
+    """Return 1 where a pixel is read, otherwise 0, (1, 1, height, width)."""
     rows = torch.arange(x.shape[-2], device=x.device)[:, None]
     columns = torch.arange(x.shape[-1], device=x.device)[None, :]
     return ((rows + columns + layer) % 2).to(x.dtype)[None, None]
@@ -380,10 +387,10 @@ def _checkerboard(x: Tensor, layer: int) -> Tensor:
 def build_flow(
     name: str, shape: tuple[int, ...], width: int = 32, blocks: int = 2, margin: float = 0.05, dense: bool = False
 ) -> Flow:
-    """A flow by name: affine and tabular of vectors, cycle and standard of images; only cycle may be dense.
+    """Return a flow by name: affine and tabular for vectors, cycle and standard for images; only cycle may be dense.
 
     Raises:
-        ValueError: no such flow, or one of samples of another kind.
+        ValueError: no such flow, or one for samples of another kind.
     """
     if dense and name != "cycle":
         raise ValueError(f"flow {name!r} has no networks of linear layers to choose: layers dense is of cycle")
@@ -392,7 +399,7 @@ def build_flow(
         return AffineFlow(dimension) if name == "affine" else TabularRealNVP(dimension, width=4 * width)
     if name in ("cycle", "standard"):
         if len(shape) != 3:
-            raise ValueError(f"flow {name!r} is of images, and a sample has shape {shape}: use affine or tabular")
+            raise ValueError(f"flow {name!r} is for images, and a sample has shape {shape}: use affine or tabular")
         if name == "cycle":
             return CycleRealNVP(shape, width, blocks, margin, dense=dense)
         return StandardRealNVP(shape, width, blocks, margin)

@@ -1,4 +1,4 @@
-"""Convolutional encoders without normalisation: all their numbers are weights, so that updates can be compared."""
+"""Convolutional encoders without normalisation: all their tensors are weights, so that updates can be compared."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ class PlainConv(nn.Module):
         for number in filters:
             # A stride instead of pooling: a quarter of the work.
             layers += [nn.Conv2d(channels, number, 3, stride=2, padding=1), nn.ReLU(inplace=True)]
-            channels, height, width = number, -(-height // 2), -(-width // 2)
+            channels = number
+            height = -(-height // 2)
+            width = -(-width // 2)
         self.layers = nn.Sequential(*layers)
         self.out = nn.Sequential(nn.Linear(channels * height * width, features), nn.ReLU(inplace=True))
         self.features = features
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features (n, features) of images (n, channels, height, width)."""
+        """Return features (n, features) of images (n, channels, height, width)."""
         result: Tensor = self.out(self.layers(x).flatten(1))
         return result
 
@@ -38,7 +40,7 @@ class PlainConv(nn.Module):
 class PooledConv(nn.Module):
     """Two convolutions of 3x3 (16 and 32 filters), each with ReLU and 2x2 pooling, then linear layers of 128 and 64.
 
-    The embedding network of CF-CL's experiments.
+    This is the embedding network of CF-CL's experiments.
 
     Args:
         shape: (channels, height, width) of one image.
@@ -61,7 +63,7 @@ class PooledConv(nn.Module):
         self.features = 64
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features (n, 64)."""
+        """Return features (n, 64)."""
         result: Tensor = self.out(self.layers(x).flatten(1))
         return result
 
@@ -83,14 +85,16 @@ class McMahanConv(nn.Module):
         channels, height, width = shape
         layers: list[nn.Module] = []
         for number in filters:
-            # ReLU after pooling: the same numbers, a quarter of the work.
+            # ReLU after pooling: the same values, a quarter of the work.
             layers += [nn.Conv2d(channels, number, 5, padding=padding), nn.MaxPool2d(2), nn.ReLU(inplace=True)]
-            channels, height, width = number, (height + 2 * padding - 4) // 2, (width + 2 * padding - 4) // 2
+            channels = number
+            height = (height + 2 * padding - 4) // 2
+            width = (width + 2 * padding - 4) // 2
         self.layers = nn.Sequential(*layers)
         self.out = nn.Sequential(nn.Linear(channels * height * width, features), nn.ReLU(inplace=True))
         self.features = features
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features (n, features) of images (n, channels, height, width)."""
+        """Return features (n, features) of images (n, channels, height, width)."""
         result: Tensor = self.out(self.layers(x).flatten(1))
         return result

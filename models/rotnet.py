@@ -1,4 +1,4 @@
-"""RotNet: a network that learns to say by how much an image was turned (Gidaris, Singh, Komodakis 2018)."""
+"""RotNet: a network that predicts by how much an image was rotated (Gidaris, Singh, Komodakis 2018)."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class RotNet(nn.Module):
         self.classifier = nn.Linear(self.features, 4)
 
     def embed(self, x: Tensor) -> Tensor:
-        """Representations (n, 256) of images (n, channels, height, width)."""
+        """Return representations (n, 256) of images (n, channels, height, width)."""
         result: Tensor = self.layers(x).mean((2, 3))
         return result
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits (n, 4) of the rotations by 0, 90, 180 and 270 degrees."""
+        """Return logits (n, 4) of the rotations by 0, 90, 180 and 270 degrees."""
         result: Tensor = self.classifier(self.embed(x))
         return result

@@ -10,6 +10,7 @@ import pytest
 
 from shoal.engine.rounds.loop import Engine
 from shoal.engine.rounds.units import ThreadRunner
+from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.starting import new_run
@@ -35,7 +36,7 @@ def go_on(run: RunFolder, call: Any = None, observers: Any = (), slots: int = 1)
 
 def stopped(settings: Any, event: str, round: int, call: Any = None) -> RunFolder:
     """A run interrupted at an event of a round."""
-    return stopped_where(settings, lambda entry, seen: entry["event"] == event and entry["round"] == round, call)
+    return stopped_where(settings, lambda entry, seen: entry.kind == event and entry.round == round, call)
 
 
 def stopped_at(settings: Any, count: int, call: Any = None) -> RunFolder:
@@ -47,7 +48,7 @@ def stopped_where(settings: Any, stop: Callable[[dict[str, Any], int], bool], ca
     """A run interrupted at the first event of which `stop(event, its number)` holds."""
     seen = 0
 
-    def watch(entry: dict[str, Any]) -> None:
+    def watch(entry: Event) -> None:
         nonlocal seen
         seen += 1
         if stop(entry, seen):
@@ -78,4 +79,4 @@ def numbers(run: RunFolder) -> tuple[str, str]:
         table = run.table(name)
         kept = [c for c in table.columns if not c.startswith("seconds") and c != "finished_at"]
         tables.append(table[kept].to_json())
-    return run.status()["weights_sha256"], json.dumps(tables)
+    return run.status().weights_sha256, json.dumps(tables)

@@ -15,6 +15,7 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     *sorted(DOCS.glob("*.md")),
     *sorted((DOCS / "results").glob("*.md")),
+    *sorted((ROOT / "deploy").glob("*.md")),
 ]
 HISTORY = {"appendix.md"}
 """Pages that tell what was measured once, also by modules that are elsewhere now."""
@@ -25,6 +26,14 @@ NEW = re.compile(r"`([\w./-]+)`(?:, complete)?:\n\n```")
 """A file that the page gives, in the block that follows, for the reader to write."""
 PLACEHOLDER = re.compile(r"/[A-Z_]+\b")
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+
+ANCHOR = re.compile(r"\]\(([^)#:\s]*\.md)?#([^)\s]+)\)")
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and the site make them."""
+    heads = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
 def named(text: str) -> set[str]:
@@ -50,6 +59,18 @@ def test_what_a_page_names_exists(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_of_a_page_lead_somewhere(page: Path) -> None:
     assert not [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_anchors_of_links_are_there(page: Path) -> None:
+    missing = []
+    for name, anchor in ANCHOR.findall(page.read_text()):
+        target = page.parent / name if name else page
+        if target.name == "servers.md":
+            target = ROOT / "deploy" / "README.md"  # which that page includes
+        if anchor not in anchors(target):
+            missing.append(f"{name}#{anchor}")
+    assert not missing
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/architecture.md"])

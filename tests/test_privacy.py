@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.messages import BEGIN, END, NAMES, PAGE, PEER, UP, Sent, lines_of, listen, with_tables
+from benchmarks.messages import BEGIN, END, NAMES, PAGE, PEER, UP, Sent, listen, section_of, with_tables
 from shoal.data.augment import normalise
 from shoal.methods.contract.base import Message
 from shoal.methods.registry import METHODS
@@ -57,8 +57,10 @@ def test_no_message_hides_samples_or_labels_and_the_page_is_true(home: Path, nam
     assert not sent.labels
     assert bool(sent.samples) == (name == "cfcl")
     assert all(way == PEER for (way, what) in sent.parts if what in sent.samples)
-    section = "\n".join(lines_of(name, sent))
-    assert section in PAGE.read_text(), "run `python -m benchmarks.messages`"
+    page = PAGE.read_text().split(BEGIN)[1].split(END)[0]
+    sections = [part.partition("\n") for part in page.split("\n### ")]
+    told = [body.strip() for heading, _, body in sections if f"`{name}`" in heading]
+    assert told == [section_of(name, sent)], "run `python -m benchmarks.messages`"
 
 
 def test_a_centre_of_one_sample_is_that_sample(home: Path) -> None:
@@ -71,4 +73,4 @@ def test_a_centre_of_one_sample_is_that_sample(home: Path) -> None:
 def test_every_method_is_on_the_page() -> None:
     assert set(METHODS) <= set(NAMES)
     page = PAGE.read_text()
-    assert with_tables(page, page.split(BEGIN)[1].split(END)[0].strip("\n") + "\n") == page
+    assert with_tables(page, page.split(BEGIN)[1].split(END)[0].removeprefix("\n\n")) == page

@@ -23,7 +23,7 @@ BELOW: dict[str, set[str]] = {
     "tasks": {"lifecycle", "review", "engine", "methods", "models", "data", "core"},
     "sweeps": {"lifecycle", "review", "engine", "methods", "models", "data", "core"},
     "flows": {"sweeps", "tasks", "lifecycle", "review", "engine", "methods", "models", "data", "core"},
-    "studies": {"lifecycle", "review", "engine", "methods", "models", "data", "core"},
+    "studies": {"sweeps", "lifecycle", "review", "engine", "methods", "models", "data", "core"},
 }
 BELOW["api"] = set(BELOW)
 BELOW["cli"] = set(BELOW)

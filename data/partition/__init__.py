@@ -1,1 +1,1 @@
-"""Who holds which samples: schemes, planted transformations, and the table that records them."""
+"""Partitions of samples among clients: schemes, planted transformations, and the table that records them."""

@@ -1,4 +1,4 @@
-"""The dealing rules of the schemes: each takes labels (or clusters) and returns which client each sample goes to.
+"""The dealing rules of the schemes: each takes labels (or clusters) and returns the client of each sample.
 
 All return int64 (n,): the client of each sample, or NOBODY.
 """
@@ -12,6 +12,8 @@ import numpy as np
 from shoal.core.errors import PartitionError
 
 NOBODY = -1
+MAX_DRAWS = 1000
+"""Draws of Dirichlet proportions before a partition is refused."""
 
 
 def deal_iid(labels: np.ndarray | None, n: int, clients: int, draw: np.random.Generator) -> np.ndarray:
@@ -32,16 +34,15 @@ def deal_iid(labels: np.ndarray | None, n: int, clients: int, draw: np.random.Ge
 
 
 def deal_dirichlet(
-    labels: np.ndarray, clients: int, beta: float, minimum: int, attempts: int, draw: np.random.Generator
+    labels: np.ndarray, clients: int, beta: float, minimum: int, draw: np.random.Generator
 ) -> np.ndarray:
-    """Proportions of each class over the clients from Dirichlet(beta), counts by the largest remainder.
+    """Deal each class in proportions drawn from Dirichlet(beta), with counts by the largest remainder.
 
     Args:
         labels: int64 (n,).
         clients: number of clients.
         beta: concentration, above 0.
         minimum: samples that each client must get.
-        attempts: draws before giving up.
         draw: the random stream.
 
     Raises:
@@ -56,14 +57,14 @@ def deal_dirichlet(
         )
     values, sizes = np.unique(labels, return_counts=True)
     best = -1
-    for _ in range(attempts):
+    for _ in range(MAX_DRAWS):
         counts = np.stack([largest_remainder(_proportions(clients, beta, draw), int(size)) for size in sizes])
         smallest = int(counts.sum(axis=0).min())
         best = max(best, smallest)
         if smallest >= minimum:
             return _deal_counts(labels, values, counts, draw)
     raise PartitionError(
-        f"in {attempts} draws of Dirichlet({beta}) the smallest client never had {minimum} samples (at best {best}): "
+        f"in {MAX_DRAWS} draws of Dirichlet({beta}) the smallest client never had {minimum} samples (at best {best}): "
         f"raise partition.beta, or lower partition.clients or partition.minimum"
     )
 
@@ -78,7 +79,7 @@ def _proportions(clients: int, beta: float, draw: np.random.Generator) -> np.nda
 
 
 def largest_remainder(proportions: np.ndarray, total: int) -> np.ndarray:
-    """Whole numbers that sum to `total` exactly and are nearest to proportions * total, int64.
+    """Return whole numbers that sum to `total` exactly and are nearest to proportions * total, int64.
 
     >>> largest_remainder(np.array([0.5, 0.3, 0.2]), 4).tolist()
     [2, 1, 1]
@@ -105,13 +106,13 @@ def _deal_counts(labels: np.ndarray, values: np.ndarray, counts: np.ndarray, dra
 
 
 def label_holders(classes: int, clients: int, labels: int, draw: np.random.Generator) -> np.ndarray:
-    """The labels of each client, int64 (clients, labels), distinct in a row, ascending.
+    """Draw the labels of each client, int64 (clients, labels), distinct in a row, ascending.
 
-    Clients choose one after another among the labels chosen least, at random, so two labels differ by at most one
-    holder, and every label is used where clients * labels >= classes.
+    One client after another chooses at random among the labels with the fewest holders, so that two labels differ by at
+    most one holder, and every label is used if clients * labels >= classes.
 
     Raises:
-        PartitionError: more labels per client than there are labels.
+        PartitionError: a client would hold more labels than there are.
     """
     if labels > classes:
         raise PartitionError(f"partition.labels is {labels}, but there are {classes} labels: expected at most that")
@@ -158,7 +159,7 @@ def deal_labels(labels: np.ndarray, values: np.ndarray, held: np.ndarray, draw: 
 
 
 def majority_size(sizes: np.ndarray, owners: np.ndarray, n: int, clients: int, p: float) -> int:
-    """The largest n_k <= n // clients for which each cluster can supply floor(p n_k) samples to each owner.
+    """Return the largest n_k <= n // clients for which each cluster has floor(p n_k) samples for each owner.
 
     Args:
         sizes: samples of each cluster.
@@ -180,16 +181,16 @@ def majority_size(sizes: np.ndarray, owners: np.ndarray, n: int, clients: int, p
 
 
 def majority_part(size: int, p: float) -> int:
-    """floor(p size), safe against p being a hair below its decimal value (0.29 * 100)."""
+    """Return floor(p size), also where p is a rounding error below its decimal value (0.29 * 100)."""
     return math.floor(p * size + 1e-9)
 
 
 def deal_majority(
     clusters: np.ndarray, values: np.ndarray, clients: int, p: float, draw: np.random.Generator
 ) -> np.ndarray:
-    """floor(p n_k) samples of cluster k mod K for client k, then a uniform share of what remains.
+    """Deal floor(p n_k) samples of cluster k mod K to client k, then a uniform share of the others.
 
-    n_k is the same for all clients, and as large as the smallest cluster allows; what is left over goes to NOBODY.
+    n_k is the same for all clients, and as large as the smallest cluster allows; further samples go to NOBODY.
 
     Args:
         clusters: int64 (n,), a cluster value of each sample.

@@ -1,10 +1,9 @@
-"""Making a partition: which samples, dealt to whom, what is held out, and what is planted on them."""
+"""Making of a partition: choice of samples, their clients, held-out parts and planted transformations."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,11 +21,10 @@ from shoal.data.partition.schemes import (
 from shoal.data.partition.table import Partition
 from shoal.data.partition.transform import client_groups, group_transformations, numbered
 from shoal.data.prepared import Prepared
+from shoal.data.wording import first_of
 
 MIN_TRAIN_SAMPLES = 2
-"""Training samples that a client needs: with one there is nothing to contrast, and no variance."""
-MAX_NAMES = 10
-"""Clients that a sentence names at most."""
+"""Smallest number of training samples of a client: a single one has no contrast and no variance."""
 
 
 def make_partition(
@@ -34,71 +32,55 @@ def make_partition(
 ) -> Partition:
     """Give the training samples of a set to clients; the same arguments give the same partition.
 
+    Each sample occurs at most once; rows are sorted by client, then sample. `settings` of the partition holds the
+    scheme, limit, seed and, where samples of the set belong to no client, `left_out`.
+
     Args:
         settings: one of the schemes of data/partition/schemes.py.
         prepared: the data set.
-        limit: keep a random subset of at most so many training samples.
+        limit: largest number of training samples; they are drawn at random.
         seed: of every draw.
 
-    Returns:
-        Each sample at most once, sorted by client, then sample. `settings` holds the scheme, limit, seed and, where
-        samples of the set were given to nobody, `left_out`.
-
     Raises:
-        PartitionError: settings out of bounds, labels or a column missing, more clients than samples, or a client left
-            with fewer than two samples. Of clients that the data themselves have, those with fewer than two samples,
-            or three with a validation split, are left out instead, as long as there are two others.
+        PartitionError: settings are out of bounds, labels or a column are missing, there are more clients than samples,
+            or a client would have fewer than two samples. Natural clients with fewer than two samples, or three with a
+            validation split, are left out instead, as long as two others remain.
     """
     check_settings(settings)
     streams = Streams(seed)
     samples = _limited(len(prepared.train_x), limit, streams)
+    _check_clients(settings.clients, len(samples), limit)
     labels = None if prepared.train_y is None else np.asarray(prepared.train_y)[samples]
-    if settings.clients > len(samples):
-        raise PartitionError(
-            f"{settings.clients} clients cannot share {len(samples)} samples: lower partition.clients"
-            + ("" if limit is None else " or raise data.limit")
-        )
     changes = group_transformations(settings, prepared.manifest, streams.numpy("partition transformations"))
     listed, numbers = numbered(changes)
     planted = settings.transform != "none"
-    # With groups per sample, a sample's group is part of the data before anybody gets it: even and random.
     group = None
-    if planted and settings.per_sample:
+    if planted and settings.per_sample:  # groups are even and random, before any sample has a client
         group = deal.deal_iid(labels, len(samples), len(changes), streams.numpy("partition groups"))
-
-    owner, about = _deal(settings, prepared, samples, labels, group, streams)
+    owner, about = _deal(settings, _Samples(prepared, samples, labels, group), streams)
     if isinstance(settings, ByColumn):
         owner, about = _without_small(owner, about, settings.validation)
     names: tuple[str, ...] = about.pop("names", ())
     truth: tuple[int, ...] = about.pop("truth", ())
-    clients = about.pop("clients", settings.clients)
+    clients: int = about.pop("clients", settings.clients)
     _check_sizes(np.bincount(owner[owner >= 0], minlength=clients))
-
-    given = np.flatnonzero(owner >= 0)
-    given = given[np.lexsort((samples[given], owner[given]))]
-    client, sample = owner[given], samples[given]
-    of_label = None
-    if settings.stratified:
-        if prepared.train_y is None:
-            raise PartitionError(
-                "partition.stratified holds out the same part of every label, and "
-                f"{prepared.manifest.name!r} has none: leave it out"
-            )
-        of_label = np.asarray(prepared.train_y)[sample]
-    transformation = np.zeros(len(given), dtype=np.int64)
+    rows = np.flatnonzero(owner >= 0)
+    rows = rows[np.lexsort((samples[rows], owner[rows]))]
+    client = owner[rows]
+    strata = _strata(labels, rows, prepared.manifest.name) if settings.stratified else None
+    transformation = np.zeros(len(rows), dtype=np.int64)
     if group is not None:
-        transformation = numbers[group[given]]
+        transformation = numbers[group[rows]]
     elif planted:
-        of_client = client_groups(settings, clients)
-        transformation = numbers[of_client[client]]
-        truth = tuple(int(g) for g in of_client)
+        truth = tuple(client_groups(settings, clients).tolist())
+        transformation = numbers[np.array(truth)[client]]
     return Partition(
         prepared.manifest.name,
         prepared.manifest.digest,
         clients,
-        sample,
+        samples[rows],
         client,
-        _hold_out(client, clients, settings.validation, seed, of_label),
+        _hold_out(client, clients, settings.validation, seed, strata),
         transformation,
         listed,
         {"kind": settings.kind, **asdict(settings), "limit": limit, "seed": seed, **about},
@@ -107,67 +89,103 @@ def make_partition(
     )
 
 
+class _Samples(NamedTuple):
+    """The training samples that take part.
+
+    Attributes:
+        prepared: their set.
+        indices: theirs in the set, ascending, int64 (n,).
+        labels: int64 (n,); None without labels.
+        group: the planted group of each, int64 (n,); None without groups per sample.
+    """
+
+    prepared: Prepared
+    indices: np.ndarray
+    labels: np.ndarray | None
+    group: np.ndarray | None
+
+
+def _check_clients(clients: int, samples: int, limit: int | None) -> None:
+    if clients > samples:
+        advice = "lower partition.clients" if limit is None else "lower partition.clients or raise data.limit"
+        raise PartitionError(f"{clients} clients cannot share {samples} samples: {advice}")
+
+
+def _strata(labels: np.ndarray | None, rows: np.ndarray, name: str) -> np.ndarray:
+    if labels is None:
+        raise PartitionError(
+            f"partition.stratified holds out the same share of every label, and {name!r} has no labels: leave it out"
+        )
+    held: np.ndarray = labels[rows]
+    return held
+
+
 def _limited(n: int, limit: int | None, streams: Streams) -> np.ndarray:
-    """Indices of the training samples that take part, ascending, int64."""
+    """Return the indices of the training samples that take part, ascending, int64."""
     if limit is not None and limit < 1:
-        raise PartitionError(f"limit is {limit}, expected at least 1 sample, or none for all")
+        raise PartitionError(f"data.limit is {limit}, expected at least 1 sample, or none for all")
     if limit is None or limit >= n:
         return np.arange(n, dtype=np.int64)
     return np.sort(streams.numpy("partition limit").choice(n, size=limit, replace=False)).astype(np.int64)
 
 
-def _deal(
-    settings: PartitionSettings,
-    prepared: Prepared,
-    samples: np.ndarray,
-    labels: np.ndarray | None,
-    group: np.ndarray | None,
-    streams: Streams,
-) -> tuple[np.ndarray, dict[str, Any]]:
-    """The client of each sample, and what else the scheme says: names, truth, clients, left_out."""
+Dealt = tuple[np.ndarray, dict[str, Any]]
+"""The client of each sample, int64 (n,), and further results of the scheme: names, truth, clients, left_out."""
+
+
+def _deal(settings: PartitionSettings, samples: _Samples, streams: Streams) -> Dealt:
     draw = streams.numpy(f"partition {settings.kind}")
-    about: dict[str, Any] = {}
-    clients = settings.clients
     if isinstance(settings, ByColumn):
-        return _by_column(settings, prepared, samples, draw)
+        return _by_column(settings, samples, draw)
+    if isinstance(settings, LabelsPerClient):
+        return _by_labels(settings, samples, draw)
+    if isinstance(settings, Majority):
+        return _by_majority(settings, samples, draw)
+    clients = settings.clients
     if isinstance(settings, Dirichlet):
-        needed = _need_labels(labels, prepared, settings)
-        owner = deal.deal_dirichlet(needed, clients, settings.beta, settings.minimum, settings.attempts, draw)
-    elif isinstance(settings, LabelsPerClient):
-        needed = _need_labels(labels, prepared, settings)
-        values = np.unique(needed)
-        held = deal.label_holders(len(values), clients, settings.labels, draw)
-        owner = deal.deal_labels(needed, values, held, draw)
-        nobody = sorted(set(range(len(values))) - set(held.ravel().tolist()))
-        if nobody:
-            about["left_out"] = {
-                "samples": int((owner == deal.NOBODY).sum()),
-                "reason": f"clients * labels < {len(values)}: nobody holds the labels "
-                + ", ".join(str(int(values[v])) for v in nobody),
-            }
-        if settings.labels == 1:
-            about["truth"] = tuple(int(values[v]) for v in held[:, 0])
-    elif isinstance(settings, Majority):
-        clusters = _need_labels(labels, prepared, settings) if group is None else group
-        values = np.unique(clusters)
-        owner = deal.deal_majority(clusters, values, clients, settings.p, draw)
-        left = int((owner == deal.NOBODY).sum())
-        if left:
-            about["left_out"] = {
-                "samples": left,
-                "reason": f"each client has {(len(samples) - left) // clients} samples, the most that gives all the "
-                "same number and the part p from a cluster of their own",
-            }
-        if settings.p > 0:
-            about["truth"] = tuple(k % len(values) for k in range(clients))
-    else:
-        owner = deal.deal_iid(labels, len(samples), clients, draw)
+        labels = _need_labels(samples, settings)
+        return deal.deal_dirichlet(labels, clients, settings.beta, settings.minimum, draw), {}
+    return deal.deal_iid(samples.labels, len(samples.indices), clients, draw), {}
+
+
+def _by_labels(settings: LabelsPerClient, samples: _Samples, draw: np.random.Generator) -> Dealt:
+    labels = _need_labels(samples, settings)
+    values = np.unique(labels)
+    held = deal.label_holders(len(values), settings.clients, settings.labels, draw)
+    owner = deal.deal_labels(labels, values, held, draw)
+    about: dict[str, Any] = {}
+    without_holder = sorted(set(range(len(values))) - set(held.ravel().tolist()))
+    if without_holder:
+        about["left_out"] = {
+            "samples": int((owner == deal.NOBODY).sum()),
+            "reason": f"clients * labels < {len(values)}: nobody holds the labels "
+            + ", ".join(str(int(values[v])) for v in without_holder),
+        }
+    if settings.labels == 1:
+        about["truth"] = tuple(int(values[v]) for v in held[:, 0])
     return owner, about
 
 
-def _by_column(
-    settings: ByColumn, prepared: Prepared, samples: np.ndarray, draw: np.random.Generator
-) -> tuple[np.ndarray, dict[str, Any]]:
+def _by_majority(settings: Majority, samples: _Samples, draw: np.random.Generator) -> Dealt:
+    clients = settings.clients
+    clusters = _need_labels(samples, settings) if samples.group is None else samples.group
+    values = np.unique(clusters)
+    owner = deal.deal_majority(clusters, values, clients, settings.p, draw)
+    about: dict[str, Any] = {}
+    left = int((owner == deal.NOBODY).sum())
+    if left:
+        about["left_out"] = {
+            "samples": left,
+            "reason": f"each client has {(len(owner) - left) // clients} samples, the most that gives all the same "
+            "number and the part p from a cluster of their own",
+        }
+    if settings.p > 0:
+        about["truth"] = tuple(k % len(values) for k in range(clients))
+    return owner, about
+
+
+def _by_column(settings: ByColumn, samples: _Samples, draw: np.random.Generator) -> Dealt:
+    prepared = samples.prepared
     try:
         column = prepared.column(settings.column)
     except DataError as error:
@@ -175,7 +193,7 @@ def _by_column(
     values, owner = np.unique(column, return_inverse=True)
     listed = prepared.manifest.extra.get("clients", []) if settings.column == "client" else []
     names = [str(listed[int(v)]) if 0 <= int(v) < len(listed) else str(v) for v in values]
-    owner = owner.astype(np.int64)[samples]
+    owner = owner.astype(np.int64)[samples.indices]
     about: dict[str, Any] = {}
     if settings.clients > len(values):
         raise PartitionError(
@@ -186,7 +204,8 @@ def _by_column(
         kept = np.sort(draw.choice(len(values), size=settings.clients, replace=False))
         renumbered = np.full(len(values), deal.NOBODY, dtype=np.int64)
         renumbered[kept] = np.arange(len(kept))
-        owner, names = renumbered[owner], [names[k] for k in kept]
+        owner = renumbered[owner]
+        names = [names[k] for k in kept]
         about["left_out"] = {
             "samples": int((owner == deal.NOBODY).sum()),
             "reason": f"{len(kept)} of {len(values)} clients take part",
@@ -194,25 +213,25 @@ def _by_column(
     return owner, {**about, "names": tuple(names), "clients": len(names)}
 
 
-def _need_labels(labels: np.ndarray | None, prepared: Prepared, settings: PartitionSettings) -> np.ndarray:
-    if labels is None:
+def _need_labels(samples: _Samples, settings: PartitionSettings) -> np.ndarray:
+    if samples.labels is None:
         raise PartitionError(
-            f"scheme {settings.kind!r} needs labels, and data set {prepared.manifest.name!r} has none: use 'iid', or "
-            f"'by_column' where the data name their clients"
+            f"scheme {settings.kind!r} needs labels, and data set {samples.prepared.manifest.name!r} has none: use "
+            "'iid', or 'by_column' where the data name their clients"
         )
-    return labels
+    return samples.labels
 
 
 def _without_small(owner: np.ndarray, about: dict[str, Any], validation: float) -> tuple[np.ndarray, dict[str, Any]]:
-    """Leave out the clients of the data that have fewer samples than a method can learn from.
+    """Leave out natural clients with fewer samples than a method can learn from.
 
     Args:
         owner: the client of each sample, int64 (n,).
-        about: names and number of the clients, and what was left out before.
+        about: names and number of the clients, and what is left out already.
         validation: share of each client's samples that is held out.
 
     Raises:
-        PartitionError: fewer than two of several clients would be left.
+        PartitionError: fewer than two of several clients would remain.
     """
     names = about["names"]
     sizes = np.bincount(owner[owner >= 0], minlength=len(names))
@@ -220,12 +239,12 @@ def _without_small(owner: np.ndarray, about: dict[str, Any], validation: float) 
     small = sizes < needed
     if not small.any():
         return owner, about
-    who = named([f"{names[k]!r}" for k in np.flatnonzero(small)])
+    left = first_of([f"{names[k]!r}" for k in np.flatnonzero(small)])
     count = int(small.sum())
     too_few = f"fewer than {needed} samples"
     if (~small).sum() < min(2, len(names)):
         raise PartitionError(
-            f"{count} of {len(names)} clients have {too_few} ({who}), and at least 2 clients are needed: add samples "
+            f"{count} of {len(names)} clients have {too_few} ({left}), and at least 2 clients are needed: add samples "
             "of them to the data set, raise data.limit, lower partition.validation, or set partition.kind to iid"
         )
     number = np.cumsum(~small) - 1
@@ -234,17 +253,11 @@ def _without_small(owner: np.ndarray, about: dict[str, Any], validation: float) 
     reasons = [about["left_out"]["reason"]] if "left_out" in about else []
     left_out = {
         "samples": int((kept == deal.NOBODY).sum()),
-        "reason": "; ".join([*reasons, f"{count} of {len(names)} clients have {too_few}: {who}"]),
+        "reason": "; ".join([*reasons, f"{count} of {len(names)} clients have {too_few}: {left}"]),
         "clients": {names[k]: int(sizes[k]) for k in np.flatnonzero(small)},
     }
     remaining = tuple(name for name, leave in zip(names, small, strict=True) if not leave)
     return kept, {**about, "names": remaining, "clients": len(remaining), "left_out": left_out}
-
-
-def named(names: Sequence[str]) -> str:
-    """Return the first names of a list, and how many more there are."""
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return ", ".join(names[:MAX_NAMES]) + more
 
 
 def _check_sizes(sizes: np.ndarray) -> None:
@@ -263,10 +276,10 @@ def _check_sizes(sizes: np.ndarray) -> None:
 def _hold_out(
     client: np.ndarray, clients: int, fraction: float, seed: int, label: np.ndarray | None = None
 ) -> np.ndarray:
-    """Which samples are for validation: of each client's the given part, at least one, and never all.
+    """Return which samples are for validation: a share of each client's, at least one, and never all.
 
-    `client` is ascending, so each client's samples are a run of rows. With `label`, of each row, every label gives its
-    part: rows in the order of their rank within their label, ties drawn, are held out from the front.
+    `client` is ascending, so that each client's samples are a run of rows. With `label`, the label of each row, every
+    label gives its share: rows are held out in the order of their random rank within their label.
     """
     validation = np.zeros(len(client), dtype=bool)
     if fraction <= 0:
@@ -286,7 +299,7 @@ def _hold_out(
 
 
 def _ranks(label: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Each row's place, between 0 and 1, in a random order of the rows of its label, plus a draw that breaks ties."""
+    """Return each row's place, from 0 to 1, in a random order of the rows of its label; a draw breaks ties."""
     place = np.empty(len(label))
     for value in np.unique(label):
         rows = np.flatnonzero(label == value)

@@ -1,4 +1,4 @@
-"""Who gets which samples: the settings of each scheme. `make_partition` in data/partition/make.py carries them out."""
+"""The settings of each partition scheme; `make_partition` in data/partition/make.py applies them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TransformName = Literal["none", "rotation", "label_permutation", "label_swap"]
 
 @dataclass(frozen=True)
 class PartitionSettings:
-    """What every scheme has: clients, a validation split, and a planted transformation."""
+    """The settings of every scheme: clients, a validation split, and a planted transformation."""
 
     kind: ClassVar[str] = ""
 
@@ -60,7 +60,6 @@ class Dirichlet(PartitionSettings):
     minimum: int = setting(
         10, "minimum number of samples of each client: proportions are drawn again until every client has them", ge=2
     )
-    attempts: int = setting(1000, "maximum number of draws before the partition is refused", ge=1, le=100_000)
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ class Majority(PartitionSettings):
 
 @dataclass(frozen=True)
 class ByColumn(PartitionSettings):
-    """The clients that the data themselves have, recorded in a column of the prepared set."""
+    """The natural clients of the data, recorded in a column of the prepared set."""
 
     kind: ClassVar[str] = "by_column"
 
@@ -101,58 +100,45 @@ SCHEMES: dict[str, type[PartitionSettings]] = {
 
 
 @dataclass(frozen=True)
-class Auto:
-    """The data's own clients where the set has some, else iid.
+class Auto(PartitionSettings):
+    """The natural clients of the data where the set names some, else iid.
 
-    This is no scheme: `settle` says which scheme is meant, and a run records that one.
+    This is not a scheme: `settle` chooses one, and a run records that one.
     """
 
     kind: ClassVar[str] = "auto"
 
-    clients: int | None = setting(
+    clients: int | None = setting(  # type: ignore[assignment]
         None, "number of clients; none: all clients that the data set names, or 5 where it names none", ge=1
-    )
-    validation: float = setting(
-        0.0, "share of each client's samples that is held out as its validation split", ge=0, lt=1
-    )
-    stratified: bool = setting(
-        False, "stratify each client's validation split by label, as closely as its counts allow"
-    )
-    transform: TransformName = setting(
-        "none", "transformation planted on groups of clients, or of samples, as ground truth for clustering clients"
-    )
-    groups: int = setting(2, "number of planted groups; has no effect without a transformation", ge=1)
-    per_sample: bool = setting(
-        False, "assign each sample to a group at random, instead of assigning client k to group k * groups // clients"
     )
 
 
 def settle(auto: Auto, own_clients: bool) -> PartitionSettings:
-    """The scheme that is meant where none was named.
+    """Return the scheme that `auto` means for a data set.
 
     Args:
-        auto: what was said of the partition.
-        own_clients: whether the data name their clients.
+        auto: the settings of the partition.
+        own_clients: whether the data set names its clients.
 
     >>> settle(Auto(clients=3), own_clients=False)
     IID(clients=3, validation=0.0, stratified=False, transform='none', groups=2, per_sample=False)
     >>> settle(Auto(), own_clients=True).kind
     'by_column'
     """
-    given = {each.name: getattr(auto, each.name) for each in fields(auto)}
+    values = {each.name: getattr(auto, each.name) for each in fields(auto)}
     if auto.clients is None:
-        del given["clients"]  # each scheme has a number of its own
-    return ByColumn(**given) if own_clients else IID(**given)
+        del values["clients"]  # each scheme has its own default
+    return ByColumn(**values) if own_clients else IID(**values)
 
 
 def check_settings(settings: PartitionSettings) -> None:
-    """Refuse values outside their bounds: dataclasses made by hand are checked here as forms and files are elsewhere.
+    """Refuse values outside their bounds, for dataclasses made in Python; forms and files are checked elsewhere.
 
     Raises:
         PartitionError: names the setting, its value and what is allowed.
     """
     if SCHEMES.get(settings.kind) is not type(settings):
-        raise PartitionError(f"{type(settings).__name__} is no scheme of partitions; the schemes: {', '.join(SCHEMES)}")
+        raise PartitionError(f"{type(settings).__name__} is not a partition scheme; the schemes: {', '.join(SCHEMES)}")
     words = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
     for each in fields(settings):
         value = getattr(settings, each.name)
@@ -160,7 +146,7 @@ def check_settings(settings: PartitionSettings) -> None:
             limit = each.metadata.get(bound)
             if limit is None:
                 continue
-            # A number's default says which kind is meant: clients is whole, beta is not.
+            # The default says the kind of number: clients is whole, beta is not.
             kind, noun = (Integral, "a whole number") if isinstance(each.default, int) else (Real, "a number")
             if isinstance(value, bool) or not isinstance(value, kind) or not math.isfinite(value):
                 raise PartitionError(f"partition.{each.name} is {value!r}, expected {noun} {word} {limit}")

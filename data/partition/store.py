@@ -25,7 +25,7 @@ from shoal.data.prepared import Prepared
 def partition_folder(
     store: Path, prepared: Prepared, settings: PartitionSettings, limit: int | None, seed: int
 ) -> Path:
-    """The folder of a partition: its name ends in 8 hexadecimal digits of all that determines it."""
+    """Return the folder of a partition: its name ends in 8 hexadecimal digits of all that determines it."""
     key = json.dumps(
         {
             "kind": settings.kind,
@@ -58,13 +58,13 @@ def ensure_partition(
     limit: int | None = None,
     seed: int = 0,
 ) -> Partition:
-    """The stored partition of these settings, made and stored where it is missing or not what they give.
+    """Return the stored partition of these settings; make and store it if it is missing or another one.
 
     Args:
         store: the store.
         prepared: the data set.
         settings: the scheme.
-        limit, seed: as for `make_partition`.
+        limit, seed: see `make_partition`.
 
     Raises:
         PartitionError: it cannot be made (see `make_partition`).

@@ -1,4 +1,4 @@
-"""What a partition gave to whom, as tables."""
+"""Tables of the samples that a partition gives to each client."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shoal.data.prepared import Prepared
 
 
 def label_counts(partition: Partition, prepared: Prepared) -> np.ndarray:
-    """Samples per label and client, training and validation together, int64 (labels, clients).
+    """Count samples per label and client, training and validation together, int64 (labels, clients).
 
     Labels are those of the data set, before planted label maps. Without labels there are zero rows.
     """
@@ -24,7 +24,7 @@ def label_counts(partition: Partition, prepared: Prepared) -> np.ndarray:
 
 
 def summary(partition: Partition, prepared: Prepared) -> pd.DataFrame:
-    """One row a client.
+    """Return a table with one row a client.
 
     Columns: client, name (natural clients only), train, validation, label_0 ... (samples of each label, training and
     validation together), transformation (in words), group (the planted group, where there is one).
@@ -48,7 +48,7 @@ def summary(partition: Partition, prepared: Prepared) -> pd.DataFrame:
 
 
 def describe(change: Transformation) -> str:
-    """A planted transformation in words.
+    """Describe a planted transformation in words.
 
     >>> describe(Transformation("label_swap", 0, (1, 0, 2)))
     'labels 0->1 1->0'

@@ -21,7 +21,8 @@ import pandas as pd
 from shoal.core.errors import PartitionError, brief
 from shoal.core.seal import sealed, unsealed
 
-TRAIN, VALIDATION = "train", "validation"
+TRAIN = "train"
+VALIDATION = "validation"
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Transformation:
     name: str = "none"
     degrees: int = 0
     labels: tuple[int, ...] = ()
-    """labels[y] is the label given for y; empty keeps labels."""
+    """labels[y] replaces the label y; empty: labels stay."""
 
 
 @dataclass(frozen=True)
@@ -52,26 +53,26 @@ class Partition:
     settings: dict[str, Any] = field(default_factory=dict)
     client_names: tuple[str, ...] = ()
     truth: tuple[int, ...] = ()
-    """The planted group of each client, where one was planted."""
+    """The planted group of each client; empty where none is planted."""
 
     def samples_of(self, client: int, *, validation: bool = False) -> np.ndarray:
-        """Samples of one client, int64, ascending."""
+        """Return the samples of one client, int64, ascending."""
         rows = self.rows(client)
         result: np.ndarray = self.sample[rows][self.validation[rows] == validation]
         return result
 
     def rows(self, client: int) -> slice:
-        """Where the rows of one client are."""
-        # A number of the array's own type: another would have the whole array converted first.
+        """Return the slice of the rows of one client."""
+        # Numbers of the array's own type: with another type numpy would convert the whole array.
         first, last = np.searchsorted(self.client, np.array([client, client + 1], self.client.dtype))
         return slice(int(first), int(last))
 
     def counts(self) -> np.ndarray:
-        """Training samples (validation left out) per client, shape (clients,)."""
+        """Return the number of training samples of each client, shape (clients,)."""
         return np.bincount(self.client[~self.validation], minlength=self.clients)
 
     def pooled(self) -> Partition:
-        """The same samples and splits, all held by one client."""
+        """Return a partition of the same samples and splits with a single client."""
         order = np.argsort(self.sample, kind="stable")
         return Partition(
             self.data,
@@ -96,7 +97,7 @@ class Partition:
         return digest.hexdigest()
 
     def frame(self) -> pd.DataFrame:
-        """The table as it is stored."""
+        """Return the table that is stored."""
         return pd.DataFrame(
             {
                 "sample": self.sample.astype(np.int64),
@@ -128,14 +129,14 @@ def load_partition(folder: Path) -> Partition:
     """Read a stored partition.
 
     Raises:
-        PartitionError: missing, unreadable, or not the table its manifest describes.
+        PartitionError: the table is missing or unreadable, or not the one its manifest describes.
     """
     from pyarrow import compute, default_memory_pool, parquet
 
     try:
         about = unsealed(json.loads((folder / "partition.json").read_text()))
         if not isinstance(about["digest"], str):
-            raise ValueError("its digest is no text")
+            raise ValueError("its digest is not text")
         columns = ["sample", "client", "split", "transformation"]
         table = parquet.read_table(folder / "partition.parquet", columns=columns)
         partition = Partition(

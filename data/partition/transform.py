@@ -9,22 +9,23 @@ from shoal.data.partition.schemes import PartitionSettings
 from shoal.data.partition.table import Transformation
 from shoal.data.prepared import Manifest
 
-_REDRAWS = 1000
+_MAX_REDRAWS = 1000
 
 
 def group_transformations(
     settings: PartitionSettings, manifest: Manifest, draw: np.random.Generator
 ) -> list[Transformation]:
-    """The transformation of each group.
+    """Return the transformation of each group.
 
     - rotation: group g is turned counter-clockwise by g * 360 / groups degrees; 2 or 4 groups.
     - label_permutation: group 0 keeps its labels, each other group has a random permutation of its own.
     - label_swap: group g swaps the labels 2g and 2g + 1, modulo the number of classes.
 
     Raises:
-        PartitionError: the data set cannot be transformed so, or there are too many groups.
+        PartitionError: the data set cannot be transformed in this way, or there are too many groups.
     """
-    groups, name = settings.groups, settings.transform
+    groups = settings.groups
+    name = settings.transform
     if name == "none":
         return [Transformation()]
     if name == "rotation":
@@ -55,7 +56,8 @@ def _rotations(groups: int, manifest: Manifest) -> list[Transformation]:
 def _swaps(groups: int, classes: int) -> list[tuple[int, ...]]:
     maps = []
     for g in range(groups):
-        a, b = 2 * g % classes, (2 * g + 1) % classes
+        a = 2 * g % classes
+        b = (2 * g + 1) % classes
         labels = list(range(classes))
         labels[a], labels[b] = b, a
         maps.append(tuple(labels))
@@ -68,7 +70,7 @@ def _swaps(groups: int, classes: int) -> list[tuple[int, ...]]:
 
 def _permutations(groups: int, classes: int, draw: np.random.Generator) -> list[tuple[int, ...]]:
     maps = [tuple(range(classes))]
-    for _ in range(groups + _REDRAWS):
+    for _ in range(groups + _MAX_REDRAWS):
         if len(maps) == groups:
             return maps
         drawn = tuple(int(label) for label in draw.permutation(classes))
@@ -77,15 +79,15 @@ def _permutations(groups: int, classes: int, draw: np.random.Generator) -> list[
     if len(maps) == groups:
         return maps
     raise PartitionError(
-        f"{groups} distinct permutations of {classes} labels were not found in {_REDRAWS} draws: lower groups"
+        f"{groups} distinct permutations of {classes} labels were not found in {_MAX_REDRAWS} draws: lower groups"
     )
 
 
 def client_groups(settings: PartitionSettings, clients: int) -> np.ndarray:
-    """The planted group of each client, k * groups // clients, int64 (clients,).
+    """Return the planted group of each client, k * groups // clients, int64 (clients,).
 
     Raises:
-        PartitionError: fewer clients than groups.
+        PartitionError: there are fewer clients than groups.
     """
     if settings.groups > clients:
         raise PartitionError(
@@ -95,7 +97,7 @@ def client_groups(settings: PartitionSettings, clients: int) -> np.ndarray:
 
 
 def numbered(transformations: list[Transformation]) -> tuple[tuple[Transformation, ...], np.ndarray]:
-    """The table's list, which begins with no transformation, and the number of each group's entry in it."""
+    """Return the table's list, which begins with no transformation, and the number of each group's entry."""
     listed = [Transformation()]
     numbers = []
     for change in transformations:

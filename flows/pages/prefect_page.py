@@ -34,6 +34,7 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=4200)
     given = parser.parse_args()
+    os.umask(0o077)  # its database is for its user alone
     # The page asks the server under whatever name it was opened.
     os.environ.setdefault("PREFECT_UI_API_URL", "/api")
 

@@ -10,7 +10,7 @@ from shoal.engine.rounds.loop import Observer
 
 @contextlib.contextmanager
 def bars() -> Iterator[Observer]:
-    """An observer of runs that draws them."""
+    """Yield an observer of runs that draws bars."""
     from rich.console import Console
 
     from shoal.lifecycle.progress import progress

@@ -19,7 +19,7 @@ from shoal.review.results.runs import listed_runs
 def runs(
     *, method: str | None = None, data: str | None = None, state: str | Sequence[str] = (), last: int | None = None
 ) -> pd.DataFrame:
-    """The runs that are there, the newest first: a row each, indexed by name.
+    """Return the runs that are there, the newest first: a row each, indexed by name.
 
     Args:
         method, data: only runs of these.
@@ -30,9 +30,10 @@ def runs(
         Columns method, data, state, rounds, metric and score (the first that judges it), seconds, bytes (on the disk)
         and why, where something is wrong.
     """
-    states = (state,) if isinstance(state, str) else tuple(state)
+    if isinstance(state, str):
+        state = (state,)
     rows: list[dict[str, Any]] = []
-    for each in listed_runs(places.runs(), method=method, data=data, states=states)[:last]:
+    for each in listed_runs(places.runs(), method=method, data=data, states=state)[:last]:
         row = each.to_json()
         metric, score = row.pop("score") or (None, None)
         rows.append({**row, "metric": metric, "score": score})
@@ -41,7 +42,7 @@ def runs(
 
 
 def compare(*names: str | Path | Run, rate: float | None = None) -> pd.DataFrame:
-    """Runs side by side: a row each, with method, data, state, rounds, metrics, megabytes and seconds.
+    """Return runs side by side: a row each, with method, data, state, rounds, metrics, megabytes and seconds.
 
     Args:
         names: runs, or their names or folders; two at least.
@@ -54,20 +55,20 @@ def compare(*names: str | Path | Run, rate: float | None = None) -> pd.DataFrame
         raise ShoalError(f"{len(names)} runs cannot be compared: give two or more")
     found = [RunFolder.find(str(each.path if isinstance(each, Run) else each), places.runs()) for each in names]
     rows = []
-    for run, result in zip(found, side_by_side(found, rate), strict=True):
-        moved = {f"MB_{way}": count / 1e6 for way, count in result["bytes"].items()}
-        delay = {"delay": result["delay"]} if rate is not None else {}
-        about = {"method": result["method"], "data": result["data"], "state": result["status"]}
-        rows.append(
-            {
-                "name": run.name,
-                **about,
-                "rounds": result["rounds"],
-                **result["metrics"],
-                **result["quality"],
-                **moved,
-                "seconds": result["seconds"],
-                **delay,
-            }
-        )
+    for run, each in zip(found, side_by_side(found, rate), strict=True):
+        result = each.result
+        row = {
+            "name": run.name,
+            "method": each.method,
+            "data": each.data,
+            "state": result.status,
+            "rounds": result.rounds,
+            **result.metrics,
+            **result.quality,
+            **{f"MB_{way}": count / 1e6 for way, count in result.bytes.items()},
+            "seconds": result.seconds,
+        }
+        if each.delay is not None:
+            row["delay"] = each.delay
+        rows.append(row)
     return pd.DataFrame(rows).set_index("name")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunError, RunFolder
@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from shoal.engine.settings.run_settings import Settings
+    from shoal.engine.store.lineage import Lineage
     from shoal.review.results.result import RunResult
     from shoal.review.served.explain import Explained
 
 
 def load(name: str | Path = "latest") -> Run:
-    """A run by its folder, its name or the beginning of it; `latest` was started last.
+    """Open a run by its folder, its name or the beginning of it; `latest` was started last.
 
     Raises:
         ShoalError: none, or more than one.
@@ -37,7 +38,8 @@ class Run:
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
-        self.path, self.name = folder.path, folder.name
+        self.path = folder.path
+        self.name = folder.name
 
     @property
     def state(self) -> str:
@@ -52,7 +54,7 @@ class Run:
         return self._folder.settings()
 
     @property
-    def lineage(self) -> dict[str, Any]:
+    def lineage(self) -> Lineage:
         """Where it comes from: data, partition, code, machine; with `model.clusters: auto` also how it was chosen."""
         return self._folder.lineage()
 
@@ -122,7 +124,7 @@ class Run:
         embedding: str = "none",
         round: int | None = None,
     ) -> pd.DataFrame:
-        """The clusters of new samples: a row each, with cluster, confidence and, with centres, distance.
+        """Return the clusters of new samples: a row each, with cluster, confidence and, with centres, distance.
 
         Args:
             source: a folder of images at any depth, an image, or of a run on vectors a table (Parquet, CSV); or an
@@ -154,7 +156,7 @@ class Run:
         return found.table
 
     def explain(self, cluster: int) -> Explained:
-        """One cluster over the clients: `.clients` and `.shown` are tables, `.draw("sheet.png")` draws a contact sheet.
+        """Show one cluster over the clients: `.clients` and `.shown` are tables, `.draw("sheet.png")` draws images.
 
         Raises:
             ShoalError: the run has no such cluster, or no cluster table.
@@ -164,18 +166,18 @@ class Run:
         return explain(self._folder, cluster)
 
     def __repr__(self) -> str:
-        return f"<Run {self.name}: {self.state}, {self._folder.status()['round']} rounds>"
+        return f"<Run {self.name}: {self.state}, {self._folder.status().round} rounds>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the beginning of the report."""
+        """Return what a notebook shows: the beginning of the report."""
         from shoal.review.results.summary import summary_of
 
-        said = summary_of(self._folder)
+        summary = summary_of(self._folder)
         cells = "".join(
             f"<td style='text-align:left'><b>{html.escape(n.value)}</b><br>{html.escape(n.name)}</td>"
-            for n in said.numbers
+            for n in summary.numbers
         )
         return (
-            f"<p><b>{html.escape(self.name)}</b><br>{html.escape(said.asked)}<br>{html.escape(said.found)}</p>"
+            f"<p><b>{html.escape(self.name)}</b><br>{html.escape(summary.asked)}<br>{html.escape(summary.found)}</p>"
             f"<table><tr>{cells}</tr></table>"
         )

@@ -1,4 +1,4 @@
-"""Starting runs, going on with them, and saying what they would do."""
+"""Start runs, resume them, and estimate what they would do."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from shoal.api.bars import bars
-from shoal.api.given import Given, settings_of
 from shoal.api.opened import Run
+from shoal.api.settings_source import SettingsSource, settings_of
 from shoal.engine.rounds.loop import Observer
 from shoal.engine.settings import places
-from shoal.engine.store.run_events import is_warning, warning_lines
+from shoal.engine.store.run_events import Event, is_warning, warning_lines
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker_processes import warm
 from shoal.lifecycle.rehearsal import Plan, rehearse
 
 
 def run(
-    settings: Given = None,
+    settings: SettingsSource = None,
     *,
     progress: bool = True,
     observers: Sequence[Observer] = (),
@@ -31,17 +31,17 @@ def run(
 
     Args:
         settings: a settings file, a mapping, or settings; every one has a default (see `shoal run --help` and
-            docs/operations.md).
+            docs/running.md).
         progress: show bars: in a notebook below the cell, else on standard error.
-        observers: called with every event, a dictionary with at least `event`.
+        observers: called with every event (`shoal.engine.store.run_events.Event`).
         stored_partition: the folder of a partition to use instead of making one.
-        changes: sections laid over `settings`: `rounds=3`, `method="fedcc"`, `data={"name": "digits", "limit": 500}`.
+        changes: sections merged over `settings`: `rounds=3`, `method="fedcc"`, `data={"name": "digits", "limit": 500}`.
 
     Returns:
         The finished run.
 
     Raises:
-        ShoalError: a wrong setting, said before any work; or the run stopped and can be resumed.
+        ShoalError: a wrong setting, before any work; or the run stopped and can be resumed.
         KeyboardInterrupt: it was interrupted, and `shoal.resume` goes on with it.
 
     >>> import shoal
@@ -49,9 +49,9 @@ def run(
     """
     from shoal.lifecycle.starting import new_run
 
-    wanted = settings_of(settings, changes)
+    checked = settings_of(settings, changes)
     warm()
-    return _to_its_end(new_run(wanted, _folder(stored_partition)), progress, observers)
+    return _to_its_end(new_run(checked, _folder(stored_partition)), progress, observers)
 
 
 def resume(name: str | Path | Run = "latest", *, progress: bool = True, observers: Sequence[Observer] = ()) -> Run:
@@ -64,12 +64,13 @@ def resume(name: str | Path | Run = "latest", *, progress: bool = True, observer
     Raises:
         ShoalError: no such run, or another process works on it.
     """
-    path = name.path if isinstance(name, Run) else name
-    return _to_its_end(RunFolder.find(str(path), places.runs()), progress, observers)
+    if isinstance(name, Run):
+        name = name.path
+    return _to_its_end(RunFolder.find(str(name), places.runs()), progress, observers)
 
 
-def plan(settings: Given = None, *, stored_partition: str | Path | None = None, **changes: Any) -> Plan:
-    """What a run would do, how many bytes it would send and how long it would take; nothing of it is kept.
+def plan(settings: SettingsSource = None, *, stored_partition: str | Path | None = None, **changes: Any) -> Plan:
+    """Estimate what a run would do, how many bytes it would send and how long it would take; nothing of it is kept.
 
     Args:
         settings, stored_partition, changes: as of `run`.
@@ -87,9 +88,9 @@ def _folder(path: str | Path | None) -> Path | None:
 def _to_its_end(folder: RunFolder, progress: bool, observers: Sequence[Observer]) -> Run:
     from shoal.flows.execute import execute
 
-    warned: list[dict[str, Any]] = []
+    warned: list[Event] = []
 
-    def collect(event: dict[str, Any]) -> None:
+    def collect(event: Event) -> None:
         if is_warning(event):
             warned.append(event)
 

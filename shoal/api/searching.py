@@ -16,8 +16,8 @@ from shoal.engine.rounds.loop import Observer
 from shoal.engine.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from shoal.sweeps.definition import SearchDefinition
-    from shoal.sweeps.result import SearchResult
+    from shoal.sweeps.search.definition import SearchDefinition
+    from shoal.sweeps.search.result import SearchResult
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,22 @@ class FoundSettings:
     @classmethod
     def from_search(cls, definition: SearchDefinition, result: SearchResult) -> FoundSettings:
         """From a result with at least one finished trial."""
-        from shoal.sweeps.page import FILE, table_of
-        from shoal.sweeps.words import best_settings, caveats
+        from shoal.sweeps.search.caveats import caveats
+        from shoal.sweeps.search.page import FILE, trials_frame
+        from shoal.sweeps.search.result import best_settings
 
         best = result.best_trial
         if best is None or best.score is None:
             raise ShoalError(f"search {result.search!r} has no finished trial")
         page = Path(result.folder) / FILE
-        told = caveats(definition, result)
-        return cls(best_settings(definition, result), best.score, result.score, table_of(result), told, page)
+        return cls(
+            best=best_settings(definition, result),
+            score=best.score,
+            judged_by=result.score,
+            trials=trials_frame(result),
+            caveats=caveats(definition, result),
+            page=page,
+        )
 
 
 def search(
@@ -60,30 +67,30 @@ def search(
 ) -> FoundSettings:
     """Try settings of a run, trial after trial, and say which scored best (docs/search-over-settings.md).
 
-    The same search again goes on where it stands; once all its trials are there, it only shows them.
+    The same call resumes the search; once all its trials are there, it only shows them.
 
     Args:
         definition: a search file, or what one holds: `name`, `settings`, `vary` and the rest.
-        trials: how many there are to be; None: as the definition says.
+        trials: how many trials to make; None: as the definition says.
         progress: show bars, as of `shoal.run`.
 
     Raises:
-        ShoalError: the definition is wrong, said before any work; Optuna is not installed; or no trial has a score.
-        KeyboardInterrupt: it was interrupted, and the same call goes on with it.
+        ShoalError: the definition is wrong (before any work); Optuna is not installed; or no trial has a score.
+        KeyboardInterrupt: it was interrupted; the same call resumes it.
 
     >>> import shoal
     >>> found = shoal.search({"name": "lr", "vary": {"local.lr": {"choices": [0.01, 0.1]}}})  # doctest: +SKIP
     >>> shoal.run(found.best, seed=100)  # doctest: +SKIP
     """
-    from shoal.sweeps.definition import check_search, load_search, make_search
-    from shoal.sweeps.runner import run_search
+    from shoal.sweeps.search.definition import check_search, load_search, make_search
+    from shoal.sweeps.search.runner import run_search
 
     if isinstance(definition, Mapping):
-        check_search(wanted := make_search(dict(definition)))
+        check_search(checked := make_search(dict(definition)))
     else:
-        wanted = load_search(Path(definition))
+        checked = load_search(Path(definition))
     if trials is not None:
-        wanted = wanted.model_copy(update={"trials": trials})
+        checked = checked.model_copy(update={"trials": trials})
     with contextlib.ExitStack() as shown:
         watch = None
         if progress:
@@ -94,7 +101,7 @@ def search(
                 return observe
 
         try:
-            return FoundSettings.from_search(wanted, run_search(wanted, watch))
+            return FoundSettings.from_search(checked, run_search(checked, watch))
         except KeyboardInterrupt:
-            print("interrupted; the same search goes on where it stands")
+            print("interrupted; the same call resumes the search")
             raise

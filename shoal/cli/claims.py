@@ -1,35 +1,38 @@
-"""The command `shoal claims`: keep results, make the pages of docs/results, and show every claim's verdict."""
+"""`shoal claims`: keep results, make the pages of docs/results, and show the verdict on every claim."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
-from rich.console import Console
+import typer
 
-from shoal.studies.claims import Verdict
+from shoal.cli.console import COLOURS, err, out
+from shoal.cli.options import Json, Scale
 from shoal.studies.definition import load_study, study_names
 from shoal.studies.kept import DOCS, keep
 from shoal.studies.pages import write_pages
 from shoal.studies.verdicts import Entry, entries
-from shoal.studies.wording import measured, why
+from shoal.studies.wording import measured, open_question
 
-COLOURS = {Verdict.REPRODUCED: "green", Verdict.OPPOSITE: "red", Verdict.SMALLER: "red"}
-"""Yellow are verdicts that leave a claim open."""
+app = typer.Typer(add_completion=False)
 
 
-def claims_command(
-    out: Console,
-    err: Console,
-    names: Sequence[str],
-    kept: str,
-    scale: str,
-    write: bool,
-    as_json: bool,
-    docs: Path | None = None,
+@app.command(epilog="Example: shoal claims --keep cfl-toy-paths --write")
+def claims(
+    names: Annotated[list[str] | None, typer.Argument(metavar="STUDY...", help="studies; by default all")] = None,
+    kept: Annotated[
+        str, typer.Option("--keep", metavar="STUDY", help="keep the newest result of this study, for docs/results")
+    ] = "",
+    scale: Scale = "cpu",
+    write: Annotated[bool, typer.Option("--write", help="write docs/results.md and its pages")] = False,
+    docs: Annotated[
+        Path | None, typer.Option(help="folder of kept results and pages; by default those of this installation")
+    ] = None,
+    as_json: Json = False,
 ) -> None:
-    """What `shoal claims` does."""
+    """Show the verdicts on the papers' claims, from the kept results."""
     docs = DOCS if docs is None else docs.resolve()
     if kept:
         err.print(f"kept: {keep(load_study(kept), scale, docs)}", highlight=False, soft_wrap=True)
@@ -46,34 +49,32 @@ def claims_command(
         if entry.study.name != study:
             study = entry.study.name
             out.print(f"[bold]{study}[/]: {entry.study.title}", highlight=False)
-        show(out, entry)
+        show(entry)
 
 
-def show(out: Console, entry: Entry) -> None:
-    """A claim in a line."""
+def show(entry: Entry) -> None:
+    """Print a claim on one line."""
     colour = COLOURS.get(entry.verdict, "yellow")
     marks = ("settings have changed since" * entry.stale, "the rule was written after the run" * entry.later)
-    said = "; ".join(filter(None, (measured(entry.checked), why(entry.checked), *marks)))
-    after = f" ({said})" if said else f": {entry.command}"
-    out.print(f"  [{colour}]{entry.verdict}[/]  {entry.claim.claim}, {entry.scale}{after}", highlight=False)
+    notes = "; ".join(filter(None, (measured(entry.checked), open_question(entry.checked), *marks)))
+    end = f" ({notes})" if notes else f": {entry.command}"
+    out.print(f"  [{colour}]{entry.verdict}[/]  {entry.claim.claim}, {entry.scale}{end}", highlight=False)
 
 
 def entry_json(entry: Entry) -> dict[str, object]:
-    """A claim as JSON."""
-    interval = entry.checked.interval
+    """Return a claim as JSON."""
+    checked = entry.checked
+    interval = checked.interval
     return {
         "study": entry.study.name,
         "scale": entry.scale,
         "claim": entry.claim.claim,
         "verdict": entry.verdict,
-        "mean": interval and interval.mean,
-        "low": interval and interval.low,
-        "high": interval and interval.high,
-        "visible": interval and interval.visible,
-        "looked_for": entry.checked.looked_for,
-        "differences": entry.checked.differences,
-        "seeds": entry.checked.of_seeds,
-        "planned": entry.checked.seeds,
+        **{name: getattr(interval, name, None) for name in ("mean", "low", "high", "visible")},
+        "looked_for": checked.looked_for,
+        "differences": checked.differences,
+        "seeds": checked.of_seeds,
+        "planned": checked.seeds,
         "stale": entry.stale,
         "later": entry.later,
         "command": entry.command,

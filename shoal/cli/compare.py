@@ -4,49 +4,49 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Annotated
 
-from rich.console import Console
+import typer
 
-from shoal.cli.console import err, results_table
+from shoal.cli.console import err, out, results_table
+from shoal.cli.options import Json, Scale
 from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.results.comparison import side_by_side
 
+app = typer.Typer(add_completion=False)
 
-def compare_command(
-    out: Console,
-    names: list[str] | None,
-    study: str | None,
-    scale: str,
-    rate: float | None,
-    page: Path | None,
-    as_json: bool,
-    *,
-    log: str | None = None,
+
+@app.command(epilog="Example: shoal compare 20260131-120000_fedpnp_mnist_1a2b3c4d latest")
+def compare(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="RUN...", help="runs: their folders, their names, or latest")
+    ] = None,
+    study: Annotated[str | None, typer.Option(help="all runs of this study's newest result")] = None,
+    scale: Scale = "cpu",
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            help="bits per second of every link: adds the delay of messages at that rate and of choosing samples"
+        ),
+    ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="also write a page: numbers, curves, differing settings"),
+    ] = None,
+    log: Annotated[
+        str | None, typer.Option(metavar="NAME", help="also log to MLflow: a run of this name with the runs nested")
+    ] = None,
+    as_json: Json = False,
 ) -> None:
-    """Show the runs, or those of a study, with the delay of their messages where a rate is given.
-
-    Args:
-        out: where.
-        names: of the runs.
-        study, scale: whose runs they are, where no names are given.
-        rate: bits per second of every link.
-        page: an HTML file that is written too.
-        as_json: print JSON instead of a table.
-        log: the name of a comparison that is logged to MLflow.
-    """
+    """Show runs side by side."""
+    names = names or []
     if study is not None:
-        from shoal.engine.store.codec import read_json
-        from shoal.studies.definition import StudyError
-        from shoal.studies.result import study_folder
+        from shoal.studies.definition import load_study
+        from shoal.studies.kept import read_result
 
-        path = study_folder(study, scale) / "result.json"
-        if not path.exists():
-            raise StudyError(
-                f"study {study!r} has no result at scale {scale!r} yet: shoal study {study} --scale {scale}"
-            )
-        names = read_json(path)["runs"]
+        names = read_result(load_study(study), scale)["runs"]
     if not names:
         raise ShoalError("nothing to compare: name runs, or --study NAME")
     found = [RunFolder.find(name, places.runs()) for name in names]
@@ -60,6 +60,6 @@ def compare_command(
 
         log_comparison(log, found)
     if as_json:
-        print(json.dumps(results))
+        print(json.dumps([each.to_json() for each in results]))
         return
     out.print(results_table(results))

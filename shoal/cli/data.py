@@ -1,6 +1,6 @@
-"""The command line's part for data: list, prepare, partition, show, add.
+"""`shoal data`: list, prepare, partition, show and add data sets.
 
-Only typer is imported here at once, since every `shoal --help` waits for what this module imports.
+Functions import what they need: `shoal data --help` must not wait for torch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,12 @@ from shoal.data.partition.schemes import SCHEMES, PartitionSettings, TransformNa
 if TYPE_CHECKING:
     from shoal.data.partition.table import Partition
 
-app = typer.Typer(no_args_is_help=True, help="Data sets and partitions.", rich_markup_mode="rich")
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="List, prepare, partition, show and add data sets.",
+    rich_markup_mode="rich",
+)
 
 
 @app.command("list", epilog="Example: shoal data list")
@@ -34,13 +39,13 @@ def list_sets() -> None:
 def prepare_command(
     name: Annotated[str, typer.Argument(help="a built-in data set; `shoal data list` shows them")],
     option: Annotated[
-        list[str] | None, typer.Option("--option", "-o", help="an option of the set, NAME=NUMBER; repeat for more")
+        list[str] | None, typer.Option("--option", "-o", help="an option of the set, NAME=NUMBER; repeatable")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="prepare again even if it is there")] = False,
+    force: Annotated[bool, typer.Option("--force", help="prepare the set again if it is prepared already")] = False,
 ) -> None:
     """Verify the raw files of a data set and write its arrays to the store.
 
-    Raw files come from the folder that SHOAL_DATA_MIRROR names, else they are downloaded.
+    Raw files come from the folder that SHOAL_DATA_MIRROR names; without it they are downloaded.
     """
     from shoal.cli.data_tables import print_manifest
     from shoal.lifecycle.progress import prepare_shown
@@ -51,49 +56,57 @@ def prepare_command(
 def _options(given: list[str]) -> dict[str, int]:
     options = {}
     for text in given:
-        key, equals, value = text.partition("=")
+        key, _, value = text.partition("=")
         try:
             options[key.strip()] = int(value)
         except ValueError:
             raise DataError(f"--option {text!r}: expected NAME=NUMBER, such as clusters=10") from None
-        if not equals:
-            raise DataError(f"--option {text!r}: expected NAME=NUMBER, such as clusters=10")
     return options
+
+
+Kind = Annotated[
+    str | None,
+    typer.Option(help=f"scheme: {', '.join(SCHEMES)} (default: by_column if the data name clients, else iid)"),
+]
+Clients = Annotated[int | None, typer.Option(help="number of clients (default: 5; by_column: all in the column)")]
+Beta = Annotated[float | None, typer.Option(help="dirichlet: concentration, above 0 (default: 0.5)")]
+Minimum = Annotated[int | None, typer.Option(help="dirichlet: smallest number of samples of a client (default: 10)")]
+Labels = Annotated[int | None, typer.Option(help="labels_per_client: number of labels of each client (default: 2)")]
+Majority = Annotated[
+    float | None, typer.Option(help="majority: share of samples from the client's own cluster, 0 to 1 (default: 0.5)")
+]
+Column = Annotated[
+    str | None, typer.Option(help="by_column: column that names the client of a sample (default: client)")
+]
+Limit = Annotated[int | None, typer.Option(help="use a random subset of at most so many training samples")]
+Validation = Annotated[float, typer.Option(help="share of each client's samples that is held out, below 1")]
+Stratified = Annotated[bool, typer.Option("--stratified", help="hold out the same share of every label of a client")]
+Transform = Annotated[TransformName, typer.Option(help="transformation that is planted on groups of clients")]
+PerSample = Annotated[
+    bool, typer.Option("--per-sample", help="plant the transformation on groups of samples instead of clients")
+]
 
 
 @app.command("partition", epilog="Example: shoal data partition mnist --kind dirichlet --beta 0.1 --clients 10")
 def partition_set(
-    name: Annotated[str, typer.Argument(help="a data set, built in or your own; it is prepared if need be")],
-    kind: Annotated[
-        str | None,
-        typer.Option(
-            help=f"the scheme: {', '.join(SCHEMES)} (default: by_column where the data name clients, else iid)"
-        ),
-    ] = None,
-    clients: Annotated[
-        int | None, typer.Option(help="number of clients (default: 5; by_column: all of the column)")
-    ] = None,
-    beta: Annotated[float | None, typer.Option(help="dirichlet: concentration, above 0 (default: 0.5)")] = None,
-    minimum: Annotated[
-        int | None, typer.Option(help="dirichlet: samples each client gets at least (default: 10)")
-    ] = None,
-    labels: Annotated[int | None, typer.Option(help="labels_per_client: labels of each client (default: 2)")] = None,
-    p: Annotated[
-        float | None, typer.Option(help="majority: part from the client's own cluster, 0 to 1 (default: 0.5)")
-    ] = None,
-    column: Annotated[str | None, typer.Option(help="by_column: whose a sample is (default: client)")] = None,
-    limit: Annotated[int | None, typer.Option(help="keep a random subset of at most so many training samples")] = None,
+    name: Annotated[str, typer.Argument(help="a data set, built in or your own; it is prepared if necessary")],
+    kind: Kind = None,
+    clients: Clients = None,
+    beta: Beta = None,
+    minimum: Minimum = None,
+    labels: Labels = None,
+    p: Majority = None,
+    column: Column = None,
+    limit: Limit = None,
     seed: Annotated[int, typer.Option(help="seed of every draw")] = 0,
-    validation: Annotated[float, typer.Option(help="part of each client's samples held out, below 1")] = 0.0,
-    stratified: Annotated[
-        bool, typer.Option("--stratified", help="hold out the same part of every label of a client")
-    ] = False,
-    transform: Annotated[TransformName, typer.Option(help="transformation planted on groups")] = "none",
+    validation: Validation = 0.0,
+    stratified: Stratified = False,
+    transform: Transform = "none",
     groups: Annotated[int, typer.Option(help="number of planted groups")] = 2,
-    per_sample: Annotated[bool, typer.Option("--per-sample", help="plant groups on samples, not on clients")] = False,
-    out: Annotated[Path | None, typer.Option(help="folder to write to (default: a folder in the store)")] = None,
+    per_sample: PerSample = False,
+    out: Annotated[Path | None, typer.Option(help="folder to write (default: a folder in the store)")] = None,
 ) -> None:
-    """Give the training samples of a data set to clients.
+    """Divide the training samples of a data set among clients.
 
     A set of your own that names its clients is divided by them unless --kind says otherwise. Writes the table
     (Parquet), summary.csv and labels.png, a heat map of labels by clients.
@@ -122,7 +135,7 @@ def partition_set(
     folder = partition_folder(store, prepared, settings, limit, seed)
     if out is not None:
         if out.exists() and any(out.iterdir()) and not (out / "partition.json").exists():
-            raise PartitionError(f"{out} holds other files: give --out a new folder")
+            raise PartitionError(f"--out {out}: the folder holds other files; name a new folder")
         out.parent.mkdir(parents=True, exist_ok=True)
         write_partition(partition, prepared, out.resolve())
         folder = out
@@ -132,27 +145,27 @@ def partition_set(
 
 
 def _settings(kind: str, given: dict[str, Any], common: dict[str, Any]) -> PartitionSettings:
-    """The settings of a scheme; options of other schemes are refused instead of ignored."""
+    """Return the settings of a scheme; options of other schemes are refused."""
     scheme = SCHEMES.get(kind)
     if scheme is None:
-        raise PartitionError(f"there is no scheme {kind!r}; the schemes: {', '.join(SCHEMES)}")
-    known = {each.name for each in fields(scheme)}
+        raise PartitionError(f"--kind {kind!r} is unknown; expected one of {', '.join(SCHEMES)}")
+    own = {each.name for each in fields(scheme)}
     chosen = {option: value for option, value in given.items() if value is not None}
     for option in chosen:
-        if option not in known:
-            of = ", ".join(other.kind for other in SCHEMES.values() if option in {f.name for f in fields(other)})
-            raise PartitionError(f"--{option} belongs to {of}, not to {kind}: drop it, or choose another --kind")
+        if option not in own:
+            others = ", ".join(other.kind for other in SCHEMES.values() if option in {f.name for f in fields(other)})
+            raise PartitionError(f"--{option} belongs to {others}, not to {kind}: drop it, or choose another --kind")
     return scheme(**chosen, **common)
 
 
 @app.command("show", epilog="Example: shoal data show mnist --images sheet.png")
 def show(
     what: Annotated[str, typer.Argument(help="a prepared data set, or the folder of a partition")],
-    images: Annotated[Path | None, typer.Option(help="for images: write a contact sheet to this PNG")] = None,
+    images: Annotated[Path | None, typer.Option(help="for images: contact sheet to write, .png")] = None,
 ) -> None:
     """Show what a prepared data set or a partition holds.
 
-    The contact sheet has a row for each client, or for each label where the data name no clients.
+    The contact sheet has a row for each client, or for each label if the data name no clients.
     """
     from shoal.cli.data_tables import print_manifest, print_partition, say
     from shoal.data.partition.table import load_partition
@@ -175,9 +188,9 @@ def show(
         if not (store_folder(store, full_name) / "manifest.json").exists():
             if lost := lost_set(what, store):
                 raise DataError(lost)
-            have = ", ".join(m.name for m in prepared_sets(store)) or "none"
+            names = ", ".join(manifest.name for manifest in prepared_sets(store)) or "none"
             raise DataError(
-                f"{what!r} is neither a prepared data set nor the folder of a partition; prepared: {have}"
+                f"{what!r} is neither a prepared data set nor the folder of a partition; prepared: {names}"
                 + (f". Run `shoal data prepare {full_name}`" if is_built_in(what) else "")
             )
         prepared = open_verified(store_folder(store, full_name))
@@ -186,36 +199,41 @@ def show(
         say(f"images: {contact_sheet(prepared, images, partition=partition)}")
 
 
+Features = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="table: a feature column; repeatable, or names separated by commas; * stands for all measurements "
+        "(default: *, without labels, identifiers, dates and similar columns)"
+    ),
+]
+Append = Annotated[
+    bool,
+    typer.Option("--append", help="add new files to the existing data set of this name; its samples stay as they are"),
+]
+
+
 @app.command("add", epilog="Example: shoal data add photos/ --name clinics --on-odd resize --labels labels.csv")
 def add(
     path: Annotated[
         Path, typer.Argument(help="a folder with one sub-folder of images per client, or a Parquet or CSV table")
     ],
-    name: Annotated[str, typer.Option(help="what the data set is called")],
+    name: Annotated[str, typer.Option(help="name of the data set")],
     size: Annotated[str | None, typer.Option(help="images: HEIGHTxWIDTH (default: the most common size)")] = None,
-    on_bad: Annotated[OnBad, typer.Option(help="images that cannot be read")] = "refuse",
-    on_odd: Annotated[OnOdd, typer.Option(help="images of another size")] = "refuse",
+    on_bad: Annotated[OnBad, typer.Option(help="what to do with images that cannot be read")] = "refuse",
+    on_odd: Annotated[OnOdd, typer.Option(help="what to do with images of another size")] = "refuse",
     labels: Annotated[Path | None, typer.Option(help="images: CSV with the columns file and label")] = None,
-    client_column: Annotated[str, typer.Option(help="table: says whose a row is")] = "client",
-    label_column: Annotated[str | None, typer.Option(help="table: the label of a row (default: no labels)")] = None,
-    features: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="table: a column that is a feature; repeat it, or put commas between names; * stands for all "
-            "measurements (default: *, without labels, identifiers, dates and the like)"
-        ),
-    ] = None,
-    test: Annotated[float, typer.Option(help="part of each client's samples that becomes the test part")] = 0.0,
-    seed: Annotated[int, typer.Option(help="seed for drawing the test split")] = 0,
-    licence: Annotated[str, typer.Option(help="kept with the set")] = "not stated",
-    append: Annotated[
-        bool, typer.Option("--append", help="add what is new to the data set of this name; what it has stays as it is")
-    ] = False,
-    force: Annotated[bool, typer.Option("--force", help="replace a data set of this name")] = False,
+    client_column: Annotated[str, typer.Option(help="table: column that names the client of a row")] = "client",
+    label_column: Annotated[str | None, typer.Option(help="table: column of labels (default: no labels)")] = None,
+    features: Features = None,
+    test: Annotated[float, typer.Option(help="share of each client's samples that becomes the test part")] = 0.0,
+    seed: Annotated[int, typer.Option(help="seed of the draw of the test part")] = 0,
+    licence: Annotated[str, typer.Option(help="licence, stored with the set")] = "not stated",
+    append: Append = False,
+    force: Annotated[bool, typer.Option("--force", help="replace an existing data set of this name")] = False,
 ) -> None:
     """Add your own data: images in one sub-folder per client, or a table with a client column.
 
-    In a DVC repository the set is tracked as by `dvc add`: commit its .dvc file to git, and `dvc push` the data.
+    In a DVC repository the set is tracked as with `dvc add`: commit its .dvc file to git, and `dvc push` the data.
     """
     from rich.console import Console
 

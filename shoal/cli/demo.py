@@ -1,7 +1,8 @@
-"""The demonstration: what five clients find together, on the digits that ship with scikit-learn, in two minutes.
+"""`make demo`: what five clients find together in the digits that ship with scikit-learn, in two minutes.
 
-Twice: with clients whose images are alike, and with clients that hold few of the digits each. Beside what they find
-together stand what each finds alone with the same number of epochs, and K-means on the pooled pixels: the floor.
+It runs twice: with clients whose images are alike, and with clients that hold few digits each. The result of the
+clients together stands beside that of each client alone with the same number of epochs, and beside the floor: K-means
+on the pooled pixels.
 """
 
 from __future__ import annotations
@@ -12,43 +13,43 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import typer
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
+from shoal.cli.console import err, out
 from shoal.engine.settings import places
-from shoal.engine.settings.hardware import resolve_device, resolve_slots
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.store.run_folder import RunFolder
-from shoal.engine.workers.worker_processes import WorkerProcesses
-from shoal.lifecycle.driving import drive
 from shoal.lifecycle.progress import progress
 from shoal.lifecycle.starting import new_run
 from shoal.review.pages.comparison_page import write_comparison
 from shoal.review.results.certain_images import certain_images, draw_rows
-from shoal.review.results.result import RunResult
+from shoal.review.results.result import RunResult, run_result
+from shoal.sweeps.sweep import open_sweep
 
 COMMON: dict[str, Any] = {
     "data": {"name": "digits"},
     "local": {"epochs": 5, "batch": 64},
     "rounds": 20,
     "evaluate": {"every": 20},
-    "tracking": {"system": False, "experiment": "demo"},
+    "tracking": {"experiment": "demo"},
 }
 PARTITIONS: dict[str, dict[str, Any]] = {
     "alike": {"kind": "iid", "clients": 5},
     "unlike": {"kind": "dirichlet", "beta": 0.5, "clients": 5},
 }
-SAID = {"alike": "alike (IID)", "unlike": "unlike (Dirichlet 0.5)"}
+CLIENT_WORDS = {"alike": "alike (IID)", "unlike": "unlike (Dirichlet 0.5)"}
 METHODS: dict[tuple[str, str], dict[str, Any]] = {
-    # The floor has one round and takes no step: local settings mean nothing to it, nor who holds what.
+    # The floor has one round and no local steps: neither local settings nor the partition change it.
     ("alike", "floor"): {"method": {"name": "kmeans"}},
     ("alike", "alone"): {"method": {"name": "single", "tau": 0.2}, "local": {"lr": 1e-3}},
     ("alike", "together"): {"method": {"name": "fedcc"}, "local": {"lr": 1e-3}},
     ("unlike", "alone"): {"method": {"name": "single", "tau": 0.2}, "local": {"lr": 1e-3}},
     ("unlike", "together"): {
-        # The last twenty rounds take no step: in them the clients find the clusters.
+        # In the last twenty rounds nothing is trained: the clients find the clusters.
         "method": {
             "name": "fedsimclr_kmeans",
             "tau": 0.2,
@@ -64,20 +65,29 @@ METHODS: dict[tuple[str, str], dict[str, Any]] = {
         "evaluate": {"every": 40},
     },
 }
-"""What docs/results.md chose on seeds 100 to 103, which are not judged."""
+"""Settings that docs/results/digits.md chose on seeds 100 to 103, which the results leave out."""
 LABELS = {
     "kmeans": "K-means on pixels, pooled",
     "single": "each client alone: SimCLR, K-means",
     "fedcc": "together: FedCC",
     "fedsimclr_kmeans": "together: FedSimCLR, federated K-means",
 }
-SHOWN = 10
-"""Images of each cluster in the figure."""
+IMAGES_PER_CLUSTER = 10
+"""In the figure."""
+WAYS = ("floor", "alone", "together")
+app = typer.Typer(add_completion=False)
 
 
 @dataclass(frozen=True)
-class Found:
-    """One run of the demonstration: which clients, in which way, and what came of it."""
+class DemoRun:
+    """One run of the demonstration.
+
+    Attributes:
+        clients: alike or unlike.
+        way: floor, alone or together.
+        method: its name.
+        result: of the run.
+    """
 
     clients: str
     way: str
@@ -86,16 +96,16 @@ class Found:
 
     @property
     def scores(self) -> dict[str, float]:
-        """The final metrics."""
+        """Return the final metrics."""
         return self.result.metrics
 
 
 def planned(seed: int = 0, changes: Mapping[str, Any] | None = None) -> dict[tuple[str, str], Settings]:
-    """Settings of each run, by (clients, way).
+    """Return the settings of each run, by (clients, way).
 
     Args:
         seed: of all runs.
-        changes: laid over each run's settings: a smaller budget.
+        changes: settings that replace those of each run, such as a smaller budget.
     """
     made = {}
     for (clients, way), own in METHODS.items():
@@ -104,34 +114,35 @@ def planned(seed: int = 0, changes: Mapping[str, Any] | None = None) -> dict[tup
     return made
 
 
-def run_planned(plan: Mapping[tuple[str, str], Settings], err: Console) -> list[Found]:
-    """Run them one after another on the same worker slots, with progress on `err`."""
-    workers = next(iter(plan.values())).workers
-    device = resolve_device(workers)
+def run_planned(plan: Mapping[tuple[str, str], Settings], err: Console) -> list[DemoRun]:
+    """Execute the runs one after another on the same workers, with progress on `err`."""
     found = []
-    with WorkerProcesses(resolve_slots(workers.slots, device), device) as slots:
+    with open_sweep(next(iter(plan.values()))) as sweep:
         for (clients, way), settings in plan.items():
             method = settings.method.name
+            label = f"{CLIENT_WORDS[clients]}: {LABELS[method]}"
             run = new_run(settings)
-            with progress(err, f"{SAID[clients]}: {LABELS[method]}") as observe:
-                found.append(Found(clients, way, method, drive(run, slots=slots, observers=[observe])))
+            with progress(err, label) as observe:
+                sweep.complete(run, label, [observe])
+            found.append(DemoRun(clients, way, method, run_result(run)))
     floor = next(each for each in found if each.way == "floor")
-    # Pooled data are the same however they were dealt: one floor for both.
-    return sorted([*found, Found("unlike", "floor", floor.method, floor.result)], key=_order)
+    # Both partitions pool the same data: they share the floor.
+    found.append(DemoRun("unlike", "floor", floor.method, floor.result))
+    return sorted(found, key=lambda each: (list(CLIENT_WORDS).index(each.clients), WAYS.index(each.way)))
 
 
-def _order(each: Found) -> tuple[int, int]:
-    return list(SAID).index(each.clients), ["floor", "alone", "together"].index(each.way)
+@app.command()
+def demo() -> None:
+    """Show what five clients find together in scikit-learn's digits, and what each finds alone."""
+    show_demo()
 
 
-def demo(out: Console, err: Console, *, seed: int = 0, changes: Mapping[str, Any] | None = None) -> Path:
-    """Run everything, print the table, draw the figure, say what to do next.
+def show_demo(*, seed: int = 0, changes: Mapping[str, Any] | None = None) -> Path:
+    """Execute all runs, print their table and the next commands, and draw the figure.
 
     Args:
-        out: for the table.
-        err: for progress.
         seed: of all runs.
-        changes: laid over each run's settings.
+        changes: settings that replace those of each run.
 
     Returns:
         The figure.
@@ -147,8 +158,8 @@ def demo(out: Console, err: Console, *, seed: int = 0, changes: Mapping[str, Any
     return figure
 
 
-def demo_table(found: list[Found]) -> Table:
-    """The runs side by side: scores over all 1,797 images, and what was sent."""
+def demo_table(found: list[DemoRun]) -> Table:
+    """Return the runs side by side: scores over all 1,797 images, and what was sent."""
     table = Table("the clients' images are", "method", title="digits, 5 clients, no labels", title_justify="left")
     for name in ("ACC", "NMI", "ARI", "MB sent", "seconds"):
         table.add_column(name, justify="right")
@@ -156,21 +167,21 @@ def demo_table(found: list[Found]) -> Table:
         scores = [f"{each.scores[name]:.3f}" for name in ("acc", "nmi", "ari")]
         sent = sum(each.result.bytes.values()) / 1e6
         moved = "all data" if each.way == "floor" else f"{sent:.1f}"
-        table.add_row(SAID[each.clients], LABELS[each.method], *scores, moved, f"{each.result.seconds:.0f}")
+        table.add_row(CLIENT_WORDS[each.clients], LABELS[each.method], *scores, moved, f"{each.result.seconds:.0f}")
         if each.way == "together" and each is not found[-1]:
             table.add_section()
     return table
 
 
-def closing(found: list[Found], figure: Path, page: Path) -> list[str]:
-    """What the table shows, where to look, and three commands to go on with."""
-    shoal = command()
+def closing(found: list[DemoRun], figure: Path, page: Path) -> list[str]:
+    """Return what the table shows, the files to look at, and three commands to try next."""
+    shoal = shoal_command()
     looks = [f"  {shoal} open {Path(each.result.run).name}" for each in found if each.way == "together"]
     words = [f"# the report of {each.method}, in a browser" for each in found if each.way == "together"]
     width = max(map(len, looks))
     return [
         "ACC, NMI, ARI: agreement with labels that no method saw; 'alone' is the mean over the five clients.",
-        *(against_the_best_alone(found, clients) for clients in SAID),
+        *(against_the_best_alone(found, clients) for clients in CLIENT_WORDS),
         "",
         f"figure, with images of the clusters found: {figure}",
         f"the runs side by side: {page}",
@@ -183,16 +194,18 @@ def closing(found: list[Found], figure: Path, page: Path) -> list[str]:
     ]
 
 
-def against_the_best_alone(found: list[Found], clients: str) -> str:
-    """Whether the clients found together what none of them found alone, in a sentence."""
+def against_the_best_alone(found: list[DemoRun], clients: str) -> str:
+    """Return whether the clients found more together than each of them alone, in a sentence."""
     scores = {each.way: each.scores for each in found if each.clients == clients}
-    together, best = scores["together"]["acc"], scores["alone"]["acc_max"]
+    together = scores["together"]["acc"]
+    best = scores["alone"]["acc_max"]
     more = "more than any of them alone" if together > best else "no more than the best of them alone"
-    return f"Clients whose images are {SAID[clients]} find {more}: {together:.3f} together, {best:.3f} the best alone."
+    words = CLIENT_WORDS[clients]
+    return f"Clients whose images are {words} find {more}: {together:.3f} together, {best:.3f} the best alone."
 
 
-def command() -> str:
-    """The command line as it was called: relative where it lies below the current folder."""
+def shoal_command() -> str:
+    """Return the command line as it was called: relative if it lies below the current folder."""
     called = Path(sys.argv[0])
     if called.name != "shoal":
         return "shoal"
@@ -202,18 +215,18 @@ def command() -> str:
         return "shoal"
 
 
-def draw(found: list[Found], path: Path) -> Path:
-    """ACC of all runs, and the images that the clusters found together are most certain of.
+def draw(found: list[DemoRun], path: Path) -> Path:
+    """Draw ACC of all runs, and the most certain images of the clusters that the clients found together.
 
     Args:
-        found: of `run_planned`.
-        path: the PNG, whose folder is made.
+        found: the runs.
+        path: the PNG file, whose folder is made.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     figure = Figure(figsize=(9.6, 4.8), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.15))
     colours = {"floor": "0.6", "alone": "tab:orange", "together": "tab:blue"}
-    groups = list(SAID)
+    groups = list(CLIENT_WORDS)
     for number, each in enumerate(found):
         place = number + 0.7 * groups.index(each.clients)
         acc = each.scores["acc"]
@@ -226,14 +239,14 @@ def draw(found: list[Found], path: Path) -> Path:
     middles = [
         sum(n + 0.7 * g for n, each in enumerate(found) if each.clients == name) / 3 for g, name in enumerate(groups)
     ]
-    left.set_yticks(middles, [SAID[name].replace(" (", "\n(") for name in groups])
+    left.set_yticks(middles, [CLIENT_WORDS[name].replace(" (", "\n(") for name in groups])
     left.tick_params(left=False)
     left.invert_yaxis()
     left.set(xlim=(0, 1.1), title="found without labels")
     left.set_xlabel("ACC, all 1,797 digits (line: worst to best client)", fontsize=9)
     left.spines[["top", "right"]].set_visible(False)
     shown = next(each for each in found if each.clients == "alike" and each.way == "together")
-    draw_rows(right, certain_images(RunFolder(Path(shown.result.run)), SHOWN), SHOWN)
+    draw_rows(right, certain_images(RunFolder(Path(shown.result.run)), IMAGES_PER_CLUSTER), IMAGES_PER_CLUSTER)
     right.set_title(f"clusters of {LABELS[shown.method].removeprefix('together: ')}, their most certain images")
     figure.savefig(path, dpi=120)
     return path

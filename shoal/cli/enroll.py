@@ -3,42 +3,53 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from typing import Annotated
 
-from rich.console import Console
+import typer
 from rich.table import Table
 
+from shoal.cli.console import out, say
+from shoal.cli.options import Json, OutFile, Round
+from shoal.core.records import record_to_json
 from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.served.enroll import enroll as find_place
 from shoal.review.served.enroll import new_client
 
+app = typer.Typer(add_completion=False)
 
-def enroll_command(
-    out: Console,
-    name: str,
-    client: str,
-    give: str,
-    validation: float,
-    limit: int | None,
-    out_file: Path | None,
-    as_json: bool,
-    round: int | None = None,
+
+@app.command(epilog="Example: shoal enroll latest --client mnist-late --give best --out model.safetensors")
+def enroll(
+    name: Annotated[str, typer.Argument(metavar="RUN", help="a run of cfl: its folder, its name, or latest")],
+    client: Annotated[
+        str, typer.Option(help="data of the new client: a prepared set, or PARTITION_FOLDER:K for its client K")
+    ],
+    give: Annotated[
+        str, typer.Option(help="model to write: leaf, root, best (on the client's validation samples), or a node")
+    ] = "leaf",
+    validation: Annotated[
+        float, typer.Option(min=0, max=0.9, help="share of a prepared set that is held out to choose the best model")
+    ] = 0.2,
+    limit: Annotated[int | None, typer.Option(min=2, help="use so many samples of a prepared set")] = None,
+    out_file: OutFile = None,
+    round: Round = None,
+    as_json: Json = False,
 ) -> None:
-    """Find the place, write the model, and show the way there."""
-    run_folder = RunFolder.find(name, places.runs())
-    data = new_client(run_folder, client, places.store(), places.mirror(), validation=validation, limit=limit)
-    found = find_place(run_folder, data, give, out_file, round)
+    """Find a new client's place in the cluster tree of a CFL run, and write its model."""
+    run = RunFolder.find(name, places.runs())
+    data = new_client(run, client, places.store(), places.mirror(), validation=validation, limit=limit)
+    found = find_place(run, data, give, out_file, round)
     if as_json:
-        print(json.dumps(found))
+        print(json.dumps(record_to_json(found)))
         return
     table = Table("node", "nearest update of each branch", "validation accuracy")
-    for step in found["path"]:
-        shown = ", ".join(f"{node}: {value:+.3f}" for node, value in step["similarities"].items())
-        score = "" if step["accuracy"] is None else f"{step['accuracy']:.3f}"
-        table.add_row(str(step["node"]), shown, score)
+    for step in found.path:
+        similarities = ", ".join(f"{node}: {value:+.3f}" for node, value in step.similarities.items())
+        accuracy = "" if step.accuracy is None else f"{step.accuracy:.3f}"
+        table.add_row(str(step.node), similarities, accuracy)
     out.print(table)
     if round is not None:
-        out.print(f"by the state after round {found['round']}", highlight=False)
-    out.print(f"cluster {found['cluster']} with clients {', '.join(map(str, found['clients']))}", highlight=False)
-    out.print(f"model of node {found['given']}: {found['model']}", highlight=False, soft_wrap=True)
+        say(f"with the state after round {found.round}")
+    say(f"cluster {found.cluster} with clients {', '.join(map(str, found.clients))}")
+    say(f"model of node {found.given}: {found.model}")

@@ -4,54 +4,56 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Annotated
 
-from rich.console import Console
+import typer
 from rich.table import Table
 
-from shoal.cli.console import cell
+from shoal.cli.console import cell, out, say
+from shoal.cli.options import FinishedRun, Json
 from shoal.core.errors import DataError
 from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.served.explain import Explained, explain
+from shoal.review.served.explain import Explained
+from shoal.review.served.explain import explain as explain_cluster
 
-SHOWN = 12
-"""Of samples without a picture so many are listed, the most certain of all clients."""
+app = typer.Typer(add_completion=False)
+MAX_SAMPLES = 12
+"""Samples that are listed where no sheet is drawn."""
 
 
-def explain_command(out: Console, name: str, cluster: int, sheet: Path | None, as_json: bool) -> None:
-    """Show the cluster, and draw its contact sheet where one is wanted.
-
-    Args:
-        out: standard output.
-        name: the run: folder, name, latest.
-        cluster: its number.
-        sheet: where the contact sheet goes.
-        as_json: only JSON on standard output.
-
-    Raises:
-        ShoalError: as `shoal.review.served.explain.explain`, or a sheet that cannot be drawn.
-    """
+@app.command(epilog="Example: shoal explain latest --cluster 3 --out sheet.png")
+def explain(
+    name: FinishedRun,
+    cluster: Annotated[int, typer.Option(min=0, help="number of the cluster, as in the run's report")],
+    sheet: Annotated[
+        Path | None, typer.Option("--out", help="for images: contact sheet to write, .png, with a row a client")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show one cluster over the clients: its samples, and how certain they are."""
     if sheet is not None and sheet.suffix.lower() != ".png":
         raise DataError(f"--out {sheet}: expected a name that ends in .png")
-    found = explain(RunFolder.find(name, places.runs()), cluster)
+    found = explain_cluster(RunFolder.find(name, places.runs()), cluster)
     if sheet is not None:
         found.draw(sheet)
     if as_json:
-        print(json.dumps(found.to_json() | ({"sheet": str(sheet)} if sheet is not None else {})))
+        drawn = {"sheet": str(sheet)} if sheet is not None else {}
+        print(json.dumps(found.to_json() | drawn))
         return
     out.print(clients_table(found))
     for line in found.lines:
         out.print(cell(line), soft_wrap=True)
     if sheet is not None:
-        out.print(f"contact sheet: {sheet}", highlight=False, soft_wrap=True)
+        say(f"contact sheet: {sheet}")
         return
     out.print(samples_table(found))
     if found.kind == "image":
-        out.print("--out sheet.png draws them, a row a client", highlight=False)
+        say("--out sheet.png draws them, with a row a client")
 
 
 def clients_table(found: Explained) -> Table:
-    """The clients that have samples in the cluster."""
+    """Return the clients that have samples in the cluster."""
     labels = "mostly_label" in found.clients
     table = Table("client", title=found.title, title_justify="left")
     for heading in ("samples", "of the client's data", "of the cluster", "mean confidence"):
@@ -59,18 +61,21 @@ def clients_table(found: Explained) -> Table:
     if labels:
         table.add_column("mostly label")
     for row in found.clients.to_dict("records"):
-        words = [f"{row['samples']:,}", f"{row['share_of_client']:.1%}", f"{row['share_of_cluster']:.1%}"]
-        label = row.get("mostly_label")
-        last = [cell(f"{label} ({row['label_share']:.0%})" if isinstance(label, str) else "")] if labels else []
-        table.add_row(cell(row["client"]), *words, f"{row['mean_confidence']:.3f}", *last)
+        numbers = [f"{row['samples']:,}", f"{row['share_of_client']:.1%}", f"{row['share_of_cluster']:.1%}"]
+        numbers.append(f"{row['mean_confidence']:.3f}")
+        cells = [cell(row["client"]), *map(cell, numbers)]
+        if labels:
+            label = row["mostly_label"]
+            cells.append(cell(f"{label} ({row['label_share']:.0%})" if isinstance(label, str) else ""))
+        table.add_row(*cells)
     return table
 
 
 def samples_table(found: Explained) -> Table:
-    """The samples nearest to the cluster's centre, or most certain of it."""
+    """Return the samples that are nearest to the cluster's centre, or most certain."""
     near = "distance" in found.shown
     rows = found.shown[found.shown["shown"] == "certain"]
-    rows = rows.sort_values("distance" if near else "confidence", ascending=near, kind="stable")[:SHOWN]
+    rows = rows.sort_values("distance" if near else "confidence", ascending=near, kind="stable")[:MAX_SAMPLES]
     columns = [name for name in rows.columns if name != "shown"]
     title = "nearest to its centre" if near else "most certain"
     table = Table(*(name.replace("_", " ") for name in columns), title=title, title_justify="left")

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.console import out
+from shoal.cli.console import say
 from shoal.core.errors import ShoalError, shown
 
 FILES = {
@@ -23,8 +23,9 @@ FILES = {
     "gitignore": ".gitignore",
     "dvcignore": ".dvcignore",
 }
-"""The files of a project, by their names in the package, where DVC shall find no pipeline."""
+"""The files of a project by their names in the package, which differ where DVC would take them for its own."""
 REQUIREMENTS = "requirements.txt"
+app = typer.Typer(add_completion=False)
 QUIET_DVC = "    analytics = false\n    check_update = false\n"
 
 
@@ -32,31 +33,32 @@ class ProjectError(ShoalError):
     """A project cannot be made in a folder."""
 
 
+@app.command(epilog="Example: shoal init trial && cd trial && shoal run params.yaml")
 def init(
-    folder: Annotated[Path, typer.Argument(help="the project's folder; it is made where it is not there")],
+    folder: Annotated[Path, typer.Argument(help="folder of the project; it is made if it is missing")],
 ) -> None:
-    """Make a project: settings, a DVC pipeline and Prefect deployments in a folder of your own."""
+    """Make a project folder: settings, a DVC pipeline and Prefect deployments."""
     make_project(folder)
-    out.print(f"a project in {folder}: go there, and", highlight=False, soft_wrap=True)
-    out.print("    shoal run params.yaml    # one run", highlight=False)
-    out.print("    dvc repro                # the same as a pipeline, from the data to the report", highlight=False)
-    out.print("    shoal serve              # Prefect's deployments and MLflow's pages, until Ctrl-C", highlight=False)
+    say(f"made a project in {folder}. In that folder:")
+    say("    shoal run params.yaml    # one run")
+    say("    dvc repro                # the same run as a pipeline, from the data to the report")
+    say("    shoal serve              # Prefect's deployments and MLflow's page, until Ctrl-C")
 
 
 def make_project(folder: Path) -> None:
     """Write the files of a project and initialise DVC, and git where the folder is in no repository yet.
 
     Args:
-        folder: made where it is not there; nothing in it is written over.
+        folder: made if it is missing; no file in it is overwritten.
 
     Raises:
-        ProjectError: a file of a project is there already, or DVC cannot be initialised.
+        ProjectError: the folder holds a file of a project already, or DVC or git cannot be initialised.
     """
     wanted = (*FILES.values(), REQUIREMENTS, ".dvc")
-    there = [name for name in wanted if (folder / name).exists()]
-    if there:
+    existing = [name for name in wanted if (folder / name).exists()]
+    if existing:
         raise ProjectError(
-            f"{shown(folder, 200)} already holds {', '.join(there)}: name a folder that is new, or without these files"
+            f"{shown(folder, 200)} already holds {', '.join(existing)}: name a new folder, or one without these files"
         )
     folder.mkdir(parents=True, exist_ok=True)
     templates = resources.files("shoal.cli") / "project"
@@ -70,15 +72,15 @@ def make_project(folder: Path) -> None:
 
 
 def _initialise_dvc(folder: Path) -> None:
-    """Initialise DVC in a folder: with git where there is git, below another repository as a part of it."""
+    """Initialise DVC in a folder: with git if it is installed, and as a part of the repository around it."""
     options = ["--no-scm"]
     if shutil.which("git"):
         inside = _run(folder, "git", "rev-parse", "--show-prefix")
         if inside is None and _run(folder, "git", "init", "-q") is None:
-            raise ProjectError(f"git could not be initialised in {shown(folder, 200)}: `git init` there says why")
+            raise ProjectError(f"git could not be initialised in {shown(folder, 200)}: run `git init` there to see why")
         options = ["--subdir"] if inside else []
     if _run(folder, sys.executable, "-m", "dvc", "init", "-q", *options) is None:
-        raise ProjectError(f"DVC could not be initialised in {shown(folder, 200)}: `dvc init` there says why")
+        raise ProjectError(f"DVC could not be initialised in {shown(folder, 200)}: run `dvc init` there to see why")
     config = folder / ".dvc" / "config"
     text = config.read_text() if config.exists() else ""
     head = "" if "[core]" in text else "[core]\n"
@@ -86,7 +88,7 @@ def _initialise_dvc(folder: Path) -> None:
 
 
 def _run(folder: Path, *command: str) -> str | None:
-    """What a command says in a folder; None where it fails."""
+    """Return the output of a command in a folder; None where it fails."""
     with contextlib.suppress(OSError):
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         return done.stdout.strip() if done.returncode == 0 else None

@@ -1,78 +1,72 @@
-"""`shoal log`: finished runs into MLflow again, such as into the store of a team."""
+"""`shoal log`: log finished runs to MLflow again, for example to the store of a team."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from shoal.cli.console import out
+from shoal.cli.console import say
 from shoal.core.errors import ShoalError
+from shoal.engine.settings import places
+from shoal.engine.store.codec import StoreError
+from shoal.engine.store.run_folder import RunError, RunFolder
+from shoal.engine.store.status import FINISHED
+from shoal.review.mlflow_log.tracking import shown_uri
+from shoal.review.mlflow_log.trouble import last_trouble
+from shoal.review.mlflow_log.whole_run import check_whole
+from shoal.review.results.runs import UNREADABLE, listed_runs
+from shoal.review.served.record import LogRun, PromoteModel
 
-if TYPE_CHECKING:
-    from shoal.engine.store.run_folder import RunFolder
+app = typer.Typer(add_completion=False)
 
 
+@app.command(epilog="Example: MLFLOW_TRACKING_URI=https://mlflow.example.org shoal log --all")
 def log(
-    names: Annotated[list[str] | None, typer.Argument(metavar="RUN...", help="runs: folder, name, or latest")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="RUN...", help="runs: their folders, their names, or latest")
+    ] = None,
     every: Annotated[bool, typer.Option("--all", help="every finished run, the oldest first")] = False,
 ) -> None:
-    """Bring MLflow up to date with finished runs: after it was away, or in the new store of MLFLOW_TRACKING_URI.
+    """Log finished runs to MLflow again: after it was out of reach, or to the new store of MLFLOW_TRACKING_URI.
 
-    What MLflow has already stays as it is. A run that is not finished is gone on with by `shoal run --resume`, which
-    logs it too.
+    MLflow keeps what it already has. `shoal run --resume` finishes an unfinished run, and logs it.
     """
-    from shoal.engine.settings import places
-    from shoal.engine.store.codec import StoreError
-    from shoal.engine.store.run_folder import FINISHED, RunError, RunFolder
-    from shoal.review.results.runs import UNREADABLE, listed_runs
-
     if bool(names) == every:
-        raise ShoalError("which runs? name them, or give --all for every finished one")
-    # Those that cannot be read are named too: they may be finished.
+        raise ShoalError("no run is named: name runs, or give --all for every finished run")
+    # Unreadable runs are named too: they may be finished.
     wanted = names or [run.name for run in reversed(listed_runs(places.runs(), states=(FINISHED, UNREADABLE)))]
     missing = []
     for run in [RunFolder.find(name, places.runs()) for name in wanted]:
         try:
-            said, logged = log_one(run)
-        except (StoreError, RunError) as error:
-            said, logged = f"not logged: {error}", False
-        if not logged:
+            outcome = log_one(run)
+        except (StoreError, RunError, NotLogged) as error:
+            outcome = f"not logged: {error}"
             missing.append(run.name)
-        out.print(f"{run.name}: {said}", highlight=False, soft_wrap=True, markup=False)
+        say(f"{run.name}: {outcome}")
     if missing:
-        raise ShoalError(f"MLflow does not have {len(missing)} of them: the same command again logs what is missing")
+        raise ShoalError(f"MLflow lacks {len(missing)} of them: the same command logs what is missing")
 
 
-def log_one(run: RunFolder) -> tuple[str, bool]:
-    """Log one run.
+class NotLogged(ShoalError):
+    """MLflow lacks a run that it should have."""
 
-    Args:
-        run: the run's folder.
 
-    Returns:
-        What became of it, in words, and False where MLflow lacks something that it should have.
+def log_one(run: RunFolder) -> str:
+    """Log one run, and return what became of it, in words.
 
     Raises:
-        StoreError, RunError: a file of the run is damaged.
+        StoreError, RunError: a file of the run is damaged. NotLogged: MLflow lacks something of the run.
     """
-    from shoal.engine.settings import places
-    from shoal.engine.store.run_folder import FINISHED
-    from shoal.review.mlflow_log.tracking import shown_uri
-    from shoal.review.mlflow_log.trouble import last_trouble
-    from shoal.review.mlflow_log.whole_run import check_whole
-    from shoal.review.served.record import LogRun, PromoteModel
-
     settings = run.settings()
-    if run.status()["state"] != FINISHED:
-        return "not finished: `shoal run --resume` goes on with it", True
+    if run.status().state != FINISHED:
+        return "not finished: resume it with `shoal run --resume`"
     if not settings.tracking.mlflow:
-        return "not logged: its setting tracking.mlflow is false", True
+        return "not logged: its setting tracking.mlflow is false"
     check_whole(run)
     with run.locked():
-        logged = LogRun(run.path).execute()
-        version = PromoteModel(run.path).execute() if logged else None
-    if not logged:
-        return f"not logged: {last_trouble(run)}", False
+        if not LogRun(run.path).execute():
+            raise NotLogged(str(last_trouble(run)))
+        version = PromoteModel(run.path).execute()
     named = f", version {version} of its model" if version else ""
-    return f"logged to {shown_uri(settings, places.mlflow_store())}{named}", True
+    return f"logged to {shown_uri(settings, places.mlflow_store())}{named}"

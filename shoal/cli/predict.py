@@ -1,93 +1,119 @@
-"""What `shoal predict` does: clusters of new samples, as a table and a contact sheet."""
+"""`shoal predict`: clusters of new samples, as a table and a contact sheet."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
-from rich.console import Console
+import pandas as pd
+import typer
 from rich.table import Table
 from rich.text import Text
 
-from shoal.cli.console import cell
+from shoal.cli.console import cell, err, out, say
 from shoal.cli.intake_table import print_intake
+from shoal.cli.options import FinishedRun, Json, Round
 from shoal.core.errors import DataError, escaped
 from shoal.data.images import listing
 from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.served.predict import check_embedding, check_table, predict, predicted_sheet, writable, write_table
+from shoal.review.served import predict as served
+from shoal.review.served.predict import Predicted
 
-SHOWN = 30
-"""Without a file to write to, so many rows are shown."""
+app = typer.Typer(add_completion=False)
+MAX_ROWS = 30
+"""Rows that the terminal shows where no file is written."""
 
 
-def predict_command(
-    out: Console,
-    err: Console,
-    name: str,
-    source: Path,
-    table_file: Path | None,
-    sheet: Path | None,
-    on_odd: str,
-    embedding: str,
-    as_json: bool,
-    round: int | None = None,
+@app.command(epilog="Example: shoal predict latest new-images/ --out clusters.csv --sheet clusters.png")
+def predict(
+    name: FinishedRun,
+    source: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="images at any depth; for a run on vectors a Parquet or CSV table")
+    ],
+    out_file: Annotated[Path | None, typer.Option("--out", help="table to write: .parquet or .csv")] = None,
+    sheet: Annotated[Path | None, typer.Option(help="contact sheet to write: .png")] = None,
+    on_odd: Annotated[
+        str, typer.Option(help="images of another size: skip, resize, or as-set: resize if the set was made so")
+    ] = "as-set",
+    embedding: Annotated[
+        str,
+        typer.Option(
+            help="add the model's features of each sample: columns (embedding_0 to embedding_N), list or none"
+        ),
+    ] = "none",
+    round: Round = None,
+    as_json: Json = False,
 ) -> None:
-    """Predict, write what was asked for, and say what was left out.
+    """Assign new images, or rows of a table, to the clusters of a run."""
+    check_names(out_file, sheet, embedding)
+    run = RunFolder.find(name, places.runs())
+    found = served.predict(run, source, on_odd, embedding, round)
+    if out_file is not None:
+        served.write_table(found.table, out_file)
+    if sheet is not None:
+        served.predicted_sheet(found, source, sheet)
+    if round is not None:
+        err.print(f"with the state after round {found.round} of {found.rounds}", highlight=False)
+    show_left_out(found)
+    if as_json:
+        print(json.dumps(to_json(run, found)))
+    else:
+        show_clusters(found.table, out_file, sheet)
 
-    Args:
-        out, err: standard output and standard error.
-        name: the run: folder, name, latest.
-        source: a folder of images, an image, or a table.
-        table_file, sheet: where the table and the contact sheet go.
-        on_odd: what becomes of images of another size.
-        embedding: whether the table holds embeddings, and how.
-        as_json: only JSON on standard output.
-        round: the round whose state predicts; None: the last one.
 
-    Raises:
-        ShoalError: as `shoal.review.served.predict.predict`, or a file that cannot be written.
-    """
-    if table_file is not None:
-        check_table(table_file)
-    check_embedding(embedding, table_file)
+def check_names(out_file: Path | None, sheet: Path | None, embedding: str) -> None:
+    """Refuse files that cannot be written, and an unknown kind of embedding, before any work."""
+    if out_file is not None:
+        served.check_table(out_file)
+    served.check_embedding(embedding, out_file)
     if sheet is not None and sheet.suffix.lower() != ".png":
         raise DataError(f"--sheet {sheet}: expected a name that ends in .png")
-    run = RunFolder.find(name, places.runs())
-    found = predict(run, source, on_odd, embedding, round)
-    if table_file is not None:
-        write_table(found.table, table_file)
-    if sheet is not None:
-        predicted_sheet(found, source, sheet)
-    if round is not None:
-        err.print(f"by the state after round {found.round} of {found.rounds}", highlight=False)
+
+
+def show_left_out(found: Predicted) -> None:
+    """Print which images were skipped, and which files, rows and columns were adapted or left out, to stderr."""
     if found.skipped:
-        given = len(found.table) + len(found.skipped)
-        err.print(f"[yellow]skipped[/] {len(found.skipped)} of {given} images:", highlight=False)
+        images = len(found.table) + len(found.skipped)
+        err.print(f"[yellow]skipped[/] {len(found.skipped)} of {images} images:", highlight=False)
         err.print(Text(listing([replace(each, path=escaped(each.path)) for each in found.skipped])), soft_wrap=True)
     if found.intake.summary():
         print_intake(err, found.intake)
-    if as_json:
-        rows = json.loads(writable(found.table).to_json(orient="records", double_precision=6))
-        skipped = [{"file": each.path, "reason": each.reason} for each in found.skipped]
-        about = {"run": str(run.path), "round": found.round, "samples": rows}
-        print(json.dumps({**about, "skipped": skipped, "intake": found.intake.to_json()}))
-        return
-    shares = found.table.groupby("cluster")["confidence"].agg(["size", "mean"])
-    summary = Table("cluster", "samples", "mean confidence", title=f"{len(found.table):,} samples")
-    for cluster, row in shares.iterrows():
+
+
+def to_json(run: RunFolder, found: Predicted) -> dict[str, object]:
+    """Return what was predicted and what was left out, as JSON."""
+    rows = served.writable(found.table).to_json(orient="records", double_precision=6)
+    return {
+        "run": str(run.path),
+        "round": found.round,
+        "samples": json.loads(rows),
+        "skipped": [{"file": each.path, "reason": each.reason} for each in found.skipped],
+        "intake": found.intake.to_json(),
+    }
+
+
+def show_clusters(table: pd.DataFrame, out_file: Path | None, sheet: Path | None) -> None:
+    """Print number of samples and mean confidence of each cluster, and the files, or the first rows without a file."""
+    if out_file is None:
+        show_rows(table)
+    summary = Table("cluster", "samples", "mean confidence", title=f"{len(table):,} samples")
+    for cluster, row in table.groupby("cluster")["confidence"].agg(["size", "mean"]).iterrows():
         summary.add_row(str(cluster), f"{int(row['size']):,}", f"{row['mean']:.3f}")
-    if table_file is None:
-        # A terminal has no room for embeddings: they are for files and --json.
-        plain = [column for column in found.table.columns if not str(column).startswith("embedding")]
-        rows = Table(*map(str, plain))
-        for each in found.table[plain].head(SHOWN).itertuples(index=False):
-            rows.add_row(*map(cell, each))
-        out.print(rows)
-        if len(found.table) > SHOWN:
-            out.print(f"and {len(found.table) - SHOWN:,} more; --out FILE writes all of them", highlight=False)
     out.print(summary)
-    for what, path in (("table", table_file), ("contact sheet", sheet)):
+    for what, path in (("table", out_file), ("contact sheet", sheet)):
         if path is not None:
-            out.print(f"{what}: {path}", highlight=False, soft_wrap=True)
+            say(f"{what}: {path}")
+
+
+def show_rows(table: pd.DataFrame) -> None:
+    """Print the first rows, without embeddings, for which a terminal is too narrow."""
+    columns = [column for column in table.columns if not str(column).startswith("embedding")]
+    rows = Table(*map(str, columns))
+    for row in table[columns].head(MAX_ROWS).itertuples(index=False):
+        rows.add_row(*map(cell, row))
+    out.print(rows)
+    if len(table) > MAX_ROWS:
+        say(f"and {len(table) - MAX_ROWS:,} more; --out FILE writes all of them")

@@ -1,106 +1,119 @@
-"""`shoal runs` and `shoal open`: the runs that are there, and one of them to look at."""
+"""`shoal runs`: list runs, or remove some."""
 
 from __future__ import annotations
 
 import json
-import webbrowser
 from collections.abc import Sequence
+from typing import Annotated
 
-from rich.console import Console
+import typer
 from rich.table import Table
 
+from shoal.cli.console import err, out, say
+from shoal.cli.options import Json
 from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
-from shoal.engine.store.run_folder import FAILED, FINISHED, INTERRUPTED, RUNNING, STOPPED, RunFolder
-from shoal.review.pages.report import write_report
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.status import FAILED, FINISHED, INTERRUPTED, RUNNING, STOPPED
 from shoal.review.results.runs import UNREADABLE, ListedRun, bytes_of, listed_runs, remove_run
-from shoal.review.results.views import report_is_whole
+from shoal.review.results.summary import counted
 
+app = typer.Typer(add_completion=False)
 STATES = (RUNNING, FINISHED, INTERRUPTED, STOPPED, FAILED, UNREADABLE)
 
 
-def runs_command(
-    out: Console,
-    method: str | None,
-    data: str | None,
-    states: Sequence[str],
-    last: int | None,
-    as_json: bool,
+@app.command(epilog="Example: shoal runs --method fedpnp --state finished")
+def runs(
+    method: Annotated[str | None, typer.Option(help="only runs of this method")] = None,
+    data: Annotated[str | None, typer.Option(help="only runs on this data set")] = None,
+    states: Annotated[
+        list[str] | None, typer.Option("--state", help=f"only runs in this state: {', '.join(STATES)}; repeatable")
+    ] = None,
+    last: Annotated[int | None, typer.Option(min=1, help="only so many runs, the newest")] = None,
+    remove: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RUN", help="remove this run: its folder, its name, or latest; repeatable"),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="with --remove: do not ask")] = False,
+    as_json: Json = False,
 ) -> None:
-    """Show the runs, the newest first."""
-    for state in states:
+    """List runs, the newest first, or remove some."""
+    if remove:
+        remove_runs(remove, sure=yes)
+        return
+    for state in states or ():
         if state not in STATES:
-            raise ShoalError(f"no run is in state {state!r}: there are {', '.join(STATES)}")
-    found = listed_runs(places.runs(), method=method, data=data, states=states)[:last]
+            raise ShoalError(f"no run is in state {state!r}: expected one of {', '.join(STATES)}")
+    found = listed_runs(places.runs(), method=method, data=data, states=states or ())[:last]
     if as_json:
         print(json.dumps([run.to_json() for run in found]))
-        return
-    if not found:
-        narrowed = method is not None or data is not None or states
-        out.print(f"no {'such ' if narrowed else ''}run in {places.runs()}", highlight=False, soft_wrap=True)
-        return
+    elif found:
+        show_runs(found)
+    else:
+        filtered = method is not None or data is not None or states
+        say(f"no {'such ' if filtered else ''}run in {places.runs()}")
+
+
+def show_runs(found: Sequence[ListedRun]) -> None:
+    """Print runs as a table, and below it why runs failed or cannot be read."""
+    table = Table("run", "method", "data", "state")
     private = any(run.epsilon for run in found)
-    table = Table(
-        "run", "method", "data", "state", "rounds", "score", "seconds", "MB", *(["epsilon, of set"] if private else [])
-    )
-    for column in table.columns[4:]:
-        column.justify = "right"
+    for heading in ("rounds", "score", "seconds", "MB", *(["epsilon, of set"] if private else [])):
+        table.add_column(heading, justify="right")
     for run in found:
-        about = (run.name, run.method, run.data, run.state, str(run.rounds), *numbers(run))
-        table.add_row(*about, *([epsilon_of(run)] if private else []))
+        score = "" if run.score is None else f"{run.score[0]} {run.score[1]:.3f}"
+        numbers = [str(run.rounds), score, f"{run.seconds:.0f}", f"{run.bytes / 1e6:.1f}"]
+        if private:
+            numbers.append(epsilon_words(run))
+        table.add_row(run.name, run.method, run.data, run.state, *numbers)
     out.print(table)
     for run in found:
         if run.state in (FAILED, UNREADABLE) and run.why:
-            out.print(f"{run.name}: {run.why}", highlight=False, soft_wrap=True, markup=False)
+            say(f"{run.name}: {run.why}")
 
 
-def numbers(run: ListedRun) -> tuple[str, str, str]:
-    """Score, seconds and megabytes of a run, for people."""
-    score = "" if run.score is None else f"{run.score[0]} {run.score[1]:.3f}"
-    return score, f"{run.seconds:.0f}", f"{run.bytes / 1e6:.1f}"
-
-
-def epsilon_of(run: ListedRun) -> str:
-    """Epsilon of a run's messages and of all private runs on its data set, for people; empty where none is private."""
+def epsilon_words(run: ListedRun) -> str:
+    """Return epsilon of a run's messages, and of all private runs on its data set; empty without privacy."""
     if run.epsilon is None:
         return ""
     own, whole = run.epsilon
     return f"{own:.3g}, {whole:.3g}" if whole is not None else f"{own:.3g}"
 
 
-def remove_command(out: Console, err: Console, names: Sequence[str], *, sure: bool) -> None:
-    """Remove runs; all of them are found before the first is removed.
+def remove_runs(names: Sequence[str], *, sure: bool) -> None:
+    """Remove runs, after all of them have been found.
+
+    Args:
+        names: of the runs.
+        sure: do not ask.
 
     Raises:
-        ShoalError: a folder lies elsewhere than the runs: whatever holds a settings file is no run. Nobody said yes.
+        ShoalError: a folder is no run below the folder of runs, or the answer is not yes.
     """
     found = list({run.path: run for run in (RunFolder.find(name, places.runs()) for name in names)}.values())
     for run in found:
         if run.path.parent != places.runs().resolve():
-            raise ShoalError(f"{run.path} is no run of {places.runs()}: only those are removed")
-    total = sum(bytes_of(run.path) for run in found)
+            raise ShoalError(f"{run.path} is no run of {places.runs()}: only runs there are removed")
     if not sure:
-        for run in found:
-            err.print(f"  {run.name}", highlight=False, soft_wrap=True)
-        what = f"{len(found)} {'run' if len(found) == 1 else 'runs'}, {total / 1e6:.1f} MB"
-        try:
-            answer = err.input(f"remove {what}? \\[y/N] ")
-        except EOFError:
-            raise ShoalError("nothing was removed: nobody is there to ask, give --yes") from None
-        if answer.strip().lower() not in ("y", "yes"):
-            raise ShoalError("nothing was removed")
+        confirm(found)
     for run in found:
         remove_run(run)
-        out.print(f"removed {run.name}", highlight=False, soft_wrap=True)
-    out.print("what MLflow has of them stays: it can be deleted on MLflow's page", highlight=False)
+        say(f"removed {run.name}")
+    say("MLflow keeps what it has of them: delete it on MLflow's page")
 
 
-def open_command(out: Console, name: str, *, show: bool) -> None:
-    """Print where a run's report is, made where it is missing, and open it in a browser."""
-    run = RunFolder.find(name, places.runs())
-    path = run.path / "report.html"
-    if not report_is_whole(run):
-        write_report(run)
-    out.print(path.as_uri(), highlight=False, soft_wrap=True)
-    if show and not webbrowser.open(path.as_uri()):
-        out.print("no browser could be opened here: copy the address", highlight=False)
+def confirm(found: Sequence[RunFolder]) -> None:
+    """Ask whether runs shall be removed.
+
+    Raises:
+        ShoalError: the answer is not yes.
+    """
+    for run in found:
+        err.print(f"  {run.name}", highlight=False, soft_wrap=True)
+    megabytes = sum(bytes_of(run.path) for run in found) / 1e6
+    try:
+        answer = err.input(f"remove {counted(len(found), 'run')}, {megabytes:.1f} MB? \\[y/N] ")
+    except EOFError:
+        raise ShoalError("nothing was removed: nobody is there to answer; give --yes") from None
+    if answer.strip().lower() not in ("y", "yes"):
+        raise ShoalError("nothing was removed")

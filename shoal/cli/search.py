@@ -1,36 +1,42 @@
-"""`shoal search`: a search over settings, from wherever it stands to its end."""
+"""`shoal search`: a search over settings, from wherever it stopped to its end."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Annotated
 
-from rich.console import Console
+import typer
 from rich.table import Table
 
+from shoal.cli.console import err, out, say
+from shoal.cli.options import Json
 from shoal.core.errors import ShoalError
 from shoal.engine.rounds.loop import Observer
 from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.workers.worker_processes import warm
 from shoal.lifecycle.progress import progress
-from shoal.sweeps.definition import load_search
-from shoal.sweeps.page import FILE
-from shoal.sweeps.result import SearchResult, ranked
-from shoal.sweeps.runner import run_search
-from shoal.sweeps.words import caveats, shown
+from shoal.sweeps.search.caveats import caveats, shown
+from shoal.sweeps.search.definition import load_search
+from shoal.sweeps.search.page import BEST, FILE
+from shoal.sweeps.search.result import SearchResult, ranked
+from shoal.sweeps.search.runner import run_search
 
-SHOWN = 10
-"""Trials in the table of the command line."""
+app = typer.Typer(add_completion=False)
+MAX_TRIALS = 10
+"""Trials in the table."""
 
 
-def search_command(out: Console, err: Console, path: Path, trials: int | None, as_json: bool) -> None:
-    """Carry out what is left of a search, and show the best trials.
-
-    Args:
-        out, err: where.
-        path: the search file.
-        trials: how many there are to be; None: as the file says.
-        as_json: print JSON instead of a table.
-    """
+@app.command(epilog="Example: shoal search search.yaml --trials 50")
+def search(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="a search file, see docs/search-over-settings.md")],
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="number of trials with earlier ones; by default that of the file")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Search over settings, or resume a search. By default it needs no labels; a score such as acc needs them."""
+    warm()
     definition = load_search(path)
     if trials is not None:
         definition = definition.model_copy(update={"trials": trials})
@@ -43,27 +49,27 @@ def search_command(out: Console, err: Console, path: Path, trials: int | None, a
         try:
             result = run_search(definition, watch)
         except KeyboardInterrupt:
-            err.print("interrupted; the same command again goes on where it stands", highlight=False)
+            err.print("interrupted; the same command resumes the search", highlight=False)
             raise
     if as_json:
         print(json.dumps(result.to_json()))
         return
     out.print(trials_table(result))
     for sentence in caveats(definition, result):
-        out.print(sentence, highlight=False, soft_wrap=True, markup=False)
+        say(sentence)
     best = result.best_trial
     if best is None or best.score is None:
         raise ShoalError(f"search {result.search!r} has no finished trial")
     values = ", ".join(f"{path} {shown(value)}" for path, value in best.values.items())
-    out.print(f"best: trial {best.number}, {result.score} {best.score:.4f}: {values}", highlight=False, soft_wrap=True)
-    out.print(f"repeat it: shoal run {result.folder}/best.yaml", highlight=False, soft_wrap=True)
-    out.print(f"page: {result.folder}/{FILE}", highlight=False, soft_wrap=True)
+    say(f"best: trial {best.number}, {result.score} {best.score:.4f}: {values}")
+    say(f"repeat it: shoal run {result.folder}/{BEST}")
+    say(f"page: {result.folder}/{FILE}")
 
 
 def trials_table(result: SearchResult) -> Table:
-    """The best trials."""
+    """Return the best trials as a table."""
     counts = ", ".join(f"{count} {state}" for state, count in result.counts().items() if count)
-    rows = ranked(result)[:SHOWN]
+    rows = ranked(result)[:MAX_TRIALS]
     table = Table("trial", "state", result.score, *rows[0].values, title=f"{len(result.trials)} trials: {counts}")
     for trial in rows:
         score = "" if trial.score is None else f"{trial.score:.4f}"

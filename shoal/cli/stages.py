@@ -1,7 +1,7 @@
 """The stages of dvc.yaml as commands: each reads what its stage depends on, and writes what its stage declares.
 
-What `federate` keeps in results/federation is a run folder with its last checkpoint. `evaluate` and `report` work on a
-copy of it and on the data beside it, so that they run in any clone after `dvc pull`, whatever lies under runs/.
+`federate` keeps a run folder with its last checkpoint in results/federation. `evaluate` and `report` work on a copy of
+it and on the data beside it, so that they run in any clone after `dvc pull`, whatever lies under runs/.
 """
 
 from __future__ import annotations
@@ -10,17 +10,38 @@ import contextlib
 import shutil
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from dvc.utils.serialize import parse_yaml
 
-if TYPE_CHECKING:
-    from shoal.data.prepared import Prepared
-    from shoal.engine.settings.run_settings import Settings
-    from shoal.engine.store.run_folder import RunFolder
+from shoal.cli.console import execute
+from shoal.core.durable import new_version
+from shoal.core.errors import DataError, ShoalError
+from shoal.data.partition.make import make_partition
+from shoal.data.partition.store import write_partition
+from shoal.data.prepare import is_built_in, prepared_folder, stage_own
+from shoal.data.prepared import Prepared, open_prepared
+from shoal.engine.settings import places
+from shoal.engine.settings.run_settings import Settings, load_settings
+from shoal.engine.store.codec import read_sealed, write_json, write_sealed
+from shoal.engine.store.kept_state import read_state
+from shoal.engine.store.relocation import stored_path
+from shoal.engine.store.represent import PREFIX
+from shoal.engine.store.round_paths import RoundPaths
+from shoal.engine.store.run_folder import RunError, RunFolder, write_lineage
+from shoal.lifecycle.preparing import settled
+from shoal.lifecycle.progress import prepare_shown
+from shoal.lifecycle.run_views import make_figures
+from shoal.lifecycle.starting import find_like, new_run
+from shoal.methods.scores.metrics import shown_in
+from shoal.review.pages.partition_figure import partition_figure
+from shoal.review.pages.report import write_report
+from shoal.review.results.result import run_result
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 Params = Annotated[Path, typer.Option(help="the settings file")]
 PARTITION = Path("data/store/partitions/pipeline")
 RESULTS = Path("results")
@@ -30,26 +51,17 @@ BYTES = ("bytes_up", "bytes_down", "bytes_d2d")
 
 @app.callback()
 def _here() -> None:
-    """Refuse to write where DVC does not look: below a home folder that is not the one of dvc.yaml."""
-    from shoal.core.errors import ShoalError
-    from shoal.engine.settings import places
-
+    """Refuse to write where DVC does not look: below a home folder other than that of dvc.yaml."""
     if places.home().resolve() != Path.cwd().resolve():
         raise ShoalError(
-            f"a stage of dvc.yaml writes below its own folder, {Path.cwd()}, and {places.HOME_VARIABLE} names "
+            f"a stage of dvc.yaml writes below its own folder, {Path.cwd()}, but {places.HOME_VARIABLE} names "
             f"{places.home()}: unset {places.HOME_VARIABLE} for `dvc repro`"
         )
 
 
 @app.command()
 def prepare(params: Params = Path("params.yaml")) -> None:
-    """Prepare the data set anew, or put a set of the user's own where the other stages look for it."""
-    from shoal.core.errors import DataError
-    from shoal.data.prepare import is_built_in, stage_own
-    from shoal.engine.settings import places
-    from shoal.engine.store.represent import PREFIX
-    from shoal.lifecycle.progress import prepare_shown
-
+    """Prepare the data set again, or copy a set of the user's own to where the other stages look for it."""
     data = _settings(params).data
     check_name(params, data.name)
     if not is_built_in(data.name) and not data.name.startswith(PREFIX):
@@ -58,22 +70,18 @@ def prepare(params: Params = Path("params.yaml")) -> None:
     prepared = prepare_shown(data.name, force=True, options=data.options or None)
     if prepared.manifest.name != data.name:
         raise DataError(
-            f"dvc.yaml names the folder of a set after data.name: in {params} write data.name as "
-            f"{prepared.manifest.name}, with its options, instead of {data.name} and data.options"
+            f"dvc.yaml names the folder of a set after data.name: in {params} write data.name: "
+            f"{prepared.manifest.name}, which contains the options, instead of {data.name} and data.options"
         )
     print(prepared.folder)
 
 
 def check_name(params: Path, name: str) -> None:
-    """Refuse a name that DVC reads as another one: dvc.yaml names the folder of a set after it.
+    """Refuse a data set's name that DVC reads as another one: dvc.yaml names the folder of a set after it.
 
     Raises:
         DataError: says to write it in quotes.
     """
-    from dvc.utils.serialize import parse_yaml
-
-    from shoal.core.errors import DataError
-
     data = (parse_yaml(params.read_text(encoding="utf-8"), str(params)) or {}).get("data")
     given = data.get("name", name) if isinstance(data, dict) else name
     read = str(given).lower() if isinstance(given, bool) else str(given)
@@ -84,10 +92,6 @@ def check_name(params: Path, name: str) -> None:
 @app.command()
 def partition(params: Params = Path("params.yaml")) -> None:
     """Make the partition."""
-    from shoal.data.partition.make import make_partition
-    from shoal.data.partition.store import write_partition
-    from shoal.review.pages.partition_figure import partition_figure
-
     settings = _settings(params)
     prepared = _data(settings)
     made = make_partition(settings.dataclass("partition"), prepared, limit=settings.data.limit, seed=settings.seed)
@@ -98,22 +102,17 @@ def partition(params: Params = Path("params.yaml")) -> None:
 
 @app.command()
 def federate(params: Params = Path("params.yaml")) -> None:
-    """Run the federation, or go on with an unfinished one of the same settings; keep its final state."""
-    from shoal.cli.console import execute
-    from shoal.engine.store.codec import write_sealed
-    from shoal.engine.store.kept_state import read_state
-    from shoal.engine.store.relocation import stored_path
-    from shoal.lifecycle.starting import find_like, new_run
-
+    """Run the federation, or resume an unfinished one with the same settings; keep its final state."""
     settings = _settings(params)
     unfinished = find_like(settings)
     if unfinished is not None and unfinished.is_finished():
         unfinished = None
     run = unfinished or new_run(settings, PARTITION)
     if unfinished is None:
-        # The next `dvc repro` may put another partition in that place, and the run shall stay readable.
+        # The next `dvc repro` may replace the partition, and the run must stay readable.
         shutil.copytree(PARTITION, run.path / "partition")
-        run.set_lineage(partition={**run.lineage()["partition"], "folder": stored_path(run.path / "partition")})
+        lineage = run.lineage()
+        run.set_lineage(partition=replace(lineage.partition, folder=stored_path(run.path / "partition")))
     result = execute(run)
     checkpoint = read_state(run)
     keep(run, checkpoint.server.round, checkpoint.memory_index.files(), FEDERATION)
@@ -122,62 +121,45 @@ def federate(params: Params = Path("params.yaml")) -> None:
 
 @app.command()
 def evaluate() -> None:
-    """Write metrics.json, the scores of the final state, and the curves, as the federation found them."""
-    from shoal.engine.store.codec import write_json
-    from shoal.methods.scores.metrics import shown_in
-    from shoal.review.results.result import run_result
-
+    """Write metrics.json, the scores of the final state, and curves.csv, the scores over rounds."""
     with kept_run() as run:
         result = run_result(run)
         write_json(RESULTS / "metrics.json", {**result.metrics, **result.quality})
         rounds = run.table("rounds")
-    # A score that the method or a set without labels does not have is an empty column: plots ask for columns by name.
+    # A score that the method, or a set without labels, does not have is an empty column: plots name their columns.
     curves = [metric.name for metric in shown_in("curves")]
     rounds.reindex(columns=["round", *curves, *BYTES]).to_csv(RESULTS / "curves.csv", index=False)
 
 
 @app.command()
 def report() -> None:
-    """Write the report of the run; figures are drawn again where the code that draws them is other code now."""
-    from shoal.lifecycle.run_views import make_figures
-    from shoal.review.pages.report import write_report
-
+    """Write the report of the run; figures are drawn again if the code that draws them has changed."""
     with kept_run() as run:
         make_figures(run)
         shutil.copy(write_report(run, beside=False), RESULTS / "report.html")
 
 
 def _settings(params: Path) -> Settings:
-    from shoal.engine.settings.run_settings import load_settings
-    from shoal.lifecycle.preparing import settled
 
     return settled(load_settings(params))
 
 
 def _data(settings: Settings) -> Prepared:
-    """The data set in the folder that the stages declare, wherever else there is one of this name."""
-    from shoal.data.prepare import prepared_folder
-    from shoal.data.prepared import open_prepared
-    from shoal.engine.settings import places
-
+    """Open the data set in the folder that the stages declare, whatever other folders hold a set of this name."""
     return open_prepared(prepared_folder(places.store(), settings.data.name))
 
 
 def keep(run: RunFolder, round: int, memories: set[str], folder: Path) -> None:
-    """Copy what can be computed from in a run: its tables, figures, and one round with the memories that belong to it.
+    """Copy the part of a run that later stages need: tables, figures, and one round with its clients' memories.
 
-    The copy names data and partition where the stages declare them, relative to the home folder: the same anywhere.
+    The copy names the folders of data and partition that the stages declare, relative to the home folder.
 
     Args:
         run: the run.
-        round: the round whose checkpoint is kept.
+        round: whose checkpoint is kept.
         memories: files of clients that the checkpoint names, relative to the run.
-        folder: an older copy there is replaced.
+        folder: of the copy, which replaces an older one.
     """
-    from shoal.core.durable import new_version
-    from shoal.engine.store.codec import write_sealed
-    from shoal.engine.store.round_paths import RoundPaths
-
     with new_version(folder) as scratch:
         for path in run.path.iterdir():
             if path.is_file() and path.name not in ("lock", "report.html"):
@@ -189,25 +171,21 @@ def keep(run: RunFolder, round: int, memories: set[str], folder: Path) -> None:
             (scratch / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(run.path / name, scratch / name)
         lineage = run.lineage()
-        lineage["data"]["folder"] = f"data/store/prepared/{lineage['data']['name']}"
-        lineage["partition"]["folder"] = PARTITION.as_posix()
-        write_sealed(scratch / "lineage.json", lineage)
+        kept = lineage.with_folders(f"data/store/prepared/{lineage.data.name}", PARTITION.as_posix())
+        write_lineage(scratch / "lineage.json", kept)
 
 
 @contextlib.contextmanager
 def kept_run() -> Iterator[RunFolder]:
-    """The run that `federate` kept, in a copy to write in, with its data and partition found below this folder.
+    """Open a writable copy of the run that `federate` kept, with its data and partition below this folder.
 
     Raises:
-        RunError: there is none.
+        RunError: `federate` has kept no run.
     """
-    from shoal.data.prepare import prepared_folder
-    from shoal.engine.settings import places
-    from shoal.engine.store.codec import read_sealed, write_sealed
-    from shoal.engine.store.run_folder import RunError, RunFolder
-
     if not (FEDERATION / "result.json").is_file():
-        raise RunError(f"there is no run in {FEDERATION}: run `dvc repro federate`, or `dvc pull`")
+        raise RunError(
+            f"there is no run in {FEDERATION}: make it with `dvc repro federate`, or fetch it with `dvc pull`"
+        )
     with tempfile.TemporaryDirectory(prefix="shoal-stage-") as scratch:
         result: dict[str, Any] = read_sealed(FEDERATION / "result.json")
         run = RunFolder(Path(scratch) / Path(result["run"]).name)
@@ -215,7 +193,6 @@ def kept_run() -> Iterator[RunFolder]:
         for folder in (run.rounds, run.memory, run.figures):
             folder.mkdir(exist_ok=True)
         lineage = run.lineage()
-        lineage["data"]["folder"] = str(prepared_folder(places.store(), lineage["data"]["name"]).resolve())
-        lineage["partition"]["folder"] = str(PARTITION.resolve())
-        write_sealed(run.path / "lineage.json", lineage)
+        data = prepared_folder(places.store(), lineage.data.name).resolve()
+        write_lineage(run.path / "lineage.json", lineage.with_folders(str(data), str(PARTITION.resolve())))
         yield run

@@ -1,1 +1,1 @@
-"""What every room needs: errors, settings descriptors, random streams. Knows nobody."""
+"""What every room needs: errors, records, settings descriptors, random streams. It imports no other room."""

@@ -131,7 +131,7 @@ def exchange(one: Path, other: Path) -> bool:
 
 @functools.cache
 def _renameat2() -> Callable[..., int] | None:
-    """The C library's function; None where it has none."""
+    """Return the C library's function; None where it has none."""
     function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if function is not None:
         function.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
@@ -139,7 +139,7 @@ def _renameat2() -> Callable[..., int] | None:
 
 
 def before(folder: Path) -> Path:
-    """Where the version before waits while two names cannot be exchanged in one step."""
+    """Return where the version before waits while two names cannot be exchanged in one step."""
     return folder.with_name(f".{folder.name}.old")
 
 
@@ -163,7 +163,7 @@ def restore(folder: Path) -> bool:
 
 
 def leftovers(folder: Path) -> list[Path]:
-    """What replacements of a folder left beside it when they were killed: those of processes that are gone.
+    """Return what replacements of a folder left beside it when they were killed: those of processes that have ended.
 
     Only a process that holds the lock of the folder may use or remove them.
     """

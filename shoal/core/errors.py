@@ -7,7 +7,7 @@ from typing import ClassVar
 
 
 class FailureCause(StrEnum):
-    """Why work failed, as far as it decides what is done next; it travels between hosts by its value."""
+    """Why work failed, as far as it decides what happens next; hosts send each other its value."""
 
     MESSAGE_REFUSED = "message_refused"
     """A client's message is not as its method declares it: the client is left out."""
@@ -48,7 +48,7 @@ def escaped(text: object) -> str:
 
 
 def shown(text: object, most: int = 60) -> str:
-    """A name from outside as an error can show it: as it is, or in quotes where it is long, empty or unprintable."""
+    """Return a name from outside as an error can show it: in quotes where it is long, empty or unprintable."""
     name = str(text)
     if name.isprintable() and name.strip() and len(name) <= most:
         return name
@@ -56,6 +56,6 @@ def shown(text: object, most: int = 60) -> str:
 
 
 def brief(error: BaseException) -> str:
-    """What another library's exception says, in a line of at most 200 characters; its kind where it says nothing."""
-    said = " ".join((getattr(error, "strerror", None) or str(error)).split())
-    return "".join(c if c.isprintable() else "?" for c in said)[:200] or type(error).__name__
+    """Return what another library's exception says, in at most 200 characters; its kind where it says nothing."""
+    words = " ".join((getattr(error, "strerror", None) or str(error)).split())
+    return "".join(c if c.isprintable() else "?" for c in words)[:200] or type(error).__name__

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 MAX_CHARACTERS = 120
-"""Of a name; with what is added to it, a file system's limit of 255 bytes is not reached."""
+"""The longest name: with what is added to it, it stays below a file system's limit of 255 bytes."""
 
 
 def name_fault(name: str) -> str | None:

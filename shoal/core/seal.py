@@ -15,12 +15,12 @@ class BrokenSeal(ValueError):
 
 
 def digest_of(record: dict[str, Any]) -> str:
-    """sha256 of a JSON object, whatever the order of its entries. Keys are text."""
+    """Return the sha256 of a JSON object, whatever the order of its entries. Keys are text."""
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
 def sealed(record: dict[str, Any]) -> dict[str, Any]:
-    """The record with its seal.
+    """Return the record with its seal.
 
     >>> broken = {**sealed({"round": 7}), "round": 8}
     >>> unsealed(broken)
@@ -33,7 +33,7 @@ def sealed(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def unsealed(record: dict[str, Any]) -> dict[str, Any]:
-    """The record without its seal; one that never had a seal as it is.
+    """Return the record without its seal; one that never had a seal stays as it is.
 
     Raises:
         BrokenSeal: the seal is not that of the other entries.

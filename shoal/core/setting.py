@@ -37,10 +37,10 @@ def setting(
     choices: Iterable[str] = (),
     file: FileFormat | None = None,
 ) -> Any:
-    """A dataclass field with a one-line meaning and what it may be: numeric bounds, or a choice of names.
+    """Return a dataclass field with a one-line meaning and its bounds or choices.
 
     `choices` is for names that a registry knows; where the names are few and fixed, a `Literal` type says as much. With
-    `file` the name of a file stands for its content: whoever reads settings opens it, the dataclass holds the content.
+    `file` the name of a file stands for its content: the reader of settings opens it, the dataclass holds the content.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)

@@ -22,7 +22,7 @@ SERVER = -1
 
 
 def stream_seed(seed: int, purpose: str, *, round: int = 0, client: int = SERVER) -> int:
-    """A 63-bit seed for one purpose in one round of one client."""
+    """Return a 63-bit seed for one purpose in one round of one client."""
     key = f"{seed}|{purpose}|{round}|{client}".encode()
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little") >> 1
 
@@ -36,11 +36,11 @@ class Streams:
     client: int = SERVER
 
     def torch(self, purpose: str, device: torch.device | str = "cpu") -> torch.Generator:
-        """A fresh torch generator on `device`; asking twice gives the same draws twice."""
+        """Return a fresh torch generator on `device`; asking twice gives the same draws twice."""
         generator = torch.Generator(device=device)
         generator.manual_seed(stream_seed(self.seed, purpose, round=self.round, client=self.client))
         return generator
 
     def numpy(self, purpose: str) -> np.random.Generator:
-        """A fresh numpy generator; asking twice gives the same draws twice."""
+        """Return a fresh numpy generator; asking twice gives the same draws twice."""
         return np.random.default_rng(stream_seed(self.seed, purpose, round=self.round, client=self.client))

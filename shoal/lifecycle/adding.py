@@ -14,8 +14,8 @@ from shoal.data.prepared import Prepared
 from shoal.engine.settings import places
 from shoal.lifecycle.tracked import TrackingError, track
 
-OF_IMAGES = ("size", "on_bad", "on_odd", "labels")
-OF_TABLES = ("client_column", "label_column", "features")
+IMAGE_OPTIONS = ("size", "on_bad", "on_odd", "labels")
+TABLE_OPTIONS = ("client_column", "label_column", "features")
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def add_own(path: Path, name: str, **options: Any) -> Added:
     Raises:
         DataError: as those.
     """
-    other = OF_TABLES if path.is_dir() else OF_IMAGES
+    other = TABLE_OPTIONS if path.is_dir() else IMAGE_OPTIONS
     own = {key: value for key, value in options.items() if key not in other}
     intake = Intake()
     add = add_folder if path.is_dir() else add_table

@@ -1,9 +1,9 @@
 """The number of clusters of a run that asks for `model.clusters: auto`: chosen before the run, kept with the data.
 
-First what clusters are sought among: the features of a FedSimCLR encoder that the clients train, a run like any other
-that can be resumed and is used again; or the samples as they are. Then `shoal.methods.clustering.cluster_number`: what
-clients would send for it is added up client by client, and the server's part sees nothing else. The choice is a file in
-the store, by the digest of the settings that asked for it, so that the same settings choose once.
+Clusters are sought among the features of a FedSimCLR encoder that the clients train, in a run like any other that can
+be resumed and is used again; or among the samples as they are. `shoal.methods.clustering.cluster_number` finds the
+number: what clients would send for it is added up client by client, and the server's part sees nothing else. The choice
+is a file in the store, by the digest of the settings that asked for it, so that the same settings choose once.
 """
 
 from __future__ import annotations
@@ -27,113 +27,120 @@ from shoal.engine.settings import places
 from shoal.engine.settings.hardware import device_here
 from shoal.engine.settings.one_thread import one_thread
 from shoal.engine.settings.run_settings import Settings, make_settings
-from shoal.engine.store.codec import StoreError, read_sealed, write_sealed
+from shoal.engine.store.choice import Choice, read_choice, write_choice
+from shoal.engine.store.codec import StoreError
 from shoal.engine.store.kept_state import read_state_if_any
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.lifecycle.progress import steps_shown
-from shoal.methods.clustering.cluster_number import Held, Search, Traffic, find_cluster_number, projected
+from shoal.methods.clustering.cluster_number import ClientSamples, Search, Traffic, find_cluster_number, project
 from shoal.methods.registry import METHODS
 from shoal.methods.ssd.fedsimclr import FedSimCLR, FedSimCLRSettings
 from shoal.methods.ssd.fedsimclr_kmeans import FedSimCLRKMeans
 
 FOLDER = "choices"
-"""Where choices lie in the store."""
-MOST_SAMPLES = 20_000
-"""At most about so many samples are clustered: each client draws its share."""
+"""The folder of choices in the store."""
+MAX_SAMPLES = 20_000
+"""About so many samples are clustered at most: each client draws its share."""
 SAMPLE_COMPONENTS = 16
 """Principal components of samples as they are, among which clusters are sought."""
-FEATURE_COMPONENTS, FEATURE_WHITENING = 16, 1.0
-"""How many of an encoder's features, and how far they are whitened: as the choice was measured."""
+FEATURE_COMPONENTS = 16
+"""Principal components of an encoder's features, among which clusters are sought."""
+FEATURE_WHITENING = 1.0
+"""How far these are whitened, from 0 to 1 (docs/number-of-clusters.md)."""
 ROWS = 512
+"""Samples in one pass of the encoder."""
 Train = Callable[[Settings, Path], RunFolder]
-"""A finished run of these settings on the partition in a folder."""
+"""Returns a finished run of some settings on the partition in a folder."""
 
 
 def choice_file(settings: Settings) -> Path:
-    """Where the choice for these settings lies, once it is made."""
+    """Return the file that holds the choice for these settings, once it is made."""
     return places.store() / FOLDER / f"{settings.digest()[:16]}.json"
 
 
-def known_choice(settings: Settings) -> dict[str, Any] | None:
-    """The number that was chosen for these settings before, with how; None where it was not, or of other data."""
+def known_choice(settings: Settings) -> Choice | None:
+    """Return the choice that was made for these settings before; None where there is none for this data set."""
     path = choice_file(settings)
     if not path.exists():
         return None
     try:
-        found = read_sealed(path)
+        found = read_choice(path)
         name = settings.data.name
-        full = resolve(name, settings.data.options)[2] if is_built_in(name) else name
-        same = found["data_digest"] == read_manifest(store_folder(places.store(), full)).digest
-        return found if same and found["settings_sha256"] == settings.digest() else None
-    except (StoreError, DataError, KeyError):
-        return None  # it is chosen anew
+        if is_built_in(name):
+            name = resolve(name, settings.data.options)[2]
+        same = found.data_digest == read_manifest(store_folder(places.store(), name)).digest
+    except (StoreError, DataError):
+        return None  # it is chosen again
+    if not same or found.settings_sha256 != settings.digest():
+        return None
+    return found
 
 
-def choose_clusters(
-    settings: Settings, prepared: Prepared, partition: Path, table: Partition, train: Train
-) -> dict[str, Any]:
-    """The number of clusters for settings that leave it open, and how it was chosen, as JSON.
+def choose_clusters(settings: Settings, prepared: Prepared, partition: Path, table: Partition, train: Train) -> Choice:
+    """Return the number of clusters for settings that leave it open, and how it was chosen.
 
     Args:
         settings: with `model.clusters` auto, and a scheme of partitions.
         prepared, partition, table: the data set, the folder of its partition, and that partition.
         train: gives the run that trains the encoder, where features are what clusters are sought among.
 
-    Returns:
-        clusters, rule, least, most, repeats, seed; features and features_run; samples, bytes_up, bytes_down; curve, a
-        dictionary a number (`cluster_number.Tried`); digests of data, partition and settings.
-
     Raises:
         MethodError: too few samples for `choose.max_clusters`, or features that are all the same.
         ShoalError: the encoder could not be trained.
     """
-    known = known_choice(settings)
-    if known is not None and known["partition_digest"] == table.digest:
-        return known
-    choose, traffic = settings.choose, Traffic()
-    of_encoder = choose.features == "fedsimclr" or (
+    earlier = known_choice(settings)
+    if earlier is not None and earlier.partition_digest == table.digest:
+        return earlier
+    choose = settings.choose
+    traffic = Traffic()
+    uses_encoder = choose.features == "fedsimclr" or (
         choose.features == "auto" and prepared.manifest.kind == "image" and METHODS[settings.method.name].trains
     )
-    run = train(encoder_settings(settings), partition) if of_encoder else None
-    search = Search(choose.min_clusters, choose.max_clusters, choose.repeats)
+    run = None
+    if uses_encoder:
+        run = train(encoder_settings(settings), partition)
+    search = Search(choose.min_clusters, choose.max_clusters)
     with one_thread(), steps_shown("number of clusters") as watch:
         if run is not None:
             features = encoder_features(run, table, settings.seed)
             components, power = components_of(settings)
         else:
             features = raw_samples(prepared, table, settings.seed)
-            components, power = SAMPLE_COMPONENTS, 0.0
-        held = projected(
+            components = SAMPLE_COMPONENTS
+            power = 0.0
+        samples = project(
             features, components, power, unit=run is not None, least_points=search.least_points, traffic=traffic
         )
-        found = find_cluster_number(held, search, settings.seed, traffic, watch)
-    plain = found.to_json()
-    curve = plain.pop("tried")
-    record = {
-        **plain,
-        **{name: getattr(choose, name) for name in ("min_clusters", "max_clusters", "repeats")},
-        "seed": settings.seed,
-        "features": "fedsimclr" if run is not None else "samples",
-        "features_run": run.name if run is not None else None,
-        "samples": len(held.x),
-        "curve": curve,
-        "data_digest": prepared.manifest.digest,
-        "partition_digest": table.digest,
-        "settings_sha256": settings.digest(),
-    }
-    path = choice_file(settings)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_sealed(path, record)
-    return record
+        found = find_cluster_number(samples, search, settings.seed, traffic, watch)
+    choice = Choice(
+        clusters=found.clusters,
+        rule=found.rule,
+        min_clusters=choose.min_clusters,
+        max_clusters=choose.max_clusters,
+        repeats=search.repeats,
+        seed=settings.seed,
+        features="samples" if run is None else "fedsimclr",
+        features_run=None if run is None else run.name,
+        samples=len(samples.x),
+        bytes_up=found.bytes_up,
+        bytes_down=found.bytes_down,
+        curve=found.tried,
+        data_digest=prepared.manifest.digest,
+        partition_digest=table.digest,
+        settings_sha256=settings.digest(),
+    )
+    write_choice(choice_file(settings), choice)
+    return choice
 
 
 def encoder_settings(settings: Settings) -> Settings:
-    """The run that trains the encoder: FedSimCLR with the run's data, clients, network and budget.
+    """Return the settings of the encoder's run: FedSimCLR with the run's data, clients, network and budget.
 
-    Of a method that is FedSimCLR itself it has all settings; of others the epochs and the batch size.
+    From a method that is FedSimCLR itself it takes all settings; from others the epochs and the batch size.
     """
-    kind, raw = METHODS[settings.method.name], settings.to_json()
+    kind = METHODS[settings.method.name]
+    raw = settings.to_json()
     method: dict[str, Any] = {"name": FedSimCLR.name}
     local = {name: raw["local"][name] for name in ("epochs", "batch")}
     rounds = settings.rounds
@@ -150,41 +157,42 @@ def encoder_settings(settings: Settings) -> Settings:
         "rounds": rounds,
         "model": {"encoder": raw["model"]["encoder"]},
         "evaluate": {**raw["evaluate"], "every": rounds},
-        "tracking": {**raw["tracking"], "register_as": "none", "champion": False, "model": False},
+        "tracking": {**raw["tracking"], "register_as": "none", "model": False},
     }
     return make_settings({**{key: raw[key] for key in same}, **own})
 
 
 def components_of(settings: Settings) -> tuple[int, float]:
-    """How many components of features are clustered, and how far they are whitened: as the method itself may say."""
+    """Return how many components of features are clustered, and how far they are whitened."""
     own = settings.method
     if issubclass(METHODS[own.name], FedSimCLRKMeans):
         return int(own.components), float(own.whitening)
     return FEATURE_COMPONENTS, FEATURE_WHITENING
 
 
-def encoder_features(run: RunFolder, table: Partition, seed: int) -> Held:
-    """What a finished run's encoder makes of the clients' training samples.
+def encoder_features(run: RunFolder, table: Partition, seed: int) -> ClientSamples:
+    """Return the features that a finished run's encoder finds in the clients' training samples.
 
     Raises:
         RunError: the run left no readable state.
     """
-    opened = OpenedRun(run, device_here(run.lineage()["resolved"]["device"]))
+    opened = OpenedRun(run, device_here(run.lineage().resolved.device))
     checkpoint = read_state_if_any(run)
     if checkpoint is None or not isinstance(opened.method, FedSimCLR):
         raise RunError(f"run {run.name} left no encoder to choose the number of clusters with: remove it, then again")
     return drawn(opened.data, table, seed, opened.method.embedder(checkpoint.judged))
 
 
-def raw_samples(prepared: Prepared, table: Partition, seed: int) -> Held:
-    """The clients' training samples as they are, flattened."""
+def raw_samples(prepared: Prepared, table: Partition, seed: int) -> ClientSamples:
+    """Return the clients' training samples as they are, flattened."""
     return drawn(DeviceData(prepared), table, seed, lambda x: x.flatten(1))
 
 
-def drawn(data: DeviceData, table: Partition, seed: int, embed: Callable[[Tensor], Tensor]) -> Held:
-    """What `embed` makes of the clients' training samples, of at most `MOST_SAMPLES` in all."""
-    parts, owners = [], []
-    share = min(1.0, MOST_SAMPLES / max(1, len(table.sample)))
+def drawn(data: DeviceData, table: Partition, seed: int, embed: Callable[[Tensor], Tensor]) -> ClientSamples:
+    """Apply `embed` to the clients' training samples, of at most about `MAX_SAMPLES` in all."""
+    parts = []
+    owners = []
+    share = min(1.0, MAX_SAMPLES / max(1, len(table.sample)))
     for client in range(table.clients):
         own = client_samples(data, table, client)
         rng = Streams(seed, client=client).numpy("samples for the number of clusters")
@@ -192,4 +200,4 @@ def drawn(data: DeviceData, table: Partition, seed: int, embed: Callable[[Tensor
         for rows in torch.from_numpy(kept).to(data.device).split(ROWS):
             parts.append(embed(own.x(rows)).double().cpu())
         owners.append(torch.full((len(kept),), client))
-    return Held(torch.cat(parts), torch.cat(owners), table.clients)
+    return ClientSamples(torch.cat(parts), torch.cat(owners), table.clients)

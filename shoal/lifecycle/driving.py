@@ -1,4 +1,4 @@
-"""A run from wherever it stands to its end: what the command line, flows and studies share."""
+"""Take a run to its end: the one way for the command line, flows and studies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.engine.cluster.pools import Pool, open_pool
+from shoal.engine.cluster.pool_interface import Pool
+from shoal.engine.cluster.pools import open_pool
 from shoal.engine.messages.wire import Answer, Request
 from shoal.engine.rounds.active_run import ActiveRun, activate
 from shoal.engine.rounds.loop import Engine, Observer
@@ -43,11 +44,11 @@ def drive(
     slots: Pool | None = None,
     stages: Sequence[str] = STAGES,
 ) -> RunResult:
-    """Do what is still to do of a run: its rounds, then clusters, figures and report, all of it logged to MLflow.
+    """Finish a run: its rounds, then clusters, figures and report, all logged to MLflow.
 
     Args:
         run: the run's folder.
-        runner_of: makes what has units of work carried out, given how many requests the workers may be given at once;
+        runner_of: makes the runner of units of work, given how many requests the workers take at once;
             plain threads by default.
         observers: called with every event.
         slots: workers to use (and leave open); by default the run's own.
@@ -59,13 +60,13 @@ def drive(
     Raises:
         RunError: another process works on the run.
         RunStopped: an observer stopped it.
-        ShoalError: the run stopped and can be resumed. KeyboardInterrupt likewise.
+        ShoalError, KeyboardInterrupt: the run stopped and can be resumed.
     """
     settings = run.settings()
     one_arena()  # before the threads that read large messages
-    # The lock first: who is refused must not touch what others see of the run, nor start workers.
+    # The lock first: a process that is refused must not change what others see of the run, nor start workers.
     with run.locked(), workers_of(run, settings, slots, stages) as pool:
-        requests = pool.most if pool is not None else 1
+        requests = pool.max_requests if pool is not None else 1
         runner = runner_of(requests) if runner_of else ThreadRunner(requests + 1)
         try:
             # Observers hear the events of every thread, until MLflow has the whole run.
@@ -88,7 +89,8 @@ def drive(
 
 def find_clusters(run: RunFolder, runner: Runner, pool: Pool | None) -> None:
     """Have the workers give every sample its cluster, unless the run has its table."""
-    with activate(ActiveRun(run, pool.call if pool is not None else no_workers)):
+    call = no_workers if pool is None else pool.call
+    with activate(ActiveRun(run, call)):
         runner.submit(FindClusters(run.path)).result()
 
 
@@ -100,8 +102,8 @@ def show(run: RunFolder, runner: Runner) -> None:
 def record(run: RunFolder, runner: Runner, tracker: Tracker) -> None:
     """Log the whole run to MLflow, and register its model under a name."""
     before = source_of_report(run)
-    told = tracker.close() if tracker.live else told_of_mlflow(run)
-    logged = runner.submit(LogRun(run.path, told=told)).result()
+    reported = tracker.close() if tracker.live else told_of_mlflow(run)
+    logged = runner.submit(LogRun(run.path, told=reported)).result()
     if logged:
         runner.submit(PromoteModel(run.path)).result()
     if source_of_report(run) != before:  # the report names the MLflow run, or says that MLflow does not answer
@@ -134,21 +136,23 @@ def tracked(run: RunFolder, settings: Settings, *, live: bool) -> Iterator[Track
         yield tracker
         tracker.close()
     except BaseException as error:
-        broke = isinstance(error, Exception) and not isinstance(error, RunStopped)
-        tracker.stop("FAILED" if broke else "KILLED")
+        if isinstance(error, Exception) and not isinstance(error, RunStopped):
+            tracker.stop("FAILED")
+        else:
+            tracker.stop("KILLED")
         raise
 
 
 @contextlib.contextmanager
 def workers_of(run: RunFolder, settings: Settings, given: Pool | None, stages: Sequence[str]) -> Iterator[Pool | None]:
-    """The workers to use, None where the stages need none; a run's own ones are closed at the end."""
+    """Yield the workers to use, None where the stages need none; close a run's own ones at the end."""
     if given is not None:
         yield given
         return
     if ROUNDS not in stages and (CLUSTERS not in stages or has_clusters(run)):
         yield None
         return
-    device = run.lineage()["resolved"]["device"]
+    device = run.lineage().resolved.device
     with contextlib.ExitStack() as own:
         keeper = _keepers.get(run.path)
         if keeper is None:

@@ -1,4 +1,4 @@
-"""What a night is set to: where new data come from, who judges, and when it speaks up."""
+"""The settings of a night: the source of new data, the decision between two models, and the alarms."""
 
 from __future__ import annotations
 
@@ -11,44 +11,51 @@ from shoal.engine.settings.sections import Section
 
 
 class NightSettings(Section):
-    """How nights repeat a training while data grow; the training itself is the other settings'."""
+    """How nights repeat a training while data grow; the other settings describe the training."""
 
     watch: str | None = Field(
         None,
-        description="folder with one sub-folder of images per client, looked through for new ones; where a .dvc file "
-        "lies beside it, DVC brings it up to date first; none: the data set is taken as it is",
+        description="folder with a sub-folder of images for each client, to be searched for new images; if it has a "
+        ".dvc file beside it, DVC updates it first; none: use the data set as it is",
     )
-    labels: str | None = Field(None, description="CSV with the columns file and label, of the images in `watch`")
-    on_bad: OnBad = Field("refuse", description="new images that cannot be read: refuse the night, or skip them")
-    on_odd: OnOdd = Field("refuse", description="new images of another size: refuse the night, skip or resize them")
+    labels: str | None = Field(None, description="CSV file with the columns file and label, for the images in `watch`")
+    on_bad: OnBad = Field(
+        "refuse", description="what to do about unreadable new images: refuse the night, or skip them"
+    )
+    on_odd: OnOdd = Field(
+        "refuse", description="what to do about new images of another size: refuse the night, skip or resize them"
+    )
     held_out: float = Field(
-        0.2, gt=0, le=0.5, description="share of the new images that is held out, by a hash of each, to judge models on"
+        0.2,
+        gt=0,
+        le=0.5,
+        description="share of the new images to hold out, by a hash of each, for the comparison of models",
     )
     strange: float = Field(
         0.5,
         gt=0,
         le=1,
-        description="the night is refused where more than this share of the new images is unlike every image before: "
-        "farther from all of them than 99 % of these are from each other; 1: never",
+        description="share of new images that are unlike all earlier ones (farther from them than 99 % of these are "
+        "from each other) above which the night is refused; 1: never",
     )
-    start: Literal["champion", "anew"] = Field(
-        "champion", description="state that the training starts from: the champion's, or the method's own"
+    start: Literal["champion", "scratch"] = Field(
+        "champion", description="initial state of the training: the champion's; scratch: the method's own"
     )
     score: Literal["auto", "neighbours", "acc", "nmi"] = Field(
         "auto",
-        description="score on the held-out part that decides; neighbours needs no labels; auto: acc where there are "
-        "labels, else neighbours",
+        description="score on the held-out images that decides; neighbours needs no labels; auto: acc with labels, "
+        "neighbours without",
     )
     margin: float = Field(
-        0.01, ge=0, le=1, description="by how much the challenger must be better than the champion to take its place"
+        0.01, ge=0, le=1, description="difference of the scores by which the challenger must beat the champion"
     )
     drift: float = Field(
         0.01,
         gt=0,
         lt=1,
-        description="probability of a false alarm in a night, for cluster shares and uniformity of new images",
+        description="probability of a false alarm in a night, for the cluster shares and the uniformity of new images",
     )
     minutes: float = Field(
-        480, gt=0, description="time limit of each part of the night, such as the training or the judging"
+        480, gt=0, description="time limit of each step of the night, such as training or evaluation, in minutes"
     )
-    force: bool = Field(False, description="train also where nothing is new")
+    force: bool = Field(False, description="train even if there are no new images")

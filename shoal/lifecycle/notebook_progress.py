@@ -1,6 +1,6 @@
 """Progress below a notebook's cell: one line of HTML that is replaced, which every notebook can show.
 
-Nothing beside the kernel is needed: no widgets, whose front end is not everywhere.
+It needs the kernel only, and no widgets, which not every front end has.
 """
 
 from __future__ import annotations
@@ -9,17 +9,19 @@ import contextlib
 import html
 import sys
 import time
-from typing import Any
 
-EVERY = 0.2
-"""Seconds between two changes of the line, at least."""
+from shoal.engine.store.run_events import Event
+
+UPDATE_SECONDS = 0.2
+"""Least time between two changes of the line."""
 
 
 def in_kernel() -> bool:
-    """Whether this process is a notebook's kernel (IPython that shows more than text)."""
+    """Return whether this process is a notebook's kernel (IPython that shows more than text)."""
     shell = sys.modules.get("IPython")
-    found = shell.get_ipython() if shell is not None and hasattr(shell, "get_ipython") else None
-    return found is not None and getattr(found, "kernel", None) is not None
+    if shell is None or not hasattr(shell, "get_ipython"):
+        return False
+    return getattr(shell.get_ipython(), "kernel", None) is not None
 
 
 class KernelBar:
@@ -32,14 +34,20 @@ class KernelBar:
     def __init__(self, label: str) -> None:
         from IPython.display import HTML, display
 
-        self._html, self.label, self.note = HTML, label, ""
-        self.done, self.total, self.lines = 0.0, 0.0, ""
-        self._clients, self._of, self._round = 0, 1, 0
+        self._html = HTML
+        self.label = label
+        self.note = ""
+        self.lines = ""
+        self.done = 0.0
+        self.total = 0.0
+        self._round = 0
+        self._clients = 1
+        self._clients_done = 0
         self._began = self._shown = time.monotonic()
         self._handle = display(HTML(self.text()), display_id=True)
 
     def text(self) -> str:
-        """The line as HTML."""
+        """Return the line as HTML."""
         share = f"{int(self.done)}/{int(self.total)}" if self.total else ""
         seconds = time.monotonic() - self._began
         bar = f"<progress value='{self.done}' max='{self.total or 1}' style='width:14em'></progress>"
@@ -48,7 +56,7 @@ class KernelBar:
 
     def show(self, *, now: bool = False) -> None:
         """Replace the line, unless that was done a moment ago."""
-        if now or time.monotonic() - self._shown >= EVERY:
+        if now or time.monotonic() - self._shown >= UPDATE_SECONDS:
             self._shown = time.monotonic()
             if self._handle is not None:
                 with contextlib.suppress(Exception):  # a front end that went away is no fault of the run
@@ -60,11 +68,12 @@ class KernelBar:
         self.show(now=True)
 
     def step(self, done: int, total: int) -> None:
-        """So many steps of all are done."""
-        self.done, self.total = done, total
+        """Show how many steps of all are done."""
+        self.done = done
+        self.total = total
         self.show(now=done == total)
 
-    def observe(self, event: dict[str, Any], shown: dict[str, float], warning: str | None) -> None:
+    def observe(self, event: Event, shown: dict[str, float], warning: str | None) -> None:
         """Follow a run.
 
         Args:
@@ -72,16 +81,19 @@ class KernelBar:
             shown: the metrics of it to show.
             warning: what to warn of.
         """
-        kind = event["event"]
+        kind = event.kind
         if kind in ("started", "resumed"):
-            self.total, self.done = event["rounds"], event["round"]
+            self.total = event.rounds
+            self.done = event.round
         elif kind == "round_started":
-            self._round, self._clients, self._of = event["round"] - 1, 0, max(1, event["clients"])
+            self._round = event.round - 1
+            self._clients = max(1, event.facts["clients"])
+            self._clients_done = 0
         elif kind == "client_finished":
-            self._clients += 1
-            self.done = self._round + min(0.99, self._clients / self._of)
+            self._clients_done += 1
+            self.done = self._round + min(0.99, self._clients_done / self._clients)
         elif kind == "round_finished":
-            self.done = event["round"]
+            self.done = event.round
             self.note = " ".join(f"{name} {value:.3f}" for name, value in shown.items())
         if warning:
             self.warn(warning)

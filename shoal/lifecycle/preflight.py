@@ -1,4 +1,4 @@
-"""What can be refused before any work: settings that fit no data set, or no method, before data is prepared."""
+"""Refusals before any work: settings that do not fit the data set or the method, before data are prepared."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def check_sums(settings: Settings, method: Method) -> None:
     elif settings.participation.buffer is not None:
         why = "participation.buffer weighs each message by its age"
     if why:
-        raise SettingsError(f"workers.summed has groups of messages summed, and {why}: set workers.summed=1")
+        raise SettingsError(f"workers.summed adds up messages in groups, and {why}: set workers.summed=1")
 
 
 def check_graphs(method: Method) -> None:
     """Refuse CUDA graphs where local work is not made of steps that can be captured.
 
     Raises:
-        MethodError: says of what they are.
+        MethodError: local work has no such steps.
     """
     captured = isinstance(method, GradientMethod) and method.capturable
     if method.context.graphs == "on" and not captured:
@@ -84,7 +84,7 @@ def check_privacy(settings: Settings) -> None:
     """Refuse private updates where a method sends more than the weights that are averaged, or nobody accounts them.
 
     Raises:
-        MethodError: says for which methods they are, or what to install.
+        MethodError: names the methods that have private updates, or what to install.
     """
     kind = METHODS[settings.method.name]
     if settings.privacy.clip is not None and find_spec("opacus") is None:
@@ -106,10 +106,10 @@ def check_privacy(settings: Settings) -> None:
 
 
 def check_buffer(settings: Settings) -> None:
-    """Refuse asynchronous rounds where an answer cannot be laid on a newer state than it began from.
+    """Refuse asynchronous rounds where an answer cannot be applied to a newer state than it began from.
 
     Raises:
-        MethodError: says for which methods they are, or what does not go with them.
+        MethodError: names the methods that have them, or the setting that does not fit.
     """
 
     def alike(kind: type[Method]) -> bool:
@@ -121,8 +121,8 @@ def check_buffer(settings: Settings) -> None:
             "participation.buffer is for methods whose clients send the weights that are averaged, in every round the "
             f"same: {', '.join(fit)}; method {settings.method.name!r} is none of them"
         )
-    asked = settings.participation
-    if asked.buffer is not None and asked.staleness and settings.privacy.noise:
+    participation = settings.participation
+    if participation.buffer is not None and participation.staleness and settings.privacy.noise:
         # Noise that is weighed down by its age hides less in the mean than is accounted.
         raise MethodError(
             "privacy.noise is accounted for answers that all count the same: with participation.buffer set "
@@ -170,9 +170,9 @@ def check_validation(settings: Settings) -> None:
 
 
 def known_spec(name: str, options: dict[str, int], store: Path) -> DataSpec:
-    """What is known of a data set before it is prepared; all of it where it was prepared before.
+    """Return what is known of a data set before it is prepared: all of it where it was prepared before.
 
-    Of a built-in set that was not, the kind is known, and that it has labels.
+    For a built-in set that was not prepared, only its kind is known, and that it has labels.
 
     Raises:
         DataError: no such data set, or an option that it does not have.

@@ -1,4 +1,4 @@
-"""A run's data set and partition, made where they are not there yet."""
+"""A run's data set and partition, made where they are missing."""
 
 from __future__ import annotations
 
@@ -16,36 +16,39 @@ from shoal.lifecycle.progress import prepare_shown
 
 
 def prepare_data(settings: Settings) -> Prepared:
-    """The run's data set, prepared if it is not yet.
+    """Return the run's data set; prepare it where that was not done before.
 
     Raises:
-        ShoalError: there is no such set, or the method will not take it or its own settings: said before any work.
+        ShoalError: there is no such set, or the method refuses it or its settings.
     """
     check_method(settings, places.store())
     return prepare_shown(settings.data.name, options=settings.data.options or None)
 
 
 def settled(settings: Settings) -> Settings:
-    """The settings with what they leave open, as far as it is known: the scheme of partitions, and the number of
-    clusters where it was chosen before.
-    """
+    """Return the settings with what they leave open: the partition scheme, and a known number of clusters."""
     settings = with_scheme(settings)
-    choice = known_choice(settings) if settings.chooses_clusters else None
-    return settings if choice is None else settings.with_clusters(choice["clusters"])
+    if not settings.chooses_clusters:
+        return settings
+    choice = known_choice(settings)
+    if choice is None:
+        return settings
+    return settings.with_clusters(choice.clusters)
 
 
 def with_scheme(settings: Settings) -> Settings:
-    """The settings with the scheme that `partition.kind: auto` means for their data set: its own clients, or iid."""
+    """Return the settings with what `partition.kind: auto` means for their data set: its own clients, or iid."""
     if settings.partition.kind != "auto":
         return settings
     return settings.settled(has_clients(settings.data.name, places.store()))
 
 
 def prepare_partition(settings: Settings, prepared: Prepared) -> tuple[Path, Partition]:
-    """The run's partition, made if it is not yet, and its folder."""
+    """Return the folder of the run's partition, and the partition; make it where that was not done before."""
     check_validation(settings)
     settings = with_scheme(settings)
     scheme = settings.dataclass("partition")
-    limit, seed = settings.data.limit, settings.seed
+    limit = settings.data.limit
+    seed = settings.seed
     partition = ensure_partition(places.store(), prepared, scheme, limit=limit, seed=seed)
     return partition_folder(places.store(), prepared, scheme, limit, seed), partition

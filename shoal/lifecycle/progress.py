@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -14,7 +13,7 @@ from shoal.data.prepared import Prepared
 from shoal.engine.rounds.loop import Observer
 from shoal.engine.settings import places
 from shoal.engine.store.represent import PREFIX, prepare_set
-from shoal.engine.store.run_events import is_warning, warning_lines, words_of
+from shoal.engine.store.run_events import Event, is_warning, warning_lines, words_of
 from shoal.lifecycle.notebook_progress import KernelBar, in_kernel
 from shoal.methods.scores.metrics import shown_in
 
@@ -30,7 +29,7 @@ SHOWN = {metric.name for metric in shown_in("progress")}
 
 
 def prepare_shown(name: str, *, force: bool = False, options: Mapping[str, int] | None = None) -> Prepared:
-    """A data set of the store, prepared where it is not yet, with a bar on standard error where that takes training.
+    """Prepare a data set of the store where needed, with a bar on standard error where that takes training.
 
     Raises:
         DataError: as `shoal.engine.store.represent.prepare_set`.
@@ -42,10 +41,10 @@ def prepare_shown(name: str, *, force: bool = False, options: Mapping[str, int] 
 
 @contextlib.contextmanager
 def steps_shown(label: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar for work in steps.
+    """Show a bar for work in steps.
 
     Yields:
-        A function that is told the steps done and the steps in all.
+        A function to call with the steps done and the steps in all.
     """
     if in_kernel():
         yield KernelBar(label).step
@@ -57,7 +56,7 @@ def steps_shown(label: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextlib.contextmanager
 def progress(console: Console, label: str = "") -> Iterator[Observer]:
-    """Bars for rounds and clients while a run goes on; warnings when they happen, and once more at the end.
+    """Show bars for rounds and clients during a run, warnings when they happen, and all warnings at the end.
 
     Yields:
         An observer for the engine.
@@ -65,12 +64,12 @@ def progress(console: Console, label: str = "") -> Iterator[Observer]:
     if in_kernel():
         bar = KernelBar(label or "rounds")
 
-        def follow(event: dict[str, Any]) -> None:
+        def follow(event: Event) -> None:
             bar.observe(event, metrics_shown(event), words_of(event) if is_warning(event) else None)
 
         yield follow
         return
-    warned: list[dict[str, Any]] = []
+    warned: list[Event] = []
     try:
         with bars_of_a_run(console, label, warned) as observe:
             yield observe
@@ -87,8 +86,8 @@ def show_warnings(console: Console, lines: Sequence[str]) -> None:
 
 
 @contextlib.contextmanager
-def bars_of_a_run(console: Console, label: str, warned: list[dict[str, Any]]) -> Iterator[Observer]:
-    """Bars for rounds and clients.
+def bars_of_a_run(console: Console, label: str, warned: list[Event]) -> Iterator[Observer]:
+    """Show bars for rounds and clients.
 
     Args:
         console: where they are drawn.
@@ -100,18 +99,18 @@ def bars_of_a_run(console: Console, label: str, warned: list[dict[str, Any]]) ->
         rounds = bars.add_task(label or "rounds", total=None, note="")
         clients = bars.add_task("  clients", total=None, note="")
 
-        def observe(event: dict[str, Any]) -> None:
-            kind = event["event"]
+        def observe(event: Event) -> None:
+            kind = event.kind
             if kind in ("started", "resumed"):
-                bars.update(rounds, total=event["rounds"], completed=event["round"])
+                bars.update(rounds, total=event.rounds, completed=event.round)
             elif kind == "round_started":
-                bars.reset(clients, total=event["clients"])
-                bars.update(clients, description=f"  round {event['round']}, clients")
+                bars.reset(clients, total=event.facts["clients"])
+                bars.update(clients, description=f"  round {event.round}, clients")
             elif kind == "client_finished":
                 bars.advance(clients)
             elif kind == "round_finished":
                 note = " ".join(f"{name} {value:.3f}" for name, value in metrics_shown(event).items())
-                bars.update(rounds, completed=event["round"], note=note)
+                bars.update(rounds, completed=event.round, note=note)
             if is_warning(event):
                 warned.append(event)
                 console.print("[yellow]warning[/]", Text(words_of(event)), soft_wrap=True)
@@ -119,6 +118,6 @@ def bars_of_a_run(console: Console, label: str, warned: list[dict[str, Any]]) ->
         yield observe
 
 
-def metrics_shown(event: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics of an event that stand beside the bar."""
-    return {name: value for name, value in event.get("metrics", {}).items() if name in SHOWN}
+def metrics_shown(event: Event) -> dict[str, float]:
+    """Return the metrics of an event that stand beside the bar."""
+    return {name: value for name, value in event.metrics.items() if name in SHOWN}

@@ -1,4 +1,4 @@
-"""What a run would do, and how long that would take: one client's first two rounds, carried out and thrown away."""
+"""What a run would do, and how long that would take: one client's first two rounds, executed and thrown away."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Measured:
     """What a round with one client took.
 
     Args:
-        samples: of the client.
-        seconds: of its work; `aggregate` of the server's with its answer, `evaluate` of judging the state.
+        samples: training samples of the client.
+        seconds: of its work; `aggregate` of the server's work with its answer, `evaluate` of the evaluation.
         up, down, d2d: bytes that it sent to the server, got from it, and sent to other clients.
     """
 
@@ -59,7 +59,7 @@ class Plan:
         measured: what a round with one client took; None where the method cannot do one.
         why: it cannot.
         seconds: of all rounds, estimated from that; without the last evaluation, which may take longer than others.
-        bytes: of all rounds, likewise: up, down and d2d.
+        bytes: of all rounds, estimated too: up, down and d2d.
         choice: smallest and largest number of clusters among which one is chosen before the run, which takes time and
             bytes of its own; the run is counted with the largest.
         left_out: clients of the data set that would not take part, and why; empty where all would.
@@ -81,22 +81,23 @@ class Plan:
     left_out: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the plan as JSON."""
         return asdict(self)
 
 
 class Enough(Exception):
-    """No more of the run is wanted."""
+    """The rehearsal has what it needs of the run."""
 
 
 class MedianClientSampling(ClientSampling):
-    """Of the clients that would be drawn, draws only the one with the median number of samples."""
+    """Sampling that takes only the client with the median number of samples among those that would be drawn."""
 
     def sample(self, server: Server, without: Iterable[int] = ()) -> list[int]:
         """Return that client alone."""
         sizes = self.active_run.opened.federation.sizes
         drawn = sorted(super().sample(server, without), key=sizes.__getitem__)
-        return [drawn[len(drawn) // 2]] if drawn else []
+        middle = len(drawn) // 2
+        return drawn[middle : middle + 1]
 
 
 class OneClient(Engine):
@@ -133,11 +134,12 @@ def rehearse(settings: Settings, partition: Path | None = None) -> Plan:
         # One client alone: its round waits for it.
         tried = {"evaluate": {"every": 1}, "participation": {"buffer": None}}
         run = new_run(make_settings(merge(settings.to_json(), tried)), partition, Path(folder))
-        wanted = run.settings()
+        reduced = run.settings()
         opened = OpenedRun(run)
-        sizes, rounds = list(opened.federation.sizes), wanted.rounds
-        device = resolve(wanted)["device"]
-        slots = expected_slots(wanted.workers, device)
+        sizes = list(opened.federation.sizes)
+        rounds = reduced.rounds
+        device = resolve(reduced).device
+        slots = expected_slots(reduced.workers, device)
         start = opened.method.init_server(opened.federation)
         drawn = opened.method.sample_clients(start, opened.federation)[: settings.participation.buffer]
         judged = math.ceil(rounds / settings.evaluate.every)
@@ -150,13 +152,13 @@ def rehearse(settings: Settings, partition: Path | None = None) -> Plan:
         seconds = rounds * each + judged * measured.evaluate
         moved = {way: getattr(measured, way) * len(drawn) * rounds for way in ("up", "down", "d2d")}
     spread = (min(sizes), int(statistics.median(sizes)), max(sizes))
-    about = (wanted.method.name, wanted.data.name, len(sizes), len(drawn), rounds, spread)
+    about = (reduced.method.name, reduced.data.name, len(sizes), len(drawn), rounds, spread)
     reason = opened.partition.settings.get("left_out", {}).get("reason", "")
     return Plan(*about, slots, str(device), measured, why, seconds, moved, choice, reason)
 
 
 def measure(run: RunFolder) -> tuple[Measured | None, str]:
-    """What a round with one client takes; or why that cannot be told."""
+    """Measure a round with one client; or return why that is impossible."""
     runner = ThreadRunner(2)
     try:
         with one_thread():
@@ -169,7 +171,8 @@ def measure(run: RunFolder) -> tuple[Measured | None, str]:
         runner.close()
     if not len(run.table("clients")):
         return None, "no client was drawn in the first rounds"
-    client, round = run.table("clients").iloc[-1], run.table("rounds").iloc[-1]
+    client = run.table("clients").iloc[-1]
+    round = run.table("rounds").iloc[-1]
     numbers = (int(client["samples"]), float(client["seconds"]), float(round["seconds_aggregate"]))
     sent = tuple(int(client[f"bytes_{way}"]) for way in ("up", "down", "d2d"))
     return Measured(*numbers, float(round["seconds_evaluate"]), *sent), ""

@@ -1,9 +1,7 @@
-"""A set that grows by night: what is new in a watched folder is checked as a whole, and only then made part of it."""
+"""A set that grows at night: what is new in a watched folder is checked as a whole, then added."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,20 +21,21 @@ from shoal.data.writing import writing
 from shoal.engine.settings import places
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.settings.yaml_text import read_yaml_file
+from shoal.lifecycle.dvc_command import dvc
 from shoal.lifecycle.night_settings import NightSettings
 from shoal.lifecycle.preflight import check_method
 from shoal.lifecycle.preparing import prepare_data
 from shoal.lifecycle.tracked import TrackingError, dvc_root, track
 from shoal.methods.scores.neighbours import unlike
 
-NAMED = 10
-"""Of samples that are refused together, so many are named."""
-COMPARED = 5_000
-"""With at most so many of the samples that are there, a seeded draw, are new ones compared."""
+MAX_NAMED = 10
+"""An error names at most so many of the samples that it refuses."""
+MAX_COMPARED = 5_000
+"""New samples are compared with at most so many old ones, a seeded draw."""
 
 
 class NightError(ShoalError):
-    """A night cannot be carried out as it is set."""
+    """A night cannot be done as it is set."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class TakenIn:
 
 
 def take_in(settings: Settings, night: NightSettings) -> TakenIn:
-    """Bring the data set of a night up to date: all that is new and fits, or an error and nothing of it.
+    """Bring the data set of a night up to date: add all new samples, or none and raise an error.
 
     Raises:
         NightError: settings under which samples would change their clients.
@@ -65,26 +64,28 @@ def take_in(settings: Settings, night: NightSettings) -> TakenIn:
     """
     if night.watch is None:
         prepared = prepare_data(settings)
-        return _taken(prepared, 0, f"{prepared.manifest.name!r} is taken as it is: no folder is watched")
+        return _taken(prepared, 0, f"{prepared.manifest.name!r} stays as it is: no folder is watched")
     _check(settings)
     folder = places.home() / Path(night.watch).expanduser()
     bring(folder)
-    store, name = places.store(), settings.data.name
+    store = places.store()
+    name = settings.data.name
     check_spelling(name)
     with writing(own_folder(store, name)):
-        there = (store_folder(store, name) / "manifest.json").exists() or own_pointer(store, name).exists()
-        return _take_in(settings, night, folder, check_name(name, store, force=False, append=there))
+        exists = (store_folder(store, name) / "manifest.json").exists() or own_pointer(store, name).exists()
+        return _take_in(settings, night, folder, check_name(name, store, force=False, append=exists))
 
 
 def _take_in(settings: Settings, night: NightSettings, folder: Path, onto: Prepared | None) -> TakenIn:
     """Append what is new in the watched folder to the set; None: there is no set yet."""
-    store, name = places.store(), settings.data.name
+    store = places.store()
+    name = settings.data.name
     if onto is not None:
         check_method(settings, store)
     found = arrivals(folder, onto)
     if not (found.new or found.touched):
         rejected = list(found.rejected)
-        refuse_or_skip(rejected, night.on_bad, folder, "mend them, or set night.on_bad to skip")
+        refuse_or_skip(rejected, night.on_bad, folder, "correct them, or set night.on_bad to skip")
         note_left_out(rejected, found.intake)
         if onto is None:
             raise DataError(
@@ -118,9 +119,11 @@ def _take_in(settings: Settings, night: NightSettings, folder: Path, onto: Prepa
 
 
 def _also(notes: Intake) -> str:
-    """What was adapted and left out, as the end of a sentence."""
+    """Return what was adapted and left out, as the end of a sentence."""
     summary = notes.summary()
-    return f"; {summary}" if summary else ""
+    if not summary:
+        return ""
+    return f"; {summary}"
 
 
 def _taken(prepared: Prepared, new: int, message: str) -> TakenIn:
@@ -128,7 +131,7 @@ def _taken(prepared: Prepared, new: int, message: str) -> TakenIn:
 
 
 def _check(settings: Settings) -> None:
-    """Refuse what deals old samples anew when others come."""
+    """Refuse settings that would move old samples to other clients when new ones come."""
     s = settings.partition
     if s.kind not in ("auto", "by_column") or (s.kind == "by_column" and (s.clients or s.column != "client")):
         raise NightError(
@@ -142,23 +145,24 @@ def _check(settings: Settings) -> None:
 
 
 def refuse_strange(batch: Batch, onto: Prepared, most: float, folder: Path) -> None:
-    """Refuse new samples of which too many are unlike all that a set has.
+    """Refuse new samples if too many of them are unlike all samples of a set.
 
     Args:
         batch: the new samples.
         onto: the set.
-        most: share of them that may be.
+        most: the share that may be unlike.
         folder: where they lie, for the error.
 
     Raises:
         DataError: names some of them.
     """
-    rows, count = np.arange(onto.manifest.train), onto.manifest.train
-    if count > COMPARED:
-        rows = np.sort(Streams(0).numpy("samples that new ones are compared with").choice(count, COMPARED, False))
+    count = onto.manifest.train
+    rows = np.arange(count)
+    if count > MAX_COMPARED:
+        rows = np.sort(Streams(0).numpy("samples that new ones are compared with").choice(count, MAX_COMPARED, False))
     strange = unlike(np.asarray(onto.train_x[rows]), batch.x)
     if strange.mean() > most:
-        named = [Rejected(batch.file[k], "unlike all before") for k in np.flatnonzero(strange)[:NAMED]]
+        named = [Rejected(batch.file[k], "unlike all before") for k in np.flatnonzero(strange)[:MAX_NAMED]]
         raise DataError(
             f"{int(strange.sum())} of {len(batch.x)} new images in {folder} are unlike every image that "
             f"{onto.manifest.name!r} has; remove them, or, where they are right, set night.strange to 1. Such as:\n"
@@ -170,7 +174,7 @@ def bring(folder: Path) -> None:
     """Bring a folder that DVC tracks up to date with its pointer, the file FOLDER.dvc; others are left alone.
 
     An import is updated from the repository that it is of; anything else is pulled where there is a remote, and checked
-    out from the cache where there is none. Files that DVC does not have are never removed: it refuses then.
+    out from the cache where there is none. DVC refuses to remove files that it does not have.
 
     Raises:
         NightError: DVC could not.
@@ -181,12 +185,12 @@ def bring(folder: Path) -> None:
         return
     about = read_yaml_file(pointer, "DVC file", NightError)
     imported = isinstance(about, dict) and bool(about.get("deps"))
-    remote = _dvc(root, "remote", "list").stdout.strip()
-    words = ("update",) if imported else ("pull",) if remote else ("checkout",)
-    done = _dvc(root, *words, "--quiet", str(pointer))
+    if imported:
+        command = "update"
+    elif dvc(root, "remote", "list").stdout.strip():
+        command = "pull"
+    else:
+        command = "checkout"
+    done = dvc(root, command, "--quiet", str(pointer))
     if done.returncode:
         raise NightError(f"DVC did not bring {folder} up to date: {brief(Exception(done.stderr or done.stdout))}")
-
-
-def _dvc(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "dvc", *words], cwd=root, capture_output=True, text=True)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 from shoal.core.errors import ShoalError
+from shoal.lifecycle.dvc_command import dvc
 
 STAGE_VARIABLE = "DVC_STAGE"
 """Set by DVC in the commands of its stages, which hold DVC's lock."""
@@ -18,7 +17,7 @@ class TrackingError(ShoalError):
 
 
 def dvc_root(folder: Path) -> Path | None:
-    """The DVC repository that a folder lies in; None outside one."""
+    """Return the DVC repository that a folder lies in; None outside one."""
     folder = folder.resolve()
     return next((place for place in (folder, *folder.parents) if (place / ".dvc" / "config").is_file()), None)
 
@@ -39,12 +38,11 @@ def track(path: Path) -> Path | None:
     if root is None or os.environ.get(STAGE_VARIABLE):
         return None
     # Without --no-relink DVC removes each file and links it from its cache: a kill in between leaves a set without it.
-    command = [sys.executable, "-m", "dvc", "add", "--no-relink", str(path.resolve())]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    done = dvc(root, "add", "--no-relink", str(path.resolve()))
     if done.returncode:
-        said = " ".join((done.stderr or done.stdout).split()).removeprefix("ERROR: ")
+        reason = " ".join((done.stderr or done.stdout).split()).removeprefix("ERROR: ")
         raise TrackingError(
-            f"the data set is in {path}, but DVC in {root} did not take it ({said}): run `dvc add {path}` once that "
-            "is mended"
+            f"the data set is in {path}, but DVC in {root} did not take it ({reason}): run `dvc add {path}` once that "
+            "works"
         )
     return path.with_name(f"{path.name}.dvc")

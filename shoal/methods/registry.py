@@ -20,7 +20,6 @@ from shoal.methods.ssd.fedbyol import FedBYOL
 from shoal.methods.ssd.fedema import FedEMA
 from shoal.methods.ssd.fedsimclr import FedSimCLR
 from shoal.methods.ssd.fedsimclr_kmeans import FedSimCLRKMeans
-from shoal.methods.ssd.fedsimclr_pool import FedSimCLRPool
 from shoal.methods.ssd.ssd import SSD
 from shoal.methods.uifca.clustergan import ClusterGAN
 from shoal.methods.uifca.ifca_flows import IFCAFlows
@@ -41,7 +40,6 @@ METHODS: dict[str, type[Method]] = {
         SSD,
         FedSimCLR,
         FedSimCLRKMeans,
-        FedSimCLRPool,
         FedBYOL,
         FedEMA,
         CFL,
@@ -57,6 +55,6 @@ METHODS: dict[str, type[Method]] = {
         FedGMM,
     )
 }
-"""Every method that `method.name` may say. A new one is added to this tuple."""
+"""Every method by its name in `method.name`. Add a new one to this tuple."""
 DEFAULT = FedPNP.name
-"""The method of settings that name none."""
+"""The method of settings without `method.name`."""

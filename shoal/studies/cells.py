@@ -1,4 +1,4 @@
-"""The runs of a study: every row in every column, with each seed."""
+"""The cells of a study: every row in every column, with each seed."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Cell:
     """One cell of a study with one seed.
 
     Attributes:
-        row, column: where in the table it is.
+        row, column: its place in the table.
         seed: of the run.
-        settings: plain settings: what the run is started with, or what the study's simulation is given.
+        settings: as JSON, of the run, or for the function that simulates the study.
     """
 
     row: Row
@@ -30,23 +30,23 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """How the progress of the study names it."""
+        """The name of the cell in the study's progress."""
         return f"{self.row.caption}, {self.column.caption}, seed {self.seed}"
 
 
 def cells(
     study: Study, scale: str, seeds: int | None, rows: Sequence[str] = (), columns: Sequence[str] = ()
 ) -> list[Cell]:
-    """Every run of a study at one scale.
+    """Return the cells of a study at one scale, one for each seed.
 
     Args:
         study: the study.
         scale: one of its scales, which may skip a row, run it in some columns only, or change its settings.
-        seeds: runs of each cell; None: as many as the scale says, or says of the row.
-        rows, columns: keys or captions of those that are wanted; none named: all.
+        seeds: runs of each cell; None: the number that the scale names for the row, or for all rows.
+        rows, columns: keys or captions of the ones to run; by default all.
 
     Raises:
-        StudyError: the study has no such scale, row or column.
+        StudyError: the study has no such scale, row or column, or the scale runs none of these cells.
     """
     if scale not in study.scales:
         raise StudyError(f"study {study.name!r} has no scale {scale!r}; it has {', '.join(study.scales)}")
@@ -56,27 +56,31 @@ def cells(
     found = []
     for column in wanted_columns:
         for row in wanted_rows:
-            own = chosen.rows.get(row.key, RowAtScale())
-            if own.skip or (own.columns is not None and column.key not in own.columns):
+            if not study.runs_at(scale, row.key, column.key):
                 continue
+            own = chosen.rows.get(row.key, RowAtScale())
             raw = merge(study.settings, chosen.settings, row.settings, column.settings, own.settings)
             for seed in range(seeds or own.seeds or chosen.seeds):
                 settings = raw if study.simulate else make_settings(merge(raw, {"seed": seed})).to_json()
                 found.append(Cell(row, column, seed, settings))
+    if not found:
+        raise StudyError(
+            f"study {study.name!r} runs none of these cells at scale {scale!r}: name other rows or columns"
+        )
     return found
 
 
-def select(study: str, what: str, there: Mapping[str, V], named: Iterable[str]) -> list[V]:
-    """The rows or columns of these keys or captions, in the study's order; none named: all.
+def select(study: str, what: str, variants: Mapping[str, V], named: Iterable[str]) -> list[V]:
+    """Return the rows or columns with these keys or captions, in the study's order; all where none is named.
 
     Raises:
-        StudyError: there is none of a name.
+        StudyError: no row or column has a name.
     """
     keys = set()
     for name in named:
-        key = next((key for key, variant in there.items() if name in (key, variant.caption)), None)
+        key = next((key for key, variant in variants.items() if name in (key, variant.caption)), None)
         if key is None:
-            captions = "; ".join(variant.caption for variant in there.values())
+            captions = "; ".join(variant.caption for variant in variants.values())
             raise StudyError(f"study {study!r} has no {what} {name!r}; it has {captions}")
         keys.add(key)
-    return [variant for key, variant in there.items() if key in keys or not keys]
+    return [variant for key, variant in variants.items() if key in keys or not keys]

@@ -1,9 +1,9 @@
-"""Claims of a paper, judged on what the rows of a study measured with each seed.
+"""Claims of a paper, judged on the numbers that a study measured with each seed.
 
 A claim compares two numbers of the same seed, or a number and a bound, and asks on which side of its margin the 95 %
-interval of the differences lies (`shoal.studies.intervals`). A claim on every seed asks each seed by itself. As many
-seeds must have been run as the study said beforehand: an interval that is looked at again and again while seeds come
-in, until it lies where it is wanted, is none.
+interval of the differences lies (`shoal.studies.intervals`). A claim on every seed is judged seed by seed. The study
+names the number of seeds beforehand, and a claim is judged once they have run: an interval that is checked after each
+added seed, until it lies on the wanted side, is no 95 % interval.
 """
 
 from __future__ import annotations
@@ -26,39 +26,39 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
 
 
 class Verdict(StrEnum):
-    """How a claim came out."""
+    """The verdict on a claim."""
 
     REPRODUCED = "reproduced"
-    """The interval lies on the claimed side of the margin; of a claim on every seed: each seed does."""
+    """The interval lies on the claimed side of the margin; for a claim on every seed: each seed does."""
     SMALLER = "smaller than claimed"
-    """The interval lies on the claimed side of 0, and short of a margin above it."""
+    """The interval lies on the claimed side of 0, but below the margin."""
     OPPOSITE = "opposite"
-    """The interval lies on the other side of the margin; of a claim on every seed: a seed does."""
+    """The interval lies on the other side of the margin; for a claim on every seed: a seed does."""
     UNSEEN = "too small to see here"
-    """The interval holds the margin."""
+    """The interval contains the margin."""
     GPU = "needs a GPU"
-    """The claim says that paper scale alone decides it, and this is another."""
+    """Only the scale paper can decide the claim, and this is another scale."""
     MISSING = "not measured"
-    """Runs are missing, or the number is not there for every seed."""
+    """Runs are missing, or a seed has no number."""
 
 
 @dataclass(frozen=True)
 class CheckedClaim:
-    """A claim beside what was measured.
+    """A claim and its verdict.
 
     Attributes:
         claim: the statement in words.
-        verdict: how it came out.
-        note: why it could not be judged, or what limits the verdict; mostly empty.
-        interval: left less right, or left less the bound, seed by seed; None where no seed has both.
-        differences: the same for each seed.
-        of_seeds: those seeds.
-        seeds: how many the study said beforehand.
+        verdict: on the statement.
+        note: why the claim could not be judged, or what limits the verdict; mostly empty.
+        interval: of left minus right, or left minus the bound, seed by seed; None where no seed has both.
+        differences: left minus right, one for each seed.
+        of_seeds: the seed of each difference.
+        seeds: number of seeds that the study names beforehand.
         margin: of the claim, in the unit of the metric.
-        looked_for: the smallest difference that matters, said beforehand; None where nobody said.
-        met: on how many seeds the statement is true by itself.
-        every_seed: whether the statement is about each seed.
-        bound: what the left side is compared with; None where the right side is measured.
+        looked_for: smallest difference that matters, named beforehand; None where the study names none.
+        met: number of seeds on which the statement is true.
+        every_seed: whether the statement must hold for each seed.
+        bound: the number that the left side is compared with; None where the right side is measured.
     """
 
     claim: str
@@ -76,7 +76,7 @@ class CheckedClaim:
 
 
 def check(study: Study, scale: str, claim: Claim, rows: Sequence[StudyRow]) -> CheckedClaim:
-    """Judge a claim of a study on the rows that it came to at a scale."""
+    """Judge a claim of a study on its rows at a scale."""
     measured = differences(claim, rows)
     found = interval_of(list(measured.values())) if measured else None
     planned = study.seeds_of(claim, scale)
@@ -85,7 +85,8 @@ def check(study: Study, scale: str, claim: Claim, rows: Sequence[StudyRow]) -> C
     if claim.decidable == "paper" and scale != "paper":
         verdict = Verdict.GPU
     elif found is None or found.seeds < planned:
-        verdict, note = Verdict.MISSING, missing(claim, rows, len(measured), planned)
+        verdict = Verdict.MISSING
+        note = missing(claim, rows, len(measured), planned)
     elif claim.every_seed:
         verdict = Verdict.REPRODUCED if met == found.seeds else Verdict.OPPOSITE
         if verdict is Verdict.REPRODUCED:
@@ -95,23 +96,23 @@ def check(study: Study, scale: str, claim: Claim, rows: Sequence[StudyRow]) -> C
         if found.low is None:
             note = "a single seed has no interval"
     return CheckedClaim(
-        claim.claim,
-        verdict,
-        note,
-        found,
-        tuple(measured.values()),
-        tuple(measured),
-        planned,
-        claim.margin,
-        study.difference_looked_for(claim),
-        met,
-        claim.every_seed,
-        claim.right if isinstance(claim.right, float) else None,
+        claim=claim.claim,
+        verdict=verdict,
+        note=note,
+        interval=found,
+        differences=tuple(measured.values()),
+        of_seeds=tuple(measured),
+        seeds=planned,
+        margin=claim.margin,
+        looked_for=study.difference_looked_for(claim),
+        met=met,
+        every_seed=claim.every_seed,
+        bound=claim.right if isinstance(claim.right, float) else None,
     )
 
 
 def judge(claim: Claim, found: Interval) -> Verdict:
-    """The verdict on the interval of a claim's differences."""
+    """Return the verdict on the interval of a claim's differences."""
     if found.low is None or found.high is None:
         return Verdict.UNSEEN
     if claim.op == "within":
@@ -119,10 +120,13 @@ def judge(claim: Claim, found: Interval) -> Verdict:
             return Verdict.REPRODUCED
         apart = found.low > claim.margin or found.high < -claim.margin
         return Verdict.OPPOSITE if apart else Verdict.UNSEEN
-    # The same with the claimed side upwards.
-    upwards = claim.op in (">", ">=")
-    low, high = (found.low, found.high) if upwards else (-found.high, -found.low)
-    margin = claim.margin if upwards else -claim.margin
+    low = found.low
+    high = found.high
+    margin = claim.margin
+    if claim.op in ("<", "<="):  # mirrored, so that the claimed side is above the margin
+        low = -found.high
+        high = -found.low
+        margin = -claim.margin
     beyond = OPERATORS[">=" if "=" in claim.op else ">"]
     if beyond(low, margin):
         return Verdict.REPRODUCED
@@ -132,14 +136,14 @@ def judge(claim: Claim, found: Interval) -> Verdict:
 
 
 def meets(claim: Claim, difference: float) -> bool:
-    """Whether the statement is true of one seed by itself."""
+    """Return whether the statement is true of a single seed."""
     if claim.op == "within":
         return abs(difference) <= claim.margin
     return OPERATORS[claim.op](difference, claim.margin)
 
 
 def differences(claim: Claim, rows: Sequence[StudyRow]) -> dict[int, float]:
-    """Left less right of each seed that has all numbers of both."""
+    """Return left minus right for each seed that has the numbers of both."""
     found = {quantity: by_seed(quantity, rows) for quantity in claim.quantities()}
     seeds = set.intersection(*(set(values) for values in found.values()))
 
@@ -152,25 +156,26 @@ def differences(claim: Claim, rows: Sequence[StudyRow]) -> dict[int, float]:
 
 
 def by_seed(quantity: Quantity, rows: Sequence[StudyRow]) -> dict[int, float]:
-    """A number of the table for each seed."""
+    """Return a number of the table for each seed."""
     row = row_of(quantity, rows)
     return dict(zip(row.of_seeds, row.values, strict=True)) if row else {}
 
 
 def row_of(quantity: Quantity, rows: Sequence[StudyRow]) -> StudyRow | None:
-    """The row of the table that holds a number."""
+    """Return the row of the table that holds a number."""
     wanted = (quantity.row, quantity.column, quantity.metric)
     return next((row for row in rows if (row.row_key, row.column_key, row.metric) == wanted), None)
 
 
-def missing(claim: Claim, rows: Sequence[StudyRow], there: int, planned: int) -> str:
-    """Why a claim has fewer seeds than were planned, in words."""
+def missing(claim: Claim, rows: Sequence[StudyRow], measured: int, planned: int) -> str:
+    """Return why a claim has fewer seeds than planned, in words."""
     for quantity in claim.quantities():
         cell = [row for row in rows if (row.row_key, row.column_key) == (quantity.row, quantity.column)]
         run = {seed for row in cell for seed in row.of_seeds}
         row = row_of(quantity, rows)
         if row is not None and not row.of_seeds:
             return f"{quantity.metric} is one number for all seeds together"
-        if len(run) >= planned and len(row.of_seeds if row else ()) < planned:
-            return f"{quantity.metric} has a value on {len(row.of_seeds) if row else 0} of {len(run)} seeds"
-    return f"{there} of {planned} seeds" if there else ""
+        with_value = len(row.of_seeds) if row else 0
+        if with_value < planned <= len(run):
+            return f"{quantity.metric} has a value on {with_value} of {len(run)} seeds"
+    return f"{measured} of {planned} seeds" if measured else ""

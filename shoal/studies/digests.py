@@ -1,4 +1,4 @@
-"""What a study's cells are computed with, as digests: two cells of one digest and seed are one number."""
+"""Digests of the settings of a study's cells: two cells with the same digest and seed have the same numbers."""
 
 from __future__ import annotations
 
@@ -12,24 +12,30 @@ from shoal.engine.settings.run_settings import make_settings
 from shoal.studies.cells import Cell, cells
 from shoal.studies.definition import Study
 
-ELSEWHERE = ("tracking", "workers", "checkpoint")
-"""Settings of where a run is carried out and shown, which change nothing of what it comes to."""
+NOT_DECISIVE = ("tracking", "workers", "checkpoint")
+"""Settings of where a run is executed and logged, which change no number."""
+DIGITS = 16
+"""Hexadecimal digits of a digest."""
 
 
 def decisive(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the settings that are laid over every cell those that change numbers."""
-    return {key: value for key, value in overrides.items() if key not in ELSEWHERE}
+    """Return the overrides that change numbers."""
+    return {key: value for key, value in overrides.items() if key not in NOT_DECISIVE}
+
+
+def simulation_digest(study: Study, *identity: Any) -> str:
+    """Return a digest of the function that simulates a study and what it is given, as JSON."""
+    text = json.dumps([f"{study.system}.{study.simulate}", *identity], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 
 def digest(study: Study, cell: Cell, overrides: Mapping[str, Any]) -> str:
-    """A digest of all settings of a cell but the seed, defaults included, in 16 hexadecimal digits."""
+    """Return a digest of all settings of a cell but the seed, defaults included."""
     if study.simulate:
-        settings = merge(cell.settings, decisive(overrides))
-        identity = json.dumps([f"{study.system}.{study.simulate}", settings], sort_keys=True)
-        return hashlib.sha256(identity.encode()).hexdigest()[:16]
-    return make_settings(merge(cell.settings, dict(overrides), {"seed": 0})).digest()[:16]
+        return simulation_digest(study, merge(cell.settings, decisive(overrides)))
+    return make_settings(merge(cell.settings, dict(overrides), {"seed": 0})).digest()[:DIGITS]
 
 
 def digests(study: Study, scale: str, overrides: Mapping[str, Any]) -> dict[str, str]:
-    """The digest of each cell of a study at a scale, by `row/column`."""
+    """Return the digest of each cell of a study at a scale, by `row/column`."""
     return {f"{cell.row.key}/{cell.column.key}": digest(study, cell, overrides) for cell in cells(study, scale, 1)}

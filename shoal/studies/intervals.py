@@ -1,8 +1,8 @@
-"""Intervals of differences over seeds, and which difference so many seeds could have seen.
+"""Intervals of differences over seeds, and the smallest difference that a number of seeds can see.
 
-Differences are taken pair by pair: two cells with the same seed share partition, first weights and draws, and what they
-share cancels. Their mean has a Student t interval with one degree of freedom less than there are pairs, which is exact
-where differences are normal and holds well where they are not far from it.
+Differences are taken pair by pair: two cells with the same seed share partition, first weights and draws, whose effect
+cancels. The mean has a Student t interval with one degree of freedom less than there are pairs. It is exact for normal
+differences, and close for differences that are nearly normal.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from scipy.optimize import brentq
 LEVEL = 0.05
 """The two-sided rate at which intervals miss the true difference: they are 95 % intervals."""
 POWER = 0.8
-"""The rate at which a difference that could be seen is seen."""
+"""The rate at which the smallest visible difference is seen."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """The mean of some differences and how sure it is.
+    """The mean of differences, and how certain it is.
 
     Attributes:
         mean: of the differences.
-        deviation: of a single difference over seeds; None of a single one.
-        low, high: the ends of the 95 % Student t interval of the mean; None of a single difference.
-        visible: the smallest true difference that so many seeds with this deviation see, two-sided at 5 %, in 80 % of
-            all draws of seeds; None of a single difference.
-        seeds: how many differences there are.
+        deviation: of a single difference over seeds; None where there is only one.
+        low, high: ends of the 95 % Student t interval of the mean; None where there is only one difference.
+        visible: smallest true difference that so many seeds with this deviation see, two-sided at 5 %, in 80 % of all
+            draws of seeds; None where there is only one difference.
+        seeds: number of differences.
     """
 
     mean: float
@@ -45,8 +45,9 @@ class Interval:
 
 
 def interval_of(differences: Sequence[float]) -> Interval:
-    """The interval of the mean of at least one difference."""
-    count, mean = len(differences), statistics.fmean(differences)
+    """Return the interval of the mean of at least one difference."""
+    count = len(differences)
+    mean = statistics.fmean(differences)
     if count < 2:
         return Interval(mean, None, None, None, None, count)
     deviation = statistics.stdev(differences)
@@ -55,15 +56,15 @@ def interval_of(differences: Sequence[float]) -> Interval:
 
 
 def quantile(seeds: int) -> float:
-    """How many standard errors the interval reaches to either side of the mean of this many differences."""
+    """Return how many standard errors the interval of so many differences extends to either side of the mean."""
     return float(stats.t.ppf(1 - LEVEL / 2, seeds - 1))
 
 
 def visible_difference(seeds: int, deviation: float) -> float:
-    """The smallest true difference whose interval lies beyond 0 in 80 % of all draws.
+    """Return the smallest true difference whose interval excludes 0 in 80 % of all draws.
 
     Args:
-        seeds: the number of differences, 2 or more.
+        seeds: number of differences, at least 2.
         deviation: of a single difference over seeds.
     """
     return standard_errors_seen(seeds) * deviation / math.sqrt(seeds)
@@ -71,9 +72,9 @@ def visible_difference(seeds: int, deviation: float) -> float:
 
 @functools.cache
 def standard_errors_seen(seeds: int) -> float:
-    """The same in standard errors of the mean: 2.8 with many seeds, 5.7 with three."""
-    # The measured deviation is drawn too. Its distribution is taken at many equally likely points; scipy's noncentral
-    # t has no value where two seeds need it.
+    """Return the smallest visible difference in standard errors of the mean: 2.8 with many seeds, 5.7 with three."""
+    # The measured deviation is random too: its distribution is evaluated at many equally likely points, since scipy's
+    # noncentral t has no value where two seeds need it.
     points = (np.arange(4096) + 0.5) / 4096
     edges = quantile(seeds) * np.sqrt(stats.chi2.ppf(points, seeds - 1) / (seeds - 1))
 
@@ -85,5 +86,5 @@ def standard_errors_seen(seeds: int) -> float:
 
 
 def failures_seen(seeds: int) -> float:
-    """The smallest share of failing seeds of which this many seeds show at least one in 80 % of all draws."""
+    """Return the smallest share of failing seeds of which so many seeds show at least one in 80 % of all draws."""
     return float(1 - (1 - POWER) ** (1 / seeds))

@@ -1,16 +1,15 @@
 """Results that are kept in git: a small file a study and scale, from which the pages of docs/results are made.
 
-`shoal study` writes a result to results/studies/, which is in no repository. `shoal claims --keep` copies what is worth
-keeping of it to docs/results/data/: values of each seed, digests of settings, the rules of the claims, and where the
-numbers come from; no paths of the machine.
+`shoal study` writes a result to results/studies/, which is in no repository. `shoal claims --keep` copies a part of it
+to shoal/studies/results/: values of each seed, digests of settings, the rules of the claims, and the provenance of the
+numbers, without paths of the machine.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,19 +17,34 @@ from typing import Any
 from PIL import Image
 
 from shoal import studies
+from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.engine.store.codec import read_json, write_atomic
 from shoal.studies.definition import Claim, Study, StudyError
 from shoal.studies.digests import digests
-from shoal.studies.provenance import both
-from shoal.studies.result import rule_of, study_folder
-from shoal.studies.rows import StudyRow
+from shoal.studies.provenance import Provenance, combined
+from shoal.studies.result import FailedRun, rule_of, study_folder
+from shoal.studies.rows import Measured, StudyRow, study_row
+from shoal.sweeps.files import RESULT
 
-DOCS = Path(studies.__file__).resolve().parents[2] / "docs"
+RESULTS = Path(studies.__file__).resolve().parent / "results"
+"""The kept results that come with this installation."""
+DOCS = RESULTS.parents[2] / "docs"
 """The documentation of this installation's repository."""
-LARGEST_IMAGE = 300_000
-"""Bytes of a kept figure, at most."""
-PRECISION = 6
-"""Significant digits of kept values."""
+MAX_IMAGE_BYTES = 300_000
+"""Of a kept figure."""
+SIGNIFICANT_DIGITS = 6
+"""Of kept values."""
+
+
+@dataclass(frozen=True)
+class KeptRow:
+    """A metric of a cell: its values, and the seeds that they are of; a cell without seeds has its mean alone."""
+
+    row: str
+    column: str
+    metric: str
+    values: tuple[float, ...]
+    seeds: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -39,84 +53,74 @@ class Kept:
 
     Attributes:
         study, scale: names.
-        rows: the table, by keys: row, column, metric, values, seeds.
+        rows: the table.
         digests: of the settings of each cell when it was measured, by `row/column`.
-        overrides: settings that were laid over all cells.
+        overrides: settings that replaced those of all cells.
         rules: what decided each claim when it was measured (`shoal.studies.result.rule_of`).
-        provenance: commits, versions, machine, date and seconds (`shoal.studies.provenance.Provenance`).
-        failed: the runs that have no number (`shoal.studies.result.FailedRun`).
+        provenance: where its numbers come from.
+        failed: the runs that have no number.
     """
 
     study: str
     scale: str
-    rows: tuple[dict[str, Any], ...]
+    rows: tuple[KeptRow, ...]
     digests: dict[str, str]
     overrides: dict[str, Any]
     rules: tuple[dict[str, Any], ...]
-    provenance: dict[str, Any]
-    failed: tuple[dict[str, Any], ...] = ()
+    provenance: Provenance
+    failed: tuple[FailedRun, ...] = ()
 
     def table(self, study: Study) -> list[StudyRow]:
-        """The rows as the study names them today; those of rows and columns that are gone are left out."""
+        """Return the rows with the captions of today's study, without rows and columns that it no longer has."""
         columns = study.columns_at(self.scale)
         found = []
         for row in self.rows:
-            if row["row"] not in study.rows or row["column"] not in columns:
-                continue
-            values = tuple(row["values"])
-            seeds = tuple(row["seeds"])
-            found.append(
-                StudyRow(
-                    study.rows[row["row"]].caption,
-                    columns[row["column"]].caption,
-                    row["metric"],
-                    statistics.fmean(values),
-                    statistics.stdev(values) if len(values) > 1 else 0.0,
-                    len(values),
-                    study.published(row["row"], row["column"], row["metric"]),
-                    row["row"],
-                    row["column"],
-                    values if seeds else (),
-                    seeds,
-                )
-            )
+            if row.row in study.rows and row.column in columns:
+                cell = Measured(study.rows[row.row], columns[row.column], ())
+                found.append(study_row(study, cell, row.metric, row.values, row.seeds))
         return found
 
     def changed(self, study: Study) -> set[str]:
-        """The cells, as `row/column`, whose settings are others by now."""
+        """Return the cells, as `row/column`, whose settings differ from today's."""
         today = digests(study, self.scale, self.overrides)
         return {cell for cell, digest in self.digests.items() if today.get(cell) != digest}
 
-    def said(self, study: Study, claim: Claim) -> bool:
-        """Whether the rule of a claim was the same when the result was measured: its wording may have changed."""
+    def has_rule(self, study: Study, claim: Claim) -> bool:
+        """Return whether the rule of a claim was the same when the result was measured; its words may differ."""
         return rule_of(study, self.scale, claim) in self.rules
 
 
 def kept_file(study: str, scale: str, docs: Path = DOCS) -> Path:
-    """Where a kept result lies."""
-    return docs / "results" / "data" / f"{study}-{scale}.json"
+    """Return the file of a kept result: beside the studies, or below a folder of documentation elsewhere."""
+    folder = RESULTS if docs == DOCS else docs / "results" / "data"
+    return folder / f"{study}-{scale}.json"
 
 
 def image_file(study: str, scale: str, name: str, docs: Path = DOCS) -> Path:
-    """Where a kept figure lies, given its path in the folder of the result."""
+    """Return the file of a kept figure, given its path in the folder of the result."""
     return docs / "images" / f"{study}-{scale}-{name.replace('/', '-')}"
 
 
 def load_kept(study: str, scale: str, docs: Path = DOCS) -> Kept | None:
-    """A kept result; None where nothing is kept of the study at the scale."""
+    """Return a kept result; None where nothing is kept of the study at the scale.
+
+    Raises:
+        StudyError: the file holds something else.
+    """
     path = kept_file(study, scale, docs)
     if not path.exists():
         return None
-    raw = read_json(path)
-    lists = {key: tuple(raw[key]) for key in ("rows", "rules", "failed") if key in raw}
-    return Kept(**{**raw, **lists})
+    try:
+        return record_from_json(Kept, read_json(path))
+    except BadRecord as error:
+        raise StudyError(f"{path} is no kept result of a study: {error}") from None
 
 
 def keep(study: Study, scale: str, docs: Path = DOCS) -> Path:
     """Keep the newest result of a study at a scale, and its images.
 
-    Of a result of some rows or columns, the cells that were kept before and are computed with the same settings stay;
-    so do their figures, which show all of them.
+    Where the result has some rows or columns only, the other kept cells with today's settings stay. So do kept figures,
+    which show all cells.
 
     Returns:
         The file of the kept result.
@@ -125,122 +129,135 @@ def keep(study: Study, scale: str, docs: Path = DOCS) -> Path:
         StudyError: there is no result; it lacks cells that are kept with other settings; or an image is too large.
     """
     folder = study_folder(study.name, scale)
-    command = f"shoal study {study.name} --scale {scale}"
-    if not (folder / "result.json").is_file():
-        raise StudyError(f"study {study.name!r} has no result at scale {scale!r} yet: {command}")
-    raw = read_json(folder / "result.json")
-    if not raw.get("provenance"):
-        raise StudyError(
-            f"the result of {study.name!r} does not say where it comes from: put it together anew: {command}"
-        )
-    content = to_json(raw)
+    content = to_json(read_result(study, scale))
     before = load_kept(study.name, scale, docs)
-    images = {name: image_to_keep(folder / name) for name in study.images if (folder / name).is_file()}
-    lost = set(before.digests) - set(content["digests"]) if before else set()
-    if before and (still := sorted(cell for cell in lost if known(study, scale, cell))):
-        other = before.changed(study) if before.overrides == content["overrides"] else set(still)
-        if gone := [cell for cell in still if cell in other]:
-            raise StudyError(
-                f"the result of {study.name!r} lacks {', '.join(gone)}, which are kept, and with other settings: "
-                f"measure them too, put all of them together with {command} --gather, then keep it"
-            )
-        content = with_cells(study, content, before, still)
-        images = {
-            name: image for name, image in images.items() if not image_file(study.name, scale, name, docs).exists()
-        }
+    missing = cells_to_preserve(study, content, before)
+    images = {
+        image_file(study.name, scale, name, docs): image_to_keep(folder / name)
+        for name in study.images
+        if (folder / name).is_file()
+    }
+    if before is not None and missing:
+        content = with_cells(study, content, before, missing)
+        images = {file: image for file, image in images.items() if not file.exists()}
     path = kept_file(study.name, scale, docs)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, text_of(content).encode())
-    for name, image in images.items():
-        target = image_file(study.name, scale, name, docs)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(image)
+    write_atomic(path, json_lines(content).encode())
+    for file, image in images.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(image)
     return path
 
 
-def with_cells(study: Study, content: dict[str, Any], before: Kept, cells: Sequence[str]) -> dict[str, Any]:
-    """What is kept of a result, with some cells of what was kept before it.
+def read_result(study: Study, scale: str) -> dict[str, Any]:
+    """Read the newest result of a study at a scale.
+
+    Raises:
+        StudyError: there is none, or it has no provenance.
+    """
+    command = f"shoal study {study.name} --scale {scale}"
+    path = study_folder(study.name, scale) / RESULT
+    if not path.is_file():
+        raise StudyError(f"study {study.name!r} has no result at scale {scale!r} yet: {command}")
+    raw: dict[str, Any] = read_json(path)
+    if not raw.get("provenance"):
+        raise StudyError(f"the result of {study.name!r} does not say where its numbers come from: run {command} again")
+    return raw
+
+
+def cells_to_preserve(study: Study, content: dict[str, Any], before: Kept | None) -> list[str]:
+    """Return the cells of a kept result, as `row/column`, that the study still runs and a new result lacks.
+
+    Raises:
+        StudyError: such cells are kept with other settings than those of the new result.
+    """
+    if before is None:
+        return []
+    lost = sorted(set(before.digests) - set(content["digests"]))
+    missing = [cell for cell in lost if has_cell(study, before.scale, cell)]
+    stale = before.changed(study) if before.overrides == content["overrides"] else set(missing)
+    if other := [cell for cell in missing if cell in stale]:
+        command = f"shoal study {study.name} --scale {before.scale}"
+        raise StudyError(
+            f"the result of {study.name!r} lacks {', '.join(other)}, which are kept with other settings: measure these "
+            f"cells too, make a table of all of them with {command} --gather, then keep it"
+        )
+    return missing
+
+
+def with_cells(study: Study, content: dict[str, Any], before: Kept, cells: Collection[str]) -> dict[str, Any]:
+    """Return the content of a kept file with some cells of the older file added.
 
     Args:
         study: the study.
-        content: what is kept of the result.
-        before: what was kept.
+        content: of the new file.
+        before: the older file.
         cells: to be taken from it, as `row/column`.
     """
 
-    def theirs(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [dict(entry) for entry in entries if f"{entry['row']}/{entry['column']}" in cells]
+    def taken(entries: Sequence[KeptRow] | Sequence[FailedRun]) -> list[dict[str, Any]]:
+        return [record_to_json(entry) for entry in entries if f"{entry.row}/{entry.column}" in cells]
 
     order = list(study.rows)
-    rows = [*content["rows"], *theirs(before.rows)]
-    failed = [*content.get("failed", []), *theirs(before.failed)]
+    rows = [*content["rows"], *taken(before.rows)]
+    failed = [*content.get("failed", []), *taken(before.failed)]
     return {
         **content,
         "rows": sorted(rows, key=lambda row: order.index(row["row"]) if row["row"] in order else len(order)),
         "digests": {**content["digests"], **{cell: before.digests[cell] for cell in cells}},
-        "provenance": both(before.provenance, content["provenance"]),
+        "provenance": record_to_json(combined(before.provenance, record_from_json(Provenance, content["provenance"]))),
         **({"failed": failed} if failed else {}),
     }
 
 
 def image_to_keep(path: Path) -> bytes:
-    """A figure as it is kept: a large one with 256 colours, where every point still stands.
+    """Return a figure as it is kept: a large one with 256 colours, which still shows every point.
 
     Raises:
-        StudyError: it is too large all the same.
+        StudyError: it is still too large.
     """
     image = path.read_bytes()
-    if len(image) > LARGEST_IMAGE:
-        few = io.BytesIO()
+    if len(image) > MAX_IMAGE_BYTES:
+        few_colours = io.BytesIO()
         with Image.open(path) as full:
-            full.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(few, "png", optimize=True)
-        image = few.getvalue()
-    if len(image) > LARGEST_IMAGE:
-        raise StudyError(f"{path} has {len(image):,} bytes with 256 colours; at most {LARGEST_IMAGE:,} are kept")
+            full.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(few_colours, "png", optimize=True)
+        image = few_colours.getvalue()
+    if len(image) > MAX_IMAGE_BYTES:
+        raise StudyError(f"{path} has {len(image):,} bytes with 256 colours; at most {MAX_IMAGE_BYTES:,} are kept")
     return image
 
 
-def known(study: Study, scale: str, cell: str) -> bool:
-    """Whether a study still runs a cell, named `row/column`, at a scale."""
+def has_cell(study: Study, scale: str, cell: str) -> bool:
+    """Return whether a study runs a cell, named `row/column`, at a scale."""
     row, column = cell.split("/")
     return row in study.rows and study.runs_at(scale, row, column)
 
 
 def to_json(raw: dict[str, Any]) -> dict[str, Any]:
-    """What is kept of a result.json."""
+    """Return the part of a result.json that is kept."""
     rows = [
         {
             "row": row["row_key"],
             "column": row["column_key"],
             "metric": row["metric"],
-            "values": [rounded(value) for value in row["values"] or [row["mean"]]],
+            "values": [float(f"{value:.{SIGNIFICANT_DIGITS}g}") for value in row["values"] or [row["mean"]]],
             "seeds": row["of_seeds"],
         }
         for row in raw["rows"]
     ]
     failed = {"failed": raw["failed"]} if raw.get("failed") else {}
-    return {
-        "rows": rows,
-        **failed,
-        **{k: raw[k] for k in ("study", "scale", "digests", "overrides", "rules", "provenance")},
-    }
+    names = ("study", "scale", "digests", "overrides", "rules", "provenance")
+    return {"rows": rows, **failed, **{name: raw[name] for name in names}}
 
 
-def rounded(value: float) -> float:
-    """A value to `PRECISION` significant digits."""
-    return float(f"{value:.{PRECISION}g}")
-
-
-def text_of(content: dict[str, Any]) -> str:
-    """JSON with a line a key, and a line a row of the table or a rule, so that a change can be read."""
+def json_lines(content: dict[str, Any]) -> str:
+    """Return JSON with a line a key, and a line a row of the table or a rule, so that a change can be read."""
     lines = []
     for key in ("study", "scale", "provenance", "overrides", "digests", "rules", "failed", "rows"):
-        if key not in content:
-            continue
-        value = content[key]
-        if isinstance(value, list):
-            inner = ",\n  ".join(json.dumps(item, sort_keys=True) for item in value)
-            lines.append(f" {json.dumps(key)}: [\n  {inner}\n ]" if value else f" {json.dumps(key)}: []")
-        else:
-            lines.append(f" {json.dumps(key)}: {json.dumps(value, sort_keys=True)}")
+        value = content.get(key)
+        text = json.dumps(value, sort_keys=True)
+        if value and isinstance(value, list):
+            text = "[\n  " + ",\n  ".join(json.dumps(item, sort_keys=True) for item in value) + "\n ]"
+        if key in content:
+            lines.append(f" {json.dumps(key)}: {text}")
     return "{\n" + ",\n".join(lines) + "\n}\n"

@@ -1,7 +1,7 @@
 """The pages of docs/results, made from the results that are kept and from hand-written text.
 
-`docs/results.md` has a row for each claim, `docs/results/SYSTEM.md` tables and figures under the text of
-`docs/results/text/SYSTEM.md`. Nothing else writes them, and a test compares them with what this makes.
+`docs/results.md` is the overview: a row for each system. `docs/results/SYSTEM.md` has the tables, claims and figures of
+its studies under the text of `docs/results/text/SYSTEM.md`. A test compares the pages with what this module makes.
 """
 
 from __future__ import annotations
@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from shoal.engine.store.codec import write_atomic
 from shoal.studies.claims import Verdict
+from shoal.studies.claims_tables import claims_tables, paper_value, plural
 from shoal.studies.definition import Study, StudyError, load_study, study_names
 from shoal.studies.kept import DOCS, Kept, image_file, load_kept
+from shoal.studies.result import FailedRun
 from shoal.studies.rows import StudyRow
-from shoal.studies.verdicts import Entry, entries, published
-from shoal.studies.wording import given, interval_words, number
+from shoal.studies.verdicts import Entry, entries
+from shoal.studies.wording import table
+from shoal.sweeps.set_options import set_options
 
 PAGES = {
     "fedpnp": "FedPNP: clustering with a past negatives pool",
@@ -28,7 +30,12 @@ PAGES = {
     "beyond": "Beyond the papers",
 }
 """Titles of the pages, in their order."""
-MADE = "<!-- Made by `make results` from docs/results/data and docs/results/text: edit those. -->"
+HEADER = "<!-- Made by `make results` from shoal/studies/results and docs/results/text: edit those. -->"
+
+READING = (
+    "Tables show means ± deviations over seeds, and the paper's values in brackets. "
+    "[How claims are judged](../results.md#claims-and-verdicts)."
+)
 
 
 def page_of(study: Study) -> str:
@@ -45,7 +52,9 @@ def make_pages(docs: Path = DOCS) -> dict[Path, str]:
     studies = [load_study(name) for name in study_names()]
     for study in studies:
         if page_of(study) not in PAGES:
-            raise StudyError(f"study {study.name!r} is shown on page {page_of(study)!r}; there are {', '.join(PAGES)}")
+            raise StudyError(
+                f"study {study.name!r} names the page {page_of(study)!r}; expected one of {', '.join(PAGES)}"
+            )
     by_page = {page: [study for study in studies if page_of(study) == page] for page in PAGES}
     found = {docs / "results.md": overview(by_page, docs)}
     for page, own in by_page.items():
@@ -68,97 +77,82 @@ def text(name: str, docs: Path) -> str:
     """A hand-written part."""
     path = docs / "results" / "text" / f"{name}.md"
     if not path.is_file():
-        raise StudyError(f"the text {path} is missing: write it, or take it from the repository")
+        raise StudyError(f"the text {path} is missing: write it, or restore it from the repository")
     return path.read_text().strip()
 
 
 def overview(by_page: dict[str, list[Study]], docs: Path) -> str:
-    """The page of all claims."""
+    """Return the overview: a hand-written answer for each system, and how its claims came out."""
+    parts = [HEADER, "# Results", text("overview", docs)]
     own = {page: [entry for study in studies for entry in entries(study, docs)] for page, studies in by_page.items()}
-    counts = Counter(entry.verdict for found in own.values() for entry in found)
-    parts = [MADE, "# Results", text("overview", docs)]
-    parts.append(table(["verdict", "claims"], [[verdict, str(counts[verdict])] for verdict in Verdict], "lr"))
+    shown = [
+        verdict for verdict in Verdict if any(entry.verdict is verdict for found in own.values() for entry in found)
+    ]
+    body = []
     for page, found in own.items():
-        parts += [f"## {PAGES[page]}", f"Tables, figures and limits: [results/{page}.md](results/{page}.md)."]
-        parts.append(claims_table(found))
-    parts.append(text("digits", docs))
+        counts = Counter(entry.verdict for entry in found)
+        body.append([f"[{PAGES[page]}](results/{page}.md)", *(str(counts[verdict]) for verdict in shown)])
+    everything = Counter(entry.verdict for found in own.values() for entry in found)
+    body.append(["All claims", *(str(everything[verdict]) for verdict in shown)])
+    parts.append(table(["page", *shown], body, "l" + "r" * len(shown)))
     return "\n\n".join(parts) + "\n"
-
-
-def claims_table(found: Sequence[Entry]) -> str:
-    """A row for each claim."""
-    head = ["claim", "verdict", "ours", "the paper", "seeds", "sees / looks for", "`shoal study`"]
-    return table(head, [claim_row(entry) for entry in found], "llrrrrl")
-
-
-def claim_row(entry: Entry) -> list[str]:
-    """A claim in the cells of a table."""
-    checked = entry.checked
-    there = checked.interval
-    ours, seen = "", ""
-    if there is not None:
-        ours = f"on {checked.met} of {there.seeds}" if checked.every_seed else interval_words(there, checked.bound)
-        seen = number(there.visible) if there.visible is not None else ""
-    paper = entry.claim.paper or ""
-    if not paper and (value := published(entry)) is not None:
-        paper = given(value, signed=checked.bound is None)
-    sought = given(checked.looked_for) if checked.looked_for is not None else ""
-    return [
-        entry.claim.claim,
-        verdict_words(entry),
-        ours,
-        paper,
-        seeds_words(len(checked.of_seeds), checked.seeds),
-        "" if checked.every_seed or not (seen or sought) else f"{seen or '?'} / {sought or '?'}",
-        f"`{entry.command.removeprefix('shoal study ')}`",
-    ]
-
-
-def seeds_words(there: int, planned: int) -> str:
-    """How many seeds there are, and how many the rule has, where those are not as many."""
-    if there < planned:
-        return f"{there} of {planned}"
-    return str(there) if there == planned else f"{there}, {planned} planned"
-
-
-def verdict_words(entry: Entry) -> str:
-    """The verdict, and what limits it."""
-    checked, there = entry.checked, entry.checked.interval
-    if entry.verdict is Verdict.MISSING and there is None:
-        return "not measured yet"
-    verdict = f"**{entry.verdict}**"
-    if entry.verdict is Verdict.UNSEEN and there is not None and there.visible is not None:
-        verdict += f" (below {number(there.visible)})"
-    marks = [
-        checked.note if there is not None else "",
-        "settings have changed since" if entry.stale else "",
-        "the rule was written after the run" if entry.later and entry.verdict is not Verdict.MISSING else "",
-    ]
-    return "; ".join(filter(None, (verdict, *marks)))
 
 
 def system_page(page: str, studies: Sequence[Study], docs: Path) -> str:
-    """The page of a system: its text, then a table and figures for each study of which results are kept."""
-    parts = [MADE, f"# {PAGES[page]}", text(page, docs)]
+    """Return the page of a system: its text, then tables, claims and figures of each study that was measured."""
+    parts = [HEADER, f"# {PAGES[page]}", text(page, docs), READING]
     missing = []
     for study in studies:
+        found = entries(study, docs)
         for scale in study.scales:
+            own = [entry for entry in found if entry.scale == scale]
             one = load_kept(study.name, scale, docs)
             if one is None:
-                missing.append(f"| {study.title} | `shoal study {study.name} --scale {scale}` |")
+                missing.append(missing_words(study, scale, own))
             else:
                 parts += study_parts(study, scale, one, docs)
+                if own:
+                    parts.append(claims_tables(own))
     if missing:
-        parts += ["## Not measured yet", "| study | command |\n|---|---|\n" + "\n".join(missing)]
+        parts += ["## Not measured yet", "\n".join(missing)]
     return "\n\n".join(parts) + "\n"
+
+
+def missing_words(study: Study, scale: str, found: Sequence[Entry]) -> str:
+    """Return the command that measures a study at a scale, and the claims that it would decide."""
+    command = f"- `shoal study {study.name} --scale {scale}`"
+    if not found:
+        return command
+    claims = []
+    for entry in found:
+        paper = paper_value(entry)
+        said = f" ({paper})" if paper and paper.lstrip("+") not in entry.claim.claim else ""
+        claims.append(f"  - {entry.claim.claim}{said}")
+    verdicts = " or ".join(sorted({str(entry.verdict) for entry in found}))
+    return "\n".join([f"{command}: {verdicts}, {planned_words(found)}", *claims])
+
+
+def planned_words(found: Sequence[Entry]) -> str:
+    """Say how many seeds the claims of a study ask for."""
+    planned = sorted({entry.checked.seeds for entry in found})
+    seeds = str(planned[0]) if len(planned) == 1 else f"{planned[0]} to {planned[-1]}"
+    return plural(seeds, "seed")
 
 
 def study_parts(study: Study, scale: str, one: Kept, docs: Path) -> Iterator[str]:
     """Heading, table, figures and origin of a kept result."""
     yield f"## {study.title[:1].upper()}{study.title[1:]}"
-    yield f"{sentence(study.scales[scale].about)} Mean and deviation over seeds{paper_words(study)}."
     rows = one.table(study)
-    yield values_table(study, scale, rows)
+    head, body = values_cells(study, scale, rows)
+    seeds = {cells[-1] for cells in body}
+    about = sentence(study.scales[scale].about)
+    if len(seeds) == 1:
+        counted = seeds.pop()
+        head = head[:-1]
+        body = [cells[:-1] for cells in body]
+        about += f" {plural(counted, 'seed')}."
+    yield about
+    yield table(head, body, "l" + "r" * (len(head) - 1))
     if one.failed:
         yield failed_words(study, one)
     for name, caption in study.images.items():
@@ -173,27 +167,22 @@ def study_parts(study: Study, scale: str, one: Kept, docs: Path) -> Iterator[str
 
 def failed_words(study: Study, one: Kept) -> str:
     """Which runs have no number, cell by cell, and why the first of each has none."""
-    cells: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    cells: dict[tuple[str, str], list[FailedRun]] = {}
     for run in one.failed:
-        cells.setdefault((run["row"], run["column"]), []).append(run)
+        cells.setdefault((run.row, run.column), []).append(run)
     columns = study.columns_at(one.scale)
     parts = []
     for (row, column), runs in cells.items():
         if row in study.rows and column in columns:
             place = study.rows[row].caption + (f", {columns[column].caption}" if len(columns) > 1 else "")
-            seeds = ", ".join(str(run["seed"]) for run in runs)
-            parts.append(f"{place}, seed{'s' if len(runs) > 1 else ''} {seeds} ({runs[0]['message'].rstrip('.')})")
+            seeds = ", ".join(str(run.seed) for run in runs)
+            parts.append(f"{place}, seed{'s' if len(runs) > 1 else ''} {seeds} ({runs[0].message.rstrip('.')})")
     return f"Runs that failed and have no number: {'; '.join(parts)}."
 
 
 def sentence(words: str) -> str:
     """Words as a sentence."""
     return f"{words[:1].upper()}{words[1:]}{'' if words.endswith('.') else '.'}"
-
-
-def paper_words(study: Study) -> str:
-    """What stands in brackets."""
-    return ", in brackets the paper's" if study.paper_values else ""
 
 
 def values_table(study: Study, scale: str, rows: Sequence[StudyRow]) -> str:
@@ -259,29 +248,9 @@ def counts(rows: Sequence[StudyRow | None]) -> str:
 
 
 def origin(study: Study, scale: str, one: Kept) -> str:
-    """Where a kept result comes from."""
-    made: dict[str, Any] = one.provenance
-    laid = "".join(f" --set {key}={value}" for key, value in flat(one.overrides))
-    took = "" if made["seconds"] is None else f", {made['seconds'] / 60:,.1f} minutes of rounds in all"
-    commits = ", ".join(made["commits"])
-    return (
-        f"`shoal study {study.name} --scale {scale}{laid}`: {made['date']}, commit {commits}, "
-        f"torch {made['versions'].get('torch', 'unknown')}; {made['machine']}{took}. "
-        f"[Every seed](./data/{study.name}-{scale}.json)."
-    )
-
-
-def flat(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested settings as dotted keys."""
-    for key, value in settings.items():
-        if isinstance(value, dict):
-            yield from flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def table(head: Sequence[str], body: Sequence[Sequence[str]], sides: str) -> str:
-    """A table in Markdown; `sides` has l or r for each column."""
-    rule = ["---:" if side == "r" else "---" for side in sides]
-    escaped = [[value.replace("|", "\\|") for value in row] for row in body]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (list(head), rule, *escaped))
+    """Say where a kept result comes from; its file names the commits, versions and machines."""
+    made = one.provenance
+    laid = set_options(one.overrides)
+    took = "" if made.seconds is None else f", {made.seconds / 60:,.1f} minutes"
+    data = f"[every seed, commits, machine](../../shoal/studies/results/{study.name}-{scale}.json)"
+    return f"`shoal study {study.name} --scale {scale}{laid}`: {made.date}{took}; {data}."

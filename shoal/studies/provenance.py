@@ -1,30 +1,27 @@
-"""Where the numbers of a study's result come from: code, versions, machine, time."""
+"""The provenance of a study's numbers: code, versions, machine, time."""
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
-from shoal.engine.settings.hardware import describe
-from shoal.engine.store.lineage import git_state, versions
+from shoal.engine.settings.machine import Machine
+from shoal.engine.store.lineage import Environment, GitState
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.results.result import run_result
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """What made the numbers of a result.
+    """Code, versions, machine and time of the numbers of a result.
 
     Attributes:
-        commits: of the code, each once, in the order in which runs were made; a + follows where the tree differed.
+        commits: of the code, each once, in the order of the runs; a + follows where the work tree differed.
         versions: of the packages that decide numbers, of the newest run.
         machine: a line on the machines, each once.
-        date: when the newest number was made, as YYYY-MM-DD.
-        seconds: of all rounds of all runs, or of all simulated cells; None where some of them did not say.
+        date: of the newest number, as YYYY-MM-DD.
+        seconds: of all rounds of all runs, or of all simulated cells; None where some are unknown.
     """
 
     commits: tuple[str, ...]
@@ -34,69 +31,61 @@ class Provenance:
     seconds: float | None
 
 
-def here() -> dict[str, Any]:
-    """The code and machine at hand, as the lineage of a run has them."""
-    return {"git": git_state(Path(__file__).parent), "hardware": describe(), "versions": versions()}
-
-
-def of_runs(runs: Sequence[RunFolder]) -> Provenance:
-    """Where runs come from."""
+def from_runs(runs: Sequence[RunFolder]) -> Provenance:
+    """Return the provenance of runs."""
     ordered = sorted(runs, key=lambda run: run.name)
-    return of_lineages(
-        [run.lineage() for run in ordered],
-        max((run.status()["updated"] for run in ordered), default=0.0),
+    return from_lineages(
+        [run.lineage().environment for run in ordered],
+        max((run.status().updated or 0.0 for run in ordered), default=0.0),
         sum(run_result(run).seconds for run in ordered),
     )
 
 
-def of_lineages(lineages: Sequence[dict[str, Any]], newest: float, seconds: float | None) -> Provenance:
-    """Where numbers come from.
+def from_lineages(environments: Sequence[Environment], newest: float, seconds: float | None) -> Provenance:
+    """Return the provenance of numbers.
 
     Args:
-        lineages: with the keys of `here`, in the order in which they were made.
-        newest: when the last of them was, in seconds since 1970.
-        seconds: that they took.
+        environments: what computed them, in order of time.
+        newest: time of the newest number, in seconds since 1970.
+        seconds: that the numbers took; None where some are unknown.
     """
     return Provenance(
-        once(commit(lineage["git"]) for lineage in lineages),
-        dict(lineages[-1]["versions"]) if lineages else {},
-        "; ".join(once(machine(lineage["hardware"]) for lineage in lineages)),
+        once(commit(each.git) for each in environments),
+        dict(environments[-1].versions) if environments else {},
+        "; ".join(once(machine(each.hardware) for each in environments)),
         datetime.fromtimestamp(newest, UTC).strftime("%Y-%m-%d"),
         None if seconds is None else round(seconds, 1),
     )
 
 
-def both(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
-    """Where numbers come from of which some were made before others; as in a kept result.
-
-    Args:
-        earlier, later: with the attributes of `Provenance`.
-    """
-    seconds = None if None in (earlier["seconds"], later["seconds"]) else earlier["seconds"] + later["seconds"]
-    machines = "; ".join(once([*earlier["machine"].split("; "), *later["machine"].split("; ")]))
-    return {
-        **later,
-        "commits": list(once([*earlier["commits"], *later["commits"]])),
-        "machine": machines,
-        "date": max(earlier["date"], later["date"]),
-        "seconds": None if seconds is None else round(seconds, 1),
-    }
+def combined(earlier: Provenance, later: Provenance) -> Provenance:
+    """Return the provenance of older and newer numbers together."""
+    seconds = None
+    if earlier.seconds is not None and later.seconds is not None:
+        seconds = round(earlier.seconds + later.seconds, 1)
+    return Provenance(
+        once([*earlier.commits, *later.commits]),
+        later.versions,
+        "; ".join(once([*earlier.machine.split("; "), *later.machine.split("; ")])),
+        max(earlier.date, later.date),
+        seconds,
+    )
 
 
-def commit(git: dict[str, Any]) -> str:
-    """A commit in twelve digits."""
-    if not git.get("commit"):
+def commit(git: GitState) -> str:
+    """Return a commit in twelve digits, with a + where the work tree differed."""
+    if not git.commit:
         return "unknown"
-    return f"{git['commit'][:12]}{'+' if git.get('dirty') else ''}"
+    return f"{git.commit[:12]}+" if git.dirty else git.commit[:12]
 
 
-def machine(hardware: dict[str, Any]) -> str:
-    """A machine in a line, without its name."""
-    gpus = ", ".join(dict.fromkeys(hardware.get("gpus", ()))) or "no GPU"
-    system = str(hardware.get("system", platform.system())).split()[0]
-    return f"{hardware['cores']} cores {hardware['machine']}, {gpus}, {system}, Python {hardware['python']}"
+def machine(hardware: Machine) -> str:
+    """Return a machine in one line, without its name."""
+    gpus = ", ".join(dict.fromkeys(hardware.gpus)) or "no GPU"
+    system = hardware.system.split()[0]
+    return f"{hardware.cores} cores {hardware.machine}, {gpus}, {system}, Python {hardware.python}"
 
 
 def once(values: Iterable[str]) -> tuple[str, ...]:
-    """Each value once, in the order in which they come."""
+    """Return each value once, in order."""
     return tuple(dict.fromkeys(values))

@@ -1,4 +1,4 @@
-"""A study's result: its rows and checked claims, kept as result.json and table.csv beside the study's figures."""
+"""A study's result: its rows and checked claims, written as result.json and table.csv beside the figures."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from typing import Any
 
 import pandas as pd
 
-from shoal.data.csv_file import write_csv
 from shoal.engine.settings import places
-from shoal.engine.store.codec import write_atomic
 from shoal.studies.claims import CheckedClaim, check
 from shoal.studies.definition import Claim, Study
 from shoal.studies.digests import decisive, digests
 from shoal.studies.provenance import Provenance
 from shoal.studies.rows import StudyRow
+from shoal.sweeps.files import write_result_files
 
 
 @dataclass(frozen=True)
 class FailedRun:
-    """A run of a study that failed by itself, so that its cell has no number of this seed.
+    """A run that failed by itself, so that its cell has no number for this seed.
 
     Attributes:
         row, column: keys of its cell.
@@ -39,21 +38,21 @@ class FailedRun:
 
 @dataclass(frozen=True)
 class StudyResult:
-    """What a study came to.
+    """The result of a study at a scale.
 
     Attributes:
         study, scale: names.
-        about: what the scale is, in words.
-        percent: whether metrics of rows are times 100.
+        about: the scale in words.
+        percent: whether the metrics of rows are multiplied by 100.
         rows: the table.
-        claims: the paper's statements that the scale can judge, beside what was measured.
-        runs: names of the runs; of a study that is simulated, none.
-        folder: where tables and figures are.
+        claims: the paper's statements that the scale can judge, with verdicts.
+        runs: names of the runs; empty for a simulated study.
+        folder: of tables and figures.
         digests: of the settings of each cell, by `row/column` (`shoal.studies.digests`).
-        overrides: settings that were laid over all cells and change numbers.
-        rules: what decided each claim when this was written (`rule_of`).
-        provenance: where the numbers come from.
-        failed: the runs that have no number.
+        overrides: settings that replaced those of all cells and change numbers.
+        rules: what decided each claim when the result was written (`rule_of`).
+        provenance: code, versions, machine and time of the numbers.
+        failed: the runs without a number.
     """
 
     study: str
@@ -71,18 +70,18 @@ class StudyResult:
     failed: tuple[FailedRun, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As nested dictionaries and lists of JSON values."""
+        """Return nested dictionaries and lists of JSON values."""
         result: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
         return result
 
 
 def study_folder(name: str, scale: str) -> Path:
-    """Where a study's table and figures are."""
+    """Return the folder of a study's table and figures."""
     return places.home() / "results" / "studies" / f"{name}-{scale}"
 
 
 def rule_of(study: Study, scale: str, claim: Claim) -> dict[str, Any]:
-    """What decides the verdict on a claim, as JSON: its sides, margin and seeds, whatever its words."""
+    """Return what decides the verdict on a claim, as JSON: its sides, margin and seeds, but not its words."""
     decisive_parts = {"left", "op", "right", "margin", "every_seed"}
     return {**claim.model_dump(mode="json", include=decisive_parts), "seeds": study.seeds_of(claim, scale)}
 
@@ -101,29 +100,30 @@ def write_result(
     Args:
         study, scale: of the result.
         rows: the table.
-        provenance: where its numbers come from.
-        overrides: settings that were laid over all cells.
+        provenance: of its numbers.
+        overrides: settings that replaced those of all cells.
         runs: names of the runs.
-        failed: the runs that have no number.
+        failed: the runs without a number.
     """
     folder = study_folder(study.name, scale)
-    folder.mkdir(parents=True, exist_ok=True)
     measured = {(row.row_key, row.column_key) for row in rows}
+    claims = study.claims_at(scale)
+    all_digests = digests(study, scale, overrides)
     result = StudyResult(
-        study.name,
-        scale,
-        study.scales[scale].about,
-        study.percent,
-        tuple(rows),
-        tuple(check(study, scale, claim, rows) for claim in study.claims_at(scale)),
-        tuple(runs),
-        str(folder),
-        {key: value for key, value in digests(study, scale, overrides).items() if tuple(key.split("/")) in measured},
-        decisive(overrides),
-        tuple(rule_of(study, scale, claim) for claim in study.claims_at(scale)),
-        provenance,
-        tuple(failed),
+        study=study.name,
+        scale=scale,
+        about=study.scales[scale].about,
+        percent=study.percent,
+        rows=tuple(rows),
+        claims=tuple(check(study, scale, claim, rows) for claim in claims),
+        runs=tuple(runs),
+        folder=str(folder),
+        digests={cell: value for cell, value in all_digests.items() if tuple(cell.split("/")) in measured},
+        overrides=decisive(overrides),
+        rules=tuple(rule_of(study, scale, claim) for claim in claims),
+        provenance=provenance,
+        failed=tuple(failed),
     )
-    write_atomic(folder / "result.json", (json.dumps(result.to_json(), indent=1) + "\n").encode())
-    write_csv(pd.DataFrame(result.to_json()["rows"]), folder / "table.csv")
+    content = result.to_json()
+    write_result_files(folder, content, pd.DataFrame(content["rows"]), "table.csv")
     return result

@@ -1,4 +1,4 @@
-"""Rows of a study's result, and what the functions that derive them share."""
+"""Rows of a study's result, and helpers of the functions that derive rows."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class StudyRow:
         row, column: captions.
         metric: name of the metric.
         mean, std: over seeds; the deviation of a single seed is 0.
-        seeds: how many there are.
-        paper: the paper's number, where it prints one.
+        seeds: number of seeds.
+        paper: the paper's number; None where it prints none.
         row_key, column_key: keys of row and column.
-        values: the number of each seed; none where it is of all seeds together, as a count of them is.
-        of_seeds: the seeds that `values` are of.
+        values: the number of each seed; empty where the row has one number for all seeds, such as a count of them.
+        of_seeds: the seed of each value.
     """
 
     row: str
@@ -66,94 +66,95 @@ class StudyRow:
 
 
 Derive = Callable[[Study, Sequence[Group], Path], list[StudyRow]]
-"""(study, runs, folder for figures) to further rows of the result."""
+"""(study, runs, folder for figures) to added rows of the result."""
 Draw = Callable[[Sequence[Measured], Path], None]
-"""(metrics of all cells, folder for figures): a figure of a study that is simulated."""
+"""(metrics of all cells, folder for figures): draws a figure of a simulated study."""
 
 
 def study_row(
     study: Study, cell: Group | Measured, metric: str, values: Sequence[float], seeds: Sequence[int] | None = None
 ) -> StudyRow:
-    """Mean and deviation of a metric over seeds, beside the paper's value.
+    """Return mean and deviation of a metric over seeds, beside the paper's value.
 
     Args:
-        study, cell, metric: where the number is.
-        values: of some seeds.
-        seeds: which those are; by default the cell's, where there are as many.
+        study, cell, metric: place of the number in the table.
+        values: one for each of some seeds.
+        seeds: these seeds; by default those of the cell, if there are as many.
     """
     if seeds is None:
         seeds = cell.seeds if len(cell.seeds) == len(values) else ()
     return StudyRow(
-        cell.row.caption,
-        cell.column.caption,
-        metric,
-        statistics.fmean(values),
-        statistics.stdev(values) if len(values) > 1 else 0.0,
-        len(values),
-        study.published(cell.row.key, cell.column.key, metric),
-        cell.row.key,
-        cell.column.key,
-        tuple(map(float, values)) if seeds else (),
-        tuple(seeds),
+        row=cell.row.caption,
+        column=cell.column.caption,
+        metric=metric,
+        mean=statistics.fmean(values),
+        std=statistics.stdev(values) if len(values) > 1 else 0.0,
+        seeds=len(values),
+        paper=study.published(cell.row.key, cell.column.key, metric),
+        row_key=cell.row.key,
+        column_key=cell.column.key,
+        values=tuple(map(float, values)) if seeds else (),
+        of_seeds=tuple(seeds),
     )
 
 
 def measured_rows(study: Study, measured: Sequence[Measured]) -> list[StudyRow]:
-    """The study's metrics, row by row and column by column.
+    """Return the study's metrics, row by row and column by column.
 
-    Seeds that lack a metric are left out, and those of which it is infinite (an epsilon without noise): there is no
-    mean of such.
+    Seeds without a metric are left out, and those with an infinite one (an epsilon without noise), which has no mean.
     """
     factor = 100.0 if study.percent else 1.0
     found = []
     for cell in measured:
         seeds = cell.seeds or range(len(cell.metrics))
         for metric in study.metrics:
-            values = [(m.get(metric, math.inf), seed) for m, seed in zip(cell.metrics, seeds, strict=True)]
-            own = [(value * factor, seed) for value, seed in values if not math.isinf(value)]
-            if own:
-                found.append(study_row(study, cell, metric, *zip(*own, strict=True)))
+            values = [metrics.get(metric, math.inf) for metrics in cell.metrics]
+            finite = [
+                (value * factor, seed) for value, seed in zip(values, seeds, strict=True) if not math.isinf(value)
+            ]
+            if finite:
+                found.append(study_row(study, cell, metric, *zip(*finite, strict=True)))
     return found
 
 
 def each_run(
     study: Study, groups: Sequence[Group], values: dict[str, Callable[[RunFolder], float | None]]
 ) -> list[StudyRow]:
-    """Rows of values computed from each run, by metric; runs that have none are left out."""
+    """Return rows of values that functions compute from each run, by metric; a run without a value is left out."""
     found = []
     for group in groups:
         seeds = group.seeds
         for metric, compute in values.items():
             computed = [(compute(run), seed) for run, seed in zip(group.runs, seeds, strict=True)]
-            own = [(value, seed) for value, seed in computed if value is not None]
-            if own:
-                found.append(study_row(study, group, metric, *zip(*own, strict=True)))
+            defined = [(value, seed) for value, seed in computed if value is not None]
+            if defined:
+                found.append(study_row(study, group, metric, *zip(*defined, strict=True)))
     return found
 
 
 def same_seeds(group: Group, reference: Group) -> dict[int, tuple[RunFolder, RunFolder]]:
-    """Runs of a group beside the reference's of the same seed, by seed."""
+    """Return the runs of a group, each beside the reference's run with the same seed, by seed."""
     theirs = dict(zip(reference.seeds, reference.runs, strict=True))
     return {seed: (run, theirs[seed]) for seed, run in zip(group.seeds, group.runs, strict=True) if seed in theirs}
 
 
-def of_role(groups: Sequence[Group], *roles: Role) -> list[Group]:
-    """The groups whose row is compared as one of these."""
+def with_role(groups: Sequence[Group], *roles: Role) -> list[Group]:
+    """Return the groups whose row has one of these roles."""
     return [group for group in groups if group.row.role in roles]
 
 
 def reference_of(groups: Sequence[Group], group: Group) -> Group | None:
-    """The group that a group is measured against: the row of role `reference` in the same column."""
-    return next((r for r in of_role(groups, "reference") if r.column.key == group.column.key), None)
+    """Return the group that a group is compared with: the row with role `reference` in the same column."""
+    return next((r for r in with_role(groups, "reference") if r.column.key == group.column.key), None)
 
 
 def metric_of(run: RunFolder, name: str) -> float:
-    """A metric of a run's last evaluated round."""
+    """Return a metric of a run's last evaluated round."""
     return float(run_result(run).metrics[name])
 
 
 def bytes_and_seconds(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
-    """Megabytes moved, in all directions, and seconds of each row."""
+    """Return rows of megabytes moved in all directions, and of seconds."""
     return each_run(
         study,
         groups,

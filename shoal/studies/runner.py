@@ -1,26 +1,25 @@
-"""Run a study: plan its cells, carry out the runs that are missing, and put its table, claims and figures together.
+"""Run a study: plan its cells, execute the runs that are missing, and make its table, claims and figures.
 
-Every cell is a number of runs with different seeds; a run that is already there with the same settings is used again,
-one that was cut short is resumed.
+Each cell has runs with different seeds. A finished run with the same settings is used again, and a run that was cut
+short is resumed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from shoal.engine.cluster.pools import open_pool
 from shoal.engine.rounds.loop import Observer
-from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.settings import places
-from shoal.engine.settings.hardware import resolve_device
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import Settings, make_settings
-from shoal.engine.store.run_folder import FAILED, FINISHED, RunError, RunFolder
-from shoal.lifecycle.driving import drive
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.status import FAILED
 from shoal.lifecycle.progress import prepare_shown
 from shoal.lifecycle.starting import find_like, new_run
 from shoal.review.mlflow_log.parent import ParentRun
@@ -28,17 +27,18 @@ from shoal.review.pages.figures import compare_curves
 from shoal.review.results.result import run_result
 from shoal.studies.cells import Cell, cells
 from shoal.studies.definition import Study, StudyError, function, load_study
-from shoal.studies.provenance import of_runs
+from shoal.studies.provenance import from_runs
 from shoal.studies.report import write_study_page
 from shoal.studies.result import FailedRun, StudyResult, study_folder, write_result
 from shoal.studies.rows import Derive, Group, Measured, measured_rows
 from shoal.studies.simulation import simulate_cells
-from shoal.studies.tracking import log_result, parent_of
+from shoal.studies.tracking import log_result, parent_key, parent_tags
+from shoal.sweeps.sweep import RunFailed, open_sweep, parent_run, unregistered
 
-Carried = tuple[Cell, RunFolder]
+CellRun = tuple[Cell, RunFolder]
 """A cell with one seed, and its run."""
 Watch = Callable[[str, RunFolder | None], Observer | None]
-"""Given a label and a run, or None of a cell that is simulated: an observer of that run, where one is wanted."""
+"""Makes the observer of a run, given a label and the run, or None in place of the run of a simulated cell."""
 
 
 def run_study(
@@ -52,134 +52,139 @@ def run_study(
     columns: Sequence[str] = (),
     gather: bool = False,
 ) -> StudyResult:
-    """Run what is missing of a study, and put its table together.
+    """Execute the missing runs of a study, and make its table.
 
-    What is there with the same settings is used again, so that a study with more seeds runs the further ones alone.
+    Runs with the same settings are used again, so that a study with more seeds only runs the added ones.
 
     Args:
         name: of the study.
         scale: cpu or paper.
-        seeds: runs a cell; by default what the study says.
-        overrides: settings laid over every run (workers, tracking).
-        watch: given a label and a run, an observer of that run.
-        rows, columns: keys or captions of those to compute; none named: all.
-        gather: run nothing, and put together what is finished.
+        seeds: runs a cell; by default those of the study.
+        overrides: settings that replace those of every run, such as workers and tracking.
+        watch: makes the observer of a run.
+        rows, columns: keys or captions of the ones to compute; by default all.
+        gather: run nothing, and make the table from the runs that have ended.
 
     Raises:
-        StudyError: the study, its scale, a row or a column is unknown, or its file is wrong; or nothing is there that
-            could be gathered.
+        StudyError: the study, its scale, a row or a column is unknown; the study's file is wrong; or no run has ended
+            that could be gathered.
     """
     study = load_study(name)
     planned = cells(study, scale, seeds, rows, columns)
-    study, laid_over = study.at(scale), overrides or {}
-    for path in (*study.derive, *study.figures, *filter(None, [study.simulate])):
+    study = study.at(scale)
+    overrides = overrides or {}
+    for path in study.functions():
         function(study, path)  # refuse a wrong name before any work
-    prepared = prepare_needs(study)
+    prepared = {needed: str(prepare_shown(needed).folder) for needed in study.needs}
     if study.simulate:
-        tell = (lambda label: watch(label, None)) if watch else (lambda label: None)
-        measured, provenance = simulate_cells(study, scale, planned, laid_over, prepared, tell, gather=gather)
-        if gather and not measured:
-            raise nothing_there(name, scale)
-        result = write_result(study, scale, measured_rows(study, measured), provenance, laid_over)
+        result = simulated_result(study, scale, planned, overrides, prepared, watch, gather=gather)
         write_study_page(study, result)
         return result
-    ended = there(planned, laid_over) if gather else []
-    if gather and not ended:
-        raise nothing_there(name, scale)
-    parent = parent_of(study, scale, settings_of(planned, laid_over))
-    try:
-        for _, run in ended:
+    settings = run_settings(planned, overrides)
+    with parent_run(settings[0], parent_key(study, scale), *parent_tags(study, scale)) as parent:
+        runs = ended_runs(study, scale, planned, settings) if gather else execute(planned, settings, watch, parent)
+        for _, run in runs if gather else ():
             parent.adopt(run)
-        runs = ended if gather else execute(planned, laid_over, watch, parent)
-        result = report_study(study, scale, runs, laid_over)
+        result = make_result(study, scale, runs, overrides)
         write_study_page(study, result)
-    except BaseException:
-        parent.stop()
-        raise
     log_result(parent, study, result)
     return result
 
 
-def nothing_there(name: str, scale: str) -> StudyError:
-    """The error of gathering nothing, whose result would take the place of one that has numbers."""
+def simulated_result(
+    study: Study,
+    scale: str,
+    planned: Sequence[Cell],
+    overrides: dict[str, Any],
+    prepared: dict[str, str],
+    watch: Watch | None,
+    *,
+    gather: bool,
+) -> StudyResult:
+    """Compute the missing cells of a simulated study, and return its table; arguments as of `run_study`."""
+
+    def report(label: str) -> None:
+        if watch is not None:
+            watch(label, None)
+
+    measured, provenance = simulate_cells(study, scale, planned, overrides, prepared, report, gather=gather)
+    if not measured:
+        raise nothing_ended(study.name, scale)
+    return write_result(study, scale, measured_rows(study, measured), provenance, overrides)
+
+
+def nothing_ended(name: str, scale: str) -> StudyError:
+    """Return the error of gathering nothing: an empty result would replace one that has numbers."""
     return StudyError(
         f"no run of study {name!r} at scale {scale!r} with these settings has ended under {places.home()}: "
         f"shoal study {name} --scale {scale}"
     )
 
 
-def prepare_needs(study: Study) -> dict[str, str]:
-    """Prepare the data sets that a study names under `needs`: the folder of each."""
-    return {needed: str(prepare_shown(needed).folder) for needed in study.needs}
-
-
 def execute(
-    planned: Sequence[Cell], overrides: dict[str, Any], watch: Watch | None, parent: ParentRun
-) -> list[Carried]:
-    """The runs of planned cells: those that are there, and the rest run on one pool of workers.
-
-    A run that fails by itself, since its training diverges for example, leaves the others to be run: it has no number.
+    planned: Sequence[Cell], settings: Sequence[Settings], watch: Watch | None, parent: ParentRun
+) -> list[CellRun]:
+    """Return the runs of planned cells, completed on the same workers; a run that fails leaves its cell without number.
 
     Args:
         planned: the cells.
-        overrides: settings laid over every run.
-        watch: given a label and a run, an observer of that run.
-        parent: what the runs are nested under in MLflow.
+        settings: of the run of each cell.
+        watch: makes the observer of a run.
+        parent: the run in MLflow that the runs are nested under.
     """
-    settings = settings_of(planned, overrides)
-    device = resolve_device(settings[0].workers)
-    found: list[Carried] = []
-    with open_pool(settings[0].workers, device) as pool:
+    found: list[CellRun] = []
+    with open_sweep(settings[0], watch) as sweep:
         for number, (cell, wanted) in enumerate(zip(planned, settings, strict=True), 1):
             run = find_like(wanted) or new_run(wanted)
             parent.adopt(run)
-            if run.status()["state"] != FINISHED:
-                observer = watch(f"[{number}/{len(planned)}] {cell.label}", run) if watch else None
-                try:
-                    drive(run, slots=pool, observers=[observer] if observer else [])
-                except (RoundFailed, RunError):
-                    if run.status()["state"] != FAILED:
-                        raise  # it could not begin
+            with contextlib.suppress(RunFailed):
+                sweep.complete(run, f"[{number}/{len(planned)}] {cell.label}")
             found.append((cell, run))
     return found
 
 
-def there(planned: Sequence[Cell], overrides: dict[str, Any]) -> list[Carried]:
-    """The runs of planned cells that are there and have ended; arguments as of `execute`."""
-    runs = zip(planned, map(find_like, settings_of(planned, overrides)), strict=True)
-    return [(cell, run) for cell, run in runs if run is not None and run.status()["state"] in (FINISHED, FAILED)]
+def ended_runs(study: Study, scale: str, planned: Sequence[Cell], settings: Sequence[Settings]) -> list[CellRun]:
+    """Return the runs of planned cells that are finished or failed.
+
+    Raises:
+        StudyError: there is none.
+    """
+    runs = zip(planned, map(find_like, settings), strict=True)
+    ended = [(cell, run) for cell, run in runs if run is not None and (run.is_finished() or has_failed(run))]
+    if not ended:
+        raise nothing_ended(study.name, scale)
+    return ended
 
 
-def failed_runs(runs: Sequence[Carried]) -> list[FailedRun]:
-    """Those that failed, and why."""
-    found = []
-    for cell, run in runs:
-        status = run.status()
-        if status["state"] == FAILED:
-            found.append(FailedRun(cell.row.key, cell.column.key, cell.seed, str(status.get("message", ""))))
-    return found
+def has_failed(run: RunFolder) -> bool:
+    """Return whether a run failed by itself."""
+    return run.status().state == FAILED
 
 
-def settings_of(planned: Sequence[Cell], overrides: dict[str, Any]) -> list[Settings]:
-    """The settings of the run of each cell."""
-    # A study compares: its models are logged, but none of them is a new version of anything.
-    laid_over = merge({"tracking": {"register_as": "none"}}, overrides)
-    return [make_settings(merge(cell.settings, laid_over)) for cell in planned]
+def run_settings(planned: Sequence[Cell], overrides: dict[str, Any]) -> list[Settings]:
+    """Return the settings of the run of each cell."""
+    return [make_settings(merge(cell.settings, unregistered(overrides))) for cell in planned]
 
 
-def grouped(runs: Iterable[tuple[Cell, RunFolder]]) -> list[Group]:
-    """Runs by row and column."""
+def grouped(runs: Sequence[CellRun]) -> list[Group]:
+    """Return the finished runs by row and column."""
     groups: dict[tuple[str, str], Group] = {}
     for cell, run in runs:
-        group = groups.setdefault((cell.row.key, cell.column.key), Group(cell.row, cell.column, ()))
-        groups[cell.row.key, cell.column.key] = replace(group, runs=(*group.runs, run))
+        if run.is_finished():
+            place = (cell.row.key, cell.column.key)
+            group = groups.get(place, Group(cell.row, cell.column, ()))
+            groups[place] = replace(group, runs=(*group.runs, run))
     return list(groups.values())
 
 
-def report_study(study: Study, scale: str, carried: Sequence[Carried], overrides: dict[str, Any]) -> StudyResult:
-    """The table, claims and figures of a study from its runs; also written to results/studies/."""
-    failed = failed_runs(carried)
-    groups = grouped((cell, run) for cell, run in carried if run.status()["state"] == FINISHED)
+def make_result(study: Study, scale: str, runs: Sequence[CellRun], overrides: dict[str, Any]) -> StudyResult:
+    """Make the table, claims and figures of a study from its runs, and write them to results/studies/."""
+    failed = [
+        FailedRun(cell.row.key, cell.column.key, cell.seed, run.status().message)
+        for cell, run in runs
+        if has_failed(run)
+    ]
+    groups = grouped(runs)
     if failed and not groups:
         raise StudyError(f"study {study.name!r}: every run failed; {failed[0].message}")
     measured = [
@@ -192,6 +197,14 @@ def report_study(study: Study, scale: str, carried: Sequence[Carried], overrides
     for path in study.derive if groups else ():
         derive: Derive = function(study, path)
         rows += derive(study, groups, folder)
+    draw_curves(study, groups, folder)
+    finished = [run for group in groups for run in group.runs]
+    names = [run.name for run in finished]
+    return write_result(study, scale, rows, from_runs(finished), overrides, names, failed)
+
+
+def draw_curves(study: Study, groups: Sequence[Group], folder: Path) -> None:
+    """Draw the study's curve over rounds, one figure a column with a line a row, where there are several rounds."""
     for column in {group.column.key for group in groups}:
         curves = {
             group.row.caption: mean_curve(group.runs, study.curve) for group in groups if group.column.key == column
@@ -199,12 +212,10 @@ def report_study(study: Study, scale: str, carried: Sequence[Carried], overrides
         drawn = {caption: curve for caption, curve in curves.items() if len(curve) > 1}
         if drawn:
             compare_curves(drawn, study.curve, folder / f"{column}.png")
-    runs = [run for group in groups for run in group.runs]
-    return write_result(study, scale, rows, of_runs(runs), overrides, [run.name for run in runs], failed)
 
 
 def mean_curve(runs: Sequence[RunFolder], metric: str) -> pd.DataFrame:
-    """A metric over rounds, the mean over runs: columns round and the metric."""
+    """Return a metric over rounds, the mean over runs: columns round and the metric."""
     tables = [run.table("rounds") for run in runs]
-    together = pd.concat([t[["round", metric]] for t in tables if metric in t] or [pd.DataFrame()])
-    return together.groupby("round", as_index=False).mean() if len(together) else together
+    curves = [table[["round", metric]] for table in tables if metric in table]
+    return pd.concat(curves).groupby("round", as_index=False).mean() if curves else pd.DataFrame()

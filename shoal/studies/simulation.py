@@ -1,29 +1,30 @@
 """Studies whose cells are computed here, without a federated run: a toy problem, or a batched simulation.
 
-The metrics of a cell are kept under results/simulated/ by what they were computed from, and used again.
+The metrics of each cell are stored under results/simulated/ by the settings they were computed with, and used again.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shoal.core.records import record_from_json, record_to_json
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.one_thread import one_thread
-from shoal.engine.store.codec import write_atomic
+from shoal.engine.store.codec import read_json, write_atomic
+from shoal.engine.store.lineage import Environment, here
 from shoal.studies.cells import Cell
-from shoal.studies.definition import Study, function
-from shoal.studies.digests import decisive
-from shoal.studies.provenance import Provenance, here, of_lineages
+from shoal.studies.definition import Study, StudyError, function
+from shoal.studies.digests import decisive, simulation_digest
+from shoal.studies.provenance import Provenance, from_lineages
 from shoal.studies.result import study_folder
 from shoal.studies.rows import Draw, Measured
 
@@ -33,25 +34,25 @@ Simulate = Callable[[dict[str, Any], int, Path], dict[str, float]]
 
 @dataclass(frozen=True)
 class Simulation:
-    """What one cell is computed from; it can be sent to another process.
+    """A cell to compute, which can be sent to another process.
 
     Attributes:
         study: whose function computes it.
-        settings: what the function is given.
-        seed: of its random draws.
+        cell: of the study, with its seed.
+        settings: what the function receives.
         figures: the folder for figures of this cell.
         prepared: folders of the data sets that the study needs, by name.
-        kept: the file that its metrics are kept in.
-        lineage: code and machine that compute it (`shoal.studies.provenance.here`).
+        file: that stores its metrics.
+        environment: code and machine that compute it.
     """
 
     study: Study
+    cell: Cell
     settings: dict[str, Any]
-    seed: int
     figures: Path
     prepared: dict[str, str]
-    kept: Path
-    lineage: dict[str, Any]
+    file: Path
+    environment: Environment
 
 
 def simulate_cells(
@@ -60,78 +61,92 @@ def simulate_cells(
     planned: Sequence[Cell],
     overrides: dict[str, Any],
     prepared: dict[str, str],
-    done: Callable[[str], object],
+    report: Callable[[str], object],
     *,
     gather: bool = False,
 ) -> tuple[list[Measured], Provenance]:
-    """Compute what is missing of a study's cells, and draw its figures.
+    """Compute the missing cells of a study, and draw its figures.
 
     Args:
         study: with the function `simulate`.
-        scale: the scale that cells were planned at.
+        scale: that the cells were planned at.
         planned: the cells.
-        overrides: settings laid over those of every cell.
+        overrides: settings that replace those of every cell.
         prepared: folders of the data sets that the study needs, by name.
-        done: told of each cell that was computed, by its number and label.
-        gather: whether cells that are missing are left out instead.
+        report: called after each computed cell with its number and label.
+        gather: compute nothing, and leave missing cells out.
 
     Returns:
         The metrics of each row in each column, and where they come from.
     """
-    wanted = decisive(overrides)
     folder = study_folder(study.name, scale)
+    folder.mkdir(parents=True, exist_ok=True)
+    simulations = plan(study, folder, planned, decisive(overrides), prepared)
+    if not gather:
+        # Cells with the same settings and seed share a file.
+        missing = list({each.file: each for each in simulations if not each.file.exists()}.values())
+        for number, done in enumerate(simulate_all(missing), 1):
+            report(f"[{number}/{len(missing)}] {done.cell.label}")
+    contents = [(each.cell, read_cell(each.file)) for each in simulations if each.file.exists()]
+    measured: dict[tuple[str, str], Measured] = {}
+    for cell, content in contents:
+        place = (cell.row.key, cell.column.key)
+        earlier = measured.get(place, Measured(cell.row, cell.column, ()))
+        metrics = (*earlier.metrics, content["metrics"])
+        measured[place] = Measured(cell.row, cell.column, metrics, (*earlier.seeds, cell.seed))
+    for path in study.figures if measured else ():
+        draw: Draw = function(study, path)
+        draw(list(measured.values()), folder)
+    return list(measured.values()), provenance([content["made"] for _, content in contents])
+
+
+def plan(
+    study: Study, folder: Path, planned: Sequence[Cell], overrides: dict[str, Any], prepared: dict[str, str]
+) -> list[Simulation]:
+    """Return what each cell is computed from, and the file that stores its metrics."""
     store = places.home() / "results" / "simulated"
     store.mkdir(parents=True, exist_ok=True)
-    lineage = here()
-    kept: list[Path] = []
-    waiting: dict[Path, Simulation] = {}
+    environment = here()
+    simulations = []
     for cell in planned:
-        settings = merge(cell.settings, wanted)
-        identity = json.dumps([f"{study.system}.{study.simulate}", settings, cell.seed], sort_keys=True)
-        kept.append(store / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json")
-        if not kept[-1].exists():
-            figures = folder / f"{cell.row.key}-{cell.column.key}-{cell.seed}"
-            waiting[kept[-1]] = Simulation(study, settings, cell.seed, figures, prepared, kept[-1], lineage)
-    labels = {path: cell.label for path, cell in zip(kept, planned, strict=True)}
-    for number, path in enumerate(simulate_all([] if gather else list(waiting.values())), 1):
-        done(f"[{number}/{len(waiting)}] {labels[path]}")
-    there = [(path, cell) for path, cell in zip(kept, planned, strict=True) if path.exists()]
-    contents = {path: json.loads(path.read_text()) for path, _ in there}
-    found: dict[tuple[str, str], Measured] = {}
-    for path, cell in there:
-        at = (cell.row.key, cell.column.key)
-        earlier = found.get(at, Measured(cell.row, cell.column, ()))
-        metrics = (*earlier.metrics, contents[path]["metrics"])
-        found[at] = Measured(cell.row, cell.column, metrics, (*earlier.seeds, cell.seed))
-    folder.mkdir(parents=True, exist_ok=True)
-    for drawing in study.figures if found else ():
-        draw: Draw = function(study, drawing)
-        draw(list(found.values()), folder)
-    return list(found.values()), origin(contents)
+        settings = merge(cell.settings, overrides)
+        figures = folder / f"{cell.row.key}-{cell.column.key}-{cell.seed}"
+        file = store / f"{simulation_digest(study, settings, cell.seed)}.json"
+        simulations.append(Simulation(study, cell, settings, figures, prepared, file, environment))
+    return simulations
 
 
-def origin(contents: Mapping[Path, dict[str, Any]]) -> Provenance:
-    """Where the kept cells of these files come from; those of versions that did not say are of an unknown commit."""
-    said = sorted((content["made"] for content in contents.values() if "made" in content), key=lambda made: made["at"])
-    lineages = [made["lineage"] for made in said]
-    complete = len(said) == len(contents)
-    newest = max((path.stat().st_mtime for path in contents), default=0.0)
-    if not complete:
-        lineages.insert(0, {**here(), "git": {}})
-    return of_lineages(lineages, newest, sum(made["seconds"] for made in said) if complete else None)
+def read_cell(file: Path) -> dict[str, Any]:
+    """Return what `simulate_cell` stored.
+
+    Raises:
+        StudyError: another version of Shoal wrote the file.
+    """
+    content: dict[str, Any] = read_json(file)
+    if "made" not in content:
+        raise StudyError(f"{file} does not say which code computed it: remove it, and run the study again")
+    return content
 
 
-def simulate_all(waiting: Sequence[Simulation]) -> Iterator[Path]:
-    """Compute cells, several at once where there are several cores; yields the file of each as it is done."""
-    workers = min(len(waiting), os.cpu_count() or 1)
+def provenance(made: Sequence[dict[str, Any]]) -> Provenance:
+    """Return where cells come from, given the time, seconds and lineage of each."""
+    ordered = sorted(made, key=lambda each: each["at"])
+    newest = max((each["at"] for each in made), default=0.0)
+    environments = [record_from_json(Environment, each["lineage"]) for each in ordered]
+    return from_lineages(environments, newest, sum(each["seconds"] for each in made))
+
+
+def simulate_all(simulations: Sequence[Simulation]) -> Iterator[Simulation]:
+    """Compute cells, several at once where there are several cores; yield each as it is done."""
+    workers = min(len(simulations), os.cpu_count() or 1)
     if workers <= 1:
-        for one in waiting:
-            simulate_cell(one)
-            yield one.kept
+        for simulation in simulations:
+            simulate_cell(simulation)
+            yield simulation
         return
     # Fresh processes: torch's threads do not survive a fork.
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        futures = {pool.submit(simulate_cell, one): one.kept for one in waiting}
+        futures = {pool.submit(simulate_cell, simulation): simulation for simulation in simulations}
         try:
             for future in as_completed(futures):
                 future.result()
@@ -141,22 +156,23 @@ def simulate_all(waiting: Sequence[Simulation]) -> Iterator[Path]:
             raise
 
 
-def simulate_cell(one: Simulation) -> None:
-    """Compute one cell on one thread, and keep its metrics in a file."""
-    assert one.study.simulate is not None
-    compute: Simulate = function(one.study, one.study.simulate)
-    one.figures.mkdir(parents=True, exist_ok=True)
+def simulate_cell(simulation: Simulation) -> None:
+    """Compute one cell on one thread, and store its metrics."""
+    study = simulation.study
+    seed = simulation.cell.seed
+    compute: Simulate = function(study, study.simulate or "")
+    simulation.figures.mkdir(parents=True, exist_ok=True)
     started = time.time()
     with one_thread():
-        # Where the data lies is no part of what was computed.
-        settings = {**one.settings, "prepared": one.prepared} if one.prepared else one.settings
-        metrics = compute(settings, one.seed, one.figures)
-    if not any(one.figures.iterdir()):
-        one.figures.rmdir()
+        # The folders of data sets are no part of the stored settings: they differ between machines.
+        prepared = {"prepared": simulation.prepared} if simulation.prepared else {}
+        metrics = compute({**simulation.settings, **prepared}, seed, simulation.figures)
+    if not any(simulation.figures.iterdir()):
+        simulation.figures.rmdir()
     ended = time.time()
-    kept = {
-        "of": [f"{one.study.system}.{one.study.simulate}", one.settings, one.seed],
+    content = {
+        "of": [f"{study.system}.{study.simulate}", simulation.settings, seed],
         "metrics": metrics,
-        "made": {"at": ended, "seconds": ended - started, "lineage": one.lineage},
+        "made": {"at": ended, "seconds": ended - started, "lineage": record_to_json(simulation.environment)},
     }
-    write_atomic(one.kept, (json.dumps(kept) + "\n").encode())
+    write_atomic(simulation.file, (json.dumps(content) + "\n").encode())

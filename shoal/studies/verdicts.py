@@ -1,4 +1,4 @@
-"""The verdict on every claim of every study, from the results that are kept."""
+"""The verdict on every claim of every study, from the kept results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shoal.studies.claims import CheckedClaim, Verdict, check
 from shoal.studies.definition import Claim, Gap, Quantity, Study, load_study, study_names
-from shoal.studies.kept import DOCS, Kept, load_kept
+from shoal.studies.kept import DOCS, load_kept
 
 
 @dataclass(frozen=True)
@@ -16,11 +16,10 @@ class Entry:
     """A claim at a scale, as pages show it.
 
     Attributes:
-        study, claim, scale: which.
-        checked: the verdict on what is kept.
+        study, claim, scale: of the entry.
+        checked: the verdict on the kept result.
         stale: whether settings of its cells have changed since they were measured.
-        later: whether its rule was written, or changed, after it was measured.
-        kept: whether anything is kept of the study at the scale.
+        later: whether its rule was written, or changed, after the measurement.
     """
 
     study: Study
@@ -29,63 +28,72 @@ class Entry:
     checked: CheckedClaim
     stale: bool
     later: bool
-    kept: bool
 
     @property
     def verdict(self) -> Verdict:
-        """As the check has it; what only paper scale decides and is not measured there needs a GPU."""
+        """The verdict of the check; a claim that only the scale paper decides needs a GPU until it is measured."""
         if self.checked.verdict is Verdict.MISSING and self.claim.decidable == "paper":
             return Verdict.GPU
         return self.checked.verdict
 
     @property
     def command(self) -> str:
-        """What measures it."""
+        """The command that measures it."""
         return f"shoal study {self.study.name} --scale {self.scale}"
 
 
 def entries(study: Study, docs: Path = DOCS) -> list[Entry]:
-    """Every claim of a study at the scales where something of it is kept; without any, where it can be measured."""
-    kept = {scale: load_kept(study.name, scale, docs) for scale in study.scales}
-    tables = {scale: one.table(study) for scale, one in kept.items() if one}
-    changed = {scale: one.changed(study) for scale, one in kept.items() if one}
+    """Return every claim of a study at each scale that measured it; a claim without any, at the first that can."""
+    by_scale = {scale: entries_at(study, scale, docs) for scale in study.scales}
     found = []
     for claim in study.claims:
-        own = []
-        scales = [s for s in study.judged_at(claim) if s == "paper" or claim.decidable == "any"]
-        for scale in scales:
-            one: Kept | None = kept[scale]
-            checked = check(study, scale, claim, tables.get(scale, []))
-            stale = not changed.get(scale, set()).isdisjoint(cells_of(claim))
-            own.append(
-                Entry(
-                    study, claim, scale, checked, stale, one is not None and not one.said(study, claim), one is not None
-                )
-            )
+        scales = [scale for scale in study.judged_at(claim) if scale == "paper" or claim.decidable == "any"]
+        own = [entry for scale in scales for entry in by_scale[scale] if entry.claim is claim]
         measured = [entry for entry in own if entry.checked.interval is not None]
         found += measured or own[:1]
     return found
 
 
+def entries_at(study: Study, scale: str, docs: Path) -> list[Entry]:
+    """Return the claims that a scale can judge, with the verdict on what is kept of it."""
+    kept = load_kept(study.name, scale, docs)
+    rows = kept.table(study) if kept else []
+    changed = kept.changed(study) if kept else set()
+    return [
+        Entry(
+            study=study,
+            claim=claim,
+            scale=scale,
+            checked=check(study, scale, claim, rows),
+            stale=not changed.isdisjoint(cells_of(claim)),
+            later=kept is not None and not kept.has_rule(study, claim),
+        )
+        for claim in study.claims_at(scale)
+    ]
+
+
 def cells_of(claim: Claim) -> set[str]:
-    """The cells that a claim compares, as `row/column`."""
+    """Return the cells that a claim compares, as `row/column`."""
     return {f"{quantity.row}/{quantity.column}" for quantity in claim.quantities()}
 
 
 def all_entries(docs: Path = DOCS) -> Iterator[Entry]:
-    """Those of all studies."""
+    """Yield the entries of all studies."""
     for name in study_names():
         yield from entries(load_study(name), docs)
 
 
 def published(entry: Entry) -> float | None:
-    """The paper's left less right, or its left where right is a bound; None where it prints no such numbers."""
-
-    def side(given: Gap | Quantity | float) -> float | None:
-        if isinstance(given, Gap):
-            above, below = side(given.above), side(given.below)
-            return None if above is None or below is None else above - below
-        return entry.study.published(given.row, given.column, given.metric) if isinstance(given, Quantity) else 0.0
-
-    left, right = side(entry.claim.left), side(entry.claim.right)
+    """Return the paper's left minus right, or its left where right is a bound; None where it prints no such numbers."""
+    left = published_side(entry.study, entry.claim.left)
+    right = published_side(entry.study, entry.claim.right)
     return None if left is None or right is None else left - right
+
+
+def published_side(study: Study, side: Gap | Quantity | float) -> float | None:
+    """Return the paper's number for a side of a claim; 0 for a bound, None where the paper prints none."""
+    if isinstance(side, Gap):
+        above = published_side(study, side.above)
+        below = published_side(study, side.below)
+        return None if above is None or below is None else above - below
+    return study.published(side.row, side.column, side.metric) if isinstance(side, Quantity) else 0.0

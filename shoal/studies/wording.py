@@ -1,41 +1,43 @@
-"""How numbers and verdicts of claims are written, in the terminal and on pages."""
+"""Numbers and verdicts of claims in words, for the terminal and for pages."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
+from shoal.review.results.summary import counted
 from shoal.studies.claims import CheckedClaim, Verdict
 from shoal.studies.intervals import Interval
 
-SIGNIFICANT = 2
-"""Digits that the half-width of an interval, or a smallest difference, is written with."""
+SIGNIFICANT_DIGITS = 2
+"""Of the half-width of an interval, and of a smallest difference."""
 
 
 def decimals(scale: float) -> int:
-    """Digits after the point that show a number of this size with `SIGNIFICANT` digits."""
+    """Return the digits after the point that show a number of this size with `SIGNIFICANT_DIGITS` digits."""
     if scale == 0 or not math.isfinite(scale):
         return 1
-    return max(0, SIGNIFICANT - 1 - math.floor(math.log10(abs(scale))))
+    return max(0, SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(abs(scale))))
 
 
 def number(value: float, scale: float | None = None, *, signed: bool = False) -> str:
-    """A number as exactly as `scale` (by default its own size) allows."""
+    """Return a number with as many digits as a number of the size `scale` needs, by default its own size."""
     digits = decimals(value if scale is None else scale)
     text = f"{value:{'+' if signed else ''},.{digits}f}"
     return text if float(text.replace(",", "")) else f"{0:.{digits}f}"
 
 
-def given(value: float, *, signed: bool = False) -> str:
-    """A number that somebody wrote down, as it was: with at most four digits."""
+def as_written(value: float, *, signed: bool = False) -> str:
+    """Return a number from a paper or a study's file as it was written: with at most four digits."""
     return f"{value:{'+' if signed else ''}.4g}" if abs(value) < 1e4 else f"{value:{'+' if signed else ''},.0f}"
 
 
 def interval_words(found: Interval, bound: float | None = None) -> str:
-    """A mean with its 95 % interval: of differences `+0.8 [+0.2, +1.4]`, of what has a bound `50.8 [50.2, 51.4]`.
+    """Return a mean with its 95 % interval: `+0.8 [+0.2, +1.4]` of differences, `50.8 [50.2, 51.4]` with a bound.
 
     Args:
         found: the interval of the differences.
-        bound: what was taken off each value.
+        bound: the number that was subtracted from each value.
     """
     signed = bound is None
     mean = found.mean + (bound or 0.0)
@@ -47,25 +49,34 @@ def interval_words(found: Interval, bound: float | None = None) -> str:
 
 
 def measured(claim: CheckedClaim) -> str:
-    """What was measured, in words; empty where nothing was."""
+    """Return what was measured, in words; empty where nothing was."""
     if claim.interval is None:
         return ""
-    return counted(claim) if claim.every_seed else f"{interval_words(claim.interval, claim.bound)}, {counted(claim)}"
+    if claim.every_seed:
+        return seeds_words(claim)
+    return f"{interval_words(claim.interval, claim.bound)}, {seeds_words(claim)}"
 
 
-def counted(claim: CheckedClaim) -> str:
-    """On how many of the seeds a claim is true by itself; and how many were planned, where those are not as many."""
+def seeds_words(claim: CheckedClaim) -> str:
+    """Return on how many of the seeds a claim is true, and the number of planned seeds if it differs."""
     seeds = len(claim.of_seeds)
     planned = f", {claim.seeds} planned" if seeds != claim.seeds else ""
-    return f"true on {claim.met} of {seeds} seed{'s' * (seeds != 1)}{planned}"
+    return f"true on {claim.met} of {counted(seeds, 'seed')}{planned}"
 
 
-def why(claim: CheckedClaim) -> str:
-    """What a verdict leaves open, in words."""
+def open_question(claim: CheckedClaim) -> str:
+    """Return what a verdict leaves open, in words."""
     found = claim.interval
     parts = []
     if claim.verdict is Verdict.UNSEEN and found is not None and found.visible is not None:
         parts.append(f"below {number(found.visible)}, which {found.seeds} seeds can see")
     if claim.looked_for is not None and found is not None and (found.visible or 0) > claim.looked_for:
-        parts.append(f"too few seeds for the {given(claim.looked_for)} looked for")
+        parts.append(f"too few seeds to see {as_written(claim.looked_for)}, the smallest difference that matters")
     return "; ".join(filter(None, (*parts, claim.note)))
+
+
+def table(head: Sequence[str], body: Sequence[Sequence[str]], sides: str) -> str:
+    """A table in Markdown; `sides` has l or r for each column."""
+    rule = ["---:" if side == "r" else "---" for side in sides]
+    escaped = [[value.replace("|", "\\|") for value in row] for row in body]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (list(head), rule, *escaped))

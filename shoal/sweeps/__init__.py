@@ -1,1 +1,1 @@
-"""Search over settings: what a search is, which settings are tried next, its trials, and the page of what it found."""
+"""Many runs and one page: what studies and searches share, and search over settings."""

@@ -15,8 +15,9 @@ import pandas as pd
 import pytest
 
 import shoal
-from shoal.api.given import nested, settings_of
+from shoal.api.settings_source import nested, settings_of
 from shoal.engine.settings.run_settings import load_settings
+from shoal.engine.store.run_events import Event
 from tests.conftest import SMALL
 from tests.planted_images import KINDS, draw, kind_of, write_clients, write_new
 
@@ -47,7 +48,7 @@ def found(place: Path) -> shoal.Run:
     events: list[str] = []
     run = shoal.run(
         SMALL, data={"name": "mine", "limit": None}, method="kmeans", partition="by_column", rounds=1,
-        model={"clusters": 3}, progress=False, observers=[lambda event: events.append(event["event"])],
+        model={"clusters": 3}, progress=False, observers=[lambda event: events.append(event.kind)],
     )  # fmt: skip
     assert events[0] == "started"
     assert events[-1] == "finished"
@@ -158,8 +159,8 @@ def test_runs_are_listed_and_compared(found: shoal.Run) -> None:
 
 
 def test_an_interrupted_run_is_gone_on_with(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def stop(event: dict[str, Any]) -> None:
-        if event["event"] == "round_finished" and event["round"] == 1:
+    def stop(event: Event) -> None:
+        if event.kind == "round_finished" and event.round == 1:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -24,6 +24,7 @@ from tests.chaos.damage import tries as damage_tries
 from tests.chaos.damage import write as write_damage
 from tests.chaos.damage_readers import READERS
 from tests.chaos.events import EVENTS
+from tests.chaos.nights import nights, planned_nights
 from tests.chaos.on_clusters import on_clusters
 from tests.chaos.own_sets import own_sets, planned_sets
 from tests.chaos.tally import Outcome, markdown, write
@@ -71,10 +72,12 @@ def damage(count: int, seed: int, out: Path, readers: list[str], minutes: float)
 
 
 def tries(folder: Path, given: argparse.Namespace) -> Iterator[Outcome]:
-    """All tries, one after the other: first those on sets of the user's own, then those on runs."""
+    """All tries, one after the other: those on sets of the user's own, those on whole nights, and those on runs."""
     count = 300 if given.count is None else given.count
     sets = planned_sets(count // 3 if given.sets is None else given.sets, given.seed)
     yield from own_sets(folder / "own-sets", [event for event in sets if event in (given.events or sets)], given.seed)
+    whole = planned_nights(count // 7 if given.nights is None else given.nights, given.seed)
+    yield from nights(folder / "nights", [event for event in whole if event in (given.events or whole)], given.seed)
     if not count:
         return
     with chaos_in(folder, given.seed) as chaos:
@@ -91,6 +94,7 @@ def main() -> None:
     parser.add_argument("--readers", nargs="*", default=list(READERS), help="with --damage: only these")
     parser.add_argument("--count", type=int, help="tries on runs; by default 300, on clusters 20")
     parser.add_argument("--sets", type=int, help="tries on sets of the user's own; by default a third of --count")
+    parser.add_argument("--nights", type=int, help="tries on whole nights; by default a seventh of --count")
     parser.add_argument("--seed", type=int, default=0, help="of events, methods and moments")
     parser.add_argument("--out", type=Path, default=Path("results/chaos"), help="folder of the table")
     parser.add_argument("--methods", nargs="*", default=methods(), help="only these")

@@ -8,7 +8,7 @@ import time
 from tests.chaos.cluster_trial import ClusterTrial, Hit
 
 NO_WORKER = "has had no worker for"
-DEPOT = "the depot s3://"
+REMOTE_STORE = "the remote store s3://"
 AWAY = (1.0, 6.0)
 """Seconds for which a store that comes back is away, at least and at most."""
 
@@ -31,13 +31,13 @@ def head_stopped(trial: ClusterTrial) -> str:
 def store_killed(trial: ClusterTrial) -> str:
     """The object store is killed."""
     trial.store.kill()
-    return DEPOT
+    return REMOTE_STORE
 
 
 def store_stopped(trial: ClusterTrial) -> str:
     """The object store is stopped: it takes connections, and nothing is answered."""
     trial.store.send(signal.SIGSTOP)
-    return DEPOT
+    return REMOTE_STORE
 
 
 def store_restarted(trial: ClusterTrial) -> str:
@@ -45,7 +45,7 @@ def store_restarted(trial: ClusterTrial) -> str:
     trial.store.kill()
     time.sleep(trial.random.uniform(*AWAY))
     trial.store.start()
-    return DEPOT
+    return REMOTE_STORE
 
 
 def host_killed(trial: ClusterTrial) -> str:

@@ -17,7 +17,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from shoal.engine.store.run_folder import FAILED, FINISHED, RunFolder
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.status import FAILED, FINISHED
 from shoal.lifecycle.starting import new_run
 from tests.chaos.cluster_tally import BY_ITSELF, STOPPED, ClusterOutcome
 from tests.chaos.clusters import BUCKET, KINDS, MARK, Cluster, ObjectStore, marked
@@ -28,8 +29,8 @@ HANGS = 240.0
 """Seconds after which a driver hangs. It is much longer than what a try may take, to tell one from the other."""
 LINGERS = 10.0
 """Seconds that what a driver started has to end after it."""
-EMPTY = 30.0
-"""Seconds for which a cluster may have no worker in these runs, the one setting of waiting that is not the default."""
+TIMEOUT_FACTOR = 2 / 3
+"""Of these runs: a cluster may have no worker for 30 s instead of 45 s."""
 METHODS = ("fedpnp", "fedema")
 """Methods whose clients keep something from round to round, so that files go both ways."""
 ROUNDS, CLIENTS = 3, 3
@@ -143,10 +144,7 @@ class ClusterTrial:
             "runner": self.runner,
             "address": self.cluster.address,
             "remote_files": f"s3://{BUCKET}/depot",
-            "no_worker_timeout": EMPTY,
-            "deadline": 10.0,
-            "min_deadline": 300.0,
-            "first_deadline": 21600.0,
+            "timeout_factor": TIMEOUT_FACTOR,
         }
         self.run = new_run(settings_of(self.method, **SIZE, workers=workers))
 
@@ -170,8 +168,8 @@ class ClusterTrial:
             time.sleep(0.01)
         time.sleep(self.random.random() * 0.5)
         events = self.run.events()
-        rounds = sum(event["event"] == "round_finished" for event in events)
-        done = sum(event["event"] == "client_finished" for event in events) - rounds * CLIENTS
+        rounds = sum(event.kind == "round_finished" for event in events)
+        done = sum(event.kind == "client_finished" for event in events) - rounds * CLIENTS
         return f"round {rounds + 1}, {done} of {CLIENTS} clients done" if rounds < ROUNDS else "after the last round"
 
     def end(self, driver: ClusterDriver) -> int | None:
@@ -195,12 +193,12 @@ class ClusterTrial:
         status = self.run.status()
         said = " ".join(self.drivers[-1].said().split())
         wanted = (gone, f"shoal run --resume {self.run.name}")
-        missing = [text for text in wanted if text not in said or text not in status["message"]]
-        if code != 1 or status["state"] != FAILED or missing:
-            self.notes.append(f"exit code {code}, state {status['state']}, not said: {missing}; said: {said[-700:]}")
+        missing = [text for text in wanted if text not in said or text not in status.message]
+        if code != 1 or status.state != FAILED or missing:
+            self.notes.append(f"exit code {code}, state {status.state}, not said: {missing}; said: {said[-700:]}")
             return False
-        if status["message"].count(wanted[1]) > 1:
-            self.notes.append(f"it is said more than once: {status['message']}")
+        if status.message.count(wanted[1]) > 1:
+            self.notes.append(f"it is said more than once: {status.message}")
             return False
         return True
 
@@ -231,17 +229,17 @@ class ClusterTrial:
         gone = hit(self)
         code = self.end(driver)
         seconds, ended, said, resumed = time.time() - began, "", "", ""
-        state = self.run.status()["state"]
+        state = self.run.status().state
         if code == 0 and state == FINISHED:
             ended, seconds = BY_ITSELF, longest_silence(self.run.events(), began, began + seconds)
         else:
-            said = self.run.status()["message"]
+            said = self.run.status().message
             ended = STOPPED if self.stopped_well(code, gone) else f"exit code {code}, {state}"
         if state != FINISHED:
             resumed = self.resume()
-        same = self.run.status()["state"] == FINISHED and numbers(self.run) == self.whole
+        same = self.run.status().state == FINISHED and numbers(self.run) == self.whole
         if not same:
-            self.notes.append(f"it is {self.run.status()['state']}, or has other numbers than the straight run")
+            self.notes.append(f"it is {self.run.status().state}, or has other numbers than the straight run")
         said_by = [driver.said() for driver in self.drivers]
         shown = [text[text.index(TRACEBACK) :][:3000] for text in said_by if TRACEBACK in text]
         self.notes += shown
@@ -264,7 +262,7 @@ class ClusterTrial:
 
 def longest_silence(events: list[dict[str, Any]], began: float, ended: float) -> float:
     """The longest time, from an event to the end of the driver, in which no client and no round was finished."""
-    times = [event["time"] for event in events if event["event"] in PROGRESS]
+    times = [event.time for event in events if event.kind in PROGRESS]
     marks = [began, *(each for each in times if began < each < ended), ended]
     return max(after - before for before, after in pairwise(marks))
 

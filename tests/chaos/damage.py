@@ -17,6 +17,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from multiprocessing import forkserver
 from pathlib import Path
 
 from shoal.core.errors import ShoalError
@@ -44,7 +45,7 @@ PRELOADED = (
     "shoal.review.pages.report",
     "shoal.review.mlflow_log.pyfunc",
     "shoal.review.mlflow_log.whole_run",
-    "shoal.sweeps.scores",
+    "shoal.sweeps.search.scores",
 )
 """What readers import, once for all of them."""
 LONGEST = 1200
@@ -122,9 +123,14 @@ def forked(work: Callable[[], None], home: Path) -> tuple[int, str, str]:
     sys.stderr.flush()
     pid = os.fork()
     if pid == 0:
+        known = forkserver._forkserver  # type: ignore[attr-defined]
+        known._forkserver_pid = None  # this process is no parent of that one, and starts another
         try:
             for place, path in enumerate(outputs, 1):
                 os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), place)
+            # A test runner may have put files of its own in their place.
+            sys.stdout = os.fdopen(1, "w", closefd=False)
+            sys.stderr = os.fdopen(2, "w", closefd=False)
             os.chdir(home)
             work()
             code = 0

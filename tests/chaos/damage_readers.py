@@ -28,7 +28,7 @@ SMALL: dict[str, Any] = {
     "model": {"encoder": "pooled-conv", "clusters": 3},
     "augment": {"recipe": "digits"},
     "data": {"name": SET},
-    "tracking": {"mlflow": True, "system": False, "prefect": "off", "checkpoints": "all"},
+    "tracking": {"mlflow": True, "prefect": "off", "checkpoints": "all"},
 }
 
 
@@ -114,7 +114,7 @@ def keep(home: Path, run: RunFolder) -> Path:
     from shoal.review.results.result import run_result
 
     (home / PARTITION).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(run.lineage()["partition"]["folder"], home / PARTITION)
+    shutil.copytree(run.lineage().partition.folder, home / PARTITION)
     state = read_state(run)
     keep_run(run, state.server.round, state.memory_index.files(), home / FEDERATION)
     write_sealed(home / FEDERATION / "result.json", {**run_result(run).to_json(), "run": run.name})
@@ -199,7 +199,7 @@ def serving(subject: Subject) -> None:
 def scores(subject: Subject) -> None:
     """The scores of a search, so far."""
     from shoal.engine.workers.worker import Worker
-    from shoal.sweeps.scores import Scorer
+    from shoal.sweeps.search.scores import Scorer
 
     for name in ("neighbours", "loss"):
         print(name, Scorer(name, Worker().handle).so_far(RunFolder(subject.run)))

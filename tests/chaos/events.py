@@ -9,12 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
 import requests
 
-from shoal.engine.store.run_folder import FINISHED
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.status import FINISHED
 from tests.chaos.nursery import Driver, Odd
 from tests.chaos.trial import HANGS, Event, Trial, kill
 
@@ -81,7 +83,7 @@ def _goes_on(trial: Trial, hit: signal.Signals) -> bool:
 def _by_itself(trial: Trial, driver: Driver) -> bool:
     """Whether a driver brings its run to the end without help."""
     code = trial.end(driver)
-    if code != 0 or trial.folder.status()["state"] != FINISHED:
+    if code != 0 or trial.folder.status().state != FINISHED:
         trial.notes.append(f"did not go on by itself, exit code {code}: {driver.said()[-300:]}")
         return False
     return trial.finish()
@@ -162,6 +164,38 @@ def two_runs_in_one_home(trial: Trial) -> bool:
     return trial.finish() and trial.finish(other)
 
 
+def home_moved(trial: Trial) -> bool:
+    """Driver and workers are killed and the home is moved, up to three times; the run goes on in the new place."""
+    nursery, before = trial.chaos.nursery, os.environ["SHOAL_HOME"]
+    homes = [nursery.home / "moved" / f"{trial.folder.name} {number}" for number in range(MOST_KILLS + 1)]
+    homes[0].mkdir(parents=True)
+
+    def live_in(home: Path) -> None:
+        trial.env["SHOAL_HOME"] = os.environ["SHOAL_HOME"] = str(home)
+
+    try:
+        live_in(homes[0])
+        trial.folder = trial.chaos.run(trial.method)
+        last = trial.random.randint(1, MOST_KILLS)
+        for old, new in pairwise(homes[: last + 1]):
+            driver = trial.start()
+            trial.at_random(driver)
+            kill(driver)
+            for worker in nursery.workers():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    worker.kill()
+            trial.end(driver)
+            old.rename(new)
+            live_in(new)
+            trial.folder = RunFolder(new / "runs" / trial.folder.name)
+        same = trial.finish()
+        if there := [home.name for home in homes if home != homes[last] and home.exists()]:
+            trial.notes.append(f"made again: {there}")
+        return same and not there
+    finally:
+        os.environ["SHOAL_HOME"] = before
+
+
 # --- servers ----------------------------------------------------------------------------------------------------------
 
 
@@ -187,7 +221,7 @@ def served(command: list[str], url: str, folder: Path) -> Iterator[subprocess.Po
 
 def _server_killed(trial: Trial, command: list[str], url: str, odd: Odd, **tracking: object) -> bool:
     """A server is killed in the middle of the run, which goes on by itself."""
-    trial.folder = trial.chaos.run(trial.method, tracking={"system": False, "model": False, **tracking})
+    trial.folder = trial.chaos.run(trial.method, tracking={"model": False, **tracking})
     with served(command, url, trial.chaos.nursery.home) as server:
         driver = trial.start(odd)
         trial.at_random(driver)
@@ -219,7 +253,7 @@ def mlflow_killed(trial: Trial) -> bool:
 
 
 EVENTS: dict[str, tuple[int, Event]] = {
-    "driver and workers killed": (30, driver_killed),
+    "driver and workers killed": (27, driver_killed),
     "driver killed, workers go on": (15, driver_killed_alone),
     "Ctrl-C or SIGTERM": (6, interrupted),
     "worker killed": (14, worker_killed),
@@ -229,6 +263,7 @@ EVENTS: dict[str, tuple[int, Event]] = {
     "disk full": (6, disk_full),
     "clock jumps": (4, clock_jumps),
     "two drivers on one run": (2, two_on_one_run),
+    "driver and workers killed, home moved": (3, home_moved),
     "two runs in one home": (2, two_runs_in_one_home),
     "Prefect's server killed": (1, prefect_killed),
     "MLflow's server killed": (1, mlflow_killed),

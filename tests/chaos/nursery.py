@@ -13,6 +13,8 @@ import resource
 import subprocess
 import sys
 import time
+import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,8 @@ import psutil
 from tests.orders import ME, VARIABLE
 
 ROOT = Path(__file__).parents[2]
+COMMAND = "shoal.cli.main:entry"
+"""The command line."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +71,16 @@ class Nursery:
 
     Args:
         home: SHOAL_HOME of the drivers, which exists.
+        modules: what drivers import beside the command line.
+        env: environment variables of all drivers.
     """
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, modules: Sequence[str] = (), env: dict[str, str] | None = None) -> None:
         self.home, self.orders, self._started = home, home / "orders", 0
         self.orders.mkdir()
-        env = {**os.environ, "SHOAL_HOME": str(home), VARIABLE: str(self.orders), "OMP_NUM_THREADS": "1"}
+        env = {**os.environ, "SHOAL_HOME": str(home), VARIABLE: str(self.orders), "OMP_NUM_THREADS": "1", **(env or {})}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.chaos.nursery"],
+            [sys.executable, "-m", "tests.chaos.nursery", *modules],
             cwd=ROOT,
             env=env,
             stdin=subprocess.PIPE,
@@ -92,10 +98,21 @@ class Nursery:
 
     def start(self, run: Path, odd: Odd | None = None) -> Driver:
         """A driver of a run."""
+        return self.launch(COMMAND, ["run", "--resume", str(run)], odd)
+
+    def launch(self, entry: str, words: Sequence[str] = (), odd: Odd | None = None) -> Driver:
+        """Start a driver.
+
+        Args:
+            entry: the function that it carries out, as MODULE:FUNCTION.
+            words: the words of its command line.
+            odd: what is odd about it.
+        """
         self._started += 1
         log = self.home / f"driver-{self._started}.log"
         odd = odd or Odd()
-        pid = self.ask(do="start", run=str(run), log=str(log), disk=odd.disk, clock=odd.clock, env=odd.env)
+        about = {"entry": entry, "words": list(words), "log": str(log)}
+        pid = self.ask(do="start", **about, disk=odd.disk, clock=odd.clock, env=odd.env)
         return Driver(self, int(pid), log)
 
     def workers(self) -> list[psutil.Process]:
@@ -126,14 +143,19 @@ def main() -> None:
     """Read orders and carry them out until the end of standard input."""
     from multiprocessing import forkserver
 
+    from shoal.engine.rounds import deadlines
     from shoal.engine.workers import worker_processes
 
+    deadlines.LONGEST_TIME_FACTOR = 4.0
+    deadlines.MIN_DEADLINE_SECONDS = 2.0
+    deadlines.FIRST_DEADLINE_SECONDS = 8.0
     for name in (
         "shoal.cli.main",
         "shoal.lifecycle.driving",
         "shoal.review.pages.cluster_sheets",
         "shoal.review.pages.figures",
         "shoal.review.pages.report",
+        *sys.argv[1:],
     ):
         importlib.import_module(name)
 
@@ -160,8 +182,8 @@ def main() -> None:
 
 def drive(order: dict[str, Any]) -> None:
     """Become a driver; never returns."""
-    from shoal.cli.main import entry
-
+    module, _, function = order["entry"].partition(":")
+    entry = getattr(importlib.import_module(module), function)
     os.setsid()
     log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -173,8 +195,13 @@ def drive(order: dict[str, Any]) -> None:
     if order["clock"]:
         real, began = time.time, time.monotonic()
         time.time = lambda: real() + order["clock"] * (int((time.monotonic() - began) * 10) % 2)
-    sys.argv = ["shoal", "run", "--resume", order["run"]]
-    entry()
+    sys.argv = ["shoal", *order["words"]]
+    try:
+        entry()
+    except BaseException:
+        traceback.print_exc()
+    sys.stderr.flush()
+    os._exit(1)  # an entry point leaves by itself
 
 
 if __name__ == "__main__":

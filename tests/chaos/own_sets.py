@@ -174,9 +174,8 @@ class OwnSets:
             notes.append(f"the same command again ended with {code}: {said(home)[-300:]}")
         if (after := digest(home)) != new:
             notes.append(f"after the same command again it is not the new set: {after}")
-        left = {path.name for path in own_folder(home / "data" / "store", NAME).parent.iterdir()}
-        if more := left - {NAME, f"{NAME}.dvc", f"{NAME}.intake.json", ".gitignore", ".gitkeep"}:
-            notes.append(f"left beside it: {sorted(more)}")
+        if more := left_beside(home):
+            notes.append(f"left beside it: {more}")
         if KINDS[event].dvc and (status := dvc(home, "status", "--quiet", f"data/store/own/{NAME}.dvc")):
             notes.append(f"DVC does not have the new set: {status}; {said(home)[-300:]}")
         shutil.rmtree(home, ignore_errors=True)
@@ -247,6 +246,12 @@ def digest(home: Path) -> str:
         return open_prepared(own_folder(home / "data" / "store", NAME), verify=True).manifest.digest
     except DataError as error:
         return str(error)
+
+
+def left_beside(home: Path) -> list[str]:
+    """What lies beside the set in a home and belongs to no set."""
+    left = {path.name for path in own_folder(home / "data" / "store", NAME).parent.iterdir()}
+    return sorted(left - {NAME, f"{NAME}.dvc", f"{NAME}.intake.json", ".gitignore", ".gitkeep"})
 
 
 def dvc(home: Path, *words: str) -> str:

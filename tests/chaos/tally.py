@@ -18,7 +18,7 @@ class Outcome:
         same: it came to the same numbers as the straight run.
         hung: a process did not end within its time.
         traceback: a process showed a traceback.
-        note: what was wrong, for people.
+        note: what was wrong, for people; of a night also where it was killed.
     """
 
     event: str

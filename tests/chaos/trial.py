@@ -8,7 +8,7 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from shoal.data.prepare import store_folder
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import Settings, make_settings
-from shoal.engine.store.run_folder import FINISHED, RunFolder
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.status import FINISHED
 from shoal.lifecycle.starting import new_run
 from shoal.methods.registry import METHODS
 from tests.chaos.nursery import Driver, Nursery, Odd
@@ -29,16 +30,16 @@ from tests.runs import go_on, numbers, straight
 HANGS = 180.0
 """Seconds after which a driver hangs; a run of these takes a few."""
 TRACEBACK = "Traceback (most recent call last)"
-WORKERS = {"slots": 2, "deadline": 4.0, "min_deadline": 2.0, "first_deadline": 8.0}
+WORKERS = {"slots": 2}
 FURTHER: dict[str, dict[str, Any]] = {
     "fedsimclr_kmeans": {"method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3}, "rounds": 5},
-    **{name: EVERY_METHOD[name] for name in ("fedsimclr_pool", "uifca_shared")},
+    **{name: EVERY_METHOD[name] for name in ("fedsimclr_kmeans, neighbours", "uifca_shared")},
 }
 """Methods that have no recorded case."""
 
 
 def settings_of(method: str, **changes: Any) -> Settings:
-    """Small settings of a run of a method, on two slots and with deadlines of seconds."""
+    """Small settings of a run of a method, on two slots; drivers of the nursery have deadlines of seconds."""
     case = FURTHER.get(method) or next(case for case in CASES.values() if case["method"]["name"] == method)
     base = merge(SMALL, {"rounds": 2, "augment": {"recipe": "digits"}, "data": {"limit": 160}, "workers": WORKERS})
     case = {key: value for key, value in case.items() if key != "workers"}
@@ -91,6 +92,8 @@ class Trial:
     drivers: list[Driver] = field(default_factory=list)
     hung: bool = False
     notes: list[str] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
+    """Environment variables of all its drivers."""
 
     def __post_init__(self) -> None:
         self.whole = self.chaos.straight(self.method)
@@ -98,6 +101,8 @@ class Trial:
 
     def start(self, odd: Odd | None = None, folder: RunFolder | None = None) -> Driver:
         """A driver of the run."""
+        odd = odd or Odd()
+        odd = replace(odd, env={**self.env, **odd.env})
         driver = self.chaos.nursery.start((folder or self.folder).path, odd)
         self.drivers.append(driver)
         return driver
@@ -139,8 +144,8 @@ class Trial:
             self.end(self.start(folder=folder))
         else:
             go_on(folder)
-        if folder.status()["state"] != FINISHED:
-            self.notes.append(f"it is {folder.status()['state']}: {folder.status()['message'][:300]}")
+        if folder.status().state != FINISHED:
+            self.notes.append(f"it is {folder.status().state}: {folder.status().message[:300]}")
             return False
         if numbers(folder) != self.whole:
             self.notes.append("other numbers than the straight run")

@@ -64,7 +64,7 @@ def test_show_and_doctor_notice_one_bit_and_say_what_helps(mine: Path) -> None:
         shoal_data("show", "mine")
     (check,) = (each for each in stores() if each.name == "data set mine")
     assert not check.ok
-    assert "are not those of its manifest" in check.detail
+    assert "do not match its manifest" in check.detail
     add_table(places.home() / "t.csv", "mine", places.store(), force=True)
     assert "mine" in shoal_data("show", "mine")
 

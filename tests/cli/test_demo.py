@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from rich.console import Console
 
 from benchmarks.demo import measure, table
 from shoal.cli import demo as demonstration
+from shoal.cli.console import out
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.results.certain_images import certain_images
 
@@ -32,7 +31,7 @@ ROOT = Path(demonstration.__file__).resolve().parents[2]
 def test_the_budget_alone_and_together_is_the_same() -> None:
     plan = demonstration.planned(3)
     assert {settings.seed for settings in plan.values()} == {3}
-    for clients in demonstration.SAID:
+    for clients in demonstration.CLIENT_WORDS:
         alone, together = plan[clients, "alone"], plan[clients, "together"]
         assert alone.method.name == "single"
         assert (alone.rounds, alone.local.epochs, alone.local.batch) == (20, 5, 64)
@@ -46,9 +45,9 @@ def test_the_budget_alone_and_together_is_the_same() -> None:
 
 def test_it_ends_with_a_table_a_figure_and_commands(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", [str(home / ".venv" / "bin" / "shoal"), "demo"])
-    written = io.StringIO()
-    figure = demonstration.demo(Console(file=written, width=120), Console(file=io.StringIO()), changes=TINY)
-    said = written.getvalue()
+    with out.capture() as written:
+        figure = demonstration.show_demo(changes=TINY)
+    said = written.get()
     for label in demonstration.LABELS.values():
         assert label in said
     assert said.count("K-means on pixels") == 2  # the floor of both
@@ -81,8 +80,8 @@ def test_it_says_whether_nobody_alone_finds_as_much(home: Path) -> None:
     def result(acc: float, **more: float) -> Any:
         return SimpleNamespace(metrics={"acc": acc, **more})
 
-    alone = demonstration.Found("alike", "alone", "single", result(0.8, acc_max=0.85))
-    ahead, level = (demonstration.Found("alike", "together", "fedcc", result(acc)) for acc in (0.86, 0.85))
+    alone = demonstration.DemoRun("alike", "alone", "single", result(0.8, acc_max=0.85))
+    ahead, level = (demonstration.DemoRun("alike", "together", "fedcc", result(acc)) for acc in (0.86, 0.85))
     said = demonstration.against_the_best_alone([alone, ahead], "alike")
     assert said.endswith("find more than any of them alone: 0.860 together, 0.850 the best alone.")
     assert "no more than the best of them alone" in demonstration.against_the_best_alone([alone, level], "alike")
@@ -92,7 +91,7 @@ def test_seeds_that_are_measured_are_not_run_again(home: Path) -> None:
     path = home / "demo.json"
     cell = {"acc": 0.5, "method": "kmeans"}
     ways = {"floor": cell, "alone": {**cell, "method": "single"}, "together": {"acc": 0.75, "method": "fedcc"}}
-    kept = {"0": dict.fromkeys(demonstration.SAID, ways)}
+    kept = {"0": dict.fromkeys(demonstration.CLIENT_WORDS, ways)}
     path.write_text(json.dumps(kept))
     assert measure([0], path) == kept
     shown = table(kept)
@@ -103,4 +102,4 @@ def test_seeds_that_are_measured_are_not_run_again(home: Path) -> None:
 def test_the_table_in_the_docs_is_made_from_the_numbers() -> None:
     measured = json.loads((ROOT / "docs" / "demo.json").read_text())
     assert sorted(measured) == ["0", "1", "2", "3", "4"]
-    assert table(measured) in (ROOT / "docs" / "results.md").read_text()
+    assert table(measured) in (ROOT / "docs" / "results" / "digits.md").read_text()

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from shoal.cli.runs import open_command, remove_command, runs_command
+from shoal.cli import runs as runs_module
+from shoal.cli.console import out
+from shoal.cli.open_report import open_report
+from shoal.cli.runs import remove_runs, runs
 from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
 from shoal.engine.store.run_folder import RunError, RunFolder
@@ -35,9 +36,9 @@ def three(home: Path, small: Make) -> list[RunFolder]:
 
 
 def told(call: Callable[..., None], *given: Any, **more: Any) -> str:
-    out = Console(width=160, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
-    call(out, *given, **more)
-    return out.export_text()
+    with out.capture() as captured:
+        call(*given, **more)
+    return captured.get()
 
 
 def test_runs_are_listed_newest_first_with_what_is_wrong(three: list[RunFolder]) -> None:
@@ -50,48 +51,48 @@ def test_runs_are_listed_newest_first_with_what_is_wrong(three: list[RunFolder])
     assert found[2].score[0] == "acc"
     assert found[2].bytes == sum(p.stat().st_size for p in three[0].path.rglob("*") if p.is_file())
     assert "settings.yaml has been changed" in found[0].why
-    text = told(runs_command, None, None, (), None, False)
+    text = told(runs)
     assert text.index(three[2].name) < text.index(three[0].name)
     assert "settings.yaml has been changed" in text
 
 
 def test_runs_are_filtered(three: list[RunFolder], capsys: pytest.CaptureFixture[str]) -> None:
-    def names(*given: Any) -> list[str]:
-        told(runs_command, *given, True)
+    def names(**given: Any) -> list[str]:
+        runs(**given, as_json=True)
         return [run["name"] for run in json.loads(capsys.readouterr().out)]
 
-    assert names("fedcc", None, (), None) == [three[1].name]
-    assert names(None, "mnist", (), None) == []
-    assert names(None, "digits", ("finished", "interrupted"), None) == [three[1].name, three[0].name]
-    assert names(None, None, (), 1) == [three[2].name]
-    assert "no such run in" in told(runs_command, "ssd", None, (), None, False)
-    with pytest.raises(ShoalError, match="no run is in state 'done': there are running, finished"):
-        told(runs_command, None, None, ("done",), None, False)
+    assert names(method="fedcc") == [three[1].name]
+    assert names(data="mnist") == []
+    assert names(data="digits", states=["finished", "interrupted"]) == [three[1].name, three[0].name]
+    assert names(last=1) == [three[2].name]
+    assert "no such run in" in told(runs, method="ssd")
+    with pytest.raises(ShoalError, match="no run is in state 'done': expected one of running, finished"):
+        runs(states=["done"])
 
 
 def test_a_run_is_removed_and_others_are_left(three: list[RunFolder], monkeypatch: pytest.MonkeyPatch) -> None:
-    err = Console(file=open(os.devnull, "w"))  # noqa: SIM115
+    err = runs_module.err
     monkeypatch.setattr(err, "input", lambda text: "n")
     with pytest.raises(ShoalError, match="nothing was removed"):
-        told(remove_command, err, ["latest"], sure=False)
+        remove_runs(["latest"], sure=False)
     with pytest.raises(RunError, match="no run 'gone'"):
-        told(remove_command, err, ["latest", "gone"], sure=True)
+        remove_runs(["latest", "gone"], sure=True)
     assert len(listed_runs(places.runs())) == 3, "all are found before the first goes"
     mine = places.runs().parent / "project"
     mine.mkdir()
     (mine / "settings.yaml").write_text("seed: 1\n")
-    with pytest.raises(ShoalError, match=r"project is no run of .*: only those are removed"):
-        told(remove_command, err, [str(mine)], sure=True)
+    with pytest.raises(ShoalError, match=r"project is no run of .*: only runs there are removed"):
+        remove_runs([str(mine)], sure=True)
     assert (mine / "settings.yaml").exists()
 
     def nobody(text: str) -> str:
         raise EOFError
 
     monkeypatch.setattr(err, "input", nobody)
-    with pytest.raises(ShoalError, match="nobody is there to ask, give --yes"):
-        told(remove_command, err, ["latest"], sure=False)
+    with pytest.raises(ShoalError, match="nobody is there to answer; give --yes"):
+        remove_runs(["latest"], sure=False)
     monkeypatch.setattr(err, "input", lambda text: "y")
-    said = told(remove_command, err, ["latest", three[2].name, str(three[0].path)], sure=False)
+    said = told(runs, remove=["latest", three[2].name, str(three[0].path)])
     assert f"removed {three[2].name}" in said
     assert [run.name for run in listed_runs(places.runs())] == [three[1].name]
     assert sorted(p.name for p in places.runs().iterdir() if p.is_dir()) == [three[1].name]
@@ -126,10 +127,10 @@ def test_a_report_is_made_where_it_is_missing_and_opened(
     monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address))
     path = three[0].path / "report.html"
     assert not path.exists()
-    assert path.as_uri() in told(open_command, three[0].name, show=False).replace("\n", "")
+    assert path.as_uri() in told(open_report, three[0].name, show=False).replace("\n", "")
     assert path.exists()
     assert not opened
-    assert "no browser could be opened" in told(open_command, three[0].name, show=True)
+    assert "no browser could be opened" in told(open_report, three[0].name, show=True)
     assert opened == [path.as_uri()]
 
 

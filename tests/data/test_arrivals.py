@@ -38,7 +38,7 @@ def noise(path: Path, seed: int) -> None:
 
 def test_new_files_are_found_by_name_and_new_clients_wait_for_a_second_image(tmp_path: Path) -> None:
     folder, store = tmp_path / "watched", tmp_path / "store"
-    with pytest.raises(DataError, match=r"the watched folder .* is not there: make it"):
+    with pytest.raises(DataError, match=r"the watched folder .* does not exist: make it"):
         arrivals(folder)
     write_clients(folder)
     first = take(folder, store)

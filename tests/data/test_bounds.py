@@ -17,7 +17,7 @@ from PIL import Image
 
 from shoal.core.errors import DataError
 from shoal.data import readers, tables
-from shoal.data.image_decoding import MOST_PIXELS, decode
+from shoal.data.image_decoding import MAX_PIXELS, decode
 from shoal.data.images import read_images
 from shoal.data.prepare import prepare
 from shoal.data.prepared import DataSpec, open_prepared
@@ -43,7 +43,7 @@ def png_bomb(side: int) -> bytes:
 
 
 def test_a_picture_of_too_many_pixels_is_not_decoded(tmp_path: Path) -> None:
-    side = int(MOST_PIXELS**0.5) + 10
+    side = int(MAX_PIXELS**0.5) + 10
     bomb = png_bomb(side)
     assert len(bomb) < 200_000
     (tmp_path / "a.png").write_bytes(bomb)
@@ -68,7 +68,7 @@ def test_a_file_that_only_a_program_reads_is_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
 def test_raw_files_unpack_to_so_much_and_no_more(suffix: str, pack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "LARGEST_UNPACKED", 1 << 20)
+    monkeypatch.setattr(readers, "MAX_UNPACKED_BYTES", 1 << 20)
     assert len(readers.unpack(pack(bytes(1 << 20)), f"f{suffix}")) == 1 << 20
     zeros = pack(bytes(100 << 20))
     assert len(zeros) < 200_000
@@ -88,7 +88,7 @@ def test_tables_announce_their_size_first(tmp_path: Path, monkeypatch: pytest.Mo
         read_table(path)
     path = tmp_path / "t.parquet"
     pd.DataFrame({"a": np.zeros(1000), "b": np.zeros(1000)}).to_parquet(path)
-    monkeypatch.setattr(tables, "MOST_VALUES", 1999)
+    monkeypatch.setattr(tables, "MAX_VALUES", 1999)
     with pytest.raises(DataError, match=r"t\.parquet announces 2,000 values, at most 1,999"):
         read_table(path)
 

@@ -133,7 +133,7 @@ def test_few_rows_and_the_last_column_decide_nothing(add: Add) -> None:
     assert feature_columns(few, Path("t.csv")) == ["a", "b"]
     intake = Intake()
     assert feature_columns(pd.DataFrame({"v": range(N)}), Path("t.csv"), intake=intake) == ["v"]
-    assert intake.noted == {"column that counts the rows, taken as there is no other": {"v": ""}}
+    assert intake.noted == {"column that counts the rows, taken since there is no other": {"v": ""}}
     with pytest.raises(
         DataError, match=r"no feature column .*\(label: named like a label\); name the features with --f"
     ):

@@ -14,7 +14,7 @@ from PIL import Image, features
 
 from shoal.core.errors import DataError
 from shoal.data.arrivals import arrivals
-from shoal.data.folder_files import INSIDE, OUTSIDE, find_images
+from shoal.data.folder_files import FOLDER_LINK, OUTSIDE_LINK, find_images
 from shoal.data.image_kind import HEIC, NO_IMAGE, RAW, image_format
 from shoal.data.images import read_images
 from shoal.data.intake import Intake, names_file
@@ -130,9 +130,9 @@ def test_links(tmp_path: Path) -> None:
     intake = Intake()
     found = find_images(folder, intake)
     assert [path.relative_to(folder).as_posix() for path in found.images] == ["a/1.png", "a/same.png", "b/2.png"]
-    assert [(each.path, each.reason) for each in found.rejected] == [("a/notes.txt", OUTSIDE)]
+    assert [(each.path, each.reason) for each in found.rejected] == [("a/notes.txt", OUTSIDE_LINK)]
     assert intake.left_out == {
-        INSIDE: {"a/circle": "", "twin": ""},
+        FOLDER_LINK: {"a/circle": "", "twin": ""},
         "a link to nothing": {"a/self.txt": ""},
         "no file with content": {"a/pipe.png": ""},
     }

@@ -27,7 +27,7 @@ def test_a_mapped_set_is_the_same_and_its_files_are_not_written_to(
     file = prepared.folder / "train_x.npy"
     before = file.read_bytes()
     copied = DeviceData(prepared)
-    monkeypatch.setattr(view, "MAPPED", 0)
+    monkeypatch.setattr(view, "MIN_SHARED_BYTES", 0)
     mapped = DeviceData(prepared)
     assert torch.equal(mapped.train_x, copied.train_x)
     assert torch.equal(mapped.train_y, copied.train_y)

@@ -128,5 +128,5 @@ def test_rows_of_another_table(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has rows of a table may\.csv already"):
         add_table(tmp_path / "may.csv", "rows", store, append=True)
     pd.DataFrame({"client": ["x"], "v": [1], "u": [2]}).to_csv(tmp_path / "july.csv", index=False)
-    with pytest.raises(DataError, match=r"it lacks w, and has u besides"):
+    with pytest.raises(DataError, match=r"it lacks w, and also has u"):
         add_table(tmp_path / "july.csv", "rows", store, append=True)

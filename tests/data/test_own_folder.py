@@ -181,7 +181,7 @@ def test_labels(folder, store, tmp_path):
     assert prepared.manifest.class_names == ("ant", "cat")
     for text, message in [
         ("\n".join(["file,label", *rows[1:]]), "no label for 1 images: clinic a/a0.png"),
-        ("\n".join(["file,label", *rows, "clinic a/typo.png,cat"]), "not there: clinic a/typo.png"),
+        ("\n".join(["file,label", *rows, "clinic a/typo.png,cat"]), "do not exist: clinic a/typo.png"),
         ("\n".join(["file,label", *rows, rows[0]]), "more than once: clinic a/a0.png"),
         ("\n".join(["path,label", *rows]), "no column 'file'"),
         ("", "is empty: expected a table"),

@@ -52,7 +52,7 @@ def test_largest_remainder_is_exact_and_near(weights, total):
 @given(label_lists, st.integers(1, 5), st.floats(0.05, 50), seeds)
 def test_dirichlet_gives_every_sample_once_and_the_minimum(labels, clients, beta, seed):
     try:
-        owner = deal_dirichlet(labels, clients, beta, 2, 50, stream(seed))
+        owner = deal_dirichlet(labels, clients, beta, 2, stream(seed))
     except PartitionError:
         return
     assert owner.min() >= 0
@@ -63,7 +63,7 @@ def test_dirichlet_is_skewed_when_beta_is_small():
     labels = np.repeat(np.arange(10), 500)
 
     def skew(beta):
-        owner = deal_dirichlet(labels, 5, beta, 10, 1000, stream(0))
+        owner = deal_dirichlet(labels, 5, beta, 10, stream(0))
         counts = np.array([np.bincount(owner[labels == c], minlength=5) for c in range(10)])
         return (counts.max(axis=1) / 500).mean()
 
@@ -239,7 +239,7 @@ def test_limit_is_a_random_subset(digits):
         (Majority(p=1.1), None, "partition.p is 1.1, expected at most 1"),
         (Majority(clients=1000, p=0.5), None, "would have"),
         (ByColumn(), None, "has no column 'client'"),
-        (PartitionSettings(), None, "no scheme"),
+        (PartitionSettings(), None, "is not a partition scheme"),
     ],
 )
 def test_impossible_partitions_fail_soon_and_say_why(digits, scheme, limit, message):
@@ -304,7 +304,7 @@ def test_a_column_of_fewer_clients_than_asked_for(build):
 
 def test_functions_check_for_themselves():
     with pytest.raises(PartitionError, match="expected above 0"):
-        deal_dirichlet(np.zeros(10, int), 2, 0.0, 2, 5, stream(0))
+        deal_dirichlet(np.zeros(10, int), 2, 0.0, 2, stream(0))
 
 
 @PROPERTY
@@ -327,7 +327,7 @@ def test_four_of_each_label_are_halved_exactly_and_labels_are_needed(build):
     partition = make_partition(IID(clients=2, validation=0.5, stratified=True), data)
     for client in range(2):
         assert np.bincount(data.train_y[partition.samples_of(client)]).tolist() == [2] * 10
-    with pytest.raises(PartitionError, match="same part of every label"):
+    with pytest.raises(PartitionError, match="same share of every label"):
         make_partition(IID(clients=2, validation=0.5, stratified=True), replace(data, train_y=None))
 
 

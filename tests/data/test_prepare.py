@@ -237,7 +237,7 @@ def test_images_of_one_class_in_every_angle(mirror, store):
         prepare("mnist-only11", store, mirror=mirror, checksums=checksums)
     with pytest.raises(DataError, match="there is no test image of that class"):
         prepare("mnist-only7", store, mirror=mirror, checksums=checksums)
-    with pytest.raises(DataError, match="turned by one of them"):
+    with pytest.raises(DataError, match="both turn images"):
         prepare("mnist-rotations2-angles4", store, mirror=mirror, checksums=checksums)
 
 
@@ -290,7 +290,7 @@ def test_download_of_ag_news_is_verified(tmp_path, monkeypatch):
     monkeypatch.setattr("requests.get", lambda url, timeout, stream: Answer())
     with pytest.raises(DataError, match=r"train\.csv is not the published file"):
         files.download_ag_news(tmp_path)
-    monkeypatch.setattr(files, "LARGEST_UNPACKED", 20)
+    monkeypatch.setattr(files, "MAX_UNPACKED_BYTES", 20)
     with pytest.raises(DataError, match=r"train\.csv sends more than 20 bytes"):
         files.download_ag_news(tmp_path)
     assert not list((tmp_path / "ag_news_csv").iterdir())
@@ -330,7 +330,7 @@ def test_names_spell_options():
 
 
 def test_checksums_of_unknown_files(mirror, store):
-    with pytest.raises(DataError, match="names 'x', which is no file of mnist"):
+    with pytest.raises(DataError, match="names 'x', which is not a file of mnist"):
         prepare("mnist", store, mirror=mirror, checksums={"x": "0" * 32})
     with pytest.raises(DataError, match="3 digits"):
         verify(b"", "abc", "f")

@@ -103,7 +103,7 @@ def test_files_of_labels_are_found_in_any_spelling(tmp_path: Path) -> None:
         ("t.csv", b"client,v\n", "has no rows"),
         ("t.csv", "client,v\né,1\n".encode("cp1252"), r"not text in UTF-8 \(.*0xe9.*\): save it as CSV UTF-8"),
         ("t.csv", "client,v\né,1\n".encode("utf-16"), "not text in UTF-8"),
-        ("t.csv", b"client;v\na;1\n", "';' stood between its values: save it with commas"),
+        ("t.csv", b"client;v\na;1\n", "separate values with ';': save it with commas"),
         ("t.csv", b"Client,CLIENT,v\na,a,1\n", "has the columns Client, CLIENT: say which with --client-column"),
         ("t.csv", "client,v\n\u200b ,1\na,2\n".encode(), "1 rows have no client in 'client': row 0"),
     ],

@@ -52,7 +52,8 @@ CASES: dict[str, dict[str, Any]] = {
     "kmeans": {"method": {"name": "kmeans"}, "rounds": 1},
     "cfcl": {"method": EXCHANGE, "partition": TWO_LABELS, "model": {"encoder": "pooled-conv"}, "rounds": 50},
     "cfcl, pulled negatives": {
-        "method": {**EXCHANGE, "negatives": "pulled", "macro": "ratio", "model": "local", "reserve_kind": "random"},
+        "method": {**EXCHANGE, "negatives": "pulled", "macro": "ratio", "selection": "cfcl_local",
+                   "reserve_kind": "random"},
         "partition": TWO_LABELS,
         "model": {"encoder": "pooled-conv"},
         "rounds": 50,
@@ -64,7 +65,7 @@ CASES: dict[str, dict[str, Any]] = {
         "data": COLOUR,
         "augment": {"recipe": "strong"},
     },
-    "fedsimclr": {"method": {"name": "fedsimclr", "finetune": True}},
+    "fedsimclr": {"method": {"name": "fedsimclr"}, "evaluate": {"finetune": True}},
     "fedsimclr, batched": {"method": {"name": "fedsimclr"}, "workers": {"batched": 2}},
     "fedbyol": {"method": {"name": "fedbyol"}},
     "fedema": {"method": {"name": "fedema"}},
@@ -74,7 +75,7 @@ CASES: dict[str, dict[str, Any]] = {
         "rounds": 4,
     },
     "cfl, adversaries": {
-        "method": {"name": "cfl", "criterion": "relative", "first_split": 1, "settle": 0, "adversaries": 1,
+        "method": {"name": "cfl", "criterion": "relative", "min_age": 0, "adversaries": ["random"],
                    "permute": True, "history": 0.5, "gamma_max": 0.0, "ratio": 0.9, "patience": 1},
         "partition": VALIDATED,
         "rounds": 4,
@@ -85,7 +86,7 @@ CASES: dict[str, dict[str, Any]] = {
     "local_only": {"method": {"name": "local_only"}, "partition": VALIDATED},
     "uifca": {"method": FLOWS, "data": POINTS, "partition": MAJORITY, "rounds": 4},
     "uifca, from k-FED, held out": {
-        "method": {**FLOWS, "init": "kfed", "stop": "validation", "folds": 2, "warm_start": True},
+        "method": {**FLOWS, "init": "kfed", "held_out": 0.2, "folds": 2, "warm_start": True},
         "data": POINTS,
         "partition": MAJORITY,
         "rounds": 4,
@@ -138,7 +139,7 @@ def found(name: str, slots: WorkerProcesses | None = None) -> dict[str, Any]:
     kept = [c for c in rounds.columns if not c.startswith("seconds") and c != "finished_at"]
     # Digits as Python writes them: they name the number exactly. A round without evaluation has no metric: null.
     table = {c: [None if np.isnan(float(value)) else float(value) for value in rounds[c]] for c in kept}
-    return {"weights_sha256": run.status()["weights_sha256"], "rounds": table}
+    return {"weights_sha256": run.status().weights_sha256, "rounds": table}
 
 
 def arithmetic() -> str:

@@ -1,6 +1,7 @@
 """What another page in the user's browser, and another user of the machine, try at the servers of `shoal serve`.
 
-Each function returns what got through. A page is given the worst: the browser adds the user's password by itself.
+Each function returns an entry a try: what got through, or None where it was refused. A page is given the worst: the
+browser adds the user's password by itself.
 """
 
 from __future__ import annotations
@@ -32,6 +33,11 @@ def listening(pid: int) -> set[tuple[str, int]]:
         with contextlib.suppress(psutil.Error):
             found |= {(c.laddr.ip, c.laddr.port) for c in process.net_connections() if c.status == psutil.CONN_LISTEN}
     return found
+
+
+def got_through(found: list[str | None]) -> list[str]:
+    """What got through."""
+    return [each for each in found if each is not None]
 
 
 def answers(port: int) -> bool:
@@ -77,7 +83,7 @@ def preflight(url: str, path: str) -> str | None:
     return tried(url, "OPTIONS", path, {}, "preflight", {"headers": asks})
 
 
-def on_prefect(served: Served) -> list[str]:
+def on_prefect(served: Served) -> list[str | None]:
     """Find the deployment `tell` and start it, read flow runs, and make an automation."""
     about = served.deployment("tell")
     parameters = {"message": "x", "command": ["sh", "-c", "id > /tmp/pwned"]}
@@ -100,10 +106,10 @@ def on_prefect(served: Served) -> list[str]:
     found += [
         tried(served.api, method, path, body, "no token", user) for method, path, body in targets if method != "GET"
     ]
-    return [each for each in found if each]
+    return found
 
 
-def on_mlflow(served: Served) -> list[str]:
+def on_mlflow(served: Served) -> list[str | None]:
     """Read runs, make an experiment, change a run, and talk to what else MLflow's server does."""
     api, ajax = "api/2.0/mlflow", "ajax-api/2.0/mlflow"
     targets = [
@@ -122,25 +128,26 @@ def on_mlflow(served: Served) -> list[str]:
     found = [preflight(served.page, path) for _, path, _ in targets]
     for how, options in means(served, served.mlflow_port, {}):
         found += [tried(served.page, method, path, body, how, options) for method, path, body in targets]
-    return [each for each in found if each]
+    return found
 
 
-def by_websocket(served: Served) -> list[str]:
+def by_websocket(served: Served) -> list[str | None]:
     """Events that start automations, and the log, by WebSockets, which browsers let every page open."""
-    found = []
+    found: list[str | None] = []
     for path in ("events/in", "events/out", "logs/out"):
         for name, headers in (
             ("another page", {"Origin": EVIL}),
             ("another name", {"Host": f"evil.example:{served.port}"}),
             ("no subprotocol", {"Sec-WebSocket-Protocol": ""}),
         ):
-            if (status := handshake(served.port, f"/api/{path}", headers)) == 101:
-                found.append(f"{name}: {path} gave {status}")
+            status = handshake(served.port, f"/api/{path}", headers)
+            found.append(f"{name}: {path} gave {status}" if status == 101 else None)
         for token in (None, "", "shoal:guessed"):
             address = f"ws://127.0.0.1:{served.port}/api/{path}"
+            found.append(None)
             with contextlib.suppress(WebSocketException), connect(address, subprotocols=["prefect"]) as opened:  # type: ignore[list-item]
                 opened.send(json.dumps({"type": "auth", "token": token}))
-                found.append(f"token {token}: {path} gave {opened.recv(timeout=60)!r}")
+                found[-1] = f"token {token}: {path} gave {opened.recv(timeout=60)!r}"
     return found
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from PIL import Image
 from sklearn.datasets import load_digits
 
+from shoal.core.records import record_to_json
 from shoal.data.prepare import prepare
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
@@ -33,7 +34,7 @@ SETTINGS: dict[str, Any] = {
     "model": {"clusters": 10},
     "local": {"epochs": 2, "batch": 32, "lr": 0.003},
     "rounds": 2,
-    "tracking": {"mlflow": True, "system": False},
+    "tracking": {"mlflow": True},
 }
 NAME = "shoal-fedpnp-photos"
 
@@ -75,8 +76,9 @@ def night(home: Path, **changes: Any) -> None:
     try:
         found["night"] = nightly(settings, NightSettings(**{"watch": "incoming", "margin": 0.02, **changes}))
         run = RunFolder(places.runs() / found["night"]["run"])
-        found["events"] = [event for event in run.events() if event["event"] in ("night_starts", "drift")]
-        found["origin"] = run.lineage().get("origin")
+        found["events"] = [event.to_json() for event in run.events() if event.kind in ("night_starts", "drift")]
+        origin = run.lineage().origin
+        found["origin"] = None if origin is None else record_to_json(origin)
     except Exception as error:
         found["error"] = f"{type(error).__name__}: {error}"
     print(json.dumps({**found, **state(home)}), flush=True)

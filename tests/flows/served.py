@@ -31,7 +31,7 @@ TINY: dict[str, Any] = {
     "model": {"encoder": "tiny-conv"},
     "local": {"epochs": 1, "batch": 32},
     "workers": {"device": "cpu", "precision": "fp32", "slots": 1},
-    "tracking": {"model": False, "system": False},
+    "tracking": {"model": False},
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ def test_a_run_that_was_cut_short_is_gone_on_with_only_from_the_same_state_and_d
     settings = small(rounds=2, seed=5)
     with pytest.raises(KeyboardInterrupt), claimed_run(settings, origin=origin) as cut:
         raise KeyboardInterrupt
-    data = cut.lineage()["data"]["digest"]
+    data = cut.lineage().data.digest
 
     def next_run(**given: Any) -> str:
         with claimed_run(settings, **given) as run:
@@ -33,7 +34,7 @@ def test_a_run_that_was_cut_short_is_gone_on_with_only_from_the_same_state_and_d
     assert next_run() != cut.name
     assert next_run(origin=origin, data="of another version") != cut.name
     with claimed_run(settings, origin=origin, data=data) as run:
-        assert run.lineage()["origin"]["server_sha256"] == origin.sha256
+        assert run.lineage().origin.server_sha256 == origin.sha256
 
 
 def test_two_nights_of_one_set_are_not_at_work_at_once(home: Path, small: Make) -> None:
@@ -45,6 +46,18 @@ def test_two_nights_of_one_set_are_not_at_work_at_once(home: Path, small: Make) 
             pass
     with alone("photos"):
         pass
+
+
+def test_the_next_night_is_told_which_flow_run_the_last_one_was(home: Path) -> None:
+    with alone("photos", "first") as last:
+        assert last == ""
+    with contextlib.suppress(KeyboardInterrupt), alone("photos", "second") as last:
+        assert last == "first"
+        raise KeyboardInterrupt
+    with alone("others") as last:
+        assert last == ""
+    with alone("photos", "third") as last:
+        assert last == "second"
 
 
 def test_a_first_champion_whose_night_was_cut_short_is_none_yet(home: Path, small: Make) -> None:

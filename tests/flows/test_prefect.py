@@ -95,6 +95,10 @@ PIPELINE = (
 )
 
 
+TITLE = "fedpnp on digits, 1 rounds"
+"""Of a pipeline of one round, and of its preparation."""
+
+
 def write_settings(home: Path, small: Make, **changes: Any) -> Any:
     import yaml
 
@@ -104,7 +108,7 @@ def write_settings(home: Path, small: Make, **changes: Any) -> Any:
 
 
 def test_the_pipeline_names_its_runs_and_leaves_artifacts(server: Server, home: Path, small: Make) -> None:
-    write_settings(home, small, rounds=2, tracking={"mlflow": True, "system": False})
+    write_settings(home, small, rounds=2, tracking={"mlflow": True})
     done = run_flow(server, home, PIPELINE)
     assert done.returncode == 0, done.stderr
     deadline = time.monotonic() + PATIENCE
@@ -124,10 +128,43 @@ def test_the_pipeline_names_its_runs_and_leaves_artifacts(server: Server, home: 
     kinds = {artifact["type"] for artifact in server.find("artifacts", limit=50)}
     assert {"progress", "table"} <= kinds
     run = RunFolder.find("latest", home / "runs")
-    prefect = run.lineage()["prefect"]
-    assert prefect["page"].startswith("http://127.0.0.1:")
-    assert prefect["page"].endswith(f"/runs/flow-run/{prefect['flow_run']}")
-    assert f'href="{prefect["page"]}"' in (run.path / "report.html").read_text()
+    prefect = run.lineage().prefect
+    assert prefect.page.startswith("http://127.0.0.1:")
+    assert prefect.page.endswith(f"/runs/flow-run/{prefect.flow_run}")
+    assert f'href="{prefect.page}"' in (run.path / "report.html").read_text()
+
+
+KILLED_IN_EVALUATION = (
+    "import os, signal; from shoal.flows import finish; "
+    "finish.drive_as_task_runs = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL); "
+)
+
+
+def test_flow_runs_of_a_pipeline_that_was_killed_after_its_rounds_are_ended(
+    server: Server, home: Path, small: Make
+) -> None:
+    write_settings(home, small, rounds=1, data={"limit": 60})
+    assert run_flow(server, home, KILLED_IN_EVALUATION + PIPELINE).returncode == -9
+    name = RunFolder.find("latest", home / "runs").name
+
+    def states() -> dict[str, list[str]]:
+        found = server.find("flow_runs", flow_runs={"name": {"any_": [f"evaluate {name}", f"federate {name}", TITLE]}})
+        names = sorted({each["name"] for each in found})
+        return {one: sorted(each["state_type"] for each in found if each["name"] == one) for one in names}
+
+    assert states() == {
+        f"evaluate {name}": ["RUNNING"],
+        f"federate {name}": ["COMPLETED"],
+        TITLE: ["COMPLETED", "RUNNING"],
+    }
+    done = run_flow(server, home, PIPELINE)
+    assert done.returncode == 0, done.stderr
+    assert RunFolder.find("latest", home / "runs").name == name
+    assert states() == {
+        f"evaluate {name}": ["COMPLETED", "CRASHED"],
+        f"federate {name}": ["COMPLETED", "COMPLETED"],
+        TITLE: ["COMPLETED", "COMPLETED", "COMPLETED", "CRASHED"],
+    }
 
 
 @pytest.mark.slow
@@ -136,8 +173,8 @@ def test_a_search_is_a_flow_with_a_task_run_a_trial(server: Server, home: Path, 
     settings = small(rounds=1, data={"limit": 60}, partition={"clients": 2}).to_json()
     (home / "search.json").write_text(json.dumps({"name": "toy", "settings": settings, "vary": vary, "trials": 2}))
     code = (
-        "from shoal.flows.search_flow import search; from shoal.sweeps.definition import load_search; from pathlib "
-        "import Path;"
+        "from shoal.flows.search_flow import search; from shoal.sweeps.search.definition import load_search; "
+        "from pathlib import Path;"
         "print(len(search(load_search(Path('search.json')))['trials']))"
     )
     done = run_flow(server, home, code)
@@ -167,7 +204,7 @@ def test_a_lost_server_changes_no_bit(home: Path, small: Make, tmp_path_factory:
         "new_run;"
         "from shoal.engine.settings.run_settings import load_settings; from pathlib import Path;"
         "from shoal.flows.federate import run_with_prefect;"
-        f"stop = lambda e: os.killpg({own.process.pid}, signal.SIGKILL) if (e['event'], e['round']) == "
+        f"stop = lambda e: os.killpg({own.process.pid}, signal.SIGKILL) if (e.kind, e.round) == "
         "('round_finished', 1) else None;"
         "print(run_with_prefect(new_run(load_settings(Path('settings.yaml'))), [stop]).weights_sha256);"
         "from shoal.cli.main import leave; leave(0)"
@@ -196,13 +233,13 @@ def test_a_server_that_is_too_busy_for_a_part_costs_nothing(server: Server, home
     done = run_flow(server, home, BUSY + PIPELINE)
     assert done.returncode == 0, done.stderr
     run = RunFolder.find("latest", home / "runs")
-    assert done.stdout.split()[-1] == straight(small(rounds=2)).status()["weights_sha256"]
+    assert done.stdout.split()[-1] == straight(small(rounds=2)).status().weights_sha256
     events = run.events()
-    said = [event["message"] for event in events if event["event"] == "prefect_lost"]
+    said = [event.message for event in events if event.kind == "prefect_lost"]
     assert [part for part in ("training", "evaluation", "report") if any(f"; {part} is" in line for line in said)] == [
         *("training", "evaluation", "report")
     ]
-    assert events[-1]["event"] == "pipeline_ended"
+    assert events[-1].kind == "pipeline_ended"
     assert (run.path / "report.html").exists()
     states = {each["state_type"] for each in server.find("flow_runs", flow_runs={"name": {"like_": "2 rounds"}})}
     assert states == {"COMPLETED"}

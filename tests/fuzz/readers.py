@@ -28,6 +28,16 @@ SETTING = (
 )
 """How a sentence on a wrong setting begins, where the file is whole: the setting is the place."""
 
+LINEAGE = {
+    "git": {"commit": None, "dirty": None, "page": None},
+    "data": {"name": "digits", "folder": "x", "digest": "0", "dvc": "0", "source": "x", "subset": ""},
+    "partition": {"folder": "y", "digest": "0", "dvc": "0"},
+    "settings_sha256": "0",
+    "resolved": {"device": "cpu", "precision": "fp32"},
+    "hardware": {"cores": 1, "machine": "x", "system": "x", "gpus": [], "python": "3", "torch": "2"},
+    "versions": {"shoal": "0"},
+}
+
 
 @dataclass(frozen=True)
 class Opened:
@@ -381,7 +391,7 @@ def run_events(folder: Path) -> Opened:
     seed = "".join(json.dumps(line) + "\n" for line in lines).encode()
 
     def read() -> Any:
-        assert all(event["event"] for event in run.events() if event["event"] != "")
+        assert all(event.kind for event in run.events() if event.kind != "")
 
     return Opened([seed], _put(folder / "events.jsonl", read), "never")
 
@@ -391,7 +401,7 @@ def run_settings(folder: Path) -> Opened:
     from shoal.engine.store.run_folder import RunFolder
 
     run = RunFolder(folder)
-    (folder / "lineage.json").write_text("{}")
+    (folder / "lineage.json").write_bytes(_json(LINEAGE))
     seed = _json(Settings().to_json())
     return Opened([seed], _put(folder / "settings.yaml", run.settings), rf"settings\.yaml|{SETTING}", structured=True)
 
@@ -400,8 +410,7 @@ def run_lineage(folder: Path) -> Opened:
     from shoal.engine.store.run_folder import RunFolder
 
     run = RunFolder(folder)
-    seed = _json({"data": {"name": "digits", "folder": "x"}, "partition": {"digest": "0"}})
-    return Opened([seed], _put(folder / "lineage.json", run.lineage), r"lineage\.json", structured=True)
+    return Opened([_json(LINEAGE)], _put(folder / "lineage.json", run.lineage), r"lineage\.json", structured=True)
 
 
 def round_manifest(folder: Path) -> Opened:

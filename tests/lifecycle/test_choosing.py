@@ -23,7 +23,7 @@ from tests.runs import go_on, straight
 
 Make = Callable[..., Any]
 POINTS = {"name": "gaussian", "limit": None, "options": {"samples": 80, "clusters": 3, "dimension": 8, "test": 20}}
-AUTO = {"model": {"clusters": "auto"}, "choose": {"max_clusters": 6, "repeats": 2}}
+AUTO = {"model": {"clusters": "auto"}, "choose": {"max_clusters": 6}}
 
 
 def on_points(small: Make, **changes: Any) -> Any:
@@ -35,12 +35,12 @@ def test_the_run_has_the_number_and_its_lineage_says_how_it_was_chosen(home: Pat
     settings = on_points(small)
     run = straight(settings)
     assert run.settings().model.clusters == 3, "as many as were planted"
-    told = run.lineage()["clusters_chosen"]
-    assert (told["clusters"], told["min_clusters"], told["max_clusters"], told["features"]) == (3, 2, 6, "samples")
-    assert [each["clusters"] for each in told["curve"]] == [2, 3, 4, 5, 6]
+    told = run.lineage().clusters_chosen
+    assert (told.clusters, told.min_clusters, told.max_clusters, told.features) == (3, 2, 6, "samples")
+    assert [each.clusters for each in told.curve] == [2, 3, 4, 5, 6]
     first = run.events()[0]
-    assert first["event"] == "clusters_chosen"
-    assert "3 clusters, of 2 to 6: most stable" in first["message"]
+    assert first.kind == "clusters_chosen"
+    assert "3 clusters, of 2 to 6: most stable" in first.message
     assert run.figures / "cluster-number.png" in draw_figures(run)
     plain = on_points(small, model={"clusters": 3})
     assert run.settings().digest() == plain.digest(), "as if it had been set"
@@ -59,14 +59,14 @@ def test_the_command_line_says_what_was_chosen(home: Path, small: Make, capsys: 
 
 def test_the_same_settings_choose_once_and_other_data_choose_anew(home: Path, small: Make, monkeypatch: Any) -> None:
     settings = on_points(small)
-    first = new_run(settings).lineage()["clusters_chosen"]
+    first = new_run(settings).lineage().clusters_chosen
     file = choice_file(with_scheme(settings))
     kept = file.read_bytes()
     file.unlink()
-    assert new_run(settings).lineage()["clusters_chosen"] == first, "the same bits"
+    assert new_run(settings).lineage().clusters_chosen == first, "the same bits"
     assert file.read_bytes() == kept
     monkeypatch.setattr("shoal.lifecycle.choosing.find_cluster_number", lambda *_: pytest.fail("it was chosen before"))
-    assert new_run(settings).lineage()["clusters_chosen"] == first
+    assert new_run(settings).lineage().clusters_chosen == first
     assert settled(settings).model.clusters == 3
     file.write_bytes(kept.replace(b'"clusters": 3', b'"clusters": 4', 1))
     assert known_choice(with_scheme(settings)) is None, "a file that was changed is not believed"
@@ -75,19 +75,19 @@ def test_the_same_settings_choose_once_and_other_data_choose_anew(home: Path, sm
 def test_features_come_from_an_encoder_that_is_trained_once(home: Path, small: Make) -> None:
     settings = small(
         model={"clusters": "auto"},
-        choose={"max_clusters": 4, "repeats": 1, "rounds": 1},
+        choose={"max_clusters": 4, "rounds": 1},
         method={"name": "fedcc"},
         rounds=2,
     )
     run = new_run(settings)
-    told = run.lineage()["clusters_chosen"]
-    assert told["features"] == "fedsimclr"
-    encoder = RunFolder.find(told["features_run"], places.runs())
+    told = run.lineage().clusters_chosen
+    assert told.features == "fedsimclr"
+    encoder = RunFolder.find(told.features_run, places.runs())
     assert (encoder.settings().method.name, encoder.settings().rounds) == ("fedsimclr", 1)
-    assert encoder.status()["state"] == "finished"
-    assert encoder.lineage()["partition"]["digest"] == run.lineage()["partition"]["digest"]
+    assert encoder.status().state == "finished"
+    assert encoder.lineage().partition.digest == run.lineage().partition.digest
     choice_file(with_scheme(settings)).unlink()
-    assert new_run(settings).lineage()["clusters_chosen"]["features_run"] == encoder.name
+    assert new_run(settings).lineage().clusters_chosen.features_run == encoder.name
     assert len([path for path in in_order(places.runs()) if "_fedsimclr_" in path.parent.name]) == 1
     go_on(run)
     assert 2 <= run.settings().model.clusters <= 4
@@ -103,7 +103,7 @@ def test_a_method_that_is_fedsimclr_trains_its_own_kind_of_encoder(small: Make) 
 
 def test_among_what_clusters_are_sought_is_as_measured_or_as_the_method_says(small: Make) -> None:
     assert components_of(small(method={"name": "fedcc"})) == (16, 1.0)
-    own = small(method={"name": "fedsimclr_pool", "components": 24, "whitening": 0.25})
+    own = small(method={"name": "fedsimclr_kmeans", "components": 24, "whitening": 0.25})
     assert components_of(own) == (24, 0.25)
 
 

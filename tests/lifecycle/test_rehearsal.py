@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from shoal.cli.plan import plan_command, plan_table
+from shoal.cli.run import plan_table, run
 from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
 from shoal.engine.store.run_folder import in_order
@@ -74,5 +74,5 @@ def test_the_plan_is_shown_in_words(home: Path, small: Make) -> None:
     assert "3, of 80 to 80 training samples" in text
     assert "bytes to the server" in text
     with pytest.raises(ShoalError, match="give no --resume"):
-        plan_command(out, None, None, False)
+        run(resume="latest", dry_run=True)
     assert not in_order(places.runs())

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from shoal.cli.plan import plan_table
+from shoal.cli.run import plan_table
 from shoal.core.errors import PartitionError
 from shoal.data.own import add_table
 from shoal.engine.settings import places
@@ -33,9 +33,9 @@ def test_small_clients_are_named_by_the_run_and_by_its_plan(home: Path, small: C
     settings = small(**changes, partition={"kind": "by_column", "clients": 0})
     run = new_run(settings)
     (event,) = run.events()
-    assert (event["event"], event["level"]) == ("clients_too_small", "warning")
-    assert event["message"] == f"clients that do not take part: {REASON}"
-    assert event["clients"] == {"far": 1, "tiny": 1}
+    assert (event.kind, event.level) == ("clients_too_small", "warning")
+    assert event.message == f"clients that do not take part: {REASON}"
+    assert event.facts["clients"] == {"far": 1, "tiny": 1}
     plan = rehearse(settings)
     assert (plan.clients, plan.left_out) == (2, REASON)
     console = Console(width=140)

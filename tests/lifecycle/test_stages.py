@@ -32,7 +32,7 @@ PARTS: dict[str, tuple[Any, str]] = {
 }
 """What a finished run gets, and what makes it."""
 DRAWN = ("figures", "figure of features", "contact sheets")
-ON = {"mlflow": True, "system": False}
+ON = {"mlflow": True}
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_the_pipeline_without_prefect_does_each_part_once(
     pipeline.report_on(run)
     assert taken(made) == {part: 1 for part in PARTS if part not in ("evaluation", "clusters")}
     assert len(opened) == 1, "the stages share their workers"
-    lost = [event["message"] for event in run.events() if event["event"] == "prefect_lost"]
+    lost = [event.message for event in run.events() if event.kind == "prefect_lost"]
     assert [message.split("; ")[1] for message in lost] == [
         f"{part} is carried out without it" for part in ("training", "evaluation", "report")
     ]

@@ -51,7 +51,7 @@ CASES: dict[str, dict[str, Any]] = {
     "kmeans": {"method": {"name": "kmeans"}, "rounds": 1},
     "cfcl": {"method": EXCHANGE, **DEVICES},
     "cfcl, local model, pulled negatives": {
-        "method": {**EXCHANGE, "negatives": "pulled", "model": "local", "buffer": "unlimited"},
+        "method": {**EXCHANGE, "negatives": "pulled", "selection": "cfcl_local"},
         "partition": TURNED,
         **DEVICES,
     },
@@ -62,12 +62,19 @@ CASES: dict[str, dict[str, Any]] = {
     "cfcl, fedcc's loss": {"method": {**EXCHANGE, "loss": "fedcc", "reserve_kind": "random"}, **DEVICES},
     "ssd": {"method": {"name": "ssd"}},
     "ssd, hard, fine-tuned": {
-        "method": {"name": "ssd", "separation": "hard", "gamma": 0.0, "finetune": True, "probe_epochs": 1}
+        "method": {"name": "ssd", "form": "hard", "gamma": 0.0},
+        "evaluate": {"finetune": True, "probe_epochs": 1},
     },
     "fedsimclr": {"method": {"name": "fedsimclr"}, "workers": {"batched": 2}},
     "fedsimclr_kmeans": {"method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3, "components": 3}, "rounds": 4},
-    "fedsimclr_pool": {
-        "method": {"name": "fedsimclr_pool", "kmeans_rounds": 3, "components": 3, "evenness": 0.0, "pool_after": 0.5},
+    "fedsimclr_kmeans, neighbours": {
+        "method": {
+            "name": "fedsimclr_kmeans",
+            "kmeans_rounds": 3,
+            "components": 3,
+            "evenness": 0.0,
+            "neighbours": 0.05,
+        },
         "workers": {"batched": 2},
         "rounds": 5,
     },
@@ -78,14 +85,14 @@ CASES: dict[str, dict[str, Any]] = {
         "partition": SWAPPED,
     },
     "cfl, permuted, measured": {
-        "method": {"name": "cfl", "permute": True, "gamma": "measured", "adversaries": 1},
+        "method": {"name": "cfl", "permute": True, "gamma_max": "measured", "adversaries": ["random"]},
         "partition": ATTACKED,
     },
     "cfl, text": {"method": {"name": "cfl"}, "partition": HELD, "data": TEXT},
     "fedavg": {"method": {"name": "fedavg"}, "partition": SWAPPED, "workers": {"batched": 2}},
     **{
         f"fedavg, {attack}": {
-            "method": {"name": "fedavg", "adversaries": 1, "attack": attack},
+            "method": {"name": "fedavg", "adversaries": [attack]},
             "partition": ATTACKED,
             "rounds": 1,
         }
@@ -97,22 +104,22 @@ CASES: dict[str, dict[str, Any]] = {
         "privacy": {"clip": 1.0, "noise": 0.1, "noise_source": "seeded"},
         "rounds": 1,
     },
-    "ifca": {"method": {"name": "ifca", "models": 2, "adversaries": 1}, "partition": ATTACKED},
+    "ifca": {"method": {"name": "ifca", "models": 2, "adversaries": ["random"]}, "partition": ATTACKED},
     "local_only": {"method": {"name": "local_only"}, "partition": HELD},
     # Who trains which flow is drawn, and no matter of what was learnt.
     "uifca": {"method": {**FLOWS, "cluster_rounds": 1}, "model": {"clusters": 2}, "rounds": 1},
     "uifca, from k-FED": {"method": {**FLOWS, "init": "kfed", "folds": 2}, "data": POINTS, "rounds": 4},
-    "uifca, validation, together": {
-        "method": {**FLOWS, "stop": "validation", "together": True},
-        "data": POINTS,
-        "rounds": 4,
+    "uifca, dense": {
+        "method": {**FLOWS, "cluster_rounds": 1, "flow": "dense_cycle", "width": 4},
+        "model": {"clusters": 2},
+        "rounds": 1,
     },
+    "uifca, validation": {"method": {**FLOWS, "held_out": 0.2}, "data": POINTS, "rounds": 4},
     "uifca, tries": {"method": {**FLOWS, "tries": 2, "trial": 1, "cluster_rounds": 3}, "data": POINTS, "rounds": 8},
     "uifca_shared": {
         "method": {
             "name": "uifca_shared",
             "cluster_rounds": 2,
-            "first_rounds": 1,
             "comm_rounds": 1,
             "steps": 2,
             "width": 4,

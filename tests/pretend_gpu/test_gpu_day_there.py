@@ -16,7 +16,9 @@ import pytest
 from benchmarks import gpu_day
 from benchmarks.gpu_day import DONE, STOPPED, Part
 from shoal.engine.settings import places
-from shoal.engine.store.run_folder import FINISHED, RunFolder
+from shoal.engine.settings.machine import Resolved
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.status import FINISHED
 from tests.pretend_gpu.as_gpu_names import NOTES, THIS
 from tests.pretend_gpu.cases import write_sets
 from tests.pretend_gpu.device import DEVICE
@@ -117,7 +119,7 @@ def test_a_study_goes_on_after_a_stop_and_is_kept_in_the_folder_of_the_day(
     assert day.call(part, capsys, lambda: bool(day.notes("Train"))) == STOPPED
     (first,) = day.runs()
     run = RunFolder(first)
-    assert run.status()["state"] != FINISHED
+    assert run.status().state != FINISHED
     kept = day.out / "docs" / "results" / "data" / f"{STUDY}-paper.json"
     assert not kept.exists()
     assert day.call(part, capsys) == DONE
@@ -125,15 +127,15 @@ def test_a_study_goes_on_after_a_stop_and_is_kept_in_the_folder_of_the_day(
     assert run.path in {each.path for each in runs}
     assert len(runs) == 2
     for each in runs:
-        assert each.status()["state"] == FINISHED
-        assert each.lineage()["resolved"] == {"device": "cuda", "precision": "bf16"}
+        assert each.status().state == FINISHED
+        assert each.lineage().resolved == Resolved("cuda", "bf16")
         clients = each.table("clients")
         assert sorted(zip(clients["round"], clients["client"], strict=True)) == [
             (round, client) for round in (1, 2, 3) for client in range(5)
         ]
-        told = Counter((e["round"], e["client"]) for e in each.events() if e["event"] == "client_finished")
+        told = Counter((e.round, e.client) for e in each.events() if e.kind == "client_finished")
         assert max(told.values()) == 1, "no work of a client was done twice"
-    assert [event["event"] for event in run.events()].count("round_started") > 2, "it went on"
+    assert [event.kind for event in run.events()].count("round_started") > 2, "it went on"
     for kind in ("Train", "Evaluate", "Assign"):
         assert all(note["bf16"] for note in day.notes(kind)), kind
     result = json.loads(kept.read_text())

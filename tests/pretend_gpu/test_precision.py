@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from shoal.engine.store.run_folder import FINISHED
+from shoal.engine.store.status import FINISHED
 from shoal.methods.scores import probe
 from tests.pretend_gpu import precision
 from tests.pretend_gpu.cases import settings_of, write_sets
@@ -115,8 +115,8 @@ def test_methods_train_there_in_bf16(name: str, tmp_path: Path, monkeypatch: pyt
     write_sets()
     low = {"workers": {"precision": "bf16"}}
     run, once = run_there(settings_of(name, changed=low))
-    assert run.status()["state"] == FINISHED
-    assert not [event["message"] for event in run.events() if "failed" in event["event"]]
+    assert run.status().state == FINISHED
+    assert not [event.message for event in run.events() if "failed" in event.kind]
     assert once.training.precisions[LOW] > 0
     _, twice = run_there(settings_of(name, twice=True, changed=low), trains_only=True)
     assert twice.training.precisions[LOW] > 1.1 * once.training.precisions[LOW], "there are more steps"

@@ -170,8 +170,8 @@ def test_verdicts_come_as_often_as_they_should(effect: float, expected: float) -
     ("claim", "sentence"),
     [
         ({"left": 1, "right": 2}, "claims.0: compares two numbers; expected"),
-        ({"op": "within"}, "claims.0: within wants a margin above 0"),
-        ({"looked_for": 0}, "claims.0.looked_for: given 0; expected the smallest difference that matters, above 0"),
+        ({"op": "within"}, "claims.0: within needs a margin above 0"),
+        ({"looked_for": 0}, "claims.0.looked_for: given 0; expected smallest difference that matters, above 0"),
         ({"decidable": "gpu"}, "claims.0.decidable: given 'gpu'; expected any, or paper"),
         ({"left": [["a", "x", "acc"], ["e", "x", "acc"]]}, "claims.0.left: given 'e'; expected one of a, b, c, d"),
     ],
@@ -199,5 +199,5 @@ def test_the_terminal_shows_verdict_interval_and_what_could_be_seen(capsys: pyte
     shown = " ".join(capsys.readouterr().out.split())
     assert "reproduced a is above b (+1.00 [+0.87, +1.13], true on 4 of 4 seeds)" in shown
     assert "too small to see here a is above b (+0.1 [-1.3, +1.5], true on 2 of 4 seeds; below 1.9," in shown
-    assert "too few seeds for the 0.5 looked for" in shown
+    assert "too few seeds to see 0.5, the smallest difference that matters" in shown
     assert "not measured a is above b reproduced a is above 8 (11.5 [9.4, 13.6], true on 4 of 4 seeds) tables" in shown

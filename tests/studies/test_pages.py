@@ -5,21 +5,21 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
-from rich.console import Console
 
-from shoal.cli import claims as claims_commands
-from shoal.cli.claims import claims_command
+from shoal.cli import claims as claims_command
+from shoal.cli.console import out
 from shoal.studies import pages, runner, simulation, verdicts
 from shoal.studies.claims import Verdict
 from shoal.studies.definition import Study, StudyError, load_study, make_study, study_names
-from shoal.studies.kept import LARGEST_IMAGE, image_to_keep, keep, kept_file, load_kept
-from shoal.studies.pages import make_pages, overview, system_page, write_pages
-from shoal.studies.provenance import both
+from shoal.studies.kept import MAX_IMAGE_BYTES, RESULTS, image_to_keep, keep, kept_file, load_kept
+from shoal.studies.pages import make_pages, overview, page_of, system_page, write_pages
+from shoal.studies.provenance import Provenance, combined
 from shoal.studies.result import study_folder
 from shoal.studies.runner import run_study
 from shoal.studies.verdicts import Entry, all_entries, entries
@@ -61,7 +61,7 @@ def docs(tmp_path: Path) -> Path:
     """A folder of documentation with every hand-written text."""
     texts = tmp_path / "docs" / "results" / "text"
     texts.mkdir(parents=True)
-    for name in ("overview", "digits", *pages.PAGES):
+    for name in ("overview", *pages.PAGES):
         (texts / f"{name}.md").write_text(f"Words on {name}.\n")
     return tmp_path / "docs"
 
@@ -97,9 +97,10 @@ def test_every_claim_has_a_row_and_a_verdict() -> None:
     claims = [(name, claim.claim) for name in study_names() for claim in load_study(name).claims]
     assert len(set(claims)) == len(claims), "no two claims of a study in the same words"
     assert {(entry.study.name, entry.claim.claim) for entry in found} == set(claims)
-    page = (ROOT / "docs" / "results.md").read_text()
-    for _, claim in claims:
-        assert claim.replace("|", "\\|") in page
+    for name, claim in claims:
+        page = (ROOT / "docs" / "results" / f"{page_of(load_study(name))}.md").read_text()
+        for part in claim.replace("|", "\\|").split(": ", 1):
+            assert part in page, claim
     for entry in found:
         assert entry.verdict in set(Verdict)
         assert entry.scale in entry.study.judged_at(entry.claim)
@@ -107,14 +108,13 @@ def test_every_claim_has_a_row_and_a_verdict() -> None:
 
 def test_what_is_kept_is_small_and_says_nothing_of_the_machines_folders() -> None:
     known = {kept_file(name, scale) for name in study_names() for scale in load_study(name).scales}
-    folder = ROOT / "docs" / "results" / "data"
-    for path in folder.glob("*.json") if folder.exists() else ():
+    for path in RESULTS.glob("*.json"):
         assert path in known, f"{path.name} is of no study"
         assert path.stat().st_size < 40_000
         assert str(Path.home()) not in path.read_text()
         assert '"/' not in path.read_text(), "an absolute path"
     for path in (ROOT / "docs" / "images").iterdir():
-        assert path.stat().st_size <= LARGEST_IMAGE, path.name
+        assert path.stat().st_size <= MAX_IMAGE_BYTES, path.name
 
 
 def test_a_kept_result_gives_the_verdicts_of_the_run(measured: Callable[..., Path], docs: Path) -> None:
@@ -128,8 +128,8 @@ def test_a_kept_result_gives_the_verdicts_of_the_run(measured: Callable[..., Pat
     assert not any(entry.stale or entry.later for entry in found.values())
     one = load_kept("toy", "cpu", docs)
     assert one is not None
-    assert one.provenance["versions"]["torch"]
-    assert len(one.provenance["commits"][0]) in (12, 13)
+    assert one.provenance.versions["torch"]
+    assert len(one.provenance.commits[0]) in (12, 13)
     assert [row["seeds"] for row in one.rows] == [[0, 1]] * 4
     assert path.read_text().count("\n") < 30, "a row a line"
     assert (docs / "images" / "toy-cpu-seen.png").read_bytes() == b"an image"
@@ -138,7 +138,10 @@ def test_a_kept_result_gives_the_verdicts_of_the_run(measured: Callable[..., Pat
     assert "| Apart | 0.500 ± 0.000 (0.400) |" in page
     assert "![What is seen.](../images/toy-cpu-seen.png)" in page
     assert "![A path.](../images/toy-cpu-apart-two-1-paths.png)" in page
-    assert "| paths in the plane | `shoal study toy --scale paper` |" in page, "what is not measured"
+    assert "- `shoal study toy --scale paper`: needs a GPU, 2 seeds\n  - wide" in page, "what is not measured"
+    first = overview({"cfl": [study]}, docs)
+    assert "| [CFL: clustered federated learning](results/cfl.md) | 2 | 1 |" in first
+    assert "| page | reproduced | needs a GPU |" in first, "no column of a verdict that no claim has"
     assert "have changed" not in page
 
 
@@ -148,9 +151,9 @@ def test_changed_settings_are_marked_where_they_matter(measured: Callable[..., P
     changed = toy(rows={**study.model_dump()["rows"], "apart": {"caption": "Apart", "settings": {"radius": 0.6}}})
     found = by_claim(changed, docs)
     assert (found["apart pulls"].stale, found["close rests"].stale) == (True, False)
-    page = overview({"cfl": [changed]}, docs)
-    assert page.count("settings have changed since") == 1
-    assert "**Settings of apart/two have changed since this was measured.**" in system_page("cfl", [changed], docs)
+    page = system_page("cfl", [changed], docs)
+    assert page.count("; settings have changed since |") == 1
+    assert "**Settings of apart/two have changed since this was measured.**" in page
     everything = toy(settings={**SETTINGS, "steps": 300})
     assert "**All settings have changed since this was measured.**" in system_page("cfl", [everything], docs)
     assert by_claim(toy(title="in other words"), docs)["apart pulls"].stale is False
@@ -173,23 +176,23 @@ def test_a_rule_that_was_written_after_the_run_is_marked(measured: Callable[...,
     later = toy(claims=[{"claim": "apart pulls", **sides, "margin": 0.2}, {"claim": "reworded", **sides}])
     found = by_claim(later, docs)
     assert (found["apart pulls"].later, found["reworded"].later) == (True, False)
-    assert overview({"cfl": [later]}, docs).count("the rule was written after the run") == 1
+    assert system_page("cfl", [later], docs).count("the rule was written after the run") == 1
 
 
 def test_seeds_are_part_of_the_rule(measured: Callable[..., Path], docs: Path) -> None:
     """Two were planned and three run; fewer planned afterwards is a new rule, more planned are missing."""
     study = toy()
     measured(study, seeds=3)
-    page = overview({"cfl": [study]}, docs)
+    page = system_page("cfl", [study], docs)
     assert "| apart pulls | **reproduced** | " in page
-    assert page.count("| 3, 2 planned |") == 2
+    assert "Claims, 3, 2 planned seeds, looking for a difference of 0.1:\n" in page
     scales = study.model_dump()["scales"]
     fewer = toy(scales={**scales, "cpu": {"about": "200 steps", "seeds": 1}})
     assert by_claim(fewer, docs)["apart pulls"].later
     more = toy(scales={**scales, "cpu": {"about": "200 steps", "seeds": 4}})
-    page = overview({"cfl": [more]}, docs)
+    page = system_page("cfl", [more], docs)
     assert page.count("| **not measured**; 3 of 4 seeds | ") == 2, "and no rule that was written after the run"
-    assert page.count("| 3 of 4 |") == 2
+    assert "Claims, 3 of 4 seeds, looking for" in page
 
 
 def test_keeping_some_cells_leaves_the_others(measured: Callable[..., Path], docs: Path) -> None:
@@ -213,22 +216,10 @@ def test_keeping_some_cells_leaves_the_others(measured: Callable[..., Path], doc
 
 
 def test_where_kept_numbers_come_from_is_said_of_both() -> None:
-    earlier = {
-        "commits": ["a", "b"],
-        "versions": {"torch": "1"},
-        "machine": "x; y",
-        "date": "2026-01-02",
-        "seconds": 1.5,
-    }
-    later = {"commits": ["b", "c"], "versions": {"torch": "2"}, "machine": "y; z", "date": "2026-01-01", "seconds": 2.0}
-    assert both(earlier, later) == {
-        "commits": ["a", "b", "c"],
-        "versions": {"torch": "2"},
-        "machine": "x; y; z",
-        "date": "2026-01-02",
-        "seconds": 3.5,
-    }
-    assert both({**earlier, "seconds": None}, later)["seconds"] is None
+    earlier = Provenance(("a", "b"), {"torch": "1"}, "x; y", "2026-01-02", 1.5)
+    later = Provenance(("b", "c"), {"torch": "2"}, "y; z", "2026-01-01", 2.0)
+    assert combined(earlier, later) == Provenance(("a", "b", "c"), {"torch": "2"}, "x; y; z", "2026-01-02", 3.5)
+    assert combined(replace(earlier, seconds=None), later).seconds is None
 
 
 def test_keeping_loses_no_cell(measured: Callable[..., Path], docs: Path) -> None:
@@ -236,7 +227,7 @@ def test_keeping_loses_no_cell(measured: Callable[..., Path], docs: Path) -> Non
     path = measured(study)
     before = path.read_text()
     other = toy(settings={**SETTINGS, "steps": 150})
-    lost = r"lacks close/two, which are kept, and with other settings: .* shoal study toy --scale cpu --gather"
+    lost = r"lacks close/two, which are kept with other settings: .* shoal study toy --scale cpu --gather"
     with pytest.raises(StudyError, match=lost):
         measured(other, rows=["apart"])
     with pytest.raises(StudyError, match=lost):
@@ -262,11 +253,11 @@ def test_the_command_keeps_results_in_another_folder(
     measured: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured(toy())
-    monkeypatch.setattr(claims_commands, "load_study", lambda name: toy())
-    shown, told = (Console(file=io.StringIO(), width=200) for _ in range(2))
-    claims_command(shown, told, (), "toy", "cpu", False, False, tmp_path / "elsewhere")
+    monkeypatch.setattr(claims_command, "load_study", lambda name: toy())
+    with out.capture() as shown:
+        claims_command.claims(kept="toy", docs=tmp_path / "elsewhere")
     assert load_kept("toy", "cpu", tmp_path / "elsewhere") == load_kept("toy", "cpu", tmp_path / "docs")
-    assert "reproduced" in shown.file.getvalue()  # type: ignore[attr-defined]
+    assert "reproduced" in shown.get()
     assert not kept_file("toy", "cpu").exists()
 
 
@@ -280,7 +271,7 @@ def test_a_page_whose_text_is_missing_is_refused(docs: Path, monkeypatch: pytest
     assert len(write_pages(docs)) == 7
     assert write_pages(docs) == [], "nothing has changed"
     monkeypatch.setattr(pages, "load_study", lambda name: toy(page="elsewhere"))
-    with pytest.raises(StudyError, match="is shown on page 'elsewhere'; there are fedpnp"):
+    with pytest.raises(StudyError, match="names the page 'elsewhere'; expected one of fedpnp"):
         make_pages(docs)
     assert verdicts.DOCS == ROOT / "docs"
 
@@ -291,9 +282,9 @@ def test_a_large_figure_is_kept_with_fewer_colours(tmp_path: Path) -> None:
     tints.paste((255, 0, 0), (10, 10, 14, 14))
     tints.putpixel((400, 400), (0, 0, 0))
     tints.save(path, compress_level=0)
-    assert path.stat().st_size > LARGEST_IMAGE
+    assert path.stat().st_size > MAX_IMAGE_BYTES
     kept = image_to_keep(path)
-    assert len(kept) <= LARGEST_IMAGE
+    assert len(kept) <= MAX_IMAGE_BYTES
     with Image.open(io.BytesIO(kept)) as image:
         assert image.size == (900, 900)
         assert image.convert("RGB").getpixel((12, 12))[0] > 200

@@ -93,7 +93,7 @@ def test_rows_and_columns_are_chosen_by_key_or_caption():
     [
         ({"metrics": None}, "metrics: given None; expected metrics of the last evaluated round"),
         ({"colums": {}}, "colums: there is no such key; expected one of system, name, title"),
-        ({"rows": {"a": {}}}, "rows.a.caption: is missing; expected the words that tables and figures show"),
+        ({"rows": {"a": {}}}, "rows.a.caption: is missing; expected words that tables and figures show"),
         ({"rows": {"A b": {"caption": "a"}}}, "rows.A b: given 'A b'; expected lower-case letters"),
         ({"rows": {"a": {"caption": "a", "role": "best"}}}, "rows.a.role: given 'best'; expected method, baseline,"),
         ({"scales": {"cpu": {}}}, "scales.cpu.about: is missing; expected a sentence"),
@@ -116,7 +116,7 @@ def test_rows_and_columns_are_chosen_by_key_or_caption():
         ),
         (
             {"claims": [{"claim": "c", "left": 1, "right": 1, "op": "="}]},
-            "claims.0.op: given '='; expected >, >=, <, <= or within",
+            "claims.0.op: given '='; expected >, >=, <, <=, or within",
         ),
     ],
 )

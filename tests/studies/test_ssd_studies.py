@@ -76,7 +76,7 @@ def test_the_share_of_the_regularisation_is_averaged_over_rounds_and_clients(
 
 def test_projections_are_judged_as_each_client_sees_them(home: Path, small: Callable[..., Any]) -> None:
     """Confined to subspaces of their own, projections of different clients are orthogonal: squared distance 2."""
-    methods = {"soft": {"name": "ssd", "delta": 0.0}, "hard": {"name": "ssd", "gamma": 0.0, "separation": "hard"}}
+    methods = {"soft": {"name": "ssd", "delta": 0.0}, "hard": {"name": "ssd", "gamma": 0.0, "form": "hard"}}
     runs = {key: straight(small(method=m, rounds=1)) for key, m in methods.items()}
     other = straight(small(method={"name": "fedsimclr"}, rounds=1))
     groups = [group(STUDY.rows[key], run) for key, run in runs.items()]
@@ -109,7 +109,7 @@ def test_gains_are_counted_against_the_same_seed(home: Path, small: Callable[...
     gains = [a - b for a, b in zip(ours, theirs, strict=True)]
     assert found["uniformity_gain"] == pytest.approx(sum(gains) / 2)
     assert found["seeds_more_uniform"] == sum(gain > 0 for gain in gains)
-    z = [[ssd.judge_projections(run.path)["test_z_uniformity"] for run in runs] for runs in found_runs]
+    z = [[ssd.projection_metrics(run.path)["test_z_uniformity"] for run in runs] for runs in found_runs]
     gains = [a - b for a, b in zip(z[1], z[0], strict=True)]
     assert found["test_z_gain"] == pytest.approx(sum(gains) / 2)
     assert found["seeds_more_uniform_z"] == sum(gain > 0 for gain in gains)

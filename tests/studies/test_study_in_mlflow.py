@@ -26,7 +26,7 @@ STUDY = {
         "method": "kmeans",
         "data": {"name": "digits", "limit": 200},
         "partition": {"kind": "iid", "clients": 2},
-        "tracking": {"experiment": "toys", "system": False, "model": False, "prefect": "off"},
+        "tracking": {"experiment": "toys", "model": False, "prefect": "off"},
     },
     "rows": {"floor": {"caption": "Floor"}},
     "columns": {"all": {"caption": "All"}},
@@ -80,7 +80,7 @@ def test_a_study_is_a_parent_run_with_its_runs_nested(toy: MlflowClient, caplog:
     assert run_study("toy", "cpu", gather=True).runs == result.runs
     about = RunFolder.find(result.runs[0], places.runs()).lineage()
     ((parent,), ()) = rows_of(toy)
-    assert about["mlflow_parent"] == parent.info.run_id
+    assert about.mlflow_parent == parent.info.run_id
     assert not [record for record in caplog.records if record.name == "shoal.review.mlflow_log.parent"]
 
 

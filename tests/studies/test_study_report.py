@@ -102,7 +102,7 @@ def test_figures_are_embedded_with_what_is_seen(
     found, left = images_of(study, folder)
     assert [caption for caption, _ in found] == ["A path that is described.", "another one"]
     assert left == []
-    monkeypatch.setattr(report, "IMAGES_BYTES", 10)
+    monkeypatch.setattr(report, "MAX_IMAGES_BYTES", 10)
     found, left = images_of(study, folder)
     assert (found, left) == ([], ["paths.png", "another_one.png"])
 

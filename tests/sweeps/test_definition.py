@@ -13,7 +13,7 @@ from shoal.data.prepare import store_folder
 from shoal.data.prepared import Manifest, write_prepared
 from shoal.engine.settings import places
 from shoal.engine.settings.yaml_text import read_yaml_file
-from shoal.sweeps.definition import SearchError, check_search, load_search, make_search, typed_search
+from shoal.sweeps.search.definition import SearchError, check_search, load_search, make_search, typed_search
 
 BASE: dict[str, Any] = {
     "name": "toy",
@@ -27,25 +27,25 @@ REFUSED = [
     ({"vary": {"local.lr": {"low": "x", "high": 2}}}, "vary.local.lr: low: given 'x'; input should be a valid number"),
     ({"vary": {"local.lr": {"low": 1}}}, "expected choices, or low and high"),
     ({"vary": {"local.lr": {"low": 2, "high": 1}}}, "low is 2 and high 1: expected low below high"),
-    ({"vary": {"local.lr": {"low": 0, "high": 1, "log": True}}}, "with log, low is above 0"),
-    ({"vary": {"local.lr": {"choices": [0.1, 0.1]}}}, "choices are at least two values, each of them once"),
+    ({"vary": {"local.lr": {"low": 0, "high": 1, "log": True}}}, "with log, expected low above 0"),
+    ({"vary": {"local.lr": {"choices": [0.1, 0.1]}}}, "expected at least two choices, each of them once"),
     ({"vary": {"local.lr": {"choices": [0.1, -1]}}}, "vary.local.lr: -1 cannot be used: local.lr: given -1"),
     ({"vary": {"local.lr": 3}}, "vary.local.lr: given 3; expected"),
     ({"vary": {"method.name": {"choices": ["fedcc", "fedpmp"]}}}, "'fedpmp' is not known; did you mean fedpnp"),
     ({"vary": {}}, "vary: given {}"),
-    ({"vary": {"data.limit": {"low": 100, "high": 200}}}, "vary.data.limit: data does not vary within a search"),
+    ({"vary": {"data.limit": {"low": 100, "high": 200}}}, "vary.data.limit: data cannot vary within a search"),
     (
         {"vary": {"seed": {"low": 0, "high": 2}}},
-        "vary.seed: seed does not vary within a search: give the search `seeds",
+        "vary.seed: seed cannot vary within a search: give the search `seeds",
     ),
-    ({"vary": {"model.clusters": {"low": 2, "high": 6}}}, "ranks clusterings with the same number of clusters"),
+    ({"vary": {"model.clusters": {"low": 2, "high": 6}}}, "only compares clusterings with the same number of clusters"),
     ({"score": "sillouette"}, "score: 'sillouette' is not known; did you mean silhouette"),
     ({"score": "loss"}, "score: 'loss' is not known"),
     ({"score": "acc", "settings": {"data": {"name": "unlabelled"}, "model": {"clusters": 2}}}, "'acc' needs labels"),
     ({"settings": {"method": "fedavg", "partition": {"validation": 0.2}}}, "method 'fedavg' finds none"),
     ({"settings": {"metod": "fedpnp"}}, "metod: there is no such setting; did you mean method"),
     ({"settings": {"data": {"name": "nope"}}}, "there is no data set 'nope'"),
-    ({"sampler": "grid"}, "vary.local.lr: a grid needs its values"),
+    ({"sampler": "grid"}, "vary.local.lr: a grid needs single values"),
     ({"sampler": "tpi"}, "sampler: 'tpi' is not known; did you mean tpe"),
     ({"trial": 3}, "trial: there is no such setting; did you mean trials"),
     ({"name": "../x"}, "name: given '../x'"),
@@ -79,7 +79,7 @@ def test_a_file_is_read_and_its_settings_are_those_of_runs(home: Path) -> None:
     assert (settings.method.name, settings.local.lr, settings.local.batch, settings.seed) == ("fedcc", 0.01, 16, 7)
     assert settings.tracking.register_as == "none"
     path.write_text("- name: toy\n")
-    with pytest.raises(ShoalError, match="holds a list, expected keys and values"):
+    with pytest.raises(ShoalError, match="holds a list; expected keys and values"):
         load_search(path)
 
 

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.sweeps.definition import SearchDefinition, make_search
-from shoal.sweeps.importance import importances
-from shoal.sweeps.noise import noise_of
-from shoal.sweeps.proposals import most_trials, propose
-from shoal.sweeps.result import SearchResult, result_of
-from shoal.sweeps.words import as_yaml, caveats, command
+from shoal.sweeps.search.caveats import caveats
+from shoal.sweeps.search.definition import SearchDefinition, make_search
+from shoal.sweeps.search.importance import importances
+from shoal.sweeps.search.noise import noise_of
+from shoal.sweeps.search.proposals import most_trials, propose
+from shoal.sweeps.search.result import SearchResult, result_from_trials
+from shoal.sweeps.set_options import set_options, yaml_text
 
 VARY: dict[str, Any] = {
     "local.lr": {"low": 1e-5, "high": 1.0, "log": True},
@@ -63,7 +64,7 @@ def test_a_trial_follows_from_the_seed_its_number_and_the_trials_before() -> Non
 @pytest.mark.parametrize("seed", range(2))
 def test_a_planted_best_is_found_and_a_setting_that_does_nothing_is_last(seed: int) -> None:
     definition = search(seed=seed, trials=40)
-    result = result_of(definition, carried_out(definition, 40), "")
+    result = result_from_trials(definition, carried_out(definition, 40), "")
     best = result.best_trial
     assert best is not None
     assert 0.005 < best.values["local.lr"] < 0.02  # type: ignore[operator]
@@ -82,7 +83,7 @@ def test_stopped_trials_and_one_very_bad_one_do_not_hide_what_matters() -> None:
         score = planted(proposal.values)
         stopped = any(proposal.stop_after(round, score - 1 / round) for round in range(1, 5))
         settled.append(proposal.settled("PRUNED" if stopped else "COMPLETE", None if stopped else score, FACTS))
-    result = result_of(definition, settled, "")
+    result = result_from_trials(definition, settled, "")
     assert result.counts()["stopped"] > 5
     found = {each.setting: each for each in importances(definition, result.trials)}
     assert next(iter(found)) == "local.lr"
@@ -95,7 +96,7 @@ def test_of_scores_that_are_noise_no_setting_is_seen_to_matter() -> None:
     draw = np.random.default_rng(0)
     for seed in range(3):
         definition = search(seed=seed, sampler="random")
-        noise = result_of(definition, carried_out(definition, 12, lambda _: float(draw.normal())), "")
+        noise = result_from_trials(definition, carried_out(definition, 12, lambda _: float(draw.normal())), "")
         seen += [each.seen for each in importances(definition, noise.trials)]
     assert len(seen) == 9
     assert sum(seen) <= 1
@@ -121,7 +122,7 @@ def test_what_is_behind_is_stopped_by_its_rounds_alone(pruner: str, stopped: int
         for round in range(1, 5):
             assert not proposal.stop_after(round, level + 0.01 * round)
         settled.append(proposal.settled("COMPLETE", level + 0.04, FACTS))
-    for _ in range(2):  # a trial that was cut short is told its rounds anew
+    for _ in range(2):  # a trial that was cut short sees its rounds again
         proposal = propose(definition, settled)
         told = [proposal.stop_after(round, 0.1 + 0.01 * round) for round in range(1, 4)]
         assert told.index(True) + 1 == stopped if stopped else not any(told)
@@ -136,7 +137,7 @@ def noisy(seeds: int, apart: float) -> SearchResult:
         scores = [float(level + value) for value in draw.normal(0, 0.1, seeds)]
         proposal = propose(definition, settled)
         settled.append(proposal.settled("COMPLETE", float(np.mean(scores)), {**FACTS, "scores": scores}))
-    return result_of(definition, settled, "")
+    return result_from_trials(definition, settled, "")
 
 
 def test_a_difference_that_seeds_explain_is_said_to_be_none() -> None:
@@ -145,9 +146,9 @@ def test_a_difference_that_seeds_explain_is_said_to_be_none() -> None:
     assert 0.05 < close.noise.deviation < 0.2
     assert len(close.level_with_best()) == 1
     assert not clear.level_with_best()
-    assert "cannot be told apart; trials that are as good" in " ".join(caveats(search(seeds=5), close))
-    assert "cannot be told apart; no other is so close" in " ".join(caveats(search(seeds=5), clear))
-    alone = " ".join(caveats(search(), result_of(search(), carried_out(search(), 3), "")))
+    assert "cannot be told apart; as good as the best" in " ".join(caveats(search(seeds=5), close))
+    assert "cannot be told apart; no other trial is so close" in " ".join(caveats(search(seeds=5), clear))
+    alone = " ".join(caveats(search(), result_from_trials(search(), carried_out(search(), 3), "")))
     assert "how far scores differ by the seed alone is not known" in alone
     assert "These are few trials: 3 have a score" in alone
 
@@ -166,9 +167,9 @@ def test_the_command_that_repeats_a_run_is_read_back_as_the_settings_were() -> N
     from shoal.engine.settings.run_settings import nested
 
     settings = {"a": {"b": 1e-05, "c": 5.65556009778791e-06, "d": None, "e": True}, "f": "off", "g": "two words"}
-    words = command(settings).split(" --set ")
-    assert words[0] == "shoal run"
+    words = set_options(settings).split(" --set ")
+    assert words[0] == ""
     import shlex
 
-    assert nested(shlex.split(command(settings))[3::2]) == settings
-    assert [as_yaml(value) for value in ("off", "3", "tpe", 1e22)] == ['"off"', '"3"', "tpe", "1.0e+22"]
+    assert nested(shlex.split(set_options(settings))[1::2]) == settings
+    assert [yaml_text(value) for value in ("off", "3", "tpe", 1e22)] == ['"off"', '"3"', "tpe", "1.0e+22"]

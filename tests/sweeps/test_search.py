@@ -1,4 +1,4 @@
-"""Searches of real runs: killed and gone on with, stopped early, refused, tracked; and planted clusters found."""
+"""Searches of real runs: killed and resumed, stopped early, refused, tracked; and planted clusters found."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ import pytest
 from shoal.core.errors import ShoalError
 from shoal.engine.settings import places
 from shoal.engine.settings.merge import merge
-from shoal.engine.store.run_folder import INTERRUPTED, STOPPED, RunFolder
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.status import INTERRUPTED, STOPPED
 from shoal.review.results.runs import listed_runs
-from shoal.sweeps.definition import SearchDefinition, SearchError, make_search
-from shoal.sweeps.result import SearchResult
-from shoal.sweeps.runner import open_search, run_search
-from shoal.sweeps.store import held
+from shoal.sweeps.search.definition import SearchDefinition, SearchError, make_search
+from shoal.sweeps.search.result import SearchResult
+from shoal.sweeps.search.runner import open_search, run_search
+from shoal.sweeps.search.store import locked
 from tests.conftest import SMALL
 
 TOY: dict[str, Any] = {
@@ -50,7 +51,7 @@ def numbers(result: SearchResult) -> list[Any]:
     found = []
     for trial in result.trials:
         runs = [RunFolder.find(name, places.runs()) for name in trial.runs]
-        bits = [(run.status()["state"], run.status()["round"], run.status().get("weights_sha256")) for run in runs]
+        bits = [(run.status().state, run.status().round, run.status().weights_sha256) for run in runs]
         found.append((trial.number, trial.state, trial.values, trial.score, trial.scores, trial.curve, bits))
     return found
 
@@ -84,7 +85,7 @@ def test_a_search_that_was_killed_in_a_trial_is_the_same_as_a_straight_one(
     assert len(begun) == 2
     gone_on = run_search(definition)
     assert {name for trial in gone_on.trials[:2] for name in trial.runs} == set(begun)  # the cut one was resumed
-    events = [event["event"] for event in begun[gone_on.trials[1].runs[0]].events()]
+    events = [event.kind for event in begun[gone_on.trials[1].runs[0]].events()]
     assert "resumed" in events
     found = numbers(gone_on)
 
@@ -111,7 +112,7 @@ def test_a_search_goes_on_from_wherever_it_was_interrupted(bare: Path, monkeypat
     expected = numbers(straight)
 
     monkeypatch.setenv("SHOAL_HOME", str(bare / "cut"))
-    write, cuts = RunFolder.event, ["scored", "search_shown", "scored", "stopped"]
+    write, cuts = RunFolder.event, ["scored", "sweep_complete", "scored", "stopped"]
 
     def cut(run: RunFolder, kind: str, **facts: Any) -> dict[str, Any]:
         entry = write(run, kind, **facts)
@@ -134,16 +135,16 @@ def test_a_bad_run_is_stopped_early_and_says_why(bare: Path) -> None:
     assert stopped
     for trial in stopped:
         run = RunFolder.find(trial.runs[0], places.runs())
-        assert run.status()["state"] == STOPPED
-        assert run.status()["round"] == max(trial.curve) < 3
-        (said,) = [event for event in run.events() if event["event"] == "stopped"]
-        assert said["message"] == trial.why
+        assert run.status().state == STOPPED
+        assert run.status().round == max(trial.curve) < 3
+        (said,) = [event for event in run.events() if event.kind == "stopped"]
+        assert said.message == trial.why
         assert f"search toy stopped trial {trial.number} after round {max(trial.curve)} of 3" in trial.why
         assert trial.score is None
         # It was behind the median of what finished trials before it had then.
         before = [t.curve[max(trial.curve)] for t in result.trials[: trial.number] if t.state == "finished"]
         assert max(trial.curve.values()) < sorted(before)[len(before) // 2] + 1e-9
-        assert "failed" not in [event["event"] for event in run.events()]
+        assert "failed" not in [event.kind for event in run.events()]
     states = {run.name: run.state for run in listed_runs(places.runs(), states=["stopped"])}
     assert states == {trial.runs[0]: "stopped" for trial in stopped}
     for trial in result.finished:
@@ -162,11 +163,11 @@ def test_the_page_is_there_before_the_end(bare: Path) -> None:
     definition = toy(trials=2, settings={"rounds": 1})
     page = places.searches() / "toy" / "search.html"
     with open_search(definition) as search:
-        search.carry_out_next()
+        search.execute_next()
         early = page.read_text()
         assert "1 trial so far, 1 to come, over local.lr, local.batch" in early
         assert "The best so far is trial 0" in early
-        search.carry_out_next()
+        search.execute_next()
         search.finish()
     late = page.read_text()
     assert "2 trials over local.lr, local.batch" in late
@@ -182,10 +183,10 @@ def test_what_to_install_is_said_where_optuna_is_missing(bare: Path, monkeypatch
 
 def test_another_definition_under_the_same_name_is_refused(bare: Path) -> None:
     run_search(toy(trials=1))
-    with pytest.raises(SearchError, match="is there with another definition, which differs in score, settings: give"):
+    with pytest.raises(SearchError, match="exists with another definition, which differs in score, settings: give"):
         run_search(toy(score="acc", settings={"rounds": 2}))
     with (
-        held(places.searches() / "toy", "toy"),
+        locked(places.searches() / "toy", "toy"),
         pytest.raises(SearchError, match="search 'toy' is in use by another process"),
     ):
         run_search(toy(trials=1))
@@ -195,7 +196,7 @@ def test_another_definition_under_the_same_name_is_refused(bare: Path) -> None:
 
 
 def test_a_score_that_no_run_has_is_told(bare: Path) -> None:
-    with pytest.raises(ShoalError, match="has no score 'perplexity': set score to one that it has, of acc, ari"):
+    with pytest.raises(ShoalError, match="has no score 'perplexity': set score to one of acc, ari"):
         run_search(toy(score="perplexity", settings={"rounds": 1}))
 
 
@@ -239,7 +240,7 @@ def test_planted_clusters_are_counted_by_silhouette(bare: Path) -> None:
 def test_mlflow_has_the_search_with_its_runs_nested(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mlflow import MlflowClient
 
-    tracking = {"mlflow": True, "experiment": "toys", "system": False, "model": False}
+    tracking = {"mlflow": True, "experiment": "toys", "model": False}
     result = run_search(toy(trials=3, settings={"tracking": tracking, "rounds": 2}, spare_rounds=0))
     client = MlflowClient(f"sqlite:///{bare}/mlflow/mlflow.db")
     experiment = client.get_experiment_by_name("toys")

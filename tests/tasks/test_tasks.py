@@ -15,6 +15,7 @@ import pytest
 from shoal.engine.messages.wire import Evaluated, Trained
 from shoal.engine.rounds.units import AggregateRound, EvaluateRound, TrainCohort
 from shoal.engine.store.round_paths import RoundPaths
+from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.starting import new_run
 from shoal.tasks.prefect.once import Once, done_once, take_ticket
@@ -64,8 +65,8 @@ def test_a_process_that_holds_nothing_of_the_run_does_its_rounds(home: Path, sma
     settings = small(workers={"slots": 1})
     whole = straight(settings)
 
-    def stop(event: dict[str, Any]) -> None:
-        if (event["event"], event["round"]) == ("round_finished", 1):
+    def stop(event: Event) -> None:
+        if (event.kind, event.round) == ("round_finished", 1):
             raise KeyboardInterrupt
 
     run = new_run(settings)
@@ -88,8 +89,8 @@ def test_a_process_that_holds_nothing_of_the_run_does_its_rounds(home: Path, sma
     wanted = whole.table("rounds").set_index("round").loc[2]
     assert evaluated.metrics == {name: wanted[name] for name in evaluated.metrics}
     assert (RoundPaths(run.path, 2).scratch / "server.safetensors").exists()
-    taken = len([e for e in run.events() if e["event"] == "client_finished"])
+    taken = len([e for e in run.events() if e.kind == "client_finished"])
     go_on(RunFolder(run.path))
     assert numbers(run) == numbers(whole)
-    later = [e["round"] for e in run.events() if e["event"] == "client_finished"][taken:]
+    later = [e.round for e in run.events() if e.kind == "client_finished"][taken:]
     assert later == [3, 3, 3], "round 2 was trained elsewhere"

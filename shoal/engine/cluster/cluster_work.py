@@ -1,4 +1,4 @@
-"""What a worker of a Dask cluster does with a request."""
+"""The work of a worker of a Dask cluster."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import torch
 from shoal.core.errors import FailureCause, ShoalError
 from shoal.engine.cluster.host_cache import CACHE_VARIABLE, with_remote_files
 from shoal.engine.cluster.own_gpu import own_device
-from shoal.engine.messages.wire import Answer, Failed, RemoteRequest, Request, request_of
+from shoal.engine.messages.wire import Answer, Failed, RemoteRequest, Request, request_from_json
 from shoal.engine.settings.hardware import keep_freed_memory
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerLost
 
-LOOK = 1.0
-"""Seconds between looks at whether a worker of a cluster hangs."""
-IN_FLIGHT = 256
-"""Requests that are given to a cluster of others at once: those that it has no worker for yet wait there."""
+POLL_SECONDS = 1.0
+"""Time between two checks whether a worker of a cluster hangs."""
+MAX_IN_FLIGHT = 256
+"""Requests to have at once in a cluster that may grow: those without a worker wait there for one that joins."""
 
 
 class ClusterLost(ShoalError):
@@ -29,9 +29,14 @@ class ClusterLost(ShoalError):
 
 
 def cluster_lost(what: str, mend: str, request: Request | RemoteRequest) -> ClusterLost:
-    """The error to show when a cluster is gone: what of it, how to mend that, and of which run the request was."""
-    asked = request.request if isinstance(request, RemoteRequest) else request
-    return ClusterLost(f"{what}: {mend}, then go on with `shoal run --resume {asked.run.name}`")
+    """Return the error for a cluster that is gone.
+
+    Args:
+        what: what happened to it.
+        mend: what to do about it.
+        request: names the run to resume.
+    """
+    return ClusterLost(f"{what}: {mend}, then resume with `shoal run --resume {request.run.name}`")
 
 
 _here = threading.local()
@@ -39,21 +44,21 @@ _here = threading.local()
 
 
 def work(plain: dict[str, Any], device: str) -> dict[str, Any]:
-    """Do a request in this process of a cluster; what was opened for the last request stays open.
+    """Do a request in this process of a cluster; the run of the last request stays open.
 
     Args:
         plain: the request as plain values.
-        device: where to compute, cpu or cuda; of several GPUs each process of a host has its own.
+        device: cpu or cuda; with several GPUs each process of a host has its own.
 
     Returns:
         The answer as plain values.
     """
-    torch.set_num_threads(1)  # also of this thread: the same bits wherever the work is done
+    torch.set_num_threads(1)  # of this thread too: the same bits on every worker
     host = os.uname().nodename
     if device == "cuda" and not torch.cuda.is_available():
         return Failed(
             f"worker {host}: the run computes on a GPU (cuda), and torch sees none there: start workers only on hosts "
-            "that have one, or tell them apart with workers.resources",
+            "that have one",
         ).to_json()
     workers: dict[str, Worker] = _here.__dict__.setdefault("workers", {})
     if device not in workers:
@@ -62,14 +67,14 @@ def work(plain: dict[str, Any], device: str) -> dict[str, Any]:
         if here.startswith("cuda"):
             torch.cuda.set_device(here)
         workers[device] = Worker(here)
-    return answered(request_of(plain), workers[device].handle).to_json()
+    return answer_on_host(request_from_json(plain), workers[device].handle).to_json()
 
 
-def answered(request: Request | RemoteRequest, handle: Callable[[Request], Answer]) -> Answer:
-    """What a host answers to a request, whose files lie on a file system that it shares, or are copied to it.
+def answer_on_host(request: Request | RemoteRequest, handle: Callable[[Request], Answer]) -> Answer:
+    """Return a host's answer to a request, whose files it sees or has as copies.
 
     Args:
-        request: what is asked.
+        request: the request.
         handle: does a request whose files are here (`Worker.handle`).
     """
     host = os.uname().nodename
@@ -81,8 +86,8 @@ def answered(request: Request | RemoteRequest, handle: Callable[[Request], Answe
         except ShoalError as error:
             return Failed(f"worker {host}: {error}", error.failure_cause)
         except OSError as error:
-            kept = f"it cannot keep files in {os.environ.get(CACHE_VARIABLE) or 'its temporary folder'} ({error})"
-            return Failed(f"worker {host}: {kept}", FailureCause.FILE)
+            problem = f"it cannot keep files in {os.environ.get(CACHE_VARIABLE) or 'its temporary folder'} ({error})"
+            return Failed(f"worker {host}: {problem}", FailureCause.FILE)
     if not request.run.is_dir():
         return Failed(
             f"worker {host} does not see {request.run}: runs and data must lie on a file system that all workers "
@@ -92,7 +97,11 @@ def answered(request: Request | RemoteRequest, handle: Callable[[Request], Answe
 
 
 def free_slots(count: int, own: bool) -> contextlib.AbstractContextManager[Any]:
-    """Held during a request. In a cluster of our own none waits in its queue then, and so the clock starts at once; in
-    one that others use it starts when the work says that it begins, which a worker that was stopped before never says.
+    """Return a context to enter for each request.
+
+    In a cluster of our own it lets through as many requests as there are workers: none waits in a queue, and its clock
+    starts at once. In a shared cluster the clock starts when the worker says that it begins.
     """
-    return threading.BoundedSemaphore(count) if own else contextlib.nullcontext()
+    if own:
+        return threading.BoundedSemaphore(count)
+    return contextlib.nullcontext()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 import uuid
@@ -11,8 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from shoal.engine.cluster import cluster_work
-from shoal.engine.cluster.cluster_work import IN_FLIGHT, cluster_lost, free_slots, work
-from shoal.engine.messages.wire import Answer, RemoteRequest, Request, answer_of
+from shoal.engine.cluster.cluster_work import MAX_IN_FLIGHT, cluster_lost, free_slots, work
+from shoal.engine.messages.wire import Answer, RemoteRequest, Request, answer_from_json
 from shoal.engine.settings.addresses import masked, resolved
 from shoal.engine.settings.hardware import resolve_slots
 from shoal.engine.settings.run_settings import SettingsError
@@ -21,54 +22,63 @@ from shoal.engine.workers.process_clock import WallClock
 from shoal.engine.workers.without_main import without_main
 from shoal.engine.workers.worker_processes import WorkerLost
 
-ANSWER = 30.0
-"""Seconds in which a scheduler must answer when a run begins."""
-PATIENCE = 20.0
-"""Seconds for a scheduler whose connection was lost to come back, and for what it is asked beside the work."""
-SILENCE = 45.0
-"""Seconds for which a scheduler that is connected may answer nothing."""
-TALKERS = ("distributed", "distributed.client", "tornado.application")
-"""Loggers that write tracebacks where a scheduler is gone, of which the run's own error tells in a sentence."""
+CONNECT_SECONDS = 30.0
+"""Time in which a scheduler must answer when a run begins."""
+RECONNECT_SECONDS = 20.0
+"""Time in which a lost connection to a scheduler must be restored."""
+SILENT_SECONDS = 45.0
+"""Time for which a connected scheduler may send nothing."""
+NO_WORKER_SECONDS = 45.0
+"""Time for which a cluster may have no worker, times `workers.timeout_factor`."""
+NOISY_LOGGERS = ("distributed", "distributed.client", "tornado.application")
+"""They write tracebacks when a scheduler is gone; the run's own error says so in a sentence."""
 
 NO_PAGES: dict[str, Any] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
-"""Without a dashboard Dask still listens for browsers, and tells whoever asks what it works on."""
+"""Even without a dashboard Dask answers browsers, and shows its work to anybody."""
 
 
 class SchedulerWatch:
-    """What the client of a cluster hears of its scheduler by itself, and since when it hears nothing, or of no worker.
+    """How long the scheduler of a cluster has sent nothing, and how long the cluster has had no worker.
 
-    Nothing is asked: who asks a scheduler that is stopped waits for ever. The client asks it every few seconds for the
-    number of its workers' threads and leaves the answer, a new object each time, where this looks. Time in which this
-    process was stopped does not count.
+    It sends no request of its own, since a stopped scheduler would never answer. The client asks the scheduler every
+    few seconds for the number of its workers' threads, and keeps the answer, a new object each time, which is read
+    here. Time in which this process was stopped does not count.
 
     Args:
         client: connected to the cluster.
     """
 
     def __init__(self, client: Any) -> None:
-        self._client, self._lock = client, threading.Lock()
-        self._clock, self._heard = WallClock(), 0.0
-        self._last: Any = None
-        self._emptied: float | None = None
+        self._client = client
+        self._lock = threading.Lock()
+        self._clock = WallClock()
+        self._last_answer: Any = None
+        self._answered_at = 0.0
+        self._empty_since: float | None = None
 
     def look(self) -> tuple[float, float]:
-        """Seconds since it was heard, and since it was heard to have no worker; to be called every two seconds."""
+        """Return for how many seconds there was no answer, and no worker; to be called at least every two seconds."""
         with self._lock:
             self._clock.look()
-            now, said = self._clock.spent, self._client._scheduler_identity
-            if said is not self._last:
-                self._last, self._heard = said, now
-                peopled = said.get("total_threads", 1)
-                self._emptied = None if peopled else now if self._emptied is None else self._emptied
-            return now - self._heard, 0.0 if self._emptied is None else now - self._emptied
+            now = self._clock.spent
+            answer = self._client._scheduler_identity
+            if answer is not self._last_answer:
+                self._last_answer = answer
+                self._answered_at = now
+                if answer.get("total_threads", 1):
+                    self._empty_since = None
+                elif self._empty_since is None:
+                    self._empty_since = now
+            empty = 0.0 if self._empty_since is None else now - self._empty_since
+            return now - self._answered_at, empty
 
 
-def work_on_dask(plain: dict[str, Any], device: str, told: str, number: int) -> dict[str, Any]:
-    """`work`, after telling whoever listens to the topic `told`, if anybody does, that request `number` begins."""
-    if told:
+def work_on_dask(plain: dict[str, Any], device: str, topic: str, number: int) -> dict[str, Any]:
+    """Do a request (`work`), after an event on `topic`, if it is not empty, that request `number` begins."""
+    if topic:
         import distributed
 
-        distributed.get_worker().log_event(told, number)
+        distributed.get_worker().log_event(topic, number)
     return work(plain, device)
 
 
@@ -79,11 +89,10 @@ class DaskPool:
         client: connected to the cluster.
         count: requests at once.
         device: where the workers compute.
-        resources: what a request takes of a worker's declared resources.
-        own: whether nobody else uses the cluster, so that a worker that hangs can be started anew.
+        own: whether this run alone uses the cluster, so that a hung worker can be restarted.
         address: of the scheduler, for people.
-        grows: whether workers that join later are to be used too.
-        empty: seconds for which the cluster may have no worker.
+        grows: whether to use workers that join later.
+        no_worker_seconds: time for which the cluster may have no worker.
     """
 
     def __init__(
@@ -91,49 +100,55 @@ class DaskPool:
         client: Any,
         count: int,
         device: str,
-        resources: dict[str, float],
         *,
         own: bool = False,
         address: str = "",
         grows: bool = False,
-        empty: float = 45.0,
+        no_worker_seconds: float = NO_WORKER_SECONDS,
     ) -> None:
-        self._empty, self._watch = empty, SchedulerWatch(client)
-        self._count, self._grows, self._address = count, grows, address
-        self._client, self._device, self._resources, self._own = client, device, resources or None, own
+        self._client = client
+        self._count = count
+        self._device = device
+        self._own = own
+        self._address = address
+        self._grows = grows
+        self._no_worker_seconds = no_worker_seconds
+        self._watch = SchedulerWatch(client)
         self._free = free_slots(count, own)
         self._closed = threading.Event()
-        self._number, self._begun = 0, set[int]()
+        self._number = 0
+        self._begun = set[int]()
         self._lock = threading.Lock()
-        # Told by the scheduler rather than asked of it: who asks a scheduler that is gone waits for ever.
-        self._topic = "" if own else f"shoal-{uuid.uuid4().hex}"
-        if self._topic:
+        # The scheduler sends this by itself: a request to a scheduler that is gone would never return.
+        self._topic = ""
+        if not own:
+            self._topic = f"shoal-{uuid.uuid4().hex}"
             client.subscribe_topic(self._topic, lambda event: self._begun.add(event[1]))
 
     @property
     def count(self) -> int:
-        """How many requests are worked on at once, those by workers that joined since included."""
+        """The number of requests that are worked on at once, with workers that have joined since the start."""
         if self._grows:
-            # What the client knows by itself: nothing is asked of the scheduler.
+            # The client knows this without a request to the scheduler.
             self._count = self._client._scheduler_identity.get("total_threads") or self._count
         return self._count
 
     @property
-    def most(self) -> int:
-        """As of `shoal.engine.cluster.pools.Pool`: in a cluster that may grow, requests wait where a worker that joins
-        finds them.
-        """
-        return max(self.count, IN_FLIGHT) if self._grows else self.count
+    def max_requests(self) -> int:
+        """See `shoal.engine.cluster.pool_interface.Pool`; a growing cluster has requests ready for new workers."""
+        if self._grows:
+            return max(self.count, MAX_IN_FLIGHT)
+        return self.count
 
     def close(self) -> None:
-        """Have whoever waits for an answer stop waiting."""
+        """End every `call` that waits for an answer."""
         self._closed.set()
 
     def call(self, request: Request | RemoteRequest) -> Answer:
-        """As of `Pool`.
+        """Have a free worker do a request; see `shoal.engine.cluster.pool_interface.Pool`.
 
         Raises:
-            WorkerLost: as of `Pool`. ClusterLost: the scheduler is gone.
+            WorkerLost: the worker was lost. ClusterLost: the scheduler is gone, or has no worker.
         """
         with self._free:
             return self._call(request)
@@ -145,7 +160,9 @@ class DaskPool:
         with self._lock:
             self._number += 1
             number = self._number
-        clock = WallClock() if self._own else None
+        clock = None
+        if self._own:
+            clock = WallClock()
         future = None
         try:
             self._connected(request)
@@ -156,40 +173,41 @@ class DaskPool:
                 self._topic,
                 number,
                 pure=False,
-                resources=self._resources,
             )
             while True:
                 with contextlib.suppress(TimeoutError):
-                    return answer_of(request, future.result(cluster_work.LOOK))
+                    return answer_from_json(request, future.result(cluster_work.POLL_SECONDS))
                 self._connected(request)
                 if clock is None:
                     clock = WallClock() if number in self._begun else None
                     continue
                 clock.look()
-                why = request.deadline.why(clock.spent, 0.0) if request.deadline else None
-                if why:
+                reason = request.deadline and request.deadline.reason(clock.spent, 0.0)
+                if reason:
                     self._end(future)
-                    raise WorkerLost(f"a Dask worker was given up at {why}")
+                    raise WorkerLost(f"a Dask worker was given up at {reason}")
         except KilledWorker as killed:
             raise WorkerLost(f"a Dask worker ended in the middle of its work ({killed.last_worker})") from None
         except (FutureCancelledError, OSError, UnboundLocalError) as error:
-            # The last is how `Future.result` ends where a future is cancelled while it waits: dask/distributed 8514.
+            # `Future.result` raises the last where the future is cancelled while it waits: dask/distributed 8514.
             if isinstance(error, UnboundLocalError) and (future is None or future.status != "cancelled"):
                 raise
             self._connected(request)
             raise WorkerLost("the Dask cluster dropped the work") from None
         finally:
             self._begun.discard(number)
-            del future  # whereby the scheduler forgets it
+            del future  # so that the scheduler forgets it
 
     def _connected(self, request: Request | RemoteRequest) -> None:
-        """Wait a while for a lost scheduler; go on only where it answers and has, or may yet get, workers.
+        """Wait for a lost scheduler to come back; return only if it answers and has workers, or may soon get some.
 
         Raises:
             ClusterLost: it does not come back, or no worker does. WorkerLost: this pool is closed.
         """
-        scheduler = f"the Dask scheduler at {self._address}" if self._address else "the Dask cluster of this run"
-        end = time.monotonic() + PATIENCE
+        scheduler = "the Dask cluster of this run"
+        if self._address:
+            scheduler = f"the Dask scheduler at {self._address}"
+        end = time.monotonic() + RECONNECT_SECONDS
         while self._client.status != "running":
             if self._closed.is_set():
                 break
@@ -199,83 +217,103 @@ class DaskPool:
         if self._closed.is_set():
             raise WorkerLost("the Dask cluster was closed")
         silent, empty = self._watch.look()
-        if silent > SILENCE:
+        if silent > SILENT_SECONDS:
             what = f"{scheduler} has not answered for {silent:.0f} s"
             raise cluster_lost(what, "start scheduler and workers again", request)
-        if empty > self._empty:
+        if empty > self._no_worker_seconds:
             what = f"{scheduler} has had no worker for {empty:.0f} s"
             raise cluster_lost(what, "start workers (`dask worker ADDRESS --nthreads 1`)", request)
 
     def _end(self, future: Any) -> None:
-        """Give up a request; its worker is started anew, where the cluster is ours."""
-        at = [address for address, keys in self._client.processing().items() if future.key in keys] if self._own else []
+        """Give up a request, and restart its worker if this run alone uses the cluster."""
+        addresses = []
+        if self._own:
+            addresses = [address for address, keys in self._client.processing().items() if future.key in keys]
         future.cancel(force=True)
-        if at:
-            self._client.restart_workers(at, timeout=30, raise_for_error=False)
+        if addresses:
+            self._client.restart_workers(addresses, timeout=30, raise_for_error=False)
 
 
 @contextlib.contextmanager
 def dask_pool(workers: WorkersSection, device: str) -> Iterator[DaskPool]:
-    """A Dask cluster: the one at `workers.address`, or one of processes on this machine."""
+    """Yield the workers of a Dask cluster: the one at `workers.address`, or one of processes of this machine.
+
+    Raises:
+        SettingsError: Dask is not installed, or no scheduler with workers answers at `workers.address`.
+    """
     try:
-        import dask
-        import distributed
+        import distributed  # noqa: F401 (the functions below need it)
     except ImportError:
         raise SettingsError("workers.runner: dask needs its package: pip install 'shoal[dask]'") from None
+    no_worker_seconds = NO_WORKER_SECONDS * workers.timeout_factor or math.inf
     with contextlib.ExitStack() as stack:
         if workers.address:
-            for name in TALKERS:
-                stack.enter_context(distributed.utils.silence_logging_cmgr(logging.CRITICAL, name))
-            address = resolved(workers.address, "workers.address")
-            try:
-                client = distributed.Client(address, timeout=ANSWER, set_as_default=False)
-            except (OSError, ValueError) as error:
-                raise SettingsError(
-                    f"workers.address: no Dask scheduler answers at {workers.address} ({masked(str(error))}); start "
-                    "one with `dask scheduler`, and workers with `dask worker ADDRESS --nthreads 1`"
-                ) from None
-            stack.callback(close_client, client)
+            client = stack.enter_context(_connected_client(workers.address))
             threads = sum(client.nthreads().values())
-            count = threads if workers.slots == "auto" else int(workers.slots)
             if not threads:
-                raise SettingsError(f"workers.address: the scheduler at {workers.address} has no worker yet")
-        else:
-            count = resolve_slots(workers.slots, device, workers.per_gpu)
-            # A worker that is killed costs its own cohort: the engine knows which clients of it were finished.
-            stack.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": 0, **NO_PAGES}))
-            # For as long as the cluster lives: a worker that is lost is started again.
-            stack.enter_context(without_main("Dask Worker process"))
-            cluster = stack.enter_context(
-                distributed.LocalCluster(
-                    n_workers=count,
-                    threads_per_worker=1,
-                    processes=True,
-                    host=workers.listen,
-                    # Whoever talks to a scheduler or a worker runs any code there: that is for holders of this
-                    # certificate alone, which never leaves these processes, and not for all users of the machine.
-                    security=True,
-                    dashboard_address=None,
-                    resources=dict(workers.resources) or None,
-                    silence_logs=50,
-                )
+                raise SettingsError(f"workers.address: the scheduler at {workers.address} has no worker yet: start one")
+            grows = workers.slots == "auto"
+            count = threads if grows else int(workers.slots)
+            pool = DaskPool(
+                client, count, device, address=workers.address, grows=grows, no_worker_seconds=no_worker_seconds
             )
-            client = distributed.Client(cluster, set_as_default=False)
-            stack.callback(close_client, client)
-        own, grows = not workers.address, bool(workers.address) and workers.slots == "auto"
-        pool = DaskPool(
-            client,
-            count,
-            device,
-            dict(workers.resources),
-            own=own,
-            address=workers.address or "",
-            grows=grows,
-            empty=workers.no_worker_timeout,
-        )
+        else:
+            count = resolve_slots(workers.slots, device)
+            client = stack.enter_context(_local_cluster_client(count))
+            pool = DaskPool(client, count, device, own=True, no_worker_seconds=no_worker_seconds)
         yield stack.enter_context(contextlib.closing(pool))
 
 
+@contextlib.contextmanager
+def _connected_client(setting: str) -> Iterator[Any]:
+    """Yield a client of the running cluster that `workers.address` names."""
+    import distributed
+
+    with contextlib.ExitStack() as stack:
+        for name in NOISY_LOGGERS:
+            stack.enter_context(distributed.utils.silence_logging_cmgr(logging.CRITICAL, name))
+        address = resolved(setting, "workers.address")
+        try:
+            client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise SettingsError(
+                f"workers.address: no Dask scheduler answers at {setting} ({masked(str(error))}); start "
+                "one with `dask scheduler`, and workers with `dask worker ADDRESS --nthreads 1`"
+            ) from None
+        stack.callback(close_client, client)
+        yield client
+
+
+@contextlib.contextmanager
+def _local_cluster_client(count: int) -> Iterator[Any]:
+    """Yield a client of a new cluster of `count` processes of this machine, which ends with this context."""
+    import dask
+    import distributed
+
+    with contextlib.ExitStack() as stack:
+        # A killed worker costs only its own cohort: the engine knows which clients of it are finished.
+        stack.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": 0, **NO_PAGES}))
+        # As long as the cluster runs: it restarts a lost worker.
+        stack.enter_context(without_main("Dask Worker process"))
+        cluster = stack.enter_context(
+            distributed.LocalCluster(
+                n_workers=count,
+                threads_per_worker=1,
+                processes=True,
+                host="127.0.0.1",
+                # A connection to a scheduler or worker can run any code. Only holders of this certificate, which never
+                # leaves these processes, may connect, and not every user of the machine.
+                security=True,
+                dashboard_address=None,
+                silence_logs=50,
+            )
+        )
+        client = distributed.Client(cluster, set_as_default=False)
+        stack.callback(close_client, client)
+        yield client
+
+
 def close_client(client: Any) -> None:
-    """Close a connection to a cluster, also one that does not answer any more."""
-    with contextlib.suppress(Exception):  # nothing is left to be done there
-        client.close(timeout=PATIENCE / 4)
+    """Close a connection to a cluster, even if the cluster does not answer any more."""
+    with contextlib.suppress(Exception):  # nothing is left to do there
+        client.close(timeout=RECONNECT_SECONDS / 4)

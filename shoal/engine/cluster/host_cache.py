@@ -1,7 +1,7 @@
-"""What a worker does on a host that does not see the run's folder: it takes copies of files into a cache, works there.
+"""The cache of a worker on a host that does not see the run's folder: it holds copies of the files that it needs.
 
-Copies are named by their digests and compared with them when they come, so that one that lies there is the right one
-whatever became of the run meanwhile. The processes of a host share the cache, and one of them fetches what all want.
+Copies are named by their digests, which are checked on arrival, so that a copy in the cache is right even if the run
+has changed meanwhile. The processes of a host share the cache: one of them fetches a file for all.
 """
 
 from __future__ import annotations
@@ -18,40 +18,42 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from shoal.engine.cluster.remote_files import DepotError, RemoteFiles, side_by_side
-from shoal.engine.cluster.remote_pool import folders_of, lost, several_states
+from shoal.engine.cluster.remote_files import RemoteFiles, RemoteFilesError, side_by_side
+from shoal.engine.cluster.remote_pool import failures_of_lost_work, folders_of, several_states
 from shoal.engine.messages.wire import Answer, ClientFiles, RemoteRequest, Request, Train, Trained
-from shoal.engine.store.codec import StoreError, file_digest, private_folder, read_sealed, write_sealed
+from shoal.engine.store.codec import StoreError, file_digest, private_folder
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.memory_index import MemoryIndex
 from shoal.engine.store.round_paths import STATES, RoundPaths, copy_of, server_file, version
-from shoal.engine.store.run_folder import LINEAGE, SETTINGS
+from shoal.engine.store.run_folder import LINEAGE, SETTINGS, read_lineage, write_lineage
 from shoal.engine.store.shared_temp import own_folder
 
 CACHE_VARIABLE = "SHOAL_CACHE"
 UNUSED_DAYS = 7
-"""After so long a worker forgets a run, data or a partition that nobody asked it for."""
+"""After so long a worker removes a run, data or a partition from its cache."""
 LOCKS = ".locks"
-IN_USE = 600.0
-"""Seconds for which a server state is kept after it was used, where requests may begin from several."""
-WAIT = 600.0
-"""Seconds to wait for another process that fetches the same file, before fetching it beside that one."""
+RECENT_STATE_SECONDS = 600.0
+"""Time for which a server state is kept after its last use, if requests may begin from several states."""
+LOCK_SECONDS = 600.0
+"""Time to wait for another process that fetches the same file, before fetching it too."""
 
 _opening = threading.Lock()
-"""A worker may have several threads, and files are written under a scratch name of the process."""
+"""A worker may have several threads, and the scratch name of a file names only the process."""
 
 
 def cache() -> Path:
-    """Where a worker keeps its copies of remote files: SHOAL_CACHE, or a folder of the user's among temporary files.
+    """Return the folder of a worker's copies: SHOAL_CACHE, or the user's own folder among temporary files.
 
-    While no run is at work it may be deleted: what is missing is taken again. Of itself it loses what was not used for
-    `UNUSED_DAYS`, when a run comes that is new here.
+    It may be deleted while no run uses it: missing files are fetched again. When a run begins that is new here, files
+    that were not used for `UNUSED_DAYS` are removed.
 
     Raises:
-        OSError: no folder can be made among the temporary files.
+        OSError: the folder among the temporary files cannot be made.
     """
     value = os.environ.get(CACHE_VARIABLE)
-    return Path(value) if value else own_folder("shoal-cache")
+    if value:
+        return Path(value)
+    return own_folder("shoal-cache")
 
 
 def with_remote_files(remote_request: RemoteRequest, handle: Callable[[Request], Answer]) -> Answer:
@@ -64,50 +66,52 @@ def with_remote_files(remote_request: RemoteRequest, handle: Callable[[Request],
     Raises:
         StoreError: the remote files cannot be read. OSError: this host cannot keep them.
     """
-    remote, place = RemoteFiles(remote_request.url), place_of(remote_request)
+    remote = RemoteFiles(remote_request.url)
+    place = place_of(remote_request)
     with _opening:
-        private_folder(cache())  # it may lie among everybody's temporary files
+        private_folder(cache())  # it may be among the temporary files of all users
         open_here(remote, place, remote_request)
-    of_run = {path: digest for path, digest in remote_request.files.items() if path not in (SETTINGS, LINEAGE)}
-    copies = {path: copy_of(path, digest) for path, digest in of_run.items()}
-    there = f"runs/{remote_request.key}"
-    side_by_side(lambda path: fetch(remote, f"{there}/{copies[path]}", place / copies[path], of_run[path]), copies)
-    drop_others(place, set(copies.values()), folders_of(remote_request), spared=several_states(remote_request))
-    request = request_here(remote_request.request, place, copies, of_run)
+    digests = {path: digest for path, digest in remote_request.files.items() if path not in (SETTINGS, LINEAGE)}
+    copies = {path: copy_of(path, digest) for path, digest in digests.items()}
+    folder = f"runs/{remote_request.key}"
+    side_by_side(lambda path: fetch(remote, f"{folder}/{copies[path]}", place / copies[path], digests[path]), copies)
+    keep_recent_states = several_states(remote_request)
+    drop_others(place, set(copies.values()), folders_of(remote_request), keep_recent_states=keep_recent_states)
+    request = request_here(remote_request.request, place, copies, digests)
     answer = handle(request)
     paths = RoundPaths(place, request.round)
     if isinstance(answer, Trained):
         answer = put_back(remote, paths, remote_request.back, answer)
-    # Of this round another copy of the cohort may still be in use.
-    for folder in paths.work.parent.glob("*"):
-        if folder.name < paths.work.name:
-            shutil.rmtree(folder, ignore_errors=True)
+    # Not of this round: another copy of the cohort may still use its files.
+    for earlier in paths.work.parent.glob("*"):
+        if earlier.name < paths.work.name:
+            shutil.rmtree(earlier, ignore_errors=True)
     return answer
 
 
 def place_of(request: RemoteRequest) -> Path:
-    """The folder of a run in the cache; of a run that goes on with another lineage it is another."""
-    about = request.files[SETTINGS] + request.files[LINEAGE]
-    return cache() / "runs" / f"{request.key}-{hashlib.sha256(about.encode()).hexdigest()[:16]}"
+    """Return the folder of a run in the cache; with another lineage the run has another folder."""
+    digests = request.files[SETTINGS] + request.files[LINEAGE]
+    return cache() / "runs" / f"{request.key}-{hashlib.sha256(digests.encode()).hexdigest()[:16]}"
 
 
 def request_here(request: Request, place: Path, copies: dict[str, str], sha256: dict[str, str]) -> Request:
-    """A request whose files are the copies of this host.
+    """Return a request that reads the copies of this host.
 
     Args:
-        request: as it was asked.
+        request: the original request.
         place: the folder of the run here.
-        copies: of each file that it reads, where in `place` its copy is.
-        sha256: of each, its digest.
+        copies: for each file that it reads, the path of the copy in `place`.
+        sha256: hex digest of each file.
     """
-    known = {copies[path]: digest for path, digest in sha256.items()}
+    copy_digests = {copies[path]: digest for path, digest in sha256.items()}
     if isinstance(request, Train):
         clients = tuple(
             ClientFiles(
                 each.client,
                 each.memory and copies[each.memory],
                 inbox := tuple(copies[path] for path in each.inbox),
-                {copy: known[copy] for copy in (*inbox, *([copies[each.memory]] if each.memory else ()))},
+                {copy: copy_digests[copy] for copy in (*inbox, *([copies[each.memory]] if each.memory else ()))},
             )
             for each in request.clients
         )
@@ -117,41 +121,41 @@ def request_here(request: Request, place: Path, copies: dict[str, str], sha256: 
         {
             "memory": {client: copies[path] for client, path in index.memory.items()},
             "inbox": {client: [copies[path] for path in paths] for client, paths in index.inbox.items()},
-            "sha256": known,
+            "sha256": copy_digests,
         }
     )
     return replace(request, run=place, memory_index=here, server=place / copies[server_file(request.round)])
 
 
 def put_back(remote: RemoteFiles, paths: RoundPaths, back: str, answer: Trained) -> Trained:
-    """Put the clients' files where they are fetched from; whose files cannot be put there has failed, and nobody else.
+    """Write the clients' files to the store; a client whose files cannot be written has failed.
 
     Args:
         remote: the store.
         paths: of the round, in the run's folder here.
-        back: the folder there.
+        back: the folder in the store.
         answer: the clients' work.
     """
     found = dict(answer.clients)
     works = {client: done for client, done in found.items() if isinstance(done, FinishedWork)}
 
-    def put(name: str) -> DepotError | None:
+    def put(name: str) -> RemoteFilesError | None:
         try:
             remote.put(paths.work / name, f"{back}/{name}")
-        except DepotError as error:
+        except RemoteFilesError as error:
             return error
         return None
 
     names = sorted({name for done in works.values() for name in done.files.values()})
     failed = dict(zip(names, side_by_side(put, names), strict=True))
-    return Trained({**found, **lost(works, failed)})
+    return Trained({**found, **failures_of_lost_work(works, failed)})
 
 
 # --- the cache --------------------------------------------------------------------------------------------------------
 
 
 def open_here(remote: RemoteFiles, place: Path, request: RemoteRequest) -> None:
-    """Data, partition and settings of a run, as if it had been started on this host."""
+    """Have data, partition and settings of a run in the cache, as if it had been started on this host."""
     digests = {"data": request.data, "partition": request.partition}
     folders = {what: cache() / what / digest for what, digest in digests.items()}
     if (place / LINEAGE).exists() and all(folder.is_dir() for folder in folders.values()):
@@ -160,42 +164,39 @@ def open_here(remote: RemoteFiles, place: Path, request: RemoteRequest) -> None:
         return
     forget_unused(cache())
     for what, folder in folders.items():
-        with held(f"{what}-{digests[what][:16]}"):
+        with lock(f"{what}-{digests[what][:16]}"):
             remote.get_folder(f"{what}/{digests[what]}", folder)
     for name, target in ((SETTINGS, SETTINGS), (LINEAGE, "sent.json")):
         digest = request.files[name]
         fetch(remote, f"runs/{request.key}/{copy_of(name, digest)}", place / target, digest)
-    lineage = read_sealed(place / "sent.json")
-    write_sealed(
-        place / LINEAGE,
-        lineage | {what: {**lineage[what], "folder": str(folder)} for what, folder in folders.items()},
-    )
+    lineage = read_lineage(place / "sent.json")
+    write_lineage(place / LINEAGE, lineage.with_folders(str(folders["data"]), str(folders["partition"])))
 
 
 def fetch(remote: RemoteFiles, path: str, target: Path, sha256: str) -> None:
-    """Have a file here, once for all processes of this host.
+    """Copy a file from the store, once for all processes of this host.
 
     Args:
         remote: the store.
-        path: of the file there.
-        target: where it is wanted.
-        sha256: its hex digest; a file of another is not used, wherever it comes from.
+        path: of the file in the store.
+        target: path of the copy.
+        sha256: its hex digest; a file with another digest is not used.
 
     Raises:
-        DepotError: it cannot be fetched, or has another digest.
+        RemoteFilesError: it cannot be fetched, or has another digest.
     """
     if is_here(target, sha256):
         return
-    with held(sha256[:3]):
+    with lock(sha256[:3]):
         if not is_here(target, sha256):
             remote.get(path, target, sha256)
 
 
 def is_here(path: Path, sha256: str) -> bool:
-    """Whether a file is here, and has a digest; of one that did not change since, it is known."""
-    now = version(path)
-    with contextlib.suppress(OSError, StoreError):  # dropped meanwhile
-        return now is not None and _digest(path, now) == sha256
+    """Return whether a file exists and has this digest, which is computed once for each version of the file."""
+    newest = version(path)
+    with contextlib.suppress(OSError, StoreError):  # removed meanwhile
+        return newest is not None and _digest(path, newest) == sha256
     return False
 
 
@@ -205,15 +206,15 @@ def _digest(path: Path, _: tuple[int, int]) -> str:
 
 
 @contextlib.contextmanager
-def held(name: str) -> Iterator[None]:
-    """Keep other processes and threads of this host out, of those that hold the same name; not longer than `WAIT`.
+def lock(name: str) -> Iterator[None]:
+    """Keep out other processes and threads of this host that lock the same name, for at most `LOCK_SECONDS`.
 
-    All that is guarded is written under scratch names and renamed, so that going in together costs no more than time.
+    Guarded files are written under scratch names and renamed, so that two writers at once cost only time.
     """
     folder = cache() / LOCKS
     private_folder(folder)
     with (folder / name).open("a") as file:
-        end = time.monotonic() + WAIT
+        end = time.monotonic() + LOCK_SECONDS
         while time.monotonic() < end:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -225,35 +226,40 @@ def held(name: str) -> Iterator[None]:
         yield
 
 
-def drop_others(place: Path, named: set[str], folders: set[str], *, spared: bool = False) -> None:
-    """Remove, of the folders that copies lie in, every other copy: an earlier version, or what was read.
+def drop_others(place: Path, named: set[str], folders: set[str], *, keep_recent_states: bool = False) -> None:
+    """Remove copies that are no more in use from the folders of those that are.
 
     Args:
         place: the folder of a run here.
-        named: the copies that are in use.
+        named: the copies in use.
         folders: further folders to look at.
-        spared: other requests may be using other server states: of those only the ones go that nobody used of late.
+        keep_recent_states: other requests may use other server states: keep those that were used recently.
     """
-    limit = time.time() - IN_USE
     for folder in {copy.rpartition("/")[0] for copy in named} | folders:
+        states = keep_recent_states and folder == STATES
         with contextlib.suppress(FileNotFoundError):
             for entry in os.scandir(place / folder):
-                if not (entry.name.endswith(".safetensors") and entry.is_file()):
-                    continue
-                with contextlib.suppress(OSError):
-                    new = spared and folder == STATES and entry.stat().st_mtime > limit
-                    if f"{folder}/{entry.name}" not in named:
-                        if not new:
-                            os.unlink(entry.path)
-                    elif spared and folder == STATES and not new:
-                        os.utime(entry.path)
+                if entry.name.endswith(".safetensors") and entry.is_file():
+                    with contextlib.suppress(OSError):
+                        _drop_or_touch(entry, used=f"{folder}/{entry.name}" in named, keep_recent=states)
+
+
+def _drop_or_touch(entry: os.DirEntry[str], *, used: bool, keep_recent: bool) -> None:
+    """Remove an unused copy; of copies to keep for a while, record the use."""
+    recent = keep_recent and entry.stat().st_mtime > time.time() - RECENT_STATE_SECONDS
+    if recent:
+        return
+    if not used:
+        os.unlink(entry.path)
+    elif keep_recent:
+        os.utime(entry.path)
 
 
 def forget_unused(place: Path, days: float = UNUSED_DAYS) -> None:
-    """Remove the runs, data and partitions of a cache that were last used longer ago than `days`."""
+    """Remove the runs, data and partitions of a cache whose last use was more than `days` ago."""
     limit = time.time() - days * 24 * 3600
     for folder in (*place.glob("runs/*"), *place.glob("data/*"), *place.glob("partition/*")):
-        # Another process of this host may be doing the same.
+        # Another process of this host may do the same.
         with contextlib.suppress(OSError):
             if folder.stat().st_mtime < limit:
                 shutil.rmtree(folder, ignore_errors=True)

@@ -1,8 +1,8 @@
-"""The GPU of a worker process of a cluster: those of one host share its GPUs in turn.
+"""The GPU of a worker process of a cluster: the processes of one host share its GPUs in turn.
 
-A cluster may start workers as it likes, and tells none of them how many others there are. So each takes the first place
-of its host that is free, by a lock on a file that lasts as long as the process. Processes that see other GPUs
-(dask-cuda sets CUDA_VISIBLE_DEVICES for each) have places of their own.
+A cluster starts workers as it likes and does not tell them how many there are. So each process takes the first free
+place of its host, by a lock on a file that it keeps as long as it lives. Processes that see other GPUs (dask-cuda sets
+CUDA_VISIBLE_DEVICES for each) have places of their own.
 """
 
 from __future__ import annotations
@@ -20,27 +20,29 @@ from shoal.engine.store.codec import private_folder
 from shoal.engine.store.shared_temp import own_folder
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-MOST = 4096
+MAX_PLACES = 4096
+"""Processes of one host that get places of their own."""
 
 _lock = threading.Lock()
 _taken: dict[tuple[int, str], tuple[int, IO[str] | None]] = {}
-"""By process and by what GPUs it sees: its place, and the file that is locked for it."""
+"""By process and by the GPUs that it sees: its place, and the locked file of the place."""
 
 
 def own_device(device: str) -> str:
-    """Where this process computes: of `cuda`, the GPU that is its turn.
+    """Return where this process computes: for cuda, the GPU whose turn it is.
 
     Args:
         device: cpu or cuda, as resolved.
     """
-    gpus = torch.cuda.device_count() if device == "cuda" else 0
-    return f"cuda:{own_place() % gpus}" if gpus else device
+    if device != "cuda" or not torch.cuda.device_count():
+        return device
+    return f"cuda:{own_place() % torch.cuda.device_count()}"
 
 
 def own_place() -> int:
-    """Which of the processes of this host this one is, from 0; the same as long as it lives."""
+    """Return the place of this process among those of its host, from 0; the process keeps it to its end."""
     visible = os.environ.get(VISIBLE, "")
-    key = os.getpid(), visible
+    key = (os.getpid(), visible)
     with _lock:
         if key not in _taken:
             _taken[key] = _take(hashlib.sha256(visible.encode()).hexdigest()[:12])
@@ -48,7 +50,7 @@ def own_place() -> int:
 
 
 def places() -> Path:
-    """The folder of the locks, on a disk of this host."""
+    """Return the folder of the locks, on a disk of this host."""
     return own_folder("shoal-workers")
 
 
@@ -56,7 +58,7 @@ def _take(name: str) -> tuple[int, IO[str] | None]:
     try:
         folder = places() / name
         private_folder(folder)
-        for place in range(MOST):
+        for place in range(MAX_PLACES):
             file = (folder / str(place)).open("a")
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -64,5 +66,5 @@ def _take(name: str) -> tuple[int, IO[str] | None]:
             except BlockingIOError:
                 file.close()
     except OSError:
-        pass  # nothing can be locked here: all compute on the first GPU
+        pass  # no file can be locked here: all processes compute on the first GPU
     return 0, None

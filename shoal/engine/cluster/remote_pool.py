@@ -1,12 +1,12 @@
-"""Workers that share no file system with this machine: what a request reads goes to them through a URL, and back.
+"""Workers that share no file system with this machine: files travel through a URL in both directions.
 
-Before a request is sent, what it reads is put there: settings, data and partition once, then each server state, memory
-and message to a peer that is new. Copies are named by their digests, so that no worker takes the bytes that a path had
-before a run was interrupted for those that it has now. The clients' files come back the same way and are compared with
-their digests before the engine hears of them: the run's folder stays the one record.
+Before a request is sent, the files that it reads are written to the store: settings, data and partition once, then
+each new server state, memory and message to a peer. Copies are named by their digests, so that a worker never uses
+bytes that a path had before the run was interrupted. The clients' files return the same way, and their digests are
+checked before the engine uses them: the run's folder remains the only record.
 
-A transfer that fails is the loss of one worker, or the failure of one client, only as long as the store answers. Where
-it does not, the run stops: clients that cannot be reached would else be left out of a round, one after the other.
+A failed transfer counts as the loss of one worker or the failure of one client only while the store answers. If it does
+not answer, the run stops: otherwise clients that cannot be reached would be left out of the round, one after the other.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from shoal.core.errors import FailureCause
-from shoal.engine.cluster.remote_files import THREADS, DepotError, DepotGone, RemoteFiles, side_by_side
+from shoal.engine.cluster.pool_interface import Pool
+from shoal.engine.cluster.remote_files import THREADS, RemoteFiles, RemoteFilesError, RemoteFilesGone, side_by_side
 from shoal.engine.messages.wire import Answer, Failed, RemoteRequest, Request, Train, Trained
 from shoal.engine.store.codec import StoreError, changed, file_digest, private_folder, write_sealed
 from shoal.engine.store.finished_work import FinishedWork
@@ -30,37 +30,19 @@ from shoal.engine.store.round_paths import STATES, RoundPaths, copy_of, folders_
 from shoal.engine.store.run_folder import LINEAGE, SETTINGS, RunFolder
 from shoal.engine.workers.worker_processes import WorkerLost
 
-UNUSED = 3
-"""Rounds in which nobody began from a server state before its copy goes, where clients begin from several."""
+UNUSED_ROUNDS = 3
+"""If clients begin from several server states: rounds without a use after which the copy of a state is removed."""
 HOST_FAILURES = (FailureCause.FILE, FailureCause.REMOTE_FILES)
-"""Failures of a host that has files of its own, such as a full disk: another worker may do the work."""
-
-
-class RemotePool(Protocol):
-    """Workers that may be on other hosts, as in `shoal.engine.cluster.pools`."""
-
-    @property
-    def count(self) -> int:
-        """How many requests are worked on at once."""
-        ...
-
-    @property
-    def most(self) -> int:
-        """How many requests may be given to it at once; those that no worker is free for wait there."""
-        ...
-
-    def call(self, request: RemoteRequest) -> Answer:
-        """Have a free worker do a request, whose files are copies."""
-        ...
+"""Failures of one host, such as a full disk: another worker may do the work."""
 
 
 @dataclass
 class Copies:
-    """What of a run has copies behind the URL.
+    """The copies of a run's files in the store.
 
     Args:
         run: the run's folder.
-        key: what the run is called there.
+        key: name of the run in the store.
     """
 
     run: RunFolder
@@ -68,11 +50,11 @@ class Copies:
     data: str = ""
     partition: str = ""
     files: dict[str, str] = field(default_factory=dict)
-    """Digests of what every request reads, by path in the run's folder."""
+    """Digests of the files that every request reads, by path in the run's folder."""
     put: dict[str, dict[str, Future[None]]] = field(default_factory=dict)
-    """By folder, then by path: what was put there, or is on its way."""
+    """Writes to the store, finished or not, by folder and by path."""
     states: dict[str, int] = field(default_factory=dict)
-    """Where clients begin from several states: by copy, the last round in which some did."""
+    """If clients begin from several states: the last round in which some began from a copy."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -84,45 +66,49 @@ class RemoteFilesPool:
         url: fsspec URL that this machine and all workers reach (setting `workers.remote_files`).
     """
 
-    def __init__(self, pool: RemotePool, url: str) -> None:
-        self._pool, self._remote = pool, RemoteFiles(url)
+    def __init__(self, pool: Pool, url: str) -> None:
+        self._pool = pool
+        self._remote = RemoteFiles(url)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="shoal copies")
-        self._lock, self._gone = threading.Lock(), ""
+        self._lock = threading.Lock()
+        self._gone = ""
         self._runs: dict[Path, Copies] = {}
         self._states: dict[Path, tuple[object, str]] = {}
 
     @property
     def count(self) -> int:
-        """As of `shoal.engine.cluster.pools.Pool`."""
+        """See `shoal.engine.cluster.pool_interface.Pool`."""
         return self._pool.count
 
     @property
-    def most(self) -> int:
-        """As of `shoal.engine.cluster.pools.Pool`."""
-        return self._pool.most
+    def max_requests(self) -> int:
+        """See `shoal.engine.cluster.pool_interface.Pool`."""
+        return self._pool.max_requests
 
     def call(self, request: Request) -> Answer:
-        """As of `shoal.engine.cluster.pools.Pool`.
+        """Have a free worker do a request whose files it cannot see; see `shoal.engine.cluster.pool_interface.Pool`.
 
         Raises:
             WorkerLost: the worker was lost, or a transfer to it or from it failed.
-            DepotGone: a transfer failed, and the store does not answer any more.
+            RemoteFilesGone: a transfer failed, and the store does not answer any more.
             StoreError: a file of the run's folder is missing or changed.
         """
         run = RunFolder(request.run)
         try:
             copies, files = self._copies(run)
             files = files | self._send(copies, request)
-        except DepotError as error:
+        except RemoteFilesError as error:
             self._reached(run, str(error))
             raise self._lost(run, str(error)) from error
-        # Two copies of a cohort may be at work, and one that an interrupted run left behind: each has its own folder.
+        # Two workers may train the same cohort, also one of an interrupted run: each has its own folder.
         back = f"runs/{copies.key}/back/{uuid.uuid4().hex}"
-        asked = RemoteRequest(request, self._remote.url, copies.key, files, back, copies.data, copies.partition)
+        remote_request = RemoteRequest(
+            request, self._remote.url, copies.key, files, back, copies.data, copies.partition
+        )
         try:
-            answer = self._pool.call(asked)
+            answer = self._pool.call(remote_request)
             if isinstance(answer, Failed) and answer.cause in HOST_FAILURES:
-                self._forget(copies, files)  # a copy may be gone or damaged there: the next try finds another
+                self._forget(copies, files)  # a copy may be missing or damaged: the next attempt writes it again
                 if answer.cause == FailureCause.REMOTE_FILES:
                     self._reached(run, answer.error)
                 raise self._lost(run, answer.error)
@@ -138,9 +124,9 @@ class RemoteFilesPool:
         return answer
 
     def close(self) -> None:
-        """Remove the copies of runs, where the store answers; data and partitions stay for other runs."""
+        """Remove the copies of runs if the store answers; data and partitions stay for other runs."""
         if self._gone:
-            self._remote.leave()
+            self._remote.give_up()
             self._threads.shutdown(wait=False, cancel_futures=True)
             return
         self._threads.shutdown(cancel_futures=True)
@@ -148,30 +134,30 @@ class RemoteFilesPool:
             self._remote.drop_folder(f"runs/{copies.key}")
 
     def _reached(self, run: RunFolder, why: str) -> None:
-        """After a transfer that failed go on only where the store answers.
+        """Check after a failed transfer that the store answers.
 
         Raises:
-            DepotGone: it does not.
+            RemoteFilesGone: it does not.
         """
         self._check_there()
         if not self._remote.answers():
             self._gone = (
-                f"{why}, and it does not answer any more: see to it, then go on with `shoal run --resume {run.name}`"
+                f"{why}, and it does not answer any more: restart it, then resume with `shoal run --resume {run.name}`"
             )
         self._check_there()
 
     def _check_there(self) -> None:
-        """Have what waited for its turn at a store that is gone meanwhile not wait for the store as well.
+        """Raise at once if another thread has found that the store is gone.
 
         Raises:
-            DepotGone: as it was found to be.
+            RemoteFilesGone: with the message of that thread.
         """
         if self._gone:
-            raise DepotGone(self._gone)
+            raise RemoteFilesGone(self._gone)
 
     def _lost(self, run: RunFolder, why: str) -> WorkerLost:
         return WorkerLost(
-            f"{why}; where this stays so, see to the depot and the workers' disks, then go on with "
+            f"{why}; if this persists, check the remote store and the workers' disks, then resume with "
             f"`shoal run --resume {run.name}`"
         )
 
@@ -187,7 +173,7 @@ class RemoteFilesPool:
                 copies.put.get(copy.rpartition("/")[0], {}).pop(copy, None)
 
     def _copies(self, run: RunFolder) -> tuple[Copies, dict[str, str]]:
-        """The copies of a run, and the digests of what every request reads, which is there afterwards."""
+        """Return the copies of a run and the digests of the files that every request reads, after writing these."""
         name = f"{run.name}-{hashlib.sha256(str(run.path).encode()).hexdigest()[:8]}"
         with self._lock:
             copies = self._runs.setdefault(run.path, Copies(run, name))
@@ -195,9 +181,10 @@ class RemoteFilesPool:
             self._check_there()
             if not copies.files:
                 lineage = run.lineage()
-                for what in ("data", "partition"):
-                    self._remote.put_folder(run.folder_of(what), f"{what}/{lineage[what]['digest']}")
-                copies.data, copies.partition = lineage["data"]["digest"], lineage["partition"]["digest"]
+                copies.data = lineage.data.digest
+                copies.partition = lineage.partition.digest
+                for what, digest in (("data", copies.data), ("partition", copies.partition)):
+                    self._remote.put_folder(run.folder_of(what), f"{what}/{digest}")
                 files = {name: file_digest(run.path / name) for name in (SETTINGS, LINEAGE)}
                 for name, digest in files.items():
                     self._remote.put(run.path / name, f"runs/{copies.key}/{copy_of(name, digest)}")
@@ -205,11 +192,11 @@ class RemoteFilesPool:
             return copies, copies.files
 
     def _send(self, copies: Copies, request: Request) -> dict[str, str]:
-        """Put there what a request reads and is not there yet; the digest of each file by its path.
+        """Write the files that a request reads to the store, unless it has them; return their digests by path.
 
         Raises:
-            DepotError: one of them cannot be put there.
-            StoreError: a file is missing, or not the one of its digest.
+            RemoteFilesError: a file cannot be written.
+            StoreError: a file is missing, or has another digest.
         """
         digests, server = files_read(request)
         name = server_file(request.state if isinstance(request, Train) else request.round)
@@ -231,7 +218,7 @@ class RemoteFilesPool:
             if several_states(request):
                 del wanted[STATES]
                 self._drop_states(copies, copy_of(name, whole[name]), request.round)
-            # What a later version took the place of.
+            # Earlier versions.
             for folder, copied in wanted.items():
                 there = copies.put.get(folder, {})
                 for copy in there.keys() - copied:
@@ -243,10 +230,10 @@ class RemoteFilesPool:
         return whole
 
     def _drop_states(self, copies: Copies, wanted: str, round: int) -> None:
-        """Remove the server states that nobody began from for some rounds; at once, lest one be put anew meanwhile."""
+        """Remove copies of states that were not used for some rounds; not later, when one may be written again."""
         copies.states[wanted] = round
         for copy, last in list(copies.states.items()):
-            if last < round - UNUSED:
+            if last < round - UNUSED_ROUNDS:
                 del copies.states[copy]
                 copies.put.get(STATES, {}).pop(copy, None)
                 self._remote.drop(f"runs/{copies.key}/{copy}")
@@ -257,44 +244,46 @@ class RemoteFilesPool:
         self._remote.put(source, path)
 
     def _digest(self, path: Path) -> str:
-        """The digest of a file; of one that is still the same it is known."""
-        now = version(path)
-        known = self._states.get(path)
-        if known is None or known[0] != now:
-            known = self._states[path] = (now, digest_of(path))
+        """Return the digest of a file, which is computed once for each version of the file."""
+        newest = version(path)
+        entry = self._states.get(path)
+        if entry is None or entry[0] != newest:
+            entry = self._states[path] = (newest, digest_of(path))
             for old in list(self._states)[:-8]:
                 self._states.pop(old, None)
-        return known[1]
+        return entry[1]
 
     def _fetched(self, paths: RoundPaths, back: str, answer: Trained) -> Trained:
-        """The clients' files, into the run's folder; the done-file last, as a worker of this machine would write it."""
+        """Fetch the clients' files into the run's folder, and write the done-files last, as a local worker does."""
         private_folder(paths.run / "work")
         private_folder(paths.work)
         found = dict(answer.clients)
         works = {client: done for client, done in found.items() if isinstance(done, FinishedWork)}
         digests = {name: digest for done in works.values() for name, digest in done.sha256.items()}
 
-        def fetch(name: str) -> DepotError | None:
+        def fetch(name: str) -> RemoteFilesError | None:
             try:
                 self._remote.get(f"{back}/{name}", paths.work / name, digests[name])
-            except DepotError as error:
+            except RemoteFilesError as error:
                 return error
             return None
 
         names = sorted(digests)
-        found |= lost(works, dict(zip(names, side_by_side(fetch, names), strict=True)))
+        found |= failures_of_lost_work(works, dict(zip(names, side_by_side(fetch, names), strict=True)))
         for client, done in works.items():
             if found[client] is done:
                 write_sealed(paths.done(client), done.to_json(), sync=False)
         return Trained(found)
 
 
-def lost(works: Mapping[int, FinishedWork], failed: Mapping[str, DepotError | None]) -> dict[int, Failed]:
-    """The clients whose work is lost since one of its files could not be brought from one place to another.
+def failures_of_lost_work(
+    works: Mapping[int, FinishedWork], failed: Mapping[str, RemoteFilesError | None]
+) -> dict[int, Failed]:
+    """Return the clients whose work is lost because the transfer of one of its files failed.
 
     Args:
-        works: what clients did.
-        failed: by name of a file, which may be of several of them, why not; None: it could.
+        works: the work of clients.
+        failed: for each file, which may belong to several clients, the error of its transfer; None: it succeeded.
     """
     found = {}
     for client, done in works.items():
@@ -316,25 +305,28 @@ def digest_of(path: Path) -> str:
 
 
 def files_read(request: Request) -> tuple[dict[str, str | None], Path]:
-    """The files of clients that a request reads, their digests by path in the run's folder, and the server state's."""
-    known: Mapping[str, str]
+    """Return the digests of the clients' files that a request reads, by path, and the file of the server state."""
+    digests: Mapping[str, str]
     if isinstance(request, Train):
         paths = {path for each in request.clients for path in (each.memory, *each.inbox) if path}
-        known = {path: digest for each in request.clients for path, digest in each.sha256.items()}
+        digests = {path: digest for each in request.clients for path, digest in each.sha256.items()}
         server = request.server or RoundPaths(request.run, request.state).server
     else:
-        paths, known, server = request.memory_index.files(), request.memory_index.sha256, request.server
-    return {path: known.get(path) for path in sorted(paths)}, server
+        paths = request.memory_index.files()
+        digests = request.memory_index.sha256
+        server = request.server
+    return {path: digests.get(path) for path in sorted(paths)}, server
 
 
 def several_states(request: Request | RemoteRequest) -> bool:
-    """Whether other requests of the same round may begin from other server states."""
-    asked = request.request if isinstance(request, RemoteRequest) else request
-    return isinstance(asked, Train) and asked.begun_from is not None
+    """Return whether other requests of the same round may begin from other server states."""
+    if isinstance(request, RemoteRequest):
+        return several_states(request.request)
+    return isinstance(request, Train) and request.begun_from is not None
 
 
 def folders_of(request: Request | RemoteRequest) -> set[str]:
-    """The folders of the clients that a request is about: what of them it does not name is of no more use."""
+    """Return the folders of the clients of a request: files in them that it does not name are of no more use."""
     if isinstance(request, RemoteRequest):
         return folders_of(request.request)
     if isinstance(request, Train):

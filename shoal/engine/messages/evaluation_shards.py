@@ -1,4 +1,4 @@
-"""What was seen of all samples for an evaluation, in a file a part; and what a state is judged with beside it."""
+"""Files of an evaluation: the predictions of each part of the samples, and the tensors that replace a state's."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from shoal.methods.contract.message import Tensors
 from shoal.methods.contract.prediction import ShardPredictions
 
 
-def beside(server: Path, device: str) -> Tensors:
-    """What lies beside a state and stands in place of its tensors when it is judged; empty where nothing does.
+def judged_tensors(server: Path, device: str) -> Tensors:
+    """Return the tensors that replace those of a state in its evaluation, from the file beside it; empty without one.
 
     Raises:
-        StoreError: it is damaged.
+        StoreError: the file is damaged.
     """
     path = server.parent / JUDGED
-    return load_tensors(path, device)[0] if path.exists() else {}
+    if not path.exists():
+        return {}
+    return load_tensors(path, device)[0]
 
 
 def save_shard(request: EvaluateShard, seen: Iterable[ShardPredictions]) -> None:
-    """Write what was seen of a part.
+    """Write the predictions of a part.
 
     Raises:
         StoreError: the disk is full.
@@ -44,7 +46,7 @@ def save_shard(request: EvaluateShard, seen: Iterable[ShardPredictions]) -> None
 
 
 def read_shards(request: Evaluate, device: str, *, averaged: bool) -> Callable[[], Iterator[ShardPredictions]]:
-    """What was seen of all parts, in order, read when it is asked for."""
+    """Return a function that reads the predictions of all parts, in order."""
 
     def read() -> Iterator[ShardPredictions]:
         for part in range(request.parts):

@@ -1,4 +1,4 @@
-"""Large messages read and inspected while other clients still train, so that less is left when the last is done."""
+"""Read and inspect large messages while other clients still train, so that less work is left after the last."""
 
 from __future__ import annotations
 
@@ -12,57 +12,62 @@ from shoal.engine.store.codec import WORTHWHILE
 from shoal.engine.store.finished_work import FinishedWork
 from shoal.engine.store.read_ahead import HELD, THREADS
 
-LARGE = 1 << 22
-"""Bytes of a message above which the memory of one is kept for the next."""
-
+REUSE_MEMORY_BYTES = 1 << 22
+"""Size of a message above which its freed memory is kept for the next."""
 
 Read = TypeVar("Read")
 
 
 class MessagePrefetcher(Generic[Read]):
-    """Messages to the server of the round that is being trained, each read once and given away once.
+    """Messages to the server of the current round, each read once and returned once.
 
-    Which are read early is a matter of time and of room: nothing that a run computes depends on it.
+    Which messages are read early depends on time and memory; the results of a run do not depend on it.
 
     Args:
-        most: bytes of messages that are held at most, by default an eighth of the memory; the others are read when they
-            are needed.
+        max_bytes: of messages in memory; None: an eighth of the machine's memory. Other messages are read when they are
+            needed.
     """
 
-    def __init__(self, most: int | None = None) -> None:
-        self._most = max(HELD, memory() // 8) if most is None else most
+    def __init__(self, max_bytes: int | None = None) -> None:
+        if max_bytes is None:
+            max_bytes = max(HELD, memory() // 8)
+        self._max_bytes = max_bytes
         self._begun: dict[tuple[int, int], tuple[FinishedWork, Future[Read]]] = {}
         self._threads: ThreadPoolExecutor | None = None
 
     def begin(self, round: int, done: FinishedWork, read: Callable[[FinishedWork], Read]) -> None:
-        """Begin to read what a client sent in a round, if that is worthwhile, not begun already, and there is room.
+        """Begin to read a client's message if it is large, there is room, and it is not being read already.
 
         Args:
             round: the round.
             done: what the client did.
             read: reads it; a thread calls this, and its sums have the bits of one thread.
         """
-        if (known := self._begun.get((round, done.client))) is not None and known[0] == done:
+        begun = self._begun.get((round, done.client))
+        if begun is not None and begun[0] == done:
             return
-        held = sum(each.bytes_up for each, _ in self._begun.values())
-        if done.bytes_up < WORTHWHILE or held + done.bytes_up > self._most:
+        used_bytes = sum(each.bytes_up for each, _ in self._begun.values())
+        if done.bytes_up < WORTHWHILE or used_bytes + done.bytes_up > self._max_bytes:
             return
-        if done.bytes_up > LARGE:
-            keep_freed_memory()  # else the kernel clears its every page anew, which costs more than reading it
+        if done.bytes_up > REUSE_MEMORY_BYTES:
+            keep_freed_memory()  # else the kernel clears every page again, which costs more than reading
         if self._threads is None:
             self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="early")
         self._begun[round, done.client] = done, self._threads.submit(_on_one_thread, read, done)
 
     def take(self, round: int, done: FinishedWork) -> Read | None:
-        """What was read of a client's message in a round, or what reading it raised; threads may call this.
+        """Return a client's message, or raise the error of reading it; threads may call this.
 
-        None: it was not read early, or was of another answer of the client.
+        Returns:
+            None: it was not read early, or belongs to another answer of the client.
         """
-        was, read = self._begun.pop((round, done.client), (None, None))
-        return None if read is None or was != done else read.result()
+        begun = self._begun.pop((round, done.client), None)
+        if begun is None or begun[0] != done:
+            return None
+        return begun[1].result()
 
     def clear(self) -> None:
-        """Let go of what nobody took."""
+        """Drop the messages that were not taken."""
         self._begun.clear()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)

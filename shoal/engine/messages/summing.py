@@ -1,9 +1,9 @@
-"""Messages that a worker sums, a group of clients at a time, so that the server gets one message for each group.
+"""Sums of messages: a worker sums those of a group of clients, so that the server gets one message for each group.
 
-For models of many millions of weights, and for hosts that share no file system: nobody writes, sends and reads a file
-of each client. Which clients make up a group follows from those of the round alone, so that the sums have the same bits
-whatever the workers are. The worker inspects each message as the server would, and measures its change. Where one turns
-out to be out of all proportion to those of its round, the others of its group are trained and summed once more.
+This is for models of many millions of weights, and for hosts that share no file system: no file of a single client is
+written, sent and read. The groups depend only on the clients of the round, so that the sums have the same bits on any
+workers. The worker inspects each message as the server would, and measures its change. If one change is too large for
+its round, the other clients of its group are trained and summed again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from shoal.core.errors import FailureCause
-from shoal.engine.messages.inspection import TO_SERVER, Change, Inspected, Inspection, MessageRefused, too_long
+from shoal.engine.messages.inspection import (
+    MAX_ABS_VALUE,
+    TO_SERVER,
+    Change,
+    Inspected,
+    Inspection,
+    MessageRefused,
+    too_large_changes,
+)
 from shoal.engine.messages.wire import Failed
 from shoal.engine.store.codec import StoreError, load_message, save_message, write_sealed
 from shoal.engine.store.finished_work import FinishedWork, forget_work
@@ -29,7 +37,7 @@ from shoal.methods.contract.message import Message
 
 @dataclass
 class GroupSum:
-    """The messages of a group of clients on a worker, each summed as it is made.
+    """The sum of the messages of a group of clients on a worker.
 
     Args:
         paths: of the round.
@@ -41,24 +49,24 @@ class GroupSum:
     _norms: dict[int, float | None] = field(default_factory=dict)
 
     def add(self, client: int, message: Message, form: MessageForm | None) -> None:
-        """Count in the message of a client that is without fault.
+        """Add a client's message.
 
         Args:
             client: its id.
-            message: to the server.
-            form: that it has.
+            message: to the server, without fault.
+            form: declared form of the message.
         """
-        here = {name: tensor.detach().cpu() for name, tensor in message.tensors.items()}
+        tensors = {name: tensor.detach().cpu() for name, tensor in message.tensors.items()}
         samples = message.facts["n"]
-        self._mean.add(here, float(samples))
+        self._mean.add(tensors, float(samples))
         self._samples += samples
         self._norms[client] = None if form is None else change_norm(message, form)
 
     def finish(self, results: Mapping[int, FinishedWork | Failed]) -> dict[int, FinishedWork | Failed]:
-        """Write the sum, and the done-files of those whose messages are in it.
+        """Write the sum and the done-files of its clients; return the results with the file of the sum.
 
         Args:
-            results: what became of each client of the group; the work of those that were added names no update yet.
+            results: of each client of the group; work whose message was added names no update yet.
         """
         if not self._norms:
             return dict(results)
@@ -70,16 +78,17 @@ class GroupSum:
         for client in clients:
             work = results[client]
             assert isinstance(work, FinishedWork)
-            files, digests = {**work.files, "update": name}, {**work.sha256, name: sha256}
-            found[client] = done = replace(work, files=files, sha256=digests, norm=self._norms[client])
+            files = {**work.files, "update": name}
+            digests = {**work.sha256, name: sha256}
+            done = replace(work, files=files, sha256=digests, norm=self._norms[client])
+            found[client] = done
             write_sealed(self.paths.done(client), done.to_json(), sync=False)
         return found
 
 
 @dataclass
 class SumsInspection:
-    """The sums of a round, each inspected on its way into the aggregation (as
-    `shoal.engine.messages.inspection.RoundInspection`).
+    """The sums of a round, inspected before aggregation; see `shoal.engine.messages.inspection.RoundInspection`.
 
     Args:
         run: the run's folder.
@@ -88,7 +97,7 @@ class SumsInspection:
         done: what the clients did, in order of their ids; `settle` leaves those whose answers are taken.
 
     Attributes:
-        refused: whose answers are not taken, and why. `FailureCause.SUM_AGAIN`: no fault of the client or of its file.
+        refused: failures of the clients whose answers are refused; `FailureCause.SUM_AGAIN` is not the client's fault.
     """
 
     run: RunFolder
@@ -100,8 +109,8 @@ class SumsInspection:
     def __post_init__(self) -> None:
         inspection = Inspection.from_opened(self.opened, self.server)
         changes = {each.client: change for each in self.done if (change := self._change(each)) is not None}
-        long = too_long(changes, self.opened.settings.participation.max_update_ratio)
-        wrong = {client: inspection.sentence(client, TO_SERVER, why) for client, why in long.items()}
+        too_large = too_large_changes(changes, self.opened.settings.participation.max_update_ratio)
+        wrong = {client: inspection.sentence(client, TO_SERVER, why) for client, why in too_large.items()}
         for each in self.done:
             try:
                 inspection.check_work(each, self.opened.federation.sizes[each.client])
@@ -110,10 +119,10 @@ class SumsInspection:
         for client, sentence in wrong.items():
             self.refused[client] = Failed(sentence, FailureCause.MESSAGE_REFUSED)
         for group in self._groups():
-            away = sorted(each.client for each in group if each.client in wrong)
+            excluded = sorted(each.client for each in group if each.client in wrong)
             for each in group:
-                if away and each.client not in wrong:
-                    why = f"client {each.client} is summed anew without {', '.join(map(str, away))}"
+                if excluded and each.client not in wrong:
+                    why = f"client {each.client} is summed again without {', '.join(map(str, excluded))}"
                     self.refused[each.client] = Failed(why, FailureCause.SUM_AGAIN)
 
     def _form(self, client: int) -> MessageForm | None:
@@ -127,7 +136,7 @@ class SumsInspection:
         return Change(done.norm, self.opened.federation.sizes[done.client], start)
 
     def _groups(self) -> list[list[FinishedWork]]:
-        """The work of those whose messages are in one sum, in order of the first of each."""
+        """Return the work of the clients of each sum, in order of their first clients."""
         groups: dict[str, list[FinishedWork]] = {}
         for each in self.done:
             groups.setdefault(each.update, []).append(each)
@@ -135,11 +144,11 @@ class SumsInspection:
 
     @property
     def size(self) -> int:
-        """Bytes of the largest sum: twice as many as of a message."""
+        """Bytes of the largest sum: twice those of a message."""
         return 2 * max((each.bytes_up for each in self.done), default=0)
 
     def updates(self) -> Iterator[Update]:
-        """The sums that are taken."""
+        """Yield the accepted sums."""
         left = [group for group in self._groups() if not any(each.client in self.refused for each in group)]
         for group, read in zip(left, read_ahead(self.inspect, left, self.size), strict=True):
             found = read()
@@ -149,10 +158,11 @@ class SumsInspection:
                 yield found.update
 
     def settle(self) -> bool:
-        """Forget the work of those whose answers are not taken.
+        """Remove the work of clients whose answers are refused.
 
         Returns:
-            True: that is known of all of them before the first sum is read, but for damaged files, which it leaves out.
+            True: no sum that was read must be taken back, since all refusals but those of damaged files, which are not
+                aggregated, are known before the first is read.
         """
         for each in self.done:
             if each.client in self.refused:
@@ -161,8 +171,9 @@ class SumsInspection:
         return True
 
     def inspect(self, group: Sequence[FinishedWork]) -> Inspected:
-        """Read a sum and inspect it; changes nothing, so threads may."""
-        first, clients = group[0], [each.client for each in group]
+        """Read a sum and inspect it; threads may call this."""
+        first = group[0]
+        clients = [each.client for each in group]
         path = RoundPaths(self.run.path, self.server.round + 1).work / first.update
         if len({each.sha256[each.update] for each in group}) > 1:
             return Inspected(refused=Failed(f"{path} is not one sum of {clients}", FailureCause.FILE))
@@ -170,9 +181,10 @@ class SumsInspection:
             message = load_message(path, sha256=first.sha256[first.update])
         except StoreError as error:
             return Inspected(refused=Failed(str(error), FailureCause.FILE))
-        form, sizes = self._form(first.client), self.opened.federation.sizes
+        form = self._form(first.client)
+        sizes = self.opened.federation.sizes
         samples = sum(sizes[client] for client in clients)
-        why = sum_fault(message, form, clients, samples, self.opened.settings.participation.max_abs_value)
+        why = sum_fault(message, form, clients, samples, MAX_ABS_VALUE)
         if why is not None:
             return Inspected(refused=Failed(f"{path} cannot be used: {why}", FailureCause.FILE))
         return Inspected(Update(message, client=first.client, summed=tuple(clients)))

@@ -1,16 +1,16 @@
-"""What the engine asks of workers, and what they answer.
+"""The requests of the engine to workers, and their answers.
 
-Requests and answers are small; tensors stay in files of the run's folder. Within a process and over a pipe they travel
-as they are. What leaves this installation (Dask, remote files) travels as JSON values with a few arrays, made by
-`plain` and read back by `request_of` and `answer_of`.
+Requests and answers are small; tensors stay in files of the run's folder. Within a process and over a pipe these
+objects travel as they are. To a cluster they travel as JSON values with a few arrays, made by `to_json` and read by
+`request_from_json` and `answer_from_json`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -22,28 +22,26 @@ from shoal.engine.store.memory_index import MemoryIndex
 
 
 class Deadline(Protocol):
-    """When a worker is held to hang (`shoal.engine.rounds.deadlines`). It stays with whoever asks: a worker is not
-    told.
-    """
+    """When a worker counts as hung (`shoal.engine.rounds.deadlines`). It stays with the sender of the request."""
 
-    def why(self, spent: float, idle: float) -> str | None:
-        """Why the worker is held to hang; None where it is not.
+    def reason(self, spent: float, idle: float) -> str | None:
+        """Return why the worker counts as hung; None where it does not.
 
         Args:
             spent: seconds that it has worked on the request.
-            idle: the newest seconds in which it used no core; 0 where nobody can tell.
+            idle: the newest seconds in which it used no core; 0 where that is unknown.
         """
         ...
 
 
 @dataclass(frozen=True)
 class ClientFiles:
-    """What a client's work begins from; paths are relative to the run's folder.
+    """The files from which a client's work begins; paths are relative to the run's folder.
 
     Args:
         client: the client's id.
-        memory: its newest private memory, if it has one.
-        inbox: the messages of other clients that wait for it.
+        memory: its newest private memory; None: it has none.
+        inbox: messages to it from other clients.
         sha256: hex digest of each of these files, by its path.
     """
 
@@ -59,12 +57,12 @@ class Train:
 
     Args:
         run: the run's folder.
-        round: the round, whose messages come from the server state of the round before.
-        clients: what each client's work begins from.
+        round: the round; by default its messages come from the server state of the round before.
+        clients: the files of each client.
         groups: the ids in groups, each trained in one computation.
-        deadline: when the worker is held to hang; None: never.
-        server: the file of that server state; None: the one in the run's folder.
-        begun_from: the round of that state where it is another than the one before.
+        deadline: when the worker counts as hung; None: never.
+        server: the file of the server state; None: the one in the run's folder.
+        begun_from: the round of the server state; None: the round before.
     """
 
     run: Path
@@ -77,11 +75,13 @@ class Train:
 
     @property
     def state(self) -> int:
-        """The round of the server state that the work begins from."""
-        return self.round - 1 if self.begun_from is None else self.begun_from
+        """The round of the server state from which the work begins."""
+        if self.begun_from is None:
+            return self.round - 1
+        return self.begun_from
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the values as JSON."""
         return {
             "do": "train",
             "run": str(self.run),
@@ -97,133 +97,112 @@ class Train:
 
 
 @dataclass(frozen=True)
-class Evaluate:
-    """Compute the metrics of a server state.
+class StateRequest:
+    """A request about a server state.
 
     Args:
         run: the run's folder.
-        round: the round that the state is of.
+        round: the round of the state.
         server: the file of the state.
         memory_index: memories and inboxes of the clients after the round.
-        final: also what is computed only at the end of a run.
-        deadline: as of `Train`.
-        parts: in how many parts workers have looked at all samples (`EvaluateShard`); 0: nobody has.
+        deadline: see `Train`.
     """
 
+    do: ClassVar[str]
     run: Path
     round: int
     server: Path
     memory_index: MemoryIndex
+    deadline: Deadline | None = field(default=None, compare=False, repr=False, kw_only=True)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the values as JSON."""
+        values = {name: value for name, value in vars(self).items() if name != "deadline"}
+        paths = {"run": str(self.run), "server": str(self.server), "memory_index": self.memory_index.to_json()}
+        return {"do": self.do, **values, **paths}
+
+    @classmethod
+    def from_json(cls, plain: dict[str, Any]) -> Self:
+        """Return a request from its JSON."""
+        values = {item.name: plain[item.name] for item in fields(cls) if item.name != "deadline"}
+        memory_index = MemoryIndex.from_json(plain["memory_index"])
+        return cls(
+            **{**values, "run": Path(plain["run"]), "server": Path(plain["server"]), "memory_index": memory_index}
+        )
+
+
+@dataclass(frozen=True)
+class Evaluate(StateRequest):
+    """Compute the metrics of a server state.
+
+    Args:
+        final: also compute the metrics of the end of a run.
+        parts: number of parts in which workers have predicted all samples (`EvaluateShard`); 0: none have.
+    """
+
+    do: ClassVar[str] = "evaluate"
     final: bool
-    deadline: Deadline | None = field(default=None, compare=False, repr=False)
     parts: int = 0
 
-    def to_json(self) -> dict[str, Any]:
-        """As JSON."""
-        return {
-            "do": "evaluate",
-            "run": str(self.run),
-            "round": self.round,
-            "server": str(self.server),
-            "links": self.memory_index.to_json(),
-            "final": self.final,
-            "parts": self.parts,
-        }
-
 
 @dataclass(frozen=True)
-class Recalibrate:
-    """Find what stands in place of a server state's tensors when it is judged.
+class Recalibrate(StateRequest):
+    """Compute the tensors that replace those of a server state in its evaluation.
 
     Args:
-        run, round, server, memory_index, final, deadline: as of `Evaluate`.
+        final: see `Evaluate`.
     """
 
-    run: Path
-    round: int
-    server: Path
-    memory_index: MemoryIndex
+    do: ClassVar[str] = "recalibrate"
     final: bool
-    deadline: Deadline | None = field(default=None, compare=False, repr=False)
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON."""
-        return {**evaluation_of(self).to_json(), "do": "recalibrate"}
 
 
 @dataclass(frozen=True)
-class EvaluateShard:
-    """Look at a part of all samples with the model of a server state, for an evaluation of it.
+class EvaluateShard(StateRequest):
+    """Predict a part of all samples with the model of a server state, for its evaluation.
 
     Args:
-        run, round, server, memory_index, final, deadline: as of `Evaluate`.
+        final: see `Evaluate`.
         part: number of the part.
-        parts: how many there are.
-        averaged: with the state as it was averaged; else with what lies beside it in its place.
+        parts: number of parts.
+        averaged: use the averaged state; else the tensors that replace it, which are beside it.
     """
 
-    run: Path
-    round: int
-    server: Path
-    memory_index: MemoryIndex
+    do: ClassVar[str] = "shard"
     final: bool
     part: int
     parts: int
     averaged: bool
-    deadline: Deadline | None = field(default=None, compare=False, repr=False)
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON."""
-        about = {"do": "shard", "part": self.part, "averaged": self.averaged}
-        return {**evaluation_of(self).to_json(), **about, "parts": self.parts}
-
-
-def evaluation_of(request: Recalibrate | EvaluateShard) -> Evaluate:
-    """The evaluation that a request is for."""
-    return Evaluate(request.run, request.round, request.server, request.memory_index, request.final)
 
 
 @dataclass(frozen=True)
-class Assign:
+class Assign(StateRequest):
     """Find the cluster of every sample under a server state.
 
     Args:
-        run, round, server, memory_index, deadline: as of `Evaluate`.
-        judge: also say how well the clusters are separated.
+        judge: also compute how well the clusters are separated.
     """
 
-    run: Path
-    round: int
-    server: Path
-    memory_index: MemoryIndex
+    do: ClassVar[str] = "assign"
     judge: bool
-    deadline: Deadline | None = field(default=None, compare=False, repr=False)
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON."""
-        return {
-            "do": "assign",
-            "run": str(self.run),
-            "round": self.round,
-            "server": str(self.server),
-            "links": self.memory_index.to_json(),
-            "judge": self.judge,
-        }
 
 
+STATE_REQUESTS: dict[str, type[Evaluate | Recalibrate | EvaluateShard | Assign]] = {
+    kind.do: kind for kind in (Evaluate, Recalibrate, EvaluateShard, Assign)
+}
 Request = Train | Evaluate | Recalibrate | EvaluateShard | Assign
 
 
 @dataclass(frozen=True)
 class RemoteRequest:
-    """A request for a worker that does not see the run's folder, and where copies of the files are.
+    """A request for a worker that does not see the run's folder, with the place of copies of its files.
 
     Args:
-        request: what is asked.
+        request: the request.
         url: fsspec URL that this machine and the worker both reach.
-        key: what the run is called there.
-        files: what the request reads: hex digest of each file, by its path in the run's folder.
-        back: where, under the URL, the worker puts its clients' files.
+        key: name of the run there.
+        files: hex digests of the files that the request reads, by path in the run's folder.
+        back: folder, under the URL, to which the worker writes its clients' files.
         data: digest of the prepared data.
         partition: digest of the partition.
     """
@@ -237,52 +216,50 @@ class RemoteRequest:
     partition: str
 
     @property
+    def run(self) -> Path:
+        """The run's folder on this machine."""
+        return self.request.run
+
+    @property
     def deadline(self) -> Deadline | None:
-        """Of what is asked."""
+        """The deadline of the request."""
         return self.request.deadline
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON."""
-        about = {"url": self.url, "run": self.key, "files": dict(self.files), "back": self.back}
-        return {**self.request.to_json(), "depot": {**about, "data": self.data, "partition": self.partition}}
+        """Return the values as JSON."""
+        remote = {
+            "url": self.url,
+            "key": self.key,
+            "files": dict(self.files),
+            "back": self.back,
+            "data": self.data,
+            "partition": self.partition,
+        }
+        return {**self.request.to_json(), "remote_files": remote}
 
 
-def request_of(plain: dict[str, Any]) -> Request | RemoteRequest:
-    """A request from its JSON.
+def request_from_json(plain: dict[str, Any]) -> Request | RemoteRequest:
+    """Return a request from its JSON.
 
     Raises:
-        ValueError: no such request.
+        ValueError: there is no such request.
     """
-    if "depot" in plain:
-        about = plain["depot"]
-        request = request_of({key: value for key, value in plain.items() if key != "depot"})
+    if "remote_files" in plain:
+        request = request_from_json({key: value for key, value in plain.items() if key != "remote_files"})
         assert not isinstance(request, RemoteRequest)
-        return RemoteRequest(
-            request,
-            about["url"],
-            about["run"],
-            dict(about["files"]),
-            about["back"],
-            about["data"],
-            about["partition"],
-        )
-    run, round = Path(plain["run"]), plain["round"]
+        return RemoteRequest(request, **plain["remote_files"])
     if plain["do"] == "train":
-        clients = tuple(ClientFiles(c["client"], c["memory"], tuple(c["inbox"]), c["sha256"]) for c in plain["clients"])
-        groups = tuple(tuple(group) for group in plain["groups"])
-        given = Path(plain["server"]) if plain.get("server") else None
-        return Train(run, round, clients, groups, server=given, begun_from=plain.get("begun_from"))
-    server, memory_index = Path(plain["server"]), MemoryIndex.from_json(plain["links"])
-    if plain["do"] == "evaluate":
-        return Evaluate(run, round, server, memory_index, plain["final"], parts=plain["parts"])
-    if plain["do"] == "recalibrate":
-        return Recalibrate(run, round, server, memory_index, plain["final"])
-    if plain["do"] == "shard":
-        part, parts, averaged = plain["part"], plain["parts"], plain["averaged"]
-        return EvaluateShard(run, round, server, memory_index, plain["final"], part, parts, averaged)
-    if plain["do"] == "assign":
-        return Assign(run, round, server, memory_index, plain["judge"])
-    raise ValueError(f"a worker cannot do {plain['do']!r}")
+        return _train_from_json(plain)
+    if plain["do"] not in STATE_REQUESTS:
+        raise ValueError(f"a worker cannot do {plain['do']!r}")
+    return STATE_REQUESTS[plain["do"]].from_json(plain)
+
+
+def _train_from_json(plain: dict[str, Any]) -> Train:
+    clients = tuple(ClientFiles(c["client"], c["memory"], tuple(c["inbox"]), c["sha256"]) for c in plain["clients"])
+    groups = tuple(tuple(group) for group in plain["groups"])
+    server = plain["server"] and Path(plain["server"])
+    return Train(Path(plain["run"]), plain["round"], clients, groups, server=server, begun_from=plain["begun_from"])
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
@@ -290,12 +267,12 @@ def request_of(plain: dict[str, Any]) -> Request | RemoteRequest:
 
 @dataclass(frozen=True)
 class Failed:
-    """Why a request, or the work of one client, came to nothing.
+    """The failure of a request, or of one client's work.
 
     Args:
-        error: what to tell.
-        cause: as far as it decides what is done next.
-        traceback: where it happened, for whoever looks for a mistake in the code.
+        error: message for people.
+        cause: kind of the failure, which decides what is done next.
+        traceback: for people who look for a mistake in the code.
     """
 
     error: str
@@ -303,7 +280,7 @@ class Failed:
     traceback: str = field(default="", repr=False)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the values as JSON."""
         return {"error": self.error, "cause": self.cause.value, "traceback": self.traceback}
 
     @classmethod
@@ -314,23 +291,23 @@ class Failed:
 
 @dataclass(frozen=True)
 class Trained:
-    """What became of each client of a `Train`, by its id."""
+    """The result of each client of a `Train`, by its id."""
 
     clients: dict[int, FinishedWork | Failed]
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON, but for the ids, which stay numbers."""
+        """Return the values as JSON, but with ids that stay numbers."""
         return {"clients": {client: result.to_json() for client, result in self.clients.items()}}
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The metrics of a server state by name, and how many seconds they took; the answer to what prepares them too.
+    """The answer to `Evaluate`, `Recalibrate` and `EvaluateShard`.
 
     Args:
-        metrics: by name; none of `Recalibrate` and `EvaluateShard`.
-        seconds: for all of them.
-        judged: tensors that stood in place of the state's when it was judged (`Method.recalibrate`).
+        metrics: of a server state, by name; empty but for `Evaluate`.
+        seconds: time of the whole work.
+        judged: tensors that replaced those of the state in its evaluation (`Method.recalibrate`).
     """
 
     metrics: dict[str, float]
@@ -338,8 +315,8 @@ class Evaluated:
     judged: dict[str, np.ndarray] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON, but for the arrays."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        """Return the values as JSON, but with arrays."""
+        return dict(vars(self))
 
 
 @dataclass(frozen=True)
@@ -347,13 +324,13 @@ class Assigned:
     """The cluster of every sample of a set, first the n training samples, then the test samples.
 
     Args:
-        clusters: how many clusters there are.
+        clusters: number of clusters.
         cluster: of each sample, int64 (n,).
-        confidence: how sure the model is of it, float32 (n,).
-        centres: of the clusters (c, d), where clusters are defined by centres.
-        distance: of each sample to its centre (n,), where there are centres.
+        confidence: of the model in each cluster, float32 (n,).
+        centres: of the clusters (c, d); None where clusters have no centres.
+        distance: of each sample to its centre (n,); None where clusters have no centres.
         silhouette: mean silhouette of the samples' features, if asked for and defined.
-        shown: numbers of some samples, int64 (m,), if asked for (`shoal.methods.scores.shown`).
+        shown: indices of samples to draw, int64 (m,), if asked for (`shoal.methods.scores.shown`).
         features: their features, or principal components of them, float32 (m, p).
     """
 
@@ -367,20 +344,27 @@ class Assigned:
     features: np.ndarray | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON, but for the arrays."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        """Return the values as JSON, but with arrays."""
+        return dict(vars(self))
 
 
 Answer = Trained | Evaluated | Assigned | Failed
 
 
-def answer_of(request: Request | RemoteRequest, plain: dict[str, Any]) -> Answer:
-    """A worker's answer to `request` from plain values."""
+def answer_from_json(request: Request | RemoteRequest, plain: dict[str, Any]) -> Answer:
+    """Return a worker's answer to a request from its JSON."""
     if "error" in plain:
         return Failed.from_json(plain)
     if isinstance(request, RemoteRequest):
-        return answer_of(request.request, plain)
+        return answer_from_json(request.request, plain)
     if isinstance(request, Train):
-        results = plain["clients"].items()
-        return Trained({int(k): Failed.from_json(v) if "error" in v else FinishedWork.from_json(v) for k, v in results})
-    return Assigned(**plain) if isinstance(request, Assign) else Evaluated(**plain)
+        return Trained({int(client): _result_from_json(result) for client, result in plain["clients"].items()})
+    if isinstance(request, Assign):
+        return Assigned(**plain)
+    return Evaluated(**plain)
+
+
+def _result_from_json(plain: dict[str, Any]) -> FinishedWork | Failed:
+    if "error" in plain:
+        return Failed.from_json(plain)
+    return FinishedWork.from_json(plain)

@@ -1,8 +1,8 @@
-"""What this process holds open for the runs that it works on: their workers, and the states of the last rounds.
+"""The runs that this process works on, with their workers and the states of the last rounds.
 
 A unit of work (`shoal.engine.rounds.units`) names a run by its folder and a round by its number. The process that
-executes it finds the rest here. A process that has not opened the run yet opens it from its folder, so that a unit can
-be sent to another process, or to another host that sees the folder.
+executes it finds the rest here. A process that has not opened the run opens it from its folder, so that a unit can be
+sent to another process, or to another host that sees the folder.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from shoal.methods.contract.base import Server
 Call = Callable[[Request], Answer]
 """Has a worker do a request, and waits for the answer."""
 STATES_IN_MEMORY = 2
-"""States kept in memory: of the round before, and of the round whose checkpoint is not closed yet."""
+"""States in memory: of the round before, and of the round whose checkpoint is not closed yet."""
 
 
 class ActiveRun:
@@ -58,21 +58,21 @@ class ActiveRun:
 
     @cached_property
     def times(self) -> WorkTimes:
-        """What the work of this run took in this process."""
+        """The times of this run's work in this process."""
         return WorkTimes(Limits.from_settings(self.opened.settings.workers), self.opened.federation.sizes)
 
     @cached_property
     def speeds(self) -> Speeds:
-        """How long clients take in simulated time."""
+        """The simulated times of clients."""
         settings = self.opened.settings
         return Speeds(self.opened.federation.sizes, settings.seed, settings.participation.speed_spread)
 
     @cached_property
     def answer_schedule(self) -> AnswerSchedule | None:
-        """Which answers make up each round; None where a round waits for all its clients.
+        """The answers of each round; None where a round waits for all its clients.
 
         Raises:
-            RunError: fewer clients are at work than answers are waited for.
+            RunError: fewer clients train at once than answers make a round.
         """
         participation = self.opened.settings.participation
         clients = self.opened.federation.clients
@@ -81,21 +81,21 @@ class ActiveRun:
         at_work = max(1, round(participation.fraction * clients))
         if participation.buffer > at_work:
             raise RunError(
-                f"participation.buffer waits for {participation.buffer} answers, and {at_work} of {clients} clients "
-                "are at work at once (participation.fraction): set the one lower or the other higher"
+                f"participation.buffer is {participation.buffer}, and only {at_work} of {clients} clients train at the "
+                "same time (participation.fraction): lower participation.buffer or raise participation.fraction"
             )
         return AnswerSchedule(self.speeds, at_work, participation.buffer, participation.dropout)
 
     def begun_from(self, round: int, client: int) -> int:
-        """The round whose state a client's work of a round begins from: the one before, unless rounds do not wait."""
+        """Return the round of the state from which a client's work begins: the round before, if rounds wait for all."""
         newest = round - 1
         if self.answer_schedule is None:
             return newest
-        # A client that stands in for one that is no longer asked has not begun before.
+        # A client that replaces a quarantined one begins now.
         return self.answer_schedule.round(round).begun_from.get(client, newest)
 
     def older_state(self, round: int) -> Server:
-        """The server state of a closed round, read from its checkpoint; only the last few stay in memory.
+        """Return the server state of a closed round from its checkpoint; the last few stay in memory.
 
         Raises:
             StoreError: it is missing or damaged.
@@ -107,37 +107,39 @@ class ActiveRun:
         return self._older[round]
 
     def keep_state(self, server: Server, memory_index: MemoryIndex) -> None:
-        """Remember the state after a round, so that it need not be read."""
+        """Keep the state after a round in memory."""
         self._states[server.round] = server, memory_index
         for old in sorted(self._states)[:-STATES_IN_MEMORY]:
             del self._states[old]
 
     def state(self, round: int) -> tuple[Server, MemoryIndex]:
-        """Server state and memory index after a round, whether or not its checkpoint is closed.
+        """Return server state and memory index after a round, even if its checkpoint is not closed yet.
 
         Raises:
-            StoreError: this process does not remember it, and it cannot be read.
+            StoreError: it is not in memory, and cannot be read.
         """
         if round not in self._states:
             paths = RoundPaths(self.run.path, round)
-            folder = paths.checkpoint if paths.checkpoint.exists() else paths.scratch
+            folder = paths.scratch
+            if paths.checkpoint.exists():
+                folder = paths.checkpoint
             self.keep_state(load_server(folder / SERVER), load_index(self.run, round, folder / LINKS))
         return self._states[round]
 
     def keep_done(self, round: int, done: dict[int, FinishedWork]) -> None:
-        """Remember what the clients of a round did, so that it need not be read."""
+        """Keep the work of a round's clients in memory."""
         self._done = round, done
 
     def done(self, round: int, client: int) -> FinishedWork:
-        """What a client did in a round.
+        """Return a client's work in a round.
 
         Raises:
-            RunError: its done-file is not there, or not whole.
+            RunError: its done-file is missing or incomplete.
         """
-        known, done = self._done
-        found = done.get(client) if known == round else None
-        if found is None:
-            found = finished_work(self.run, round, client)
+        done_round, done = self._done
+        if done_round == round and client in done:
+            return done[client]
+        found = finished_work(self.run, round, client)
         if found is None:
             raise RunError(f"run {self.run.name} has no finished work of client {client} in round {round}")
         return found
@@ -145,9 +147,9 @@ class ActiveRun:
 
 _lock = threading.Lock()
 _active_runs: dict[Path, list[ActiveRun]] = {}
-"""By folder; where several are registered for one run, the last counts."""
+"""Registered runs by folder; the last of one folder counts."""
 _thread = threading.local()
-"""For whom a thread works (`acting_for`)."""
+"""The run for which a thread works (`acting_for`)."""
 _opened_here = contextlib.ExitStack()
 atexit.register(_opened_here.close)
 
@@ -170,16 +172,16 @@ def activate(active_run: ActiveRun) -> Iterator[ActiveRun]:
 def registered_run(path: Path) -> ActiveRun | None:
     """Return the run in `path` as it is registered in this process; None where it is not."""
     with _lock:
-        registered = _active_runs.get(RunFolder(path).path)
-        return registered[-1] if registered else None
+        registered = _active_runs.get(RunFolder(path).path, [None])
+        return registered[-1]
 
 
 @contextlib.contextmanager
 def acting_for(active_run: ActiveRun | None) -> Iterator[None]:
     """Have this thread work for one registered run, even if the run is removed meanwhile.
 
-    A unit of work that comes late, after its run was interrupted, would otherwise be taken for one from another process
-    and open workers of its own.
+    Otherwise a late unit of work, whose run was interrupted, would count as one from another process, and open workers
+    of its own.
     """
     before = getattr(_thread, "active_run", None)
     _thread.active_run = active_run
@@ -200,7 +202,7 @@ def active_run_at(path: Path) -> ActiveRun:
         return own
     with _lock:
         if run.path not in _active_runs:
-            device = run.lineage()["resolved"]["device"]
+            device = run.lineage().resolved.device
             pool = _opened_here.enter_context(open_pool(run.settings().workers, device))
             _active_runs[run.path] = [ActiveRun(run, pool.call)]
         return _active_runs[run.path][-1]

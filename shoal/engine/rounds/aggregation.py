@@ -1,4 +1,4 @@
-"""From the finished work of a round's clients to the next server state, in a checkpoint that is not closed yet."""
+"""Aggregation: from the finished work of a round's clients to the next server state, in an open checkpoint."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from shoal.engine.messages.inspection import RoundInspection, check_state
-from shoal.engine.messages.prefetcher import LARGE
+from shoal.engine.messages.prefetcher import REUSE_MEMORY_BYTES
 from shoal.engine.messages.summing import SumsInspection
 from shoal.engine.messages.wire import Failed
 from shoal.engine.rounds.active_run import ActiveRun
@@ -21,22 +21,22 @@ from shoal.methods.contract.base import Update
 from shoal.methods.contract.message import Message, Tensors
 
 
-def aggregate(active_run: ActiveRun, round: int, clients: Sequence[int], least: int = 1) -> dict[int, Failed]:
-    """Aggregate the updates that are not refused, in order of client id, read one at a time.
+def aggregate(active_run: ActiveRun, round: int, clients: Sequence[int], min_clients: int = 1) -> dict[int, Failed]:
+    """Aggregate the accepted updates, in order of client id, read one at a time.
 
-    If the last of the updates shows that one before it is out of all proportion, aggregate again without that one.
+    Only when all updates are read it is known which changes are too large; then aggregate again without them.
 
     Args:
-        active_run: the run; its state after `round` is kept there.
+        active_run: the run; it keeps the state after `round`.
         round: the round.
-        clients: the ids of those that came through.
-        least: where fewer than this are left, nothing is aggregated.
+        clients: ids of the clients that are done.
+        min_clients: with fewer accepted updates there is no next state.
 
     Returns:
-        Whose answers were not taken, and why.
+        The failures of the clients whose answers were rejected.
 
     Raises:
-        RunError: the method's state is of another round or not finite, or the work of a client is not there.
+        RunError: the method's state has another round or is not finite, or the work of a client is missing.
     """
     before, memory_index = active_run.state(round - 1)
     done = [active_run.done(round, client) for client in sorted(clients)]
@@ -46,22 +46,22 @@ def aggregate(active_run: ActiveRun, round: int, clients: Sequence[int], least: 
         inspection = SumsInspection(active_run.run, active_run.opened, before, done)
     else:
         inspection = RoundInspection(active_run.run, active_run.opened, before, done, active_run.prefetcher)
-    if inspection.size > LARGE:
+    if inspection.size > REUSE_MEMORY_BYTES:
         keep_freed_memory()
     with one_thread():
         settled = False
         while not settled:
             following = None
-            wrong = None
+            failure = None
             try:
                 following = method.aggregate(before, rebase_stale(active_run, round, inspection.updates()))
-            except Exception as error:  # by an answer that is refused, perhaps
-                wrong = error
+            except Exception as error:  # perhaps because of an answer that is refused below
+                failure = error
             settled = inspection.settle()
-            if len(inspection.done) < least:
+            if len(inspection.done) < min_clients:
                 return inspection.refused
-            if settled and wrong is not None:
-                raise wrong
+            if settled and failure is not None:
+                raise failure
         assert following is not None
         check_state(method, before, following)
     active_run.prefetcher.clear()
@@ -74,13 +74,13 @@ def aggregate(active_run: ActiveRun, round: int, clients: Sequence[int], least: 
 
 
 def rebase_stale(active_run: ActiveRun, round: int, updates: Iterable[Update]) -> Iterator[Update]:
-    """Yield updates as if all had begun from the newest state: what each changed, weighed by its age, added to it.
+    """Yield updates as if all had begun from the newest state: the change of each, weighed by its age, is added to it.
 
-    Where rounds wait for all their clients this changes nothing. The mean of what is given is the newest state and the
-    mean of (1 + t)^-a times the changes, of answers that began t rounds before it.
+    If rounds wait for all their clients, updates stay unchanged. The mean of the result is the newest state plus the
+    mean of (1 + t)^-a times the change of each answer, which began t rounds earlier.
 
     Source: Nguyen et al. 2022, algorithm 1; the weight is that of Xie, Koyejo and Gupta 2019, "Asynchronous Federated
-    Optimization", where FedBuff takes a = 1/2.
+    Optimization", with a = 1/2 in FedBuff.
     """
     if active_run.answer_schedule is None:
         yield from updates
@@ -100,9 +100,9 @@ def rebase_stale(active_run: ActiveRun, round: int, updates: Iterable[Update]) -
 
 
 def rebase(message: Message, sent: Tensors, newest: Tensors, weight: float) -> Message:
-    """Return a message with `weight` times what it changed of the tensors that were sent, added to the newest ones.
+    """Return a message whose tensors are the newest ones plus `weight` times the change of those that were sent.
 
-    Whole numbers (BatchNorm's counts of batches) stay as they came, and so does what was not sent.
+    Whole numbers (BatchNorm's counts of batches) and tensors that were not sent stay unchanged.
     """
     tensors = {}
     for name, tensor in message.tensors.items():
@@ -116,13 +116,13 @@ def rebase(message: Message, sent: Tensors, newest: Tensors, weight: float) -> M
 
 
 def memory_index_after(run: RunFolder, round: int, before: MemoryIndex, done: Sequence[FinishedWork]) -> MemoryIndex:
-    """Return memory and inbox versions after a round; the files get their lasting names here.
+    """Return the memory and inbox versions after a round, and give the files their final names.
 
     Args:
         run: the run's folder.
         round: the round.
         before: the index after the round before.
-        done: what the clients did, in order of their ids.
+        done: the clients' work, in order of their ids.
     """
     paths = RoundPaths(run.path, round)
     memory: dict[int, str] = {}

@@ -1,4 +1,4 @@
-"""The aggregation of a round as the loop has it done: again without the answers that the server rejects."""
+"""The step of the loop that aggregates a round, and repeats it without the answers that the server rejects."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from shoal.engine.rounds.units import AggregateRound, Runner
 
 @dataclass(frozen=True)
 class AggregationStep:
-    """Has the answers of a round aggregated.
+    """Aggregates the answers of a round.
 
     Args:
         active_run: the run.
-        runner: has units of work executed.
-        training: trains clients again.
+        runner: executes units of work.
+        training: retrains clients.
         tell: logs an event (its kind, and facts by name).
     """
 
@@ -30,15 +30,15 @@ class AggregationStep:
     tell: Callable[..., None]
 
     def aggregate(self, round: int, outcomes: RoundOutcomes, needed: int) -> None:
-        """Make the next server state, in a checkpoint that is not closed yet.
+        """Make the next server state, in an open checkpoint.
 
         A client whose message the server refuses is left out. A client whose stored answer was damaged is retrained, up
         to `retries` times; so are clients whose messages are in a sum with a refused one.
 
         Args:
             round: the round.
-            outcomes: of the round. Where fewer than `needed` clients are left, there is no next state.
-            needed: how many clients must come through.
+            outcomes: of the round.
+            needed: number of clients that must succeed; with fewer there is no next state.
         """
         outcomes.begin_aggregation()
         while len(outcomes.done) >= needed:
@@ -50,7 +50,7 @@ class AggregationStep:
                 self.training.train_groups(round, groups, outcomes)
 
     def execute(self, round: int, outcomes: RoundOutcomes, needed: int) -> dict[int, Failed]:
-        """Have the unit of work executed once, and note whose answers the server rejected, and why."""
+        """Execute the unit of work once, and record the answers that the server rejected."""
         done = outcomes.done
         self.active_run.keep_done(round, done)
         unit = AggregateRound(self.active_run.run.path, round, tuple(sorted(done)), needed)

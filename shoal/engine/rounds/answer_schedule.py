@@ -1,10 +1,10 @@
-"""Which answers make up a round where the server does not wait for all: buffered asynchronous aggregation (FedBuff).
+"""The answers of each asynchronous round: buffered asynchronous aggregation (FedBuff).
 
-A share of the clients is at work at any time. Whenever one has answered another begins, from the state of that moment,
-and as soon as the buffer holds enough answers they make the next state. So an answer may begin from a state that is
-several rounds old. Who is slow is simulated: a client takes a time of its own, in units of what a client of usual speed
-with the mean number of samples takes. All of it follows from the seed and not from how long work really took, so that
-runs are repeated, resumed and shared among workers as others are: the order of events is known before any training.
+A share of the clients trains at any time. When a client has answered, another begins from the newest state, and when
+the buffer holds enough answers, these make the next state. So an answer may have begun from a state that is several
+rounds old. Speeds are simulated: each client has a time of its own, in units of the time of a client of usual speed
+with the mean number of samples. Everything follows from the seed and not from real times, so that such runs can be
+repeated, resumed and shared among workers like others: the order of events is known before any training.
 
 Source: Nguyen et al. 2022, "Federated Learning with Buffered Asynchronous Aggregation" (arXiv:2106.06639), algorithm 1.
 """
@@ -25,8 +25,8 @@ class RoundAnswers:
     """The answers of a round.
 
     Args:
-        begun_from: by client, the round whose state its work began from.
-        time: when the last of them arrives, in simulated time since the run began.
+        begun_from: by client, the round of the state from which its work began.
+        time: arrival of the last answer, in simulated time since the run began.
     """
 
     begun_from: dict[int, int]
@@ -35,44 +35,45 @@ class RoundAnswers:
 
 @dataclass
 class Speeds:
-    """How long clients take in simulated time, each always the same.
+    """The simulated times of clients; a client always takes the same time.
 
     Args:
         sizes: training samples of each client.
         seed: of the run.
-        speed_spread: standard deviation of the logarithm of a client's time; 0: time goes by samples alone.
+        speed_spread: standard deviation of the logarithm of a client's time; 0: time is proportional to samples.
     """
 
     sizes: Sequence[int]
     seed: int
-    slowness: float
+    speed_spread: float
     _mean: float = field(init=False)
 
     def __post_init__(self) -> None:
         self._mean = max(float(np.mean(self.sizes)), 1e-9)
 
     def time(self, client: int) -> float:
-        """What a client takes; 1 with the mean number of samples at the usual speed, and for one without any sample.
+        """Return the time of a client: 1 with the mean number of samples at the usual speed.
 
-        Such a client can only fail: it must not be back at once, and fill every buffer.
+        A client without samples counts as one with the mean number. It can only fail, and must not return at once and
+        fill every buffer.
         """
         drawn = Streams(self.seed, 0, client).numpy("speed").standard_normal()
-        return float((self.sizes[client] or self._mean) / self._mean * np.exp(self.slowness * drawn))
+        return float((self.sizes[client] or self._mean) / self._mean * np.exp(self.speed_spread * drawn))
 
 
 class AnswerSchedule:
-    """The answers of every round, by a simulation that goes as far as it is asked.
+    """The answers of every round, by a simulation that runs as far as needed.
 
     Args:
         speeds: of the clients.
-        at_work: how many clients are at work at once.
-        buffer: answers that make a round; at most `at_work`.
-        dropout: probability with which a client that has begun never answers.
+        at_work: number of clients that train at once.
+        buffer: number of answers in a round; at most `at_work`.
+        dropout: probability that a client that has begun never answers.
     """
 
     def __init__(self, speeds: Speeds, at_work: int, buffer: int, dropout: float = 0.0) -> None:
         if not 1 <= buffer <= at_work <= len(speeds.sizes):
-            raise ValueError(f"a buffer of {buffer}, {at_work} at work, {len(speeds.sizes)} clients")
+            raise ValueError(f"buffer is {buffer}, at_work {at_work}, clients {len(speeds.sizes)}: they must ascend")
         self._speeds = speeds
         self._buffer = buffer
         self._dropout = dropout
@@ -80,18 +81,18 @@ class AnswerSchedule:
         self._free = at_work
         self._working: list[tuple[float, int, int, int, bool]] = []
         self._busy: set[int] = set()
-        """At work, or in the buffer: nobody answers twice in a round."""
+        """Clients that train or are in the buffer: no client answers twice in a round."""
         self._begun = 0
         self._rounds: list[RoundAnswers] = []
 
     def round(self, number: int) -> RoundAnswers:
-        """The answers of a round, counted from 1."""
+        """Return the answers of a round, counted from 1."""
         while len(self._rounds) < number:
             self._rounds.append(self._next())
         return self._rounds[number - 1]
 
     def oldest(self, rounds: int) -> int:
-        """The most rounds that a state must be kept for, beyond that before, in this many rounds: the most stale."""
+        """Return for how many further rounds a state must be kept: the age of the stalest answer in so many rounds."""
         return max(
             number - 1 - from_round
             for number in range(1, rounds + 1)
@@ -100,7 +101,9 @@ class AnswerSchedule:
 
     def _next(self) -> RoundAnswers:
         state = len(self._rounds)
-        now = self._rounds[-1].time if self._rounds else 0.0
+        now = 0.0
+        if self._rounds:
+            now = self._rounds[-1].time
         answers: dict[int, int] = {}
         while len(answers) < self._buffer:
             self._begin(state, now)
@@ -114,14 +117,14 @@ class AnswerSchedule:
         return RoundAnswers(dict(sorted(answers.items())), now)
 
     def _begin(self, state: int, now: float) -> None:
-        """Have clients begin, as many as may and are free, from a state."""
+        """Have as many clients as possible begin from a state."""
         clients = len(self._speeds.sizes)
         while self._free and len(self._busy) < clients:
             if 2 * len(self._busy) < clients:
                 client = int(self._rng.integers(clients))
                 if client in self._busy:
                     continue
-            else:  # few are left: a draw among them alone ends sooner
+            else:  # few are left: a draw among them ends sooner
                 left = [client for client in range(clients) if client not in self._busy]
                 client = left[int(self._rng.integers(len(left)))]
             silent = bool(self._rng.random() < self._dropout)

@@ -1,4 +1,4 @@
-"""Which clients take part in a round."""
+"""The step of the loop that draws the clients of a round."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ClientSampling:
 
     Args:
         active_run: the run.
-        quarantine: the clients that are not asked any more.
+        quarantine: the clients that take no more part.
     """
 
     active_run: ActiveRun
@@ -26,30 +26,32 @@ class ClientSampling:
 
     def sample(self, server: Server, without: Iterable[int] = ()) -> list[int]:
         """Return the clients to train in the next round, without quarantined ones and those in `without`."""
-        away = frozenset(self.quarantine.clients) | frozenset(without)
+        excluded = frozenset(self.quarantine.clients) | frozenset(without)
         opened = self.active_run.opened
         schedule = self.active_run.answer_schedule
         if schedule is not None:
-            scheduled = [client for client in schedule.round(server.round + 1).begun_from if client not in away]
+            scheduled = [client for client in schedule.round(server.round + 1).begun_from if client not in excluded]
             if scheduled:
                 return scheduled
-        drawn = opened.method.sample_clients(server, replace(opened.federation, quarantined=away))
+        drawn = opened.method.sample_clients(server, replace(opened.federation, quarantined=excluded))
         return drawn[: opened.settings.participation.buffer]
 
     def draw(self, server: Server, outcomes: RoundOutcomes) -> list[int]:
-        """Return the clients that answer in the round after a state; those that drop out are added to its outcomes."""
+        """Return the clients that answer in the next round; add those that drop out to its outcomes."""
         return self._answering(server.round + 1, self.sample(server), outcomes)
 
     def draw_others(self, server: Server, outcomes: RoundOutcomes) -> list[int]:
-        """Return clients in place of those that were refused, as `draw`; none where no other can be drawn."""
+        """Return replacements of the refused clients, as `draw`; empty if there are none."""
         if not outcomes.refused or self.active_run.answer_schedule is not None:
             return []
         others = [client for client in self.sample(server, outcomes.refused) if client not in outcomes.known]
-        return self._answering(server.round + 1, others, outcomes) if others else []
+        if not others:
+            return []
+        return self._answering(server.round + 1, others, outcomes)
 
     def _answering(self, round: int, drawn: list[int], outcomes: RoundOutcomes) -> list[int]:
-        """Return which of the clients that were drawn answer; simulated dropout takes the others."""
-        if self.active_run.answer_schedule is not None:  # it only names clients that answer
+        """Return the drawn clients that answer; the others drop out (`participation.dropout`)."""
+        if self.active_run.answer_schedule is not None:  # it names only clients that answer
             return drawn
         settings = self.active_run.opened.settings
         answer = answering(drawn, round, settings.seed, settings.participation.dropout)

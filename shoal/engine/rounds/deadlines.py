@@ -1,8 +1,8 @@
-"""When a worker is held to hang: from how long such work took in this run.
+"""Deadlines of workers, from how long such work took in this run.
 
-A worker that is stopped uses no core; one that loops works on without an end. Either is ended by its pool, and its
-clients are done elsewhere. Nothing is compared with another run or machine, and only rounds of one kind
-(`Method.stage`) with each other: an exchange of samples says nothing of the training that follows it.
+A worker that is stopped uses no core; a worker in an endless loop never answers. The pool ends either of them, and
+other workers do the work again. Times are compared only within a process, and only between rounds of one kind
+(`Method.stage`): an exchange of samples says nothing of the training that follows it.
 """
 
 from __future__ import annotations
@@ -13,49 +13,60 @@ from dataclasses import dataclass, field
 from shoal.engine.settings.sections import WorkersSection
 from shoal.engine.store.by_client import ByClient
 
-COMPILING = 1800.0
-"""Further seconds for networks that are compiled: a fresh process may compile anew, for each shape of batch."""
+LONGEST_TIME_FACTOR = 10.0
+"""Multiple of the longest measured time after which work is late."""
+MIN_DEADLINE_SECONDS = 300.0
+"""No work is late before; a worker that uses no core for so long counts as stopped."""
+FIRST_DEADLINE_SECONDS = 21600.0
+"""Seconds for each client before any work of its kind was measured, and for the last evaluation."""
+COMPILE_SECONDS = 1800.0
+"""Additional seconds for compiled networks: a new process may compile them for each shape of batch."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How long work may take.
+    """Time limits of work.
 
     Args:
-        factor: times what it took so far; 0: as long as it likes.
-        least: seconds that it always has; after so long without use of a core a worker counts as stopped.
-        first: seconds for work of a kind that was not measured yet, for each client.
+        factor: multiple of the longest measured time; 0: no limits.
+        min_seconds: lower bound of every limit; a worker that uses no core for so long counts as stopped.
+        first_seconds: limit for each client while no work of its kind was measured.
     """
 
     factor: float
-    least: float
-    first: float
+    min_seconds: float
+    first_seconds: float
 
     @classmethod
     def from_settings(cls, workers: WorkersSection) -> Limits:
-        """As the settings say."""
-        more = COMPILING if workers.compile != "off" else 0.0
-        return cls(workers.deadline, workers.min_deadline + more, workers.first_deadline + more)
+        """Return the limits of a run: the constants above, times `workers.timeout_factor`."""
+        scale = workers.timeout_factor
+        extra = COMPILE_SECONDS if workers.compile != "off" else 0.0
+        return cls(
+            LONGEST_TIME_FACTOR * scale,
+            MIN_DEADLINE_SECONDS * scale + extra,
+            FIRST_DEADLINE_SECONDS * scale + extra,
+        )
 
-    def seconds(self, longest: float | None, parts: int = 1) -> float:
-        """How long work may take that took `longest` seconds so far (None: not measured), or so long `parts` times."""
+    def seconds(self, longest: float | None, clients: int = 1) -> float:
+        """Return the limit of work whose longest measured time is `longest` seconds, or None: not yet measured."""
         if longest is None:
-            return max(self.least, self.first * parts)
-        return max(self.least, self.factor * longest)
+            return max(self.min_seconds, self.first_seconds * clients)
+        return max(self.min_seconds, self.factor * longest)
 
-    def why(self, work: str, spent: float, idle: float, allowed: float) -> str | None:
-        """Why a worker is held to hang; None where it is not.
+    def reason(self, work: str, spent: float, idle: float, allowed: float) -> str | None:
+        """Return why a worker counts as hung; None where it does not.
 
         Args:
             work: what it works on, for people.
-            spent: seconds that it has worked on it.
+            spent: seconds since it began.
             idle: the newest seconds in which it used no core.
-            allowed: seconds that the work may take.
+            allowed: limit of the work, in seconds.
         """
         if not self.factor:
             return None
-        if idle > self.least:
-            return f"{work}, since it is stopped or waits in vain: it used no core for {idle:.0f} s"
+        if idle > self.min_seconds:
+            return f"{work}: it is stopped or blocked, since it used no core for {idle:.0f} s"
         if spent > allowed:
             return f"{work}, which took {spent:.0f} s, longer than the {allowed:.0f} s of its deadline"
         return None
@@ -63,36 +74,38 @@ class Limits:
 
 @dataclass
 class StageTimes:
-    """What clients took in rounds of one kind, with what is asked of all of them kept at hand: they may be a million.
+    """Times of clients in rounds of one kind; the maxima are kept beside them, since clients may be a million.
 
     Attributes:
-        clients: the longest of each.
-        max_update_ratio: of all.
-        rate: the highest, in seconds a sample.
+        clients: the longest time of each client, in seconds.
+        longest: the longest of all.
+        rate: the highest time for each sample, in seconds.
     """
 
     clients: ByClient = field(default_factory=ByClient)
     longest: float = 0.0
     rate: float = 0.0
 
-    def took(self, client: int, seconds: float, samples: int) -> None:
-        """Count in a client's work."""
+    def add(self, client: int, seconds: float, samples: int) -> None:
+        """Record the time of a client's work."""
         self.clients[client] = max(seconds, self.clients.get(client) or 0.0)
         self.longest = max(seconds, self.longest)
         self.rate = max(seconds / max(1, samples), self.rate)
 
     def expected(self, client: int, samples: int) -> float:
-        """Seconds of a client: one that was not measured takes as long as the slowest, for each sample and in all."""
+        """Return the expected seconds of a client; without a measurement it counts as the slowest."""
         measured = self.clients.get(client)
-        return max(self.longest, self.rate * samples) if measured is None else measured
+        if measured is None:
+            return max(self.longest, self.rate * samples)
+        return measured
 
 
 @dataclass
 class WorkTimes:
-    """What work took in this process, the longest counts, by kind of round.
+    """The longest times that work took in this process, by kind of round.
 
     Args:
-        limits: how long work may take.
+        limits: time limits of work.
         sizes: training samples of each client.
     """
 
@@ -102,19 +115,19 @@ class WorkTimes:
     _evaluation: float | None = field(default=None, init=False)
 
     def trained(self, stage: str, client: int, seconds: float) -> None:
-        """Remember how long a client's work took in a round of a kind."""
-        self._stages.setdefault(stage, StageTimes()).took(client, seconds, self.sizes[client])
+        """Record how long a client's work took in a round of a kind."""
+        self._stages.setdefault(stage, StageTimes()).add(client, seconds, self.sizes[client])
 
     def evaluated(self, seconds: float) -> None:
-        """Remember how long an evaluation took that was not the last."""
+        """Record how long an evaluation took; the last one of a run, which computes more, is not to be recorded."""
         self._evaluation = max(seconds, self._evaluation or 0.0)
 
     def allowed(self, stage: str, group: Sequence[int]) -> float:
-        """Seconds for the work of clients that are trained in one computation."""
-        known = self._stages.get(stage)
-        if known is None:
+        """Return the limit, in seconds, for a group of clients that are trained in one computation."""
+        times = self._stages.get(stage)
+        if times is None:
             return self.limits.seconds(None, len(group))
-        return self.limits.seconds(sum(known.expected(client, self.sizes[client]) for client in group))
+        return self.limits.seconds(sum(times.expected(client, self.sizes[client]) for client in group))
 
     def cohort(
         self,
@@ -123,45 +136,46 @@ class WorkTimes:
         done: Callable[[int], Hashable],
         failed: Callable[[int], Hashable],
     ) -> CohortDeadline:
-        """The deadline of a cohort that begins now.
+        """Return the deadline of a cohort that begins now.
 
         Args:
             stage: the kind of round.
             groups: its clients in groups, each trained in one computation, in order.
-            done: given a client, what tells its done-file of now from that of any other time.
-            failed: the same of the mark of its failure.
+            done: returns the present version of a client's done-file; a new file has another version.
+            failed: returns the same of the mark of a client's failure.
         """
         return CohortDeadline(self, stage, [list(group) for group in groups], done, failed)
 
     def evaluation(self, round: int, *, final: bool) -> Deadline:
-        """The deadline of an evaluation; the last one computes more than those before it."""
-        return Deadline(self.limits, f"evaluation of round {round}", None if final else self._evaluation)
+        """Return the deadline of an evaluation; the last one computes more than those before it."""
+        longest = None if final else self._evaluation
+        return Deadline(self.limits, f"evaluation of round {round}", longest)
 
 
 @dataclass
 class Deadline:
-    """When a worker is held to hang that does one piece of work (as of `shoal.engine.messages.wire.Deadline`).
+    """The deadline of one piece of work; implements `shoal.engine.messages.wire.Deadline`.
 
     Args:
-        limits: how long work may take.
-        work: what it works on, for people.
-        max_update_ratio: seconds that such work took so far; None where it was not measured.
+        limits: time limits of work.
+        work: what the worker works on, for people.
+        longest: longest measured time of such work, in seconds; None: not yet measured.
     """
 
     limits: Limits
     work: str
     longest: float | None = None
 
-    def why(self, spent: float, idle: float) -> str | None:
-        """Why the worker is held to hang; None where it is not."""
-        return self.limits.why(self.work, spent, idle, self.limits.seconds(self.longest))
+    def reason(self, spent: float, idle: float) -> str | None:
+        """Return why the worker counts as hung; None where it does not."""
+        return self.limits.reason(self.work, spent, idle, self.limits.seconds(self.longest))
 
 
 class CohortDeadline:
-    """When a worker is held to hang that trains a cohort: each group of clients has its time.
+    """The deadline of a cohort, which each group of clients in it has on its own.
 
-    What other clients of the round took meanwhile counts, so that a first round is not waited for in vain. How long a
-    client took that failed says nothing of the others.
+    Times that other clients of the round take meanwhile count, so that a first round need not wait for the first limit.
+    The time of a failed client does not count.
     """
 
     def __init__(
@@ -172,25 +186,36 @@ class CohortDeadline:
         done: Callable[[int], Hashable],
         failed: Callable[[int], Hashable],
     ) -> None:
-        self._times, self._stage, self._left = times, stage, groups
-        self._done, self._failed = done, failed
-        self._before = {client: (done(client), failed(client)) for group in groups for client in group}
-        self._since = 0.0
+        self._times = times
+        self._stage = stage
+        self._pending = groups
+        self._done = done
+        self._failed = failed
+        self._done_before = {client: done(client) for group in groups for client in group}
+        self._failed_before = {client: failed(client) for group in groups for client in group}
+        self._group_began = 0.0
 
-    def why(self, spent: float, idle: float) -> str | None:
-        """Why the worker is held to hang; None where it is not."""
-        while self._left:
-            group = self._left[0]
-            done = [client for client in group if self._done(client) != self._before[client][0]]
-            if any(self._failed(client) == self._before[client][1] for client in set(group) - set(done)):
-                break
-            self._left.pop(0)
-            for client in done:
-                self._times.trained(self._stage, client, (spent - self._since) / len(group))
-            self._since = spent
+    def reason(self, spent: float, idle: float) -> str | None:
+        """Return why the worker counts as hung; None where it does not."""
+        while self._pending and self._is_complete(self._pending[0]):
+            group = self._pending.pop(0)
+            for client in self._finished(group):
+                self._times.trained(self._stage, client, (spent - self._group_began) / len(group))
+            self._group_began = spent
         limits = self._times.limits
-        if not self._left:
-            return limits.why("the answer of a cohort", spent - self._since, idle, limits.least)
-        group = self._left[0]
-        work = f"client{'s' * (len(group) > 1)} {', '.join(map(str, group))}"
-        return limits.why(work, spent - self._since, idle, self._times.allowed(self._stage, group))
+        seconds = spent - self._group_began
+        if not self._pending:
+            return limits.reason("the answer of a cohort", seconds, idle, limits.min_seconds)
+        group = self._pending[0]
+        noun = "client" if len(group) == 1 else "clients"
+        work = f"{noun} {', '.join(map(str, group))}"
+        return limits.reason(work, seconds, idle, self._times.allowed(self._stage, group))
+
+    def _finished(self, group: list[int]) -> list[int]:
+        """Return the clients of a group that have a done-file since the cohort began."""
+        return [client for client in group if self._done(client) != self._done_before[client]]
+
+    def _is_complete(self, group: list[int]) -> bool:
+        """Return whether every client of a group is done or has failed since the cohort began."""
+        rest = set(group) - set(self._finished(group))
+        return all(self._failed(client) != self._failed_before[client] for client in rest)

@@ -1,6 +1,6 @@
-"""Cohorts on workers: begun in the order given, taken as they end, begun once more where one hangs.
+"""Cohorts on workers: started in order, returned as they end, and started again if they are overdue.
 
-A cohort that is trained twice leaves the same bits, so whichever copy ends first counts.
+A cohort that is trained twice leaves the same bits, so the copy that ends first counts.
 """
 
 from __future__ import annotations
@@ -19,28 +19,30 @@ from shoal.engine.rounds.units import Runner, TrainCohort
 from shoal.engine.workers.worker_processes import WorkerLost
 
 POLL_SECONDS = 0.5
-"""Between checks for overdue cohorts."""
+"""Time between two checks for overdue cohorts."""
 WAITING_POLL_SECONDS = 0.1
-"""Between calls of `while_waiting`."""
+"""Time between two calls of `while_waiting`."""
 MIN_COHORT_SECONDS = 2.0
-"""For which a cohort should train, where there are enough clients."""
+"""Shortest training of a cohort, if there are enough clients."""
 MAX_COHORTS_PER_SLOT = 8
-"""In a round."""
+"""Most cohorts for each slot in a round."""
 
 
 def even_cohorts(expected: Mapping[int, float], slots: int, *, measured: bool) -> list[list[int]]:
-    """Divide clients into cohorts of about equal length, the longest first: no slot gets a long one at the end.
+    """Divide clients into cohorts of about equal length, the longest first, so that no slot begins a long one late.
 
-    A cohort has its price (a task run), so that short clients share one, as long as every slot has work.
+    A cohort has a cost (a task run), so that short clients share one, as long as every slot has work.
 
     Args:
-        expected: how long each client takes.
-        slots: worked on at once.
-        measured: whether `expected` is in seconds; else only its proportions count.
+        expected: time of each client.
+        slots: number of cohorts that are trained at once.
+        measured: whether `expected` is in seconds; otherwise only its proportions count.
     """
-    most = min(len(expected), MAX_COHORTS_PER_SLOT * slots)
-    wanted = math.ceil(sum(expected.values()) / MIN_COHORT_SECONDS) if measured else most
-    loads = [(0.0, number) for number in range(min(most, max(slots, wanted)))]
+    count = min(len(expected), MAX_COHORTS_PER_SLOT * slots)
+    if measured:
+        wanted = math.ceil(sum(expected.values()) / MIN_COHORT_SECONDS)
+        count = min(count, max(slots, wanted))
+    loads = [(0.0, number) for number in range(count)]
     found: list[list[int]] = [[] for _ in loads]
     for client in sorted(expected, key=lambda c: (-expected[c], c)):
         load, number = heapq.heappop(loads)
@@ -51,11 +53,11 @@ def even_cohorts(expected: Mapping[int, float], slots: int, *, measured: bool) -
 
 @dataclass
 class Cohort:
-    """Clients on their way to be trained together.
+    """Clients that are trained together.
 
     Args:
         unit: the work.
-        expected: how long it takes, in any unit that is the same for all cohorts.
+        expected: its time, in a unit that is the same for all cohorts.
     """
 
     unit: TrainCohort
@@ -67,27 +69,27 @@ class Cohort:
 
 @dataclass
 class Dispatch:
-    """Cohorts of a round on their way.
+    """The cohorts of a round on their workers.
 
     Args:
-        runner: has units of work executed.
-        slots: cohorts worked on at once.
-        reissue: a cohort is begun again, on a free worker, when it takes so many times longer than the others of its
-            round lead to expect; 0 for never.
-        tell: told of every cohort that is begun again.
-        while_waiting: called now and then, while nothing ends, with the clients of the cohorts under way.
+        runner: executes units of work.
+        slots: number of cohorts that are trained at once.
+        straggler_factor: multiple of its expected time, by the other cohorts of the round, after which a cohort is also
+            started on a free worker; 0: never.
+        tell: called with every cohort that is started again.
+        while_waiting: called repeatedly, while no cohort ends, with the clients of the running cohorts.
     """
 
     runner: Runner
     slots: int
-    reissue: float = 0.0
+    straggler_factor: float = 0.0
     tell: Callable[[Cohort], None] = lambda cohort: None
     while_waiting: Callable[[list[int]], None] | None = None
     _futures: dict[Future[Any], Cohort] = field(init=False, default_factory=dict)
     _rates: list[float] = field(init=False, default_factory=list)
 
     def run(self, cohorts: list[Cohort]) -> Iterator[tuple[Cohort, Trained | Failed | WorkerLost]]:
-        """Yield each cohort with its answer, or with why there is none, as they end."""
+        """Yield each cohort with its answer, or the reason why there is none, as they end."""
         for cohort in cohorts:
             self._begin(cohort)
         left = len(cohorts)
@@ -99,15 +101,15 @@ class Dispatch:
                 if answer is not None:
                     left -= 1
                     yield cohort, answer
-            if self.reissue:
+            if self.straggler_factor:
                 self._begin_overdue()
 
     def _wait(self) -> set[Future[Any]]:
-        """Return the futures that have ended, once one has, or none after a while in which there is else to do."""
+        """Return the futures that have ended, once one has, or none after a pause if there is other work."""
         pause = None
         if self.while_waiting is not None:
             pause = WAITING_POLL_SECONDS
-        elif self.reissue:
+        elif self.straggler_factor:
             pause = POLL_SECONDS
         ended, _ = wait(self._futures, pause, FIRST_COMPLETED)
         if self.while_waiting is not None and not ended:
@@ -115,7 +117,7 @@ class Dispatch:
         return ended
 
     def _answer(self, cohort: Cohort, future: Future[Any]) -> Trained | Failed | WorkerLost | None:
-        """Return what a copy of a cohort ended with; None where it failed and the other copy is still at work."""
+        """Return the answer of a copy of a cohort; None where it failed and the other copy still runs."""
         answer: Trained | Failed | WorkerLost
         try:
             answer = future.result()
@@ -136,14 +138,14 @@ class Dispatch:
         self._futures[self.runner.submit(cohort.unit, begun)] = cohort
 
     def _begin_overdue(self) -> None:
-        """Begin copies of overdue cohorts, where workers are free: nothing waits then, since cohorts begin in order."""
+        """Start copies of overdue cohorts on free workers; a worker is free only if no cohort waits."""
         free = self.slots - len(self._futures)
         if free <= 0 or not self._rates:
             return
         usual = statistics.median(self._rates)
         for cohort in list(self._futures.values()):
             if free and not cohort.settled and cohort.copies == 1 and cohort.began is not None:
-                limit = max(self.reissue * usual * cohort.expected, POLL_SECONDS)
+                limit = max(self.straggler_factor * usual * cohort.expected, POLL_SECONDS)
                 if time.monotonic() - cohort.began > limit:
                     self.tell(cohort)
                     self._begin(cohort)

@@ -1,4 +1,4 @@
-"""Simulated dropout: clients that were chosen for a round and do not answer."""
+"""Simulated dropout: clients that were drawn for a round and do not answer."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from shoal.core.streams import Streams
 
 
-def answering(chosen: Sequence[int], round: int, seed: int, probability: float) -> list[int]:
-    """Those of the chosen clients that answer, in their order.
+def answering(drawn: Sequence[int], round: int, seed: int, probability: float) -> list[int]:
+    """Return the clients that answer, in their order.
 
-    Each drops out by a draw of its own, from the stream of client and round. Of clients that would all drop out the one
-    with the greatest draw answers, so that a round has at least one answer and no client is favoured: the mean over
-    those that answer is an unbiased estimate of the mean over the chosen, where clients weigh the same.
+    Each client has its own draw, from the stream of client and round. If all would drop out, the client with the
+    largest draw answers, so that a round has at least one answer and no client is favoured: for clients of equal weight
+    the mean over the answers is an unbiased estimate of the mean over the drawn clients.
 
     Args:
-        chosen: ids of the clients that were chosen for the round.
+        drawn: ids of the clients that were drawn for the round.
         round: the round.
         seed: of the run.
-        probability: with which a client drops out.
+        probability: of a client to drop out.
     """
     if not probability:
-        return list(chosen)
-    draws = {client: float(Streams(seed, round, client).numpy("dropout").random()) for client in chosen}
-    answer = [client for client in chosen if draws[client] >= probability]
-    return answer or [max(chosen, key=lambda client: (draws[client], -client))]
+        return list(drawn)
+    draws = {client: float(Streams(seed, round, client).numpy("dropout").random()) for client in drawn}
+    answer = [client for client in drawn if draws[client] >= probability]
+    return answer or [max(drawn, key=lambda client: (draws[client], -client))]

@@ -1,4 +1,4 @@
-"""Judging a run's newest server state anew."""
+"""Evaluate a run's newest server state again."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from shoal.engine.workers.worker import Worker
 
 
 def evaluate_state(folder: RunFolder) -> dict[str, float]:
-    """Metrics of the newest server state, computed anew: on a GPU, where the run began on one and one is here.
+    """Return the metrics of the newest server state, computed on a GPU if the run uses one and this machine has one.
 
     Raises:
-        RunError: there is none, or the evaluation failed. StoreError: it is damaged.
+        RunError: there is no state, or the evaluation failed. StoreError: the state is damaged.
     """
     checkpoint = read_state(folder)
     round = checkpoint.server.round
     state = RoundPaths(folder.path, round).server
-    device = device_here(folder.lineage()["resolved"]["device"])
+    device = device_here(folder.lineage().resolved.device)
     answer = Worker(device).handle(Evaluate(folder.path, round, state, checkpoint.memory_index, final=True))
     if isinstance(answer, Failed):
         raise RunError(f"run {folder.name} could not be evaluated: {answer.error}")

@@ -1,4 +1,4 @@
-"""The evaluation of a server state as the loop has it done."""
+"""The step of the loop that evaluates a server state."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from shoal.methods.contract.base import Server
 
 @dataclass(frozen=True)
 class EvaluationStep:
-    """Has server states evaluated.
+    """Evaluates server states.
 
     Args:
         active_run: the run.
-        runner: has units of work executed.
-        slots: how many requests can be worked on at once.
+        runner: executes units of work.
+        slots: number of requests that are worked on at once.
         tell: logs an event (its kind, and facts by name).
     """
 
@@ -30,20 +30,21 @@ class EvaluationStep:
     tell: Callable[..., None]
 
     def evaluate(self, server: Server, *, final: bool) -> dict[str, float]:
-        """Have a worker compute the metrics of a state; empty between evaluations.
+        """Return the metrics of a state; empty between evaluations.
 
         Args:
             server: the state.
             final: whether it is the last of the run, which is always evaluated.
 
         Raises:
-            RunError: the evaluation failed. WorkerLost: twice.
+            RunError: the evaluation failed. WorkerLost: a worker was lost twice.
         """
         settings = self.active_run.opened.settings
         if not final and server.round % settings.evaluate.every:
             return {}
-        # Workers with files of their own do not see what others wrote: one evaluates alone.
-        workers = 1 if settings.workers.remote_files else self.slots
+        workers = self.slots
+        if settings.workers.remote_files:
+            workers = 1  # workers with files of their own do not see those of others
         unit = EvaluateRound(self.active_run.run.path, server.round, final, workers)
         answer = self.execute(unit)
         if isinstance(answer, Failed):
@@ -51,7 +52,7 @@ class EvaluationStep:
         return dict(answer.metrics)
 
     def execute(self, unit: EvaluateRound) -> Evaluated | Failed:
-        """Have the unit of work executed, a second time where its worker was lost."""
+        """Execute the unit of work, a second time if its worker was lost."""
         answer: Evaluated | Failed
         try:
             answer = self.runner.submit(unit).result()

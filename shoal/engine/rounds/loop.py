@@ -31,7 +31,8 @@ from shoal.engine.store.codec import server_digest
 from shoal.engine.store.manifest import RoundRecord
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_events import Listener, listening
-from shoal.engine.store.run_folder import FINISHED, RUNNING, RunFolder
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.status import RUNNING
 from shoal.engine.store.tables import RunTables
 from shoal.methods.contract.base import Server
 
@@ -40,14 +41,14 @@ Observer = Listener
 
 @dataclass
 class Engine:
-    """One run, from wherever it stands to its end.
+    """The engine of one run, which does all rounds that are left.
 
     Args:
         run: its folder.
-        call: has a worker do a request (`shoal.engine.cluster.pools.Pool.call`).
-        runner: has units of work executed.
-        slots: how many requests can be worked on at once.
-        observers: called with every event, as it is logged (a dictionary with at least `event`).
+        call: has a worker do a request (`shoal.engine.cluster.pool_interface.Pool.call`).
+        runner: executes units of work.
+        slots: number of requests that are worked on at once.
+        observers: called with every event when it is logged (a dictionary with at least `event`).
     """
 
     run: RunFolder
@@ -56,9 +57,9 @@ class Engine:
     slots: int = 1
     observers: Sequence[Observer] = ()
     accounts: ClassVar[bool] = True
-    """Whether what is told of clients is entered in the ledger of their data set; a rehearsal tells nothing."""
+    """Whether private updates are entered in the ledger of their data set; a rehearsal makes none."""
     sampling_type: ClassVar[type[ClientSampling]] = ClientSampling
-    """What draws the clients of rounds."""
+    """Class that draws the clients of rounds."""
     active_run: ActiveRun = field(init=False)
     tables: RunTables = field(init=False)
     quarantine: Quarantine = field(init=False)
@@ -73,13 +74,14 @@ class Engine:
     rounds_done: int = field(default=0, init=False)
 
     def run_to_end(self) -> Server:
-        """Do all rounds that are still to do.
+        """Do all rounds that are left.
 
         Returns:
             The final server state.
 
         Raises:
-            RunStopped: an observer ended it. ShoalError: it failed. KeyboardInterrupt. Each can be resumed.
+            RunStopped: an observer ended the run. ShoalError: it failed. KeyboardInterrupt: it was interrupted. Each
+                such run can be resumed.
         """
         heard = listening(self.run.path, self.observers)
         active = activate(ActiveRun(self.run, self.call))
@@ -103,7 +105,7 @@ class Engine:
             The state after it, whose checkpoint is closed.
 
         Raises:
-            RoundFailed: too few clients came through.
+            RoundFailed: too few clients succeeded.
         """
         round = server.round + 1
         clock = RoundClock()
@@ -119,12 +121,14 @@ class Engine:
             clock.end_training()
             # 3. Aggregate their updates into the next state. A client whose message is refused is left out.
             self.aggregation.aggregate(round, outcomes, needed)
-            # Where refusals leave too few, others take their place.
-            clients = self.sampling.draw_others(server, outcomes) if len(outcomes.done) < needed else []
+            # If refusals leave too few clients, draw others in their place.
+            clients = []
+            if len(outcomes.done) < needed:
+                clients = self.sampling.draw_others(server, outcomes)
         self.events.left_out(round, outcomes)
         outcomes.check_enough(round, needed, self.quarantine.clients)
 
-        # 4. Account for what the new state tells of its clients, before anybody sees it.
+        # 4. Account for what the new state reveals of its clients, before it leaves the server.
         spent = self.private.account(round, outcomes.done)
         following = self.active_run.state(round)[0]
         clock.end_aggregation()
@@ -134,7 +138,7 @@ class Engine:
         metrics = measured | spent | self.time.metrics(round, outcomes)
         seconds = clock.end_evaluation()
 
-        # 6. Close the checkpoint: from here on the round is done.
+        # 6. Close the checkpoint: from now on the round is done.
         record = record_of(round, outcomes, metrics, seconds)
         self.checkpoint(following, replace(record, refusals=self.tables.refused_by(record)))
         self.events.finished(round, outcomes, metrics, seconds.round)
@@ -155,8 +159,11 @@ class Engine:
         """Return the state of the newest valid checkpoint, or the initial state, which is written as round 0."""
         checkpoint = newest_checkpoint(self.active_run)
         self.make_parts()
-        server = self.checkpoints.begin() if checkpoint is None else self.resume(checkpoint)
-        for kind, message in self.private.take_up():
+        if checkpoint is None:
+            server = self.checkpoints.begin()
+        else:
+            server = self.resume(checkpoint)
+        for kind, message in self.private.resume():
             self.tell(kind, round=server.round, message=message)
         self.checkpoints.begin_pruning()
         rounds = self.opened.settings.rounds
@@ -165,11 +172,11 @@ class Engine:
         return server
 
     def make_parts(self) -> None:
-        """Make what the steps of a round are done with."""
+        """Make the objects that do the steps of a round."""
         run = self.active_run
         self.tables = RunTables(self.run)
         self.private = PrivateRun.from_opened(self.opened, kept=self.accounts)
-        self.quarantine = Quarantine(self.tables, self.opened.settings.participation.refusals)
+        self.quarantine = Quarantine(self.tables)
         self.events = RoundEvents(self.quarantine, self.tell)
         self.time = SimulatedTime(run)
         self.sampling = self.sampling_type(run, self.quarantine)
@@ -179,10 +186,10 @@ class Engine:
         self.checkpoints = RoundCheckpoints(run, self.tables, self.quarantine, self.tell)
 
     def resume(self, checkpoint: Checkpoint) -> Server:
-        """Return the state of a checkpoint, with time and privacy as the rounds so far left them."""
+        """Return the state of a checkpoint, after restoring time and privacy from the closed rounds."""
 
         def count_lost(round: int) -> None:
-            if round:  # who took part in it is not known, so that all clients are accounted
+            if round:  # its clients are unknown, so that an update of every client is accounted
                 self.private.past.add_unknown()
 
         for record in self.checkpoints.resume(checkpoint, count_lost):
@@ -195,21 +202,20 @@ class Engine:
         return server.finished or server.round >= self.opened.settings.rounds or self.budget_spent(server)
 
     def budget_spent(self, server: Server) -> bool:
-        """Return whether one more round would tell more of a client than `privacy.epsilon` allows."""
+        """Return whether one more round would exceed the budget `privacy.epsilon`."""
         if self.private.privacy.epsilon is None:
             return False
         return self.private.budget_spent(self.sampling.sample(server))
 
     def finish(self, server: Server) -> None:
         """Record the end."""
-        shutil.rmtree(self.run.work, ignore_errors=True)  # what a second copy of a cohort may have left
+        shutil.rmtree(self.run.work, ignore_errors=True)  # files of a second copy of a cohort
         if server.round < self.opened.settings.rounds and not server.finished:
-            self.tell("budget_spent", round=server.round, message=self.private.why_no_round_more)
+            self.tell("budget_spent", round=server.round, message=self.private.budget_message)
         self.tables.end()
-        facts = self.run.final_facts(server_digest(server)) | self.quarantine.status()
-        self.run.set_status(FINISHED, server.round, **facts)
+        self.run.set_finished(server.round, server_digest(server), self.quarantine.clients)
         self.tell("finished", round=server.round)
 
     def tell(self, kind: str, **facts: Any) -> None:
-        """Log an event, which the observers hear."""
+        """Log an event, with which the observers are called."""
         self.run.event(kind, **facts)

@@ -1,9 +1,9 @@
-"""What became of each client of a round: a small state machine that training and aggregation report to.
+"""The outcome of each client of a round: a small state machine, to which training and aggregation report.
 
 waiting --finished--> done --rejected--> failed, refused, or waiting (its sum is made again)
-|                    (a client whose answer is done stays done if its group is trained once more and fails)
-+--failed-----> failed, or refused where its message was; tried again up to `retries` times
-+--not_started--> waiting: its worker was lost before its turn, so nothing is counted against it
+|                    (a client that is done stays done if its group is trained again and fails)
++--failed-----> failed, or refused if its message was refused; retrained up to `retries` times
++--not_started--> waiting: its worker was lost before its turn, which does not count as a failure
 +--dropped----> dropped: simulated dropout
 """
 
@@ -19,11 +19,11 @@ from shoal.engine.store.finished_work import FinishedWork
 
 
 class RoundFailed(ShoalError):
-    """Too few clients came through; the run stops and can be resumed."""
+    """Too few clients succeeded; the run stops and can be resumed."""
 
 
 class ClientState(StrEnum):
-    """Where a client stands in a round."""
+    """The state of a client in a round."""
 
     WAITING = "waiting"
     DONE = "done"
@@ -37,12 +37,12 @@ class ClientOutcome:
     """One client of a round.
 
     Attributes:
-        work: what it did, if it is done.
-        failure: why it last failed.
-        tries: how often it failed since its group was last given to training.
+        work: its finished work; None: it is not done.
+        failure: its last failure.
+        tries: number of its failures since its group was last given to training.
         damages: how often its stored answer was damaged since the aggregation began.
         dropped: whether it did not answer, by simulated dropout.
-        by_server: whether the server gave that reason, when it inspected the answer.
+        by_server: whether the failure comes from the server's inspection of the answer.
     """
 
     work: FinishedWork | None = None
@@ -54,15 +54,16 @@ class ClientOutcome:
 
     @property
     def state(self) -> ClientState:
-        """Where the client stands."""
+        """The state of the client."""
         if self.work is not None:
             return ClientState.DONE
         if self.dropped:
             return ClientState.DROPPED
         if self.failure is None:
             return ClientState.WAITING
-        refused = self.failure.cause == FailureCause.MESSAGE_REFUSED
-        return ClientState.REFUSED if refused else ClientState.FAILED
+        if self.failure.cause == FailureCause.MESSAGE_REFUSED:
+            return ClientState.REFUSED
+        return ClientState.FAILED
 
 
 @dataclass
@@ -70,10 +71,10 @@ class RoundOutcomes:
     """The outcomes of the clients of a round.
 
     Args:
-        retries: how often a client that failed is tried again.
+        retries: how often to retrain a client that failed.
 
     Attributes:
-        asked: ids of the clients that were asked; those drawn in place of refused ones come last.
+        asked: ids of the clients that were asked to train; replacements of refused clients come last.
         groups: their ids in groups, each trained as a whole.
     """
 
@@ -82,11 +83,11 @@ class RoundOutcomes:
     groups: list[list[int]] = field(default_factory=list)
     _clients: dict[int, ClientOutcome] = field(default_factory=dict)
     _failure_order: dict[int, None] = field(default_factory=dict)
-    """The clients that have a failure, in order of their first."""
+    """The clients with a failure, in order of their first failures."""
     _training: list[list[int]] = field(default_factory=list)
-    """The groups that training was last given."""
+    """The groups that were last given to training."""
     _not_started: dict[int, Failed] = field(default_factory=dict)
-    """Of the pass under way."""
+    """Clients of the current pass whose worker was lost before their turn."""
     _done_before: int = 0
     _passes_without_progress: int = 0
 
@@ -94,7 +95,7 @@ class RoundOutcomes:
 
     @property
     def done(self) -> dict[int, FinishedWork]:
-        """The work of the clients that came through."""
+        """The work of the clients that are done."""
         return {client: each.work for client, each in self._clients.items() if each.work is not None}
 
     @property
@@ -114,29 +115,30 @@ class RoundOutcomes:
 
     @property
     def left_out(self) -> dict[int, str]:
-        """Why each client that was asked and did not come through is left out, as far as is known by now."""
+        """Messages of the failures of the clients that were asked and are not done."""
         found = {}
-        for client in sorted(self._failure_order, key=self._is_refused_by_server):  # these come last
+        for client in sorted(self._failure_order, key=self._is_refused_by_server):  # the refused come last
             failure = self._clients[client].failure
             if failure is not None and self.state(client) != ClientState.DONE:
                 found[client] = failure.error
         return found
 
     def state(self, client: int) -> ClientState:
-        """Where a client stands."""
+        """Return the state of a client."""
         return self._clients[client].state
 
     def tries(self, client: int) -> int:
-        """How often a client failed since its group was last given to training."""
+        """Return how often a client failed since its group was last given to training."""
         return self._clients[client].tries
 
     def groups_to_train(self) -> list[list[int]]:
-        """The groups to train now. A group is trained as a whole: the same bits, wherever a round was cut short."""
+        """Return the groups to train now, each as a whole: the same bits, even after an interruption of the round."""
         return [group for group in self._training if not self._is_done(group) and self._may_try(group)]
 
     def groups_to_train_again(self) -> list[list[int]]:
-        """The groups to train again after an aggregation rejected answers; without refused clients where sums are
-        made again.
+        """Return the groups to train again after an aggregation rejected answers.
+
+        If sums must be made again, the groups have no refused clients.
         """
         rejected = {client for client in self.asked if self._is_rejected(client)}
         summed_again = {client for client in rejected if self._cause(client) == FailureCause.SUM_AGAIN}
@@ -147,45 +149,46 @@ class RoundOutcomes:
         return [[client for client in group if self.state(client) != ClientState.REFUSED] for group in groups]
 
     def check_enough(self, round: int, needed: int, quarantined: Sequence[int]) -> None:
-        """Stop the round where too few clients came through.
+        """Stop the round if too few clients are done.
 
         Args:
             round: the round.
-            needed: how many are needed.
-            quarantined: the clients that were not asked, for the error.
+            needed: number of clients that must be done.
+            quarantined: clients that could not be drawn, for the message.
 
         Raises:
-            RoundFailed: fewer came through; it says how many, and why the first of the others did not.
+            RoundFailed: fewer are done; it says how many, and why the first of the others are not.
         """
         done = len(self.done)
         if done >= needed:
             return
-        why = [f"client {client}: {message}" for client, message in self.left_out.items()]
-        away = f"; quarantined: {', '.join(map(str, quarantined))}" if quarantined else ""
+        reasons = [f"client {client}: {message}" for client, message in self.left_out.items()][:3]
+        if quarantined:
+            reasons.append(f"quarantined: {', '.join(map(str, quarantined))}")
         raise RoundFailed(
             f"round {round}: {done} of {len(self.asked)} clients came through, {needed} are needed "
-            f"(participation.minimum). {'; '.join(why[:3])}{away}"
+            f"(participation.minimum). {'; '.join(reasons)}"
         )
 
-    # --- named outcomes -------------------------------------------------------------------------------------------
+    # --- reports --------------------------------------------------------------------------------------------------
 
     def drop(self, clients: Iterable[int]) -> None:
-        """Note that clients were drawn and do not answer."""
+        """Record that clients were drawn and do not answer."""
         for client in clients:
             self._clients[client] = ClientOutcome(dropped=True)
 
     def ask(self, clients: Sequence[int]) -> None:
-        """Note that clients are asked for an answer."""
+        """Record that clients are asked to train."""
         self.asked += clients
         for client in clients:
             self._clients[client] = ClientOutcome()
 
     def give_to_training(self, groups: list[list[int]], stored: Callable[[int], FinishedWork | None]) -> None:
-        """Let groups be trained, with all their tries before them.
+        """Give groups to training, with all their retries.
 
         Args:
             groups: the clients' ids.
-            stored: finds the work that a client finished before the round was cut short.
+            stored: returns the work that a client finished before an interruption of the round.
         """
         self._training = groups
         self._passes_without_progress = 0
@@ -197,10 +200,10 @@ class RoundOutcomes:
             each.tries = 0
 
     def begin_pass(self, *, sums: bool) -> None:
-        """Begin to train the groups that are to be trained now.
+        """Begin a pass over the groups to train.
 
         Args:
-            sums: the sum of a group is made again from the messages of all its clients, so none of them is done.
+            sums: messages are summed: the sum of a group needs all its clients again, so that none of them is done.
         """
         if sums:
             for client in (client for group in self.groups_to_train() for client in group):
@@ -209,14 +212,14 @@ class RoundOutcomes:
         self._done_before = len(self.done)
 
     def finished(self, client: int, work: FinishedWork) -> None:
-        """Note that a client is done."""
+        """Record that a client is done."""
         self._clients[client].work = work
 
     def failed(self, client: int, failure: Failed) -> int:
-        """Count a failed try of a client; one whose answer is done stays done.
+        """Record a failure of a client; a client that is done stays done.
 
         Returns:
-            How often it failed.
+            Number of its failures.
         """
         each = self._clients[client]
         each.tries += 1
@@ -224,27 +227,30 @@ class RoundOutcomes:
         return each.tries
 
     def not_started(self, client: int, lost: Failed) -> None:
-        """Note that a client's worker was lost before its turn."""
+        """Record that a client's worker was lost before its turn."""
         self._not_started[client] = lost
 
     def end_pass(self) -> dict[int, Failed]:
         """End a pass over the groups.
 
         Returns:
-            The clients that did not start and are to count as failed, and why: after two passes without progress no
-            worker gets anything done, and training would never end.
+            Failures of the clients that did not start, which now count: after two passes without progress training
+            would never end.
         """
-        progress = len(self.done) != self._done_before
-        self._passes_without_progress = 0 if progress else self._passes_without_progress + 1
-        return self._not_started if self._passes_without_progress > 1 else {}
+        self._passes_without_progress += 1
+        if len(self.done) != self._done_before:
+            self._passes_without_progress = 0
+        if self._passes_without_progress < 2:
+            return {}
+        return self._not_started
 
     def begin_aggregation(self) -> None:
-        """Let answers be damaged `retries` times from here on."""
+        """Count damaged answers from 0 again."""
         for each in self._clients.values():
             each.damages = 0
 
     def rejected(self, client: int, failure: Failed) -> int:
-        """Note that the server did not take a client's answer.
+        """Record that the server rejected a client's answer.
 
         Returns:
             How often the stored answer of the client was damaged.
@@ -257,7 +263,7 @@ class RoundOutcomes:
         self._set_failure(client, failure, by_server=True)
         return each.damages
 
-    # --- what these are made of -----------------------------------------------------------------------------------
+    # --- parts of the methods above -------------------------------------------------------------------------------
 
     def _in_state(self, state: ClientState) -> list[int]:
         return [client for client, each in self._clients.items() if each.state == state]
@@ -269,7 +275,7 @@ class RoundOutcomes:
         return all(self._clients[client].tries <= self.retries for client in group)
 
     def _is_rejected(self, client: int) -> bool:
-        """Whether the server did not take the client's answer, for another reason than a refused message."""
+        """Return whether the server rejected the client's answer, for another reason than a refused message."""
         each = self._clients[client]
         return each.state == ClientState.FAILED and each.by_server
 

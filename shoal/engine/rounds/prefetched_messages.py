@@ -1,16 +1,16 @@
-"""Messages of a round that are read while other clients still train."""
+"""The messages of a round that are read while other clients still train."""
 
 from __future__ import annotations
 
 from shoal.engine.messages.inspection import Inspected, Inspection
-from shoal.engine.messages.prefetcher import LARGE
+from shoal.engine.messages.prefetcher import REUSE_MEMORY_BYTES
 from shoal.engine.rounds.active_run import ActiveRun
 from shoal.engine.store.finished_work import FinishedWork, read_done_file
 from shoal.methods.contract.base import Server
 
 
 class PrefetchedMessages:
-    """Messages of a round's clients, read as soon as these are done, while others still train.
+    """Reads the messages of a round's clients as soon as they are done, while others still train.
 
     Args:
         active_run: the run.
@@ -24,11 +24,11 @@ class PrefetchedMessages:
         self._inspection = Inspection.from_opened(active_run.opened, server)
         self._summed = active_run.opened.settings.workers.summed > 1
         model_bytes = sum(tensor.nbytes for tensor in server.model.values())
-        self.worthwhile_while_training = model_bytes > LARGE and not self._summed
-        """Whether messages are so large that they are read before the cohorts of their clients end."""
+        self.worthwhile_while_training = model_bytes > REUSE_MEMORY_BYTES and not self._summed
+        """Whether messages are so large that they should be read before the cohorts of their clients end."""
 
     def begin(self, work: FinishedWork) -> None:
-        """Begin to read the message of a client that is done; a sum is not the message of a client."""
+        """Begin to read the message of a client that is done; sums are not read early."""
         if not self._summed:
             self._active_run.prefetcher.begin(self._round, work, self._inspected)
 

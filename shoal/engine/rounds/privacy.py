@@ -1,20 +1,20 @@
-"""What a run has told of its clients in the sense of differential privacy, update by update and state by state.
+"""Differential privacy of a run: epsilon of the messages of a client, and of the server states.
 
-Neighbours are two runs of which one has a client whose differences are all replaced by zero. Two things are accounted,
-both by Renyi differential privacy of the Gaussian mechanism (Mironov 2017), with Opacus' conversion to epsilon:
+Two runs are neighbours if all differences of one client are zero in one of them. Two quantities are accounted, both
+by Renyi differential privacy of the Gaussian mechanism (Mironov 2017), with Opacus' conversion to epsilon:
 
-- `sent`: all messages of one client, for whoever reads them: noise multiplier z = `privacy.noise` for each update that
-  it was asked for. One that was asked twice in a round, since its first answer was lost or damaged, counts twice: the
-  two answers have different noise, and somebody may have seen both.
-- `mean`: the server states, for whoever sees them alone. The mean weighs client i by its number of samples n_i, so
-  that a client moves it by at most clip n_i / N, while the noise of all adds up to z clip sqrt(sum n_i^2) / N: the
-  multiplier of the round is z sqrt(sum n_i^2) / max n_i. Of other rules than the mean no more is claimed than what
-  holds of whatever is computed from the messages: the multiplier z.
+- `sent`: all messages of one client, to a reader of all of them: noise multiplier z = `privacy.noise` for each update
+  that the client was asked for. A client that was asked twice in a round, because its first answer was lost or damaged,
+  counts twice: the answers have different noise, and a reader may have seen both.
+- `mean`: the server states, to a reader who sees nothing else. The mean weighs client i by its number of samples n_i:
+  a client moves it by at most clip n_i / N, and the noise of all clients adds up to z clip sqrt(sum n_i^2) / N. So the
+  multiplier of the round is z sqrt(sum n_i^2) / max n_i. For rules other than the mean it is z, which holds for
+  anything that is computed from the messages.
 
-A Gaussian mechanism of multiplier z has the Renyi curve a / (2 z^2) over the order a. Curves of several add up, also
-those of several runs with different noise, so that the sum of 1 / (2 z^2), here called rho, says all.
+A Gaussian mechanism of multiplier z has the Renyi curve a / (2 z^2) over the order a. The curves of several mechanisms
+add up, also over runs with different noise, so that the sum of 1 / (2 z^2), here called rho, is enough.
 
-Nothing is counted in favour of clients that are drawn at random, so that both are upper bounds.
+Random sampling of clients is not counted in favour of privacy, so that both quantities are upper bounds.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from typing import Any
 
 import numpy as np
 
-from shoal.methods.contract.declared import HIGHEST, short
+from shoal.methods.contract.declared import MAX_INT64, short
 
 ORDERS = [1 + x / 10 for x in range(1, 100)] + [float(order) for order in range(11, 64)] + [128.0, 256.0, 512.0, 1024.0]
-"""Renyi orders among which the best one is taken."""
+"""Renyi orders from which the best is chosen."""
 
 MAX_RHO = 1e100
-"""More than this is no entry of a ledger."""
+"""Largest rho in an entry of a ledger."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +47,15 @@ class Spent:
 
 @dataclass
 class Ledger:
-    """What one run told so far.
+    """The entry of one run.
 
     Args:
-        noise: multiplier of a client's noise, `privacy.noise`; 0 where nothing hides an update.
-        delta: at which epsilon is said.
-        averaged: whether the server takes the plain weighted mean.
-        asked: how many private updates each client was asked for.
-        states: rho of each server state that was made.
-        unknown: rounds of which nothing is known.
+        noise: multiplier of a client's noise, `privacy.noise`; 0: updates are not hidden.
+        delta: for which epsilon is computed.
+        averaged: whether the server computes the plain weighted mean.
+        asked: number of private updates that each client was asked for.
+        states: rho of each server state.
+        unknown: number of rounds whose clients are unknown.
     """
 
     noise: float
@@ -66,55 +66,58 @@ class Ledger:
     unknown: int = 0
 
     def ask(self, clients: Iterable[int]) -> None:
-        """Account an update of each of these clients."""
+        """Account for an update of each of these clients."""
         self.asked.update(clients)
 
     def release(self, state: str, sizes: Sequence[int]) -> None:
-        """Account a server state that is the mean of updates; once, however often it is said.
+        """Account for a server state; a state counts once, however often it is released.
 
         Args:
-            state: names the state: the same name for the same round and messages.
-            sizes: how many samples each client has whose message is in it.
+            state: name of the state: the same for the same round and messages.
+            sizes: number of samples of each client whose message is in it.
         """
-        self.states[state] = rho(multiplier(self.noise, sizes) if self.averaged else self.noise)
+        noise = self.noise
+        if self.averaged:
+            noise = multiplier(noise, sizes)
+        self.states[state] = rho(noise)
 
     def add(self, clients: Sequence[int], sizes: Sequence[int]) -> None:
-        """Account a round: who took part, and how many samples each has."""
+        """Account for a round with these clients and their numbers of samples."""
         self.ask(clients)
         self.release(f"{len(self.states) + 1}", sizes)
 
     def add_unknown(self) -> None:
-        """Account a round of which nothing is known any more, at its worst: every client, and none hides another."""
+        """Account for a round whose clients are unknown: every client took part, and the state hides none."""
         self.unknown += 1
 
     def after(self, clients: Sequence[int], sizes: Sequence[int]) -> Ledger:
         """Return what the ledger would be after one more round; this one stays as it is."""
-        ahead = self.copy()
-        ahead.add(clients, sizes)
-        return ahead
+        later = self.copy()
+        later.add(clients, sizes)
+        return later
 
     def copy(self) -> Ledger:
-        """Return a ledger of its own with the same entries."""
+        """Return an independent copy."""
         return replace(self, asked=Counter(self.asked), states=dict(self.states))
 
     @property
     def rho_sent(self) -> float:
         """Rho of the messages of the client that was asked most often."""
         updates = max(self.asked.values(), default=0) + self.unknown
-        return updates * rho(self.noise) if updates else 0.0
+        return updates * rho(self.noise) if updates else 0.0  # rho may be infinite
 
     @property
     def rho_mean(self) -> float:
-        """Rho of the server states: never more than that of the messages, of which states are made."""
+        """Rho of the server states: at most that of the messages, from which the states are computed."""
         unknown = self.unknown * rho(self.noise) if self.unknown else 0.0
         return min(self.rho_sent, math.fsum((*self.states.values(), unknown)))
 
     def spent(self) -> Spent:
-        """Return epsilon so far; nothing before the first round."""
+        """Return epsilon so far; 0 before the first round."""
         return Spent(epsilon(self.rho_sent, self.delta), epsilon(self.rho_mean, self.delta))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entries as JSON; without delta, at which they can be read at any time."""
+        """Return the entry as JSON, without delta, since epsilon can be computed for any."""
         return {
             "noise": self.noise,
             "averaged": self.averaged,
@@ -125,10 +128,10 @@ class Ledger:
 
     @classmethod
     def from_json(cls, plain: dict[str, Any], delta: float) -> Ledger:
-        """Read entries back.
+        """Return an entry from its JSON.
 
         Raises:
-            KeyError, TypeError, ValueError, AttributeError: they are no entries of a ledger.
+            KeyError, TypeError, ValueError, AttributeError: it is no entry of a ledger.
         """
         asked = Counter({int(client): _count(count) for client, count in plain["asked"].items()})
         states = {str(state): _rho(value) for state, value in plain["states"].items()}
@@ -136,18 +139,18 @@ class Ledger:
 
 
 def rho(noise: float) -> float:
-    """Return 1 / (2 z^2) of a noise multiplier z; infinite where there is no noise."""
+    """Return 1 / (2 z^2) of a noise multiplier z; infinite without noise."""
     square = noise**2
     return 1 / (2 * square) if square else math.inf
 
 
 def epsilon(total: float, delta: float) -> float:
-    """Return epsilon of a sum of rho at a delta: 0 where nothing was told, infinite where nothing was hidden."""
+    """Return epsilon of a sum of rho for a delta: 0 without any release, infinite for a release without noise."""
     if not total:
         return 0.0
     if not math.isfinite(total):
         return math.inf
-    # Here: it takes seconds to import.
+    # Imported here, since it takes seconds.
     from opacus.accountants.analysis.rdp import get_privacy_spent  # type: ignore[import-untyped]
 
     with warnings.catch_warnings():
@@ -156,7 +159,7 @@ def epsilon(total: float, delta: float) -> float:
 
 
 def multiplier(noise: float, sizes: Iterable[int]) -> float:
-    """The noise multiplier of a weighted mean to which each client adds noise of its own.
+    """Return the noise multiplier of a weighted mean to which each client adds its own noise.
 
     >>> multiplier(2.0, [5, 5, 5, 5])
     4.0
@@ -166,7 +169,7 @@ def multiplier(noise: float, sizes: Iterable[int]) -> float:
 
 
 def _count(value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= HIGHEST:
+    if type(value) is not int or not 0 <= value <= MAX_INT64:
         raise ValueError(f"{short(value)} is no count")
     return value
 

@@ -1,15 +1,15 @@
-"""The ledger of a data set: what all private runs on it have told of its clients, added up over runs and nights.
+"""The privacy ledger of a data set: it adds up the privacy loss of all private runs on the set.
 
-    privacy/mnist.json      sealed; for each run how many updates each client was asked for, and rho of each state
+    privacy/mnist.json      sealed; for each run the number of updates of each client, and rho of each state
 
-An entry is on the disk before what it accounts for happens: an update before its client is asked for it, a state before
-it is evaluated and kept. So a run that is killed has told no more than its ledger says. What was accounted and did not
-come to pass stays accounted, since nobody can say who saw it.
+An entry is on the disk before the event for which it accounts: an update before its client is asked for it, a state
+before it is evaluated and kept. So a killed run has revealed no more than its ledger says. An entry stays even if its
+event did not happen, since a reader may have seen part of it.
 
-The ledger is of a set by its name, whatever was added to the set since, whatever its partition is and whichever part of
-it is used: a built-in set with other options, and representations of a set, are that set. In another run a client may
-hold other samples; so runs add up as if the client that was asked most often were the same in all of them. Runs without
-secret noise hide nothing and are not in it.
+A set has one ledger by its name, for all its later samples, partitions and parts: a built-in set with other options,
+and representations of a set, count as that set. A client may hold other samples in another run; so runs add up as if
+the client with the most updates were the same in all of them. Runs without secret noise protect nothing and have no
+entry.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from shoal.core.durable import sync_folder
@@ -41,61 +40,67 @@ from shoal.engine.store.codec import (
 from shoal.engine.store.represent import PREFIX, parse
 
 FOLDER = "privacy"
+DELTA = 1e-5
+"""At which entries are read where only what clients were asked for matters."""
 
 
 def set_name(data: DataSection) -> str:
-    """Return the name of the set that a run's samples are of, without options, and without `rotnet-`.
+    """Return the name of the set of a run's samples, without options, and without `rotnet-`.
 
     >>> set_name(DataSection(name="gaussian-clusters10", options={"seed": 3}))
     'gaussian'
     """
-    name, options = data.name, data.options
+    name = data.name
+    options = data.options
     while name.startswith(PREFIX):
         name, _, options = parse(name, options)
-    return resolve(name, options)[0].name if is_built_in(name) else name
+    if not is_built_in(name):
+        return name
+    return resolve(name, options)[0].name
 
 
 @dataclass
 class SetLedger:
-    """The file that adds up what private runs have told of one data set.
+    """The file that adds up the privacy loss of one data set.
 
     Args:
         path: of the file.
         name: of the set.
-        kept: whether entries are written; a rehearsal tells nobody anything, and leaves the file as it is.
+        kept: whether entries are written; a rehearsal sends no updates, and leaves the file unchanged.
     """
 
     path: Path
     name: str
     kept: bool = True
-    _unkept: dict[str, Any] | None = None
+    _unkept: dict[str, Ledger] | None = None
 
     @classmethod
     def from_settings(cls, data: DataSection, *, kept: bool = True) -> SetLedger:
-        """The ledger of a run's data set, in the home folder."""
+        """Return the ledger of a run's data set, in the home folder."""
         name = set_name(data)
         return cls(places.home() / FOLDER / f"{quote(name, safe='')}.json", name, kept)
 
     @contextlib.contextmanager
-    def changing(self) -> Iterator[dict[str, Any]]:
-        """Hold the ledger alone; what its runs' entries are changed to is on the disk at the end.
+    def changing(self, delta: float = DELTA) -> Iterator[dict[str, Ledger]]:
+        """Lock the ledger, yield its entries by run, and write them at the end of this context.
 
         Raises:
-            StoreError: it is damaged, or cannot be written: then it stays as it was.
+            StoreError: it is damaged, or cannot be written; the file stays unchanged.
         """
         if not self.kept:
-            self._unkept = self.runs()
+            self._unkept = self.runs(delta)
             yield self._unkept
             return
         with self._locked():
-            runs = self.runs()
+            runs = self.runs(delta)
             yield runs
-            write_sealed(self.path, {"data": self.name, "runs": runs}, mode=PRIVATE)
+            entries = {name: ledger.to_json() for name, ledger in runs.items()}
+            write_sealed(self.path, {"data": self.name, "runs": entries}, mode=PRIVATE)
             sync_folder(self.path.parent)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keep other runs out, for as long as it takes to write a small file."""
+        """Keep other runs out, for the short time of writing a small file."""
         path = self.path.with_suffix(".lock")
         try:
             private_folder(path.parent)
@@ -106,14 +111,14 @@ class SetLedger:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    def runs(self) -> dict[str, Any]:
-        """Return the entries of the runs, by their names; empty where no private run was made yet.
+    def runs(self, delta: float = DELTA) -> dict[str, Ledger]:
+        """Return the ledgers at a delta by name of their run; empty if there was no private run.
 
         Raises:
             StoreError: the file is damaged.
         """
         if self._unkept is not None:
-            return self._unkept
+            return {name: replace(ledger, delta=delta) for name, ledger in self._unkept.items()}
         if not self.path.exists():
             return {}
         try:
@@ -121,23 +126,21 @@ class SetLedger:
                 raise ValueError("it has no seal")
             found = read_sealed(self.path)
             if found["data"] != self.name:
-                raise ValueError(f"it is of data set {found['data']!r}")
-            for entry in found["runs"].values():
-                Ledger.from_json(entry, 1e-5)
+                raise ValueError(f"it belongs to data set {found['data']!r}")
+            return {name: Ledger.from_json(entry, delta) for name, entry in found["runs"].items()}
         except (StoreError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise StoreError(
                 f"the privacy ledger of data set {self.name!r} is damaged: {self.path}: {brief(error)}. Restore it "
-                "from a backup; without it nobody knows what private runs have told, so that none is begun or resumed"
+                "from a backup: without it no private run can begin or resume, since earlier losses are unknown"
             ) from None
-        runs: dict[str, Any] = found["runs"]
-        return runs
 
     def spent(self, delta: float) -> Spent:
-        """Return epsilon of all private runs on the set at a delta."""
-        return total([Ledger.from_json(entry, delta) for entry in self.runs().values()], delta)
+        """Return epsilon of all private runs on the set together, for a delta."""
+        return total(list(self.runs(delta).values()), delta)
 
 
 def total(ledgers: Sequence[Ledger], delta: float) -> Spent:
     """Return epsilon of several runs together."""
-    sent, mean = sum(each.rho_sent for each in ledgers), sum(each.rho_mean for each in ledgers)
+    sent = sum(each.rho_sent for each in ledgers)
+    mean = sum(each.rho_mean for each in ledgers)
     return Spent(epsilon(sent, delta), epsilon(mean, delta))

@@ -1,4 +1,4 @@
-"""The private updates of one run: what they tell is entered in the ledger of the data set before it is told."""
+"""The private updates of one run: the ledger of the data set accounts for each before it is sent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.rounds.privacy import Ledger
@@ -19,26 +18,26 @@ from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunError
 
 IN_LEDGER = "epsilon_set_sent"
-"""The metric that tells of a round that it was entered in the ledger of the data set."""
+"""Metric of rounds that are entered in the ledger of the data set."""
 NOT_SECRET = (
-    "privacy.noise_source is seeded: the noise follows from the run's public seed and protects nothing; it is for "
+    "privacy.noise_source is seeded: the noise follows from the run's public seed and protects nothing; use it only in "
     "tests that compare bits"
 )
 
 
 class BudgetSpent(RunError):
-    """What is asked for would tell more of a data set than `privacy.epsilon` allows."""
+    """The updates or the state would exceed the budget `privacy.epsilon` of a data set."""
 
 
 @dataclass
 class PrivateRun:
-    """What one run tells of its clients; of a run without private updates nothing is said.
+    """The privacy accounting of one run; a run without private updates accounts nothing.
 
     Args:
         run: the run's name.
-        privacy: of its settings.
-        averaged: whether its server takes the plain weighted mean.
-        sizes: how many samples each client has.
+        privacy: its settings.
+        averaged: whether its server computes the plain weighted mean.
+        sizes: number of samples of each client.
         ledger: of its data set.
     """
 
@@ -49,22 +48,24 @@ class PrivateRun:
     ledger: SetLedger
     own: Ledger = field(init=False)
     past: Ledger = field(init=False)
-    """What the manifests of closed rounds say."""
+    """Entries by the manifests of closed rounds."""
     others: list[Ledger] = field(default_factory=list)
     _accounted: bool = False
 
     def __post_init__(self) -> None:
-        noise = self.privacy.noise if self.privacy.secret else 0.0  # noise that anybody can subtract is none
+        noise = 0.0  # also with seeded noise, which anybody can subtract
+        if self.privacy.secret:
+            noise = self.privacy.noise
         self.own = Ledger(noise, self.privacy.delta, self.averaged)
         self.past = self.own.copy()
 
     @classmethod
     def from_opened(cls, opened: OpenedRun, *, kept: bool) -> PrivateRun:
-        """The private updates of a run.
+        """Return the privacy accounting of a run.
 
         Args:
             opened: the run.
-            kept: whether the ledger is written; a rehearsal tells nobody anything.
+            kept: whether the ledger is written; a rehearsal sends no updates.
         """
         settings = opened.settings
         averaged = settings.dataclass("aggregation").is_mean
@@ -72,19 +73,19 @@ class PrivateRun:
         return cls(opened.run.name, settings.privacy, averaged, opened.federation.sizes, ledger)
 
     def read_back(self, record: RoundRecord) -> None:
-        """Count a closed round of this run."""
+        """Add a closed round of this run."""
         clients = [row.client for row in record.clients]
         self.past.add(clients, [self.sizes[client] for client in clients])
         self._accounted = self._accounted or IN_LEDGER in record.metrics
 
-    def take_up(self) -> Iterator[tuple[str, str]]:
-        """Take up the run's entry in the ledger; of a run that is older than the ledger its manifests become one.
+    def resume(self) -> Iterator[tuple[str, str]]:
+        """Read the run's entry in the ledger; if the run is older than the ledger, make one from its manifests.
 
         Yields:
-            Kind and message of events that are to be told.
+            Kind and message of events to log.
 
         Raises:
-            StoreError: the ledger is damaged, or knows less than the run has told.
+            StoreError: the ledger is damaged, or has fewer entries than the run's manifests.
         """
         if self.privacy.clip is None:
             return
@@ -93,45 +94,48 @@ class PrivateRun:
             if self.privacy.noise:
                 yield "noise_not_secret", NOT_SECRET
             return
-        with self.ledger.changing() as runs:
-            known = self.run in runs
+        with self.ledger.changing(self.privacy.delta) as runs:
+            has_entry = self.run in runs
             self._read(runs)
-            short = known and any(self.own.asked[client] < count for client, count in self.past.asked.items())
-            if short or (not known and self._accounted):
+            incomplete = has_entry and any(self.own.asked[client] < count for client, count in self.past.asked.items())
+            if incomplete or (not has_entry and self._accounted):
                 raise StoreError(
-                    f"the privacy ledger of data set {self.ledger.name!r}, {self.ledger.path}, knows less than run "
-                    f"{self.run} has told: it was removed, or replaced by an older copy. Restore the newest one"
+                    f"the privacy ledger of data set {self.ledger.name!r}, {self.ledger.path}, lacks entries of run "
+                    f"{self.run}: it was removed, or replaced by an older copy. Restore the newest copy"
                 )
-            imported = not known and self.past.rho_sent > 0
+            imported = not has_entry and self.past.rho_sent > 0
             if imported:
                 self.own = self.past
-            runs[self.run] = self.own.to_json()
+            runs[self.run] = self.own
         if imported:
-            yield "privacy_accounted", f"the rounds so far are entered in {self.ledger.path.name}, which is newer"
+            yield (
+                "privacy_accounted",
+                f"the rounds so far are entered in {self.ledger.path.name}, which is newer",
+            )
 
     def ask(self, clients: Sequence[int]) -> None:
-        """Account the updates that clients are going to be asked for.
+        """Account for the updates of clients before they are asked for them.
 
         Raises:
-            BudgetSpent: the budget is of messages, and does not allow it. StoreError: the ledger cannot be used.
+            BudgetSpent: the budget bounds messages, and they would exceed it. StoreError: the ledger cannot be used.
         """
-        self._enter(lambda own: own.ask(clients), "sent", f"asking {len(clients)} clients for an update")
+        self._enter(lambda own: own.ask(clients), "sent", f"an update of {len(clients)} clients")
 
     def budget_spent(self, clients: Sequence[int]) -> bool:
-        """Whether one more round with these clients would tell more than `privacy.epsilon` allows."""
-        self._read(self.ledger.runs())
+        """Return whether one more round with these clients would exceed `privacy.epsilon`."""
+        self._read(self.ledger.runs(self.privacy.delta))
         after = self.own.after(clients, [self.sizes[client] for client in clients])
         return self._set_spent(after) > (self.privacy.epsilon or math.inf)
 
     def spent(self, round: int, done: Mapping[int, FinishedWork]) -> dict[str, float]:
-        """Account a server state that nobody has seen yet, and return epsilon so far, as metrics.
+        """Account for a server state before it leaves the server, and return epsilon so far, as metrics.
 
         Args:
             round: of the state.
             done: the work of the clients whose messages are in it.
 
         Raises:
-            BudgetSpent: the budget is of states, and does not allow it. StoreError: the ledger cannot be used.
+            BudgetSpent: the budget bounds states, and this one would exceed it. StoreError: the ledger cannot be used.
         """
         if self.privacy.clip is None:
             return {}
@@ -148,10 +152,10 @@ class PrivateRun:
         return found
 
     def account(self, round: int, done: Mapping[int, FinishedWork]) -> dict[str, float]:
-        """Account a server state as `spent`, for the round loop.
+        """Account for a server state, as `spent`, for the round loop.
 
         Raises:
-            RoundFailed: so few clients answered that the state would tell more than the budget allows.
+            RoundFailed: so few clients answered that the state would exceed the budget.
         """
         try:
             return self.spent(round, done)
@@ -159,19 +163,19 @@ class PrivateRun:
             raise RoundFailed(f"round {round}: {spent}, or when more clients can take part") from None
 
     @property
-    def why_no_round_more(self) -> str:
-        """Why a run ends before its last round whose budget is spent."""
+    def budget_message(self) -> str:
+        """Message of a run that ends before its last round, since its budget is spent."""
         limit = self.privacy.epsilon
-        return f"the budget of privacy.epsilon {limit} of data set {self.ledger.name!r} allows no round more"
+        return f"the budget privacy.epsilon {limit} of data set {self.ledger.name!r} allows no further round"
 
     def _enter(self, enter: Callable[[Ledger], None], budget: str, what: str) -> None:
-        """Change this run's entry, if the budget allows what it is then."""
+        """Change this run's entry, unless the new entry exceeds the budget."""
         if self.privacy.clip is None:
             return
         if not self.privacy.secret:
             enter(self.own)
             return
-        with self.ledger.changing() as runs:
+        with self.ledger.changing(self.privacy.delta) as runs:
             self._read(runs)
             after = self.own.copy()
             enter(after)
@@ -180,18 +184,17 @@ class PrivateRun:
                 raise BudgetSpent(
                     f"{what} would bring epsilon of data set {self.ledger.name!r} to {self._set_spent(after):.3g}, "
                     f"more than privacy.epsilon {limit:.3g} (privacy.budget is {budget}): resume the run; it ends "
-                    "where the budget allows no round more"
+                    "when the budget allows no further round"
                 )
             self.own = after
-            runs[self.run] = after.to_json()
+            runs[self.run] = after
 
     def _set_spent(self, own: Ledger) -> float:
         whole = total([*self.others, own], self.privacy.delta)
-        return whole.sent if self.privacy.budget == "sent" else whole.mean
+        return float(getattr(whole, self.privacy.budget))
 
-    def _read(self, runs: dict[str, Any]) -> None:
-        """Take this run's entry and those of the others."""
-        delta = self.privacy.delta
+    def _read(self, runs: Mapping[str, Ledger]) -> None:
+        """Set this run's entry and those of the other runs."""
         if self.run in runs:
-            self.own = Ledger.from_json(runs[self.run], delta)
-        self.others = [Ledger.from_json(entry, delta) for name, entry in runs.items() if name != self.run]
+            self.own = runs[self.run].copy()
+        self.others = [ledger for name, ledger in runs.items() if name != self.run]

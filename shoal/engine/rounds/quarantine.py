@@ -1,11 +1,13 @@
-"""Clients whose messages were refused too often: they are not asked again."""
+"""Quarantine: a client whose messages were refused too often takes no more part in its run."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from shoal.engine.store.tables import RunTables
+
+MAX_REFUSALS = 3
+"""Rounds in which a client's message is refused before the client is quarantined."""
 
 
 @dataclass(frozen=True)
@@ -13,25 +15,16 @@ class Quarantine:
     """The quarantined clients of a run, by its manifests.
 
     Args:
-        tables: tell in how many rounds each client was refused.
-        limit: refused in so many rounds, a client is quarantined (`participation.refusals`); 0: never.
+        tables: have the number of rounds in which each client was refused.
     """
 
     tables: RunTables
-    limit: int
 
     @property
     def clients(self) -> list[int]:
-        """Their ids, in order."""
-        if not self.limit:
-            return []
-        return sorted(client for client, rounds in self.tables.refusals.items() if rounds >= self.limit)
-
-    def status(self) -> dict[str, Any]:
-        """Return the fact of the run's status that names them; empty where nobody is quarantined."""
-        clients = self.clients
-        return {"quarantined": clients} if clients else {}
+        """The ids of the quarantined clients, in order."""
+        return sorted(client for client, rounds in self.tables.refusals.items() if rounds >= MAX_REFUSALS)
 
     def refusals(self, client: int) -> int:
-        """Return in how many rounds a client was refused."""
+        """Return the number of rounds in which a client was refused."""
         return self.tables.refusals[client]

@@ -1,4 +1,4 @@
-"""The checkpoints of a run as the loop needs them: the state to begin from, and one after each round."""
+"""The step of the loop that writes checkpoints: the initial state, and one after each round."""
 
 from __future__ import annotations
 
@@ -22,16 +22,19 @@ from shoal.engine.store.lineage import changes_since
 from shoal.engine.store.manifest import RoundRecord
 from shoal.engine.store.memory_index import MemoryIndex
 from shoal.engine.store.round_paths import RoundPaths
-from shoal.engine.store.run_folder import RUNNING
+from shoal.engine.store.status import RUNNING
 from shoal.engine.store.tables import RunTables
 from shoal.engine.store.warm_start import initial_state
 from shoal.methods.contract.base import Server
 
 
 def newest_checkpoint(active_run: ActiveRun) -> Checkpoint | None:
-    """Return the newest valid checkpoint of a run, if it has one; what later rounds left is removed."""
+    """Return the newest valid checkpoint of a run; None without one. Remove the files of later rounds."""
     checkpoint = newest_valid(active_run.run)
-    drop_after(active_run.run, checkpoint.server.round if checkpoint else -1)
+    newest = -1
+    if checkpoint is not None:
+        newest = checkpoint.server.round
+    drop_after(active_run.run, newest)
     return checkpoint
 
 
@@ -41,7 +44,7 @@ class RoundCheckpoints:
 
     Args:
         active_run: the run.
-        tables: of the run; every closed round is added.
+        tables: of the run; they get every closed round.
         quarantine: the clients that the status names.
         tell: logs an event (its kind, and facts by name).
     """
@@ -62,11 +65,11 @@ class RoundCheckpoints:
         return server
 
     def resume(self, checkpoint: Checkpoint, lost: Callable[[int], None]) -> Iterator[RoundRecord]:
-        """Go on from a checkpoint, and yield the record of every closed round.
+        """Resume from a checkpoint, and yield the record of every closed round.
 
         Args:
             checkpoint: the newest valid one.
-            lost: called with each round whose manifest cannot be read.
+            lost: called with each round whose manifest is unreadable.
         """
         round = checkpoint.server.round
         self._tell_changes(round)
@@ -84,16 +87,18 @@ class RoundCheckpoints:
         self.tables.begin()
 
     def begin_pruning(self) -> None:
-        """Keep, from here on, as many states as the settings say, and those that clients still work from."""
+        """Keep from now on as many states as the settings say, and those from which clients still train."""
         settings = self.active_run.opened.settings
         schedule = self.active_run.answer_schedule
-        older = 0 if schedule is None else schedule.oldest(settings.rounds)
+        older = 0
+        if schedule is not None:
+            older = schedule.oldest(settings.rounds)
         self._pruning = Pruning(self.active_run.run, settings.checkpoint.keep + older)
 
     def close(self, server: Server, record: RoundRecord) -> None:
-        """Close the checkpoint of a round, and bring tables and status up to it.
+        """Close the checkpoint of a round, and update tables and status.
 
-        This is no unit of work of its own: that would cost more than the few milliseconds that this takes.
+        This is not a unit of work, which would cost more than the few milliseconds of the work itself.
         """
         run = self.active_run.run
         memory_index = self.active_run.state(server.round)[1]
@@ -103,13 +108,13 @@ class RoundCheckpoints:
         self.tables.add(manifest)
         self.tables.write()
         rounds = self.active_run.opened.settings.rounds
-        run.set_status(RUNNING, server.round, "", rounds=rounds, **self.quarantine.status())
+        run.set_status(RUNNING, server.round, rounds=rounds, quarantined=self.quarantine.clients)
 
     def _tell_changes(self, round: int) -> None:
-        """Log, before a run goes on, where code or packages are not those that it was started with."""
+        """Log, before a run resumes, which code or packages have changed since its start."""
         changes = changes_since(self.active_run.run.lineage())
         if changes:
             message = (
-                f"goes on after round {round} with other software: {'; '.join(changes)}; numbers may differ in bits"
+                f"resumes after round {round} with other software: {'; '.join(changes)}; numbers may differ in bits"
             )
             self.tell("software_changed", round=round, message=message)

@@ -1,4 +1,4 @@
-"""The events of a round that tell of its clients together."""
+"""The events of a round about its clients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class RoundEvents:
     """Logs the events of rounds.
 
     Args:
-        quarantine: the clients that are not asked any more.
+        quarantine: the clients that take no more part.
         tell: logs an event (its kind, and facts by name).
     """
 
@@ -22,19 +22,21 @@ class RoundEvents:
     tell: Callable[..., None]
 
     def started(self, round: int, clients: int, outcomes: RoundOutcomes) -> None:
-        """Log that a round begins with so many clients, and who dropped out of it."""
+        """Log that a round begins with so many clients, and which clients dropped out."""
         self.tell("round_started", round=round, clients=clients)
         if outcomes.dropped:
             self.tell("clients_dropped", round=round, clients=outcomes.dropped)
 
     def left_out(self, round: int, outcomes: RoundOutcomes) -> None:
-        """Log which of the clients that were asked a round goes on without, and why."""
+        """Log which clients the round continues without, and why."""
         for client, message in outcomes.left_out.items():
-            refused = outcomes.state(client) == ClientState.REFUSED
-            self.tell("client_refused" if refused else "client_left_out", round=round, client=client, message=message)
+            kind = "client_left_out"
+            if outcomes.state(client) == ClientState.REFUSED:
+                kind = "client_refused"
+            self.tell(kind, round=round, client=client, message=message)
 
     def finished(self, round: int, outcomes: RoundOutcomes, metrics: dict[str, float], seconds: float) -> None:
-        """Log that a round is done, and which of its refused clients are quarantined from now on."""
+        """Log that a round is done, and which of its refused clients are now quarantined."""
         for client in sorted(set(outcomes.refused) & set(self.quarantine.clients)):
             message = f"client {client} was refused in {self.quarantine.refusals(client)} rounds: it is not asked again"
             self.tell("client_quarantined", round=round, client=client, message=message)

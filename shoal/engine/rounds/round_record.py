@@ -1,4 +1,4 @@
-"""What the manifest of a round keeps: of each client, and how long each step took."""
+"""The record of a round in its manifest: its clients, and the time of each step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shoal.engine.store.manifest import ClientRow, PeerBytes, RoundRecord, Round
 
 
 class RoundClock:
-    """Measures the steps of a round, from when it is made."""
+    """Measures the steps of a round; the round begins when this is made."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
@@ -17,15 +17,15 @@ class RoundClock:
         self._aggregated = self._began
 
     def end_training(self) -> None:
-        """Note that training has ended; the last call counts."""
+        """Record that training has ended; the last call counts."""
         self._trained = time.perf_counter()
 
     def end_aggregation(self) -> None:
-        """Note that the next state is there."""
+        """Record that the next state exists."""
         self._aggregated = time.perf_counter()
 
     def end_evaluation(self) -> RoundSeconds:
-        """Return how many seconds training, aggregation, evaluation and all of them took."""
+        """Return the seconds of training, aggregation, evaluation, and all of them."""
         evaluated = time.perf_counter()
         return RoundSeconds(
             self._trained - self._began,
@@ -36,7 +36,7 @@ class RoundClock:
 
 
 def record_of(round: int, outcomes: RoundOutcomes, metrics: dict[str, float], seconds: RoundSeconds) -> RoundRecord:
-    """Return what is kept of a round, of the clients that were drawn and those that came through."""
+    """Return the record of a round: the clients that were drawn and those that are done."""
     done = outcomes.done
     works = [done[client] for client in sorted(done)]
     return RoundRecord(

@@ -1,4 +1,4 @@
-"""Simulated time: how long the rounds of a run would take with clients of unequal speed."""
+"""Simulated time: the time of a run's rounds with clients of unequal speed."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ class SimulatedTime:
 
     Args:
         active_run: the run.
-        now: since the run began, in units of what a client of usual speed takes.
+        now: time since the run began, in units of the time of a client of usual speed.
     """
 
     active_run: ActiveRun
     now: float = 0.0
 
     def resume(self, metrics: Mapping[str, float]) -> None:
-        """Take up the time from the metrics of a closed round."""
+        """Set the time from the metrics of a closed round."""
         self.now = metrics.get("simulated_time", self.now)
 
     def metrics(self, round: int, outcomes: RoundOutcomes) -> dict[str, float]:
-        """Return the time after a round, and the mean age of the states that answers began from; empty if not asked."""
+        """Return the time after a round and the mean age of its answers; empty if time is not simulated."""
         schedule = self.active_run.answer_schedule
         if schedule is not None:
             ages = [round - 1 - self.active_run.begun_from(round, client) for client in outcomes.done]

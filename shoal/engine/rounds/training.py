@@ -1,4 +1,4 @@
-"""The training of a round: clients in groups, groups in cohorts, cohorts on workers; failed ones are tried again."""
+"""The step of the loop that trains: clients in groups, groups in cohorts, cohorts on workers, failed clients again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class NotStarted:
-    """A client whose turn had not come when its worker was lost: no fault of its own."""
+    """A client whose worker was lost before its turn, which does not count as a failure."""
 
     lost: Failed
 
@@ -33,11 +33,11 @@ class Training:
 
     Args:
         active_run: the run.
-        runner: has units of work executed.
-        slots: how many requests can be worked on at once.
-        tables: tell how long clients took.
+        runner: executes units of work.
+        slots: number of requests that are worked on at once.
+        tables: have the times of clients.
         tell: logs an event (its kind, and facts by name).
-        ask: accounts the updates that clients are going to be asked for, where these are private.
+        ask: accounts for private updates before clients are asked for them.
     """
 
     active_run: ActiveRun
@@ -53,15 +53,15 @@ class Training:
         return self.active_run.opened
 
     def train(self, round: int, clients: list[int], outcomes: RoundOutcomes) -> None:
-        """Have clients trained; failed ones are tried again.
+        """Train clients; retrain those that fail, up to `retries` times.
 
         Args:
             round: the round.
             clients: their ids.
-            outcomes: of the round; what becomes of each client is added.
+            outcomes: of the round; gets the outcome of each client.
 
         Raises:
-            RoundFailed: a worker could not begin at all.
+            RoundFailed: a worker could not open the run.
         """
         groups = self.groups(round, clients)
         outcomes.ask(clients)
@@ -69,7 +69,7 @@ class Training:
         self.train_groups(round, groups, outcomes)
 
     def train_groups(self, round: int, groups: list[list[int]], outcomes: RoundOutcomes) -> None:
-        """Have groups of clients trained until each is done or has failed too often, as `train`."""
+        """Train groups of clients until each is done or has failed too often; see `train`."""
         run = self.active_run.run
         server = self.active_run.state(round - 1)[0]
         stage = self.opened.method.stage(server)
@@ -83,46 +83,48 @@ class Training:
             self.train_once(round, stage, messages, outcomes)
 
     def train_once(self, round: int, stage: str, messages: PrefetchedMessages, outcomes: RoundOutcomes) -> None:
-        """Have the groups that are to be trained now trained once, and note what becomes of each client."""
+        """Train the groups that need it once, and record the outcome of each client."""
         groups = outcomes.groups_to_train()
         outcomes.begin_pass(sums=self.opened.settings.workers.summed > 1)
         self.ask(clients_of(groups))
         cohorts = self.cohorts(round, groups, outcomes)
-        while_waiting = messages.begin_finished if messages.worthwhile_while_training else None
+        while_waiting = None
+        if messages.worthwhile_while_training:
+            while_waiting = messages.begin_finished
         for client, result in self.train_cohorts(round, cohorts, while_waiting):
             if isinstance(result, NotStarted):
                 outcomes.not_started(client, result.lost)
             elif isinstance(result, Failed):
-                self.note_failure(round, client, result, outcomes)
+                self.record_failure(round, client, result, outcomes)
             else:
                 outcomes.finished(client, result)
                 messages.begin(result)
                 self.active_run.times.trained(stage, client, result.seconds)
                 self.tell("client_finished", round=round, client=client, seconds=result.seconds)
         for client, lost in outcomes.end_pass().items():
-            self.note_failure(round, client, lost, outcomes)
+            self.record_failure(round, client, lost, outcomes)
 
-    def note_failure(self, round: int, client: int, failure: Failed, outcomes: RoundOutcomes) -> None:
-        """Count a client's failed try, and log it."""
+    def record_failure(self, round: int, client: int, failure: Failed, outcomes: RoundOutcomes) -> None:
+        """Record a client's failure, and log it."""
         attempt = outcomes.failed(client, failure)
         self.tell("client_failed", round=round, client=client, attempt=attempt, message=failure.error)
 
     def groups(self, round: int, clients: list[int]) -> list[list[int]]:
-        """Divide clients into groups that are trained in one computation, or summed; by default each alone."""
+        """Divide clients into groups, each trained in one computation or summed; by default one client each."""
         workers = self.opened.settings.workers
         size = max(workers.batched, workers.summed)
         found: list[list[int]] = []
-        for alike in self.by_state(round, clients, lambda client: client):
-            found += [alike[start : start + size] for start in range(0, len(alike), size)]
+        for same_state in self.by_state(round, clients, lambda client: client):
+            found += [same_state[start : start + size] for start in range(0, len(same_state), size)]
         return found
 
     def by_state(self, round: int, items: list[Item], client: Callable[[Item], int]) -> list[list[Item]]:
-        """Divide what belongs to clients of a round by the server states that their work begins from.
+        """Divide items that belong to clients of a round by the server states from which their work begins.
 
         Args:
             round: the round.
-            items: what is divided, in order.
-            client: one of the clients that an item belongs to.
+            items: in order.
+            client: returns a client of an item.
         """
         found: dict[int, list[Item]] = {}
         for item in items:
@@ -132,25 +134,34 @@ class Training:
     def cohorts(self, round: int, groups: list[list[int]], outcomes: RoundOutcomes) -> list[list[list[int]]]:
         """Divide the groups of a round into cohorts.
 
-        A group that failed before comes last and alone, so that no others suffer by it.
+        A group that failed before comes last and alone, so that another failure costs no other group its work.
         """
         expected = self.expected_seconds(clients_of(groups))
         by_first = {group[0]: group for group in groups}
         seconds = {first: sum(expected[client] for client in group) for first, group in by_first.items()}
         failed = [first for first, group in by_first.items() if any(outcomes.tries(client) for client in group)]
-        alone = failed if len(failed) <= MAX_COHORTS_PER_SLOT * self.slots else []
+        alone: list[int] = []
+        if len(failed) <= MAX_COHORTS_PER_SLOT * self.slots:
+            alone = failed
         together = {first: seconds[first] for first in by_first if first not in alone}
-        found = even_cohorts(together, self.slots, measured=bool(self.tables.seconds)) if together else []
+        found: list[list[int]] = []
+        if together:
+            found = even_cohorts(together, self.slots, measured=bool(self.tables.seconds))
         cohorts = [[by_first[first] for first in cohort] for cohort in (*found, *([first] for first in alone))]
         return [part for cohort in cohorts for part in self.by_state(round, cohort, lambda group: group[0])]
 
     def expected_seconds(self, clients: Iterable[int]) -> dict[int, float]:
-        """Return how long each client's update takes: as it last did, else by its number of samples."""
+        """Return the expected time of each client: its last time, or in proportion to its samples."""
         sizes = self.opened.federation.sizes
         measured = self.tables.seconds
-        rate = self.tables.measured_seconds / max(1, self.tables.measured_samples) if measured else 1.0
-        known = ((client, measured.get(client)) for client in clients)
-        return {client: rate * sizes[client] if took is None else took for client, took in known}
+        rate = 1.0
+        if measured:
+            rate = self.tables.measured_seconds / max(1, self.tables.measured_samples)
+        expected = {}
+        for client in clients:
+            seconds = measured.get(client)
+            expected[client] = rate * sizes[client] if seconds is None else seconds
+        return expected
 
     def train_cohorts(
         self, round: int, cohorts: list[list[list[int]]], while_waiting: Callable[[list[int]], None] | None = None
@@ -163,35 +174,35 @@ class Training:
             while_waiting: called now and then, while no cohort ends, with the clients of those under way.
         """
         expected = self.expected_seconds(client for groups in cohorts for client in clients_of(groups))
-        wanted = []
+        cohorts_to_run = []
         for groups in cohorts:
             unit = TrainCohort(self.active_run.run.path, round, tuple(map(tuple, groups)))
-            wanted.append(Cohort(unit, sum(expected[client] for client in unit.clients)))
+            cohorts_to_run.append(Cohort(unit, sum(expected[client] for client in unit.clients)))
         dispatch = Dispatch(
             self.runner,
             self.slots,
             self.opened.settings.workers.straggler_factor,
-            lambda cohort: self.tell("cohort_reissued", round=round, message=f"{cohort.unit.name}: begun again"),
+            lambda cohort: self.tell("cohort_reissued", round=round, message=f"{cohort.unit.name}: started again"),
             while_waiting,
         )
-        for cohort, answer in dispatch.run(wanted):
+        for cohort, answer in dispatch.run(cohorts_to_run):
             if isinstance(answer, Failed):
                 raise RoundFailed(f"round {round}: {answer.error}")
             if isinstance(answer, WorkerLost):
                 self.tell("slot_lost", round=round, message=str(answer))
                 yield from self.outcomes_of_lost_worker(cohort.unit, Failed(str(answer)))
             else:
-                # An answer that leaves a client out would be asked for again without end.
-                silent = Failed("its worker answered without a word of it")
-                yield from ((client, answer.clients.get(client, silent)) for client in cohort.unit.clients)
+                # Without a failure the client would be trained again for ever.
+                missing = Failed("the answer of its worker does not contain it")
+                yield from ((client, answer.clients.get(client, missing)) for client in cohort.unit.clients)
 
     def outcomes_of_lost_worker(
         self, unit: TrainCohort, lost: Failed
     ) -> Iterator[tuple[int, FinishedWork | Failed | NotStarted]]:
-        """Yield the clients of a worker that was lost; only the group that it was working on failed."""
+        """Yield the clients of a lost worker and their results; only the group that it was training failed."""
         failure: Failed | NotStarted = lost
         for group in unit.groups:
-            # What the worker finished before it was lost is in its done-files.
+            # Done-files show what the worker had finished.
             found = {client: finished_work(self.active_run.run, unit.round, client) for client in group}
             for client, done in found.items():
                 yield client, done or failure

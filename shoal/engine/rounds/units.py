@@ -1,4 +1,4 @@
-"""The units of work of a round. Each says what is to be done in a few words that can be sent to another host.
+"""The units of work of a round, small objects that can be sent to another host.
 
 A unit names its run by its folder. The process that executes it finds the run active, or opens it
 (`shoal.engine.rounds.active_run`). Executing a unit a second time leaves the same bits.
@@ -21,15 +21,15 @@ from shoal.engine.store.round_paths import SERVER, RoundPaths, version
 
 
 class Unit(Protocol):
-    """Some work of a run."""
+    """A piece of work of a run."""
 
     @property
     def name(self) -> str:
-        """What it is called among the units of its run, for people."""
+        """Name among the units of its run, for people."""
         ...
 
     def execute(self) -> Any:
-        """Do it here, now."""
+        """Do the work in this process."""
         ...
 
 
@@ -58,14 +58,16 @@ class TrainCohort:
         return f"round {self.round}, clients {', '.join(map(str, self.clients))}"
 
     def execute(self) -> Trained | Failed:
-        """Have a worker train them.
+        """Have a worker train the clients.
 
         Raises:
-            WorkerLost: it ended in the middle.
+            WorkerLost: the worker ended in the middle.
         """
         active_run = active_run_at(self.run)
         server, index = active_run.state(self.round - 1)
-        begun_from = None if active_run.answer_schedule is None else active_run.begun_from(self.round, self.clients[0])
+        begun_from = None
+        if active_run.answer_schedule is not None:
+            begun_from = active_run.begun_from(self.round, self.clients[0])
         paths = RoundPaths(self.run, self.round)
         stage = active_run.opened.method.stage(server)
         deadline = active_run.times.cohort(
@@ -81,19 +83,19 @@ class TrainCohort:
 
 @dataclass(frozen=True)
 class AggregateRound:
-    """Make the next server state from the finished work of a round's clients, and begin its checkpoint.
+    """Make the next server state from the finished work of a round's clients, and open its checkpoint.
 
     Args:
         run: the run's folder.
         round: the round.
-        clients: the ids of those that came through.
-        least: where the server refuses so many that fewer than this are left, there is no next state.
+        clients: ids of the clients that are done.
+        min_clients: with fewer accepted updates there is no next state.
     """
 
     run: Path
     round: int
     clients: tuple[int, ...]
-    least: int = 1
+    min_clients: int = 1
 
     @property
     def name(self) -> str:
@@ -101,26 +103,26 @@ class AggregateRound:
         return f"round {self.round}, aggregate"
 
     def execute(self) -> dict[int, Failed]:
-        """The state is in the checkpoint's scratch folder after this.
+        """Write the state to the checkpoint's scratch folder.
 
         Returns:
-            Whose answers were not taken, and why: see `aggregate`.
+            The failures of the clients whose answers were rejected; see `aggregate`.
 
         Raises:
-            RunError: the method's state is of another round or not finite, or the work of a client is not there.
+            RunError: the method's state has another round or is not finite, or the work of a client is missing.
         """
-        return aggregate(active_run_at(self.run), self.round, self.clients, self.least)
+        return aggregate(active_run_at(self.run), self.round, self.clients, self.min_clients)
 
 
 @dataclass(frozen=True)
 class EvaluateRound:
-    """Have a worker compute the metrics of the state whose checkpoint has been begun; keep what it was judged with.
+    """Compute the metrics of the state in an open checkpoint, and keep the tensors that replace its own.
 
     Args:
         run: the run's folder.
         round: the round.
-        final: also what is computed only at the end of a run.
-        workers: how many may share the work.
+        final: also compute the metrics of the end of a run.
+        workers: number of workers that may share the work.
     """
 
     run: Path
@@ -134,19 +136,19 @@ class EvaluateRound:
         return f"round {self.round}, evaluate"
 
     def execute(self) -> Evaluated | Failed:
-        """Ask a worker, or several for a part each.
+        """Have one worker evaluate, or several do a part each.
 
         Raises:
-            WorkerLost: one of them ended in the middle.
+            WorkerLost: a worker ended in the middle.
         """
         active_run = active_run_at(self.run)
         _, memory_index = active_run.state(self.round)
         if not active_run.opened.method.evaluation_reads_memory:
-            memory_index = MemoryIndex()  # of which nothing has to travel
+            memory_index = MemoryIndex()  # so that no memories have to travel
         scratch = RoundPaths(self.run, self.round).scratch
         deadline = active_run.times.evaluation(self.round, final=self.final)
-        wanted = Evaluate(self.run, self.round, scratch / SERVER, memory_index, self.final, deadline)
-        answer = evaluate_in_parts(active_run, wanted, self.workers)
+        request = Evaluate(self.run, self.round, scratch / SERVER, memory_index, self.final, deadline=deadline)
+        answer = evaluate_in_parts(active_run, request, self.workers)
         assert isinstance(answer, Evaluated | Failed)
         if isinstance(answer, Evaluated) and not self.final:
             active_run.times.evaluated(answer.seconds)
@@ -157,10 +159,10 @@ class EvaluateRound:
 
 
 class Runner(Protocol):
-    """Has units of work carried out, on plain threads here or as Prefect task runs (`shoal.tasks.prefect.runner`)."""
+    """Executes units of work, on threads of this process or as Prefect task runs (`shoal.tasks.prefect.runner`)."""
 
     def submit(self, unit: Unit, begun: Callable[[], None] | None = None) -> Future[Any]:
-        """Have `unit` carried out once.
+        """Execute a unit once, in the background.
 
         Args:
             unit: the work.
@@ -173,24 +175,26 @@ class Runner(Protocol):
 
 
 class ThreadRunner:
-    """Units of work on plain threads."""
+    """Executes units of work on threads of this process."""
 
     def __init__(self, threads: int) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="shoal")
 
     def submit(self, unit: Unit, begun: Callable[[], None] | None = None) -> Future[Any]:
-        """As of `Runner`."""
+        """Execute a unit on a thread; see `Runner`."""
         return self._pool.submit(execute, unit, begun, active_run_of(unit))
 
     def close(self) -> None:
-        """Let running work end, start no more."""
+        """Start no further work; running work continues."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 def active_run_of(unit: Unit) -> ActiveRun | None:
     """Return the run of a unit as it is registered in this process; None where it is not."""
     path: Path | None = getattr(unit, "run", None)
-    return registered_run(path) if isinstance(path, Path) else None
+    if path is None:
+        return None
+    return registered_run(path)
 
 
 def execute(unit: Unit, begun: Callable[[], None] | None = None, active_run: ActiveRun | None = None) -> Any:
@@ -198,7 +202,7 @@ def execute(unit: Unit, begun: Callable[[], None] | None = None, active_run: Act
 
     Args:
         unit: the work.
-        begun: called before.
+        begun: called first.
         active_run: the run as it was registered when the unit was submitted.
     """
     if begun is not None:

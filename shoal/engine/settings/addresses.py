@@ -1,8 +1,8 @@
-"""Addresses without their secrets: settings name them, and files, logs and pages show them.
+"""Addresses without their secrets, since files, logs and pages show the addresses in settings.
 
-A password or token stands in the environment, and a setting names the variable: `https://me:${MLFLOW_PASSWORD}@host`.
-The name is replaced where the address is used, so that a run is resumed wherever the variable is set; what is written
-holds the name. `masked` takes out what reaches a message by other ways, such as MLFLOW_TRACKING_URI.
+A password or token is in the environment, and a setting names the variable: `https://me:${MLFLOW_PASSWORD}@host`. The
+name is replaced where the address is used, so that a run can be resumed wherever the variable is set; files contain the
+name. `masked` removes secrets that reach a message in other ways, such as MLFLOW_TRACKING_URI.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _QUERY = re.compile(rf"(?P<before>[?&#;][^=&?#;{_END}]*(?:{_WORDS})[^=&?#;{_END}
 SCHEMA: dict[str, Any] = {
     "pattern": r"^([^@]*|[^:]*(://)?[^:]*|[^:]*://[^:/@]*:(\$\{[A-Za-z0-9_]+\})+@[^@]*|[^:]*://[^:/@]*:[0-9]+/.*)$"
 }
-"""For the schema of a setting: Prefect's server refuses an address with a password before it keeps it."""
+"""JSON schema of a setting with which Prefect's server refuses an address with a password before it stores it."""
 
 
 class AddressError(ShoalError):
@@ -31,11 +31,11 @@ class AddressError(ShoalError):
 
 
 def masked(text: str, *addresses: str | None) -> str:
-    """A text without passwords and tokens.
+    """Return a text without passwords and tokens.
 
     Args:
         text: for people.
-        addresses: settings whose `${NAME}` may have been replaced in it.
+        addresses: settings whose `${NAME}` may have been replaced in the text.
 
     >>> masked("https://me:word@host/x?token=abc failed")
     'https://me:***@host/x?token=*** failed'
@@ -47,40 +47,48 @@ def masked(text: str, *addresses: str | None) -> str:
                 for form in {value, quote(value, safe="")}:
                     text = text.replace(form, f"${{{name}}}")
     text = _USER.sub(_without_password, text)
-    return _QUERY.sub(lambda found: found["before"] + (found["value"] if _named(found["value"]) else MASK), text)
+    return _QUERY.sub(_without_value, text)
+
+
+def _without_value(found: re.Match[str]) -> str:
+    if _names_variables(found["value"]):
+        return found[0]
+    return f"{found['before']}{MASK}"
 
 
 def _without_password(found: re.Match[str]) -> str:
-    whole, user = found[0], found["user"]
-    password = whole[len(found["before"]) + len(user) + 1 : -1]
+    before = found["before"]
+    user = found["user"]
     if found["colon"]:
-        return f"{found['before']}{user}:{password if _named(password) else MASK}@"
-    # Who gives an HTTP server one word alone gives it a token.
-    token = found["before"].lower() in ("http://", "https://") and not _named(user)
-    return f"{found['before']}{MASK}@" if token else whole
+        password = found[0][len(before) + len(user) + 1 : -1]
+        return found[0] if _names_variables(password) else f"{before}{user}:{MASK}@"
+    # A single word for an HTTP server is a token.
+    if before.lower() in ("http://", "https://") and not _names_variables(user):
+        return f"{before}{MASK}@"
+    return found[0]
 
 
-def _named(value: str) -> bool:
-    """Whether a value is nothing but names of variables, or nothing."""
+def _names_variables(value: str) -> bool:
+    """Return whether a value consists only of `${NAME}` of variables; true for an empty one."""
     return not _VARIABLE.sub("", value)
 
 
 def check_address(address: str | None, setting: str) -> str | None:
-    """Refuse an address that holds a password or a token.
+    """Return an address, and refuse one with a password or a token.
 
     Raises:
-        ValueError: says how to give it instead.
+        ValueError: says how to write it instead.
     """
     if address is not None and masked(address) != address:
         raise ValueError(
-            f"{setting} holds a password or token, and settings are kept with the run and shown: write ${{NAME}} in "
-            "its place, and set the environment variable NAME"
+            f"{setting} contains a password or token, and settings are stored and shown: write ${{NAME}} in its place, "
+            "and set the environment variable NAME"
         )
     return address
 
 
 def resolved(address: str, setting: str) -> str:
-    """An address with the values of the environment variables that it names.
+    """Return an address with the values of the environment variables that it names.
 
     Args:
         address: a setting.
@@ -91,19 +99,20 @@ def resolved(address: str, setting: str) -> str:
     """
 
     def value(found: re.Match[str]) -> str:
-        given = os.environ.get(found[1])
-        if given is None:
+        text = os.environ.get(found[1])
+        if text is None:
             raise AddressError(f"{setting} names the environment variable {found[1]}, which is not set here: set it")
         before = address[: found.start()]
-        # In the host or a path a value stands as it is; a password may hold any character.
-        within = "@" in address[found.end() :].split("/")[0] or "?" in before
-        return quote(given, safe="") if within else given
+        # A password or a query may contain any character, which must be quoted; a host or path is used as it is.
+        if "@" in address[found.end() :].split("/")[0] or "?" in before:
+            return quote(text, safe="")
+        return text
 
     return _VARIABLE.sub(value, address)
 
 
 def without_user(address: str) -> str:
-    """An address for a page: without user, password and query.
+    """Return an address for a page: without user, password and query.
 
     >>> without_user("https://me:word@host:5000/x")
     'https://host:5000/x'

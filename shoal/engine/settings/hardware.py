@@ -1,4 +1,4 @@
-"""What this machine offers a run: devices, precision, worker slots."""
+"""The hardware of this machine: devices, precision, worker slots, memory."""
 
 from __future__ import annotations
 
@@ -8,150 +8,164 @@ import os
 import platform
 import shutil
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from shoal.engine.settings.machine import Machine, Resolved
 from shoal.engine.settings.run_settings import Settings, SettingsError
 from shoal.engine.settings.sections import WorkersSection
 
 
 def resolve_device(workers: WorkersSection) -> str:
-    """The device kind of a run. A running cluster may have the GPUs that this machine has not.
+    """Return the device of a run: cpu or cuda. A running cluster may have GPUs even if this machine has none.
 
     Raises:
-        SettingsError: a GPU is wanted and there is none.
+        SettingsError: the settings ask for a GPU, and there is none.
     """
-    wanted, here = workers.device, torch.cuda.is_available()
-    if wanted == "cuda" and not here and not workers.elsewhere:
+    if workers.device == "cpu":
+        return "cpu"
+    if torch.cuda.is_available():
+        return "cuda"
+    if workers.device == "auto":
+        return "cpu"
+    if not workers.elsewhere:
         raise SettingsError(
-            "workers.device: cuda was asked for, and torch sees no GPU here; use auto or cpu, or give workers.address "
-            "of a cluster that has GPUs"
+            "workers.device is cuda, and torch sees no GPU here: set it to auto or cpu, or set workers.address to a "
+            "cluster that has GPUs"
         )
-    return ("cuda" if here else "cpu") if wanted == "auto" else wanted
+    return "cuda"
 
 
-def device_here(began: str) -> str:
-    """Where this machine judges a state of a run that began on a device of this kind: there, else on the CPU."""
-    return began if began == "cpu" or torch.cuda.is_available() else "cpu"
+def device_here(device: str) -> str:
+    """Return where this machine evaluates a state of a run with this device: on a GPU if both have one, else on cpu."""
+    if not torch.cuda.is_available():
+        return "cpu"
+    return device
 
 
 def resolve_precision(wanted: str, device: str) -> str:
-    """fp32, tf32 or bf16: `auto` is bf16 where a GPU here computes in it, and fp32 elsewhere.
+    """Return fp32, tf32 or bf16; auto: bf16 if a GPU of this machine computes in it, else fp32.
 
     Raises:
-        SettingsError: TF32 is wanted on a CPU.
+        SettingsError: the settings ask for TF32 on a CPU.
     """
     if wanted == "tf32" and device == "cpu":
-        raise SettingsError("workers.precision: tf32 is of GPUs, and this run computes on the CPU; use auto or fp32")
+        raise SettingsError(
+            "workers.precision is tf32, which only GPUs have, and this run computes on the CPU: set it to auto or fp32"
+        )
     if wanted != "auto":
         return wanted
-    return "bf16" if device == "cuda" and torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "fp32"
+    if device == "cuda" and torch.cuda.is_available() and torch.cuda.is_bf16_supported():
+        return "bf16"
+    return "fp32"
 
 
 MAX_SLOTS_PER_GPU = 5
-"""With so many processes one GPU is busy; measured on an H100 (docs/performance.md)."""
+"""So many processes keep a GPU busy; measured on an H100 (docs/performance.md)."""
 SLOT_BYTES = 4 << 30
 """Free memory of a GPU for each worker process: its context, and what ResNet-18 needs on batches of 128."""
 
 
-def slots_per_gpu(wanted: int | str) -> int:
-    """Worker processes that share one GPU: as many as asked for, or as its free memory and the CPU cores allow."""
-    if wanted != "auto":
-        return int(wanted)
+def slots_per_gpu() -> int:
+    """Return how many worker processes share one GPU: as many as its free memory and the CPU cores allow."""
     try:
         free, _ = torch.cuda.mem_get_info()
-    except (RuntimeError, AssertionError):  # nobody can say: there is none here, or its driver does not answer
+    except (RuntimeError, AssertionError):  # there is no GPU here, or its driver does not answer
         return 1
     cores = len(os.sched_getaffinity(0)) // max(1, torch.cuda.device_count())
     return max(1, min(MAX_SLOTS_PER_GPU, cores, free // SLOT_BYTES))
 
 
-def resolve_slots(wanted: int | str, device: str, per_gpu: int | str = 1) -> int:
-    """Worker slots on this machine: `per_gpu` per GPU, or one per core that this process may use.
+def resolve_slots(wanted: int | str, device: str) -> int:
+    """Return the worker slots on this machine; auto: several for each GPU, or one for each core of this process.
 
     Raises:
         SettingsError: less than one; or the device is the GPU that a run began on, and this machine has none.
     """
     if device == "cuda" and not torch.cuda.device_count():
         raise SettingsError(
-            "workers.device: the run began on a GPU (cuda), and torch sees no GPU here; resume it on a machine that "
+            "workers.device: the run began on a GPU (cuda), and torch sees no GPU here: resume it on a machine that "
             "has one, or start a new run with workers.device=cpu"
         )
     if wanted == "auto":
-        return torch.cuda.device_count() * slots_per_gpu(per_gpu) if device == "cuda" else len(os.sched_getaffinity(0))
+        if device == "cuda":
+            return torch.cuda.device_count() * slots_per_gpu()
+        return len(os.sched_getaffinity(0))
     if int(wanted) < 1:
-        raise SettingsError(f"workers.slots: given {wanted}; at least 1 is needed")
+        raise SettingsError(f"workers.slots is {wanted}: set it to 1 or more, or to auto")
     return int(wanted)
 
 
 def expected_slots(workers: WorkersSection, device: str) -> int:
-    """Slots of a run before its workers are there; of a running cluster of unknown size as many as this machine has.
+    """Return the expected slots of a run before it has workers; for a running cluster those of this machine.
 
     Raises:
-        SettingsError: as `resolve_slots`, where this machine is to have them.
+        SettingsError: as `resolve_slots`, for slots of this machine.
     """
     if workers.elsewhere and device == "cuda" and not torch.cuda.device_count():
-        return 1 if workers.slots == "auto" else int(workers.slots)
-    return resolve_slots(workers.slots, device, workers.per_gpu)
+        if workers.slots == "auto":
+            return 1
+        return int(workers.slots)
+    return resolve_slots(workers.slots, device)
 
 
 def check_compiler(wanted: str) -> None:
-    """What `workers.compile` generates is C++ (on a GPU with a launcher in C).
+    """Check that `workers.compile` finds a compiler: it generates C++ (on a GPU a launcher in C).
 
     Raises:
-        SettingsError: it is wanted, and no compiler is found.
+        SettingsError: the settings ask for it, and there is no compiler.
     """
     names = [os.environ.get("CXX") or "g++", "clang++"]
     if wanted != "off" and not any(map(shutil.which, names)):
         raise SettingsError(
-            f"workers.compile: {wanted} needs a C++ compiler, and neither {names[0]} nor {names[1]} is on the PATH: "
-            "install one, or set workers.compile to off"
+            f"workers.compile is {wanted}, which needs a C++ compiler, and neither {names[0]} nor {names[1]} is on "
+            "the PATH: install one, or set workers.compile to off"
         )
 
 
-def resolve(settings: Settings) -> dict[str, Any]:
-    """Device and precision as they are kept with the run, so that a resumed run computes as it began.
+def resolve(settings: Settings) -> Resolved:
+    """Return device and precision, which are stored with the run, so that a resumed run computes as before.
 
     Raises:
-        SettingsError: the machine has not what the settings ask for.
+        SettingsError: this machine lacks what the settings ask for.
     """
     device = resolve_device(settings.workers)
     check_compiler(settings.workers.compile)
-    return {"device": device, "precision": resolve_precision(settings.workers.precision, device)}
+    return Resolved(device, resolve_precision(settings.workers.precision, device))
 
 
 def one_arena() -> None:
-    """Have the C library (glibc) give this process's threads their memory from where the first thread has its own.
+    """Have the C library (glibc) give all threads of this process memory from the arena of the first.
 
-    Threads else have arenas, of pieces of 64 MB, each of which goes back to the kernel as soon as it is empty, whatever
-    `keep_freed_memory` asked for. To be called before there are many threads; elsewhere than on glibc nothing is done.
+    By default threads have arenas of their own, whose pieces of 64 MB return to the kernel as soon as they are empty,
+    even after `keep_freed_memory`. Call this before there are many threads; other C libraries are left as they are.
     """
     arena_max = -8  # malloc.h
     _mallopt(arena_max, 1)
 
 
 def keep_freed_memory() -> None:
-    """Have the C library (glibc) keep what a training step frees for the next step.
+    """Have the C library (glibc) keep memory that a training step frees for the next step.
 
-    By default it hands large blocks back to the kernel, which clears every page of them when they are asked for again:
-    thousands of page faults a step, an eighth of its time and more. Elsewhere than on glibc nothing is done.
+    By default large blocks return to the kernel, which clears each of their pages when they are allocated again:
+    thousands of page faults a step, an eighth of its time or more. Other C libraries are left as they are.
     """
-    trim_threshold, mmap_threshold = -1, -3  # malloc.h
-    for what in (trim_threshold, mmap_threshold):
-        _mallopt(what, 1 << 30)
+    trim_threshold = -1  # malloc.h
+    mmap_threshold = -3
+    _mallopt(trim_threshold, 1 << 30)
+    _mallopt(mmap_threshold, 1 << 30)
 
 
-def _mallopt(what: int, value: int) -> None:
+def _mallopt(parameter: int, value: int) -> None:
     with contextlib.suppress(OSError, AttributeError, TypeError):
-        ctypes.CDLL(None).mallopt(what, value)
+        ctypes.CDLL(None).mallopt(parameter, value)
 
 
 def memory(limit: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
-    """Bytes of memory that this process can have at most: the machine's, or what its container may take of it.
+    """Return the most bytes of memory that this process can have: those of the machine, or of its container.
 
     Args:
-        limit: file of the control group; without one (other systems), or without a number in it, all is the machine's.
+        limit: file of the control group; if it is missing or has no number, the machine's memory counts.
     """
     try:
         found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -162,14 +176,13 @@ def memory(limit: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
     return found
 
 
-def describe() -> dict[str, Any]:
-    """The machine at hand, for lineage and reports."""
-    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return {
-        "cores": len(os.sched_getaffinity(0)),
-        "machine": platform.machine(),
-        "system": f"{platform.system()} {platform.release()}",
-        "gpus": gpus,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-    }
+def describe() -> Machine:
+    """Return a description of this machine, for lineage and reports."""
+    return Machine(
+        cores=len(os.sched_getaffinity(0)),
+        machine=platform.machine(),
+        system=f"{platform.system()} {platform.release()}",
+        gpus=tuple(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())),
+        python=platform.python_version(),
+        torch=str(torch.__version__),
+    )

@@ -1,4 +1,4 @@
-"""Computing on one thread, for the same bits on machines with other core counts."""
+"""Computation on one thread, for the same bits on machines with any number of cores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Server-side sums on one thread: the same bits on machines with other core counts."""
+    """Compute torch's sums on one thread within this context."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,4 +1,4 @@
-"""Settings that are names and become a part of a path."""
+"""Names in settings that become part of a path."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from shoal.core.names import name_fault
 
 
 def check_path_part(name: str) -> str:
-    """Refuse a setting that is to be a part of a path, and cannot.
+    """Return a name that can be part of a path, and refuse any other.
 
     Raises:
-        PydanticCustomError: says why.
+        PydanticCustomError: says why it cannot.
     """
     fault = name_fault(name)
     if fault:

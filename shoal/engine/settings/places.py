@@ -1,4 +1,4 @@
-"""Where things lie: the home folder, the store of data, the runs, and the mirror of raw data sets."""
+"""The folders of a project: home, the store of data, runs, and the mirror of raw data sets."""
 
 from __future__ import annotations
 
@@ -10,52 +10,54 @@ from shoal.data.sources import MIRROR_VARIABLE
 
 HOME_VARIABLE = "SHOAL_HOME"
 PAGE_VARIABLE = "SHOAL_MLFLOW_PAGE"
-"""Address of the MLflow page over the store that runs are logged to; `shoal serve` sets it for its runs."""
+"""Address of the MLflow page that shows the store of runs; `shoal serve` sets it for its runs."""
 
 
 def home() -> Path:
-    """The folder of a project: SHOAL_HOME, or the current folder."""
+    """Return the folder of a project: SHOAL_HOME, or the current folder."""
     value = os.environ.get(HOME_VARIABLE)
-    return Path(value).expanduser().resolve() if value else Path.cwd()
+    if not value:
+        return Path.cwd()
+    return Path(value).expanduser().resolve()
 
 
 def store() -> Path:
-    """The store of data: raw, prepared, partitions."""
+    """Return the store of data: raw, prepared, partitions."""
     return home() / "data" / "store"
 
 
 def runs() -> Path:
-    """The folder of all runs."""
+    """Return the folder of all runs."""
     return home() / "runs"
 
 
 def searches() -> Path:
-    """The folder of all searches over settings."""
+    """Return the folder of all searches over settings."""
     return home() / "results" / "searches"
 
 
 def mlflow_store() -> Path:
-    """The embedded MLflow store."""
+    """Return the folder of the embedded MLflow store."""
     return home() / "mlflow"
 
 
 def prefect_home() -> Path:
-    """Prefect's own folder, with the database of its server."""
+    """Return Prefect's own folder, with the database of its server."""
     return home() / ".prefect"
 
 
 def login() -> Path:
-    """The file with the login of the pages that `shoal serve` starts."""
+    """Return the file with the login of the pages that `shoal serve` starts."""
     return prefect_home() / "login"
 
 
 def tell_file() -> Path:
-    """The file that says where the flow `tell` writes, and which program it runs."""
+    """Return the file that names the file to which the flow `tell` writes, and the program that it runs."""
     return home() / "tell.yaml"
 
 
 def mirror() -> Path | None:
-    """The folder of raw data sets that SHOAL_DATA_MIRROR names; None where it is not set.
+    """Return the folder of raw data sets that SHOAL_DATA_MIRROR names; None where it is not set.
 
     Raises:
         DataError: it names no folder.

@@ -1,7 +1,7 @@
-"""The one schema of a run: settings file, command line, Prefect form and MLflow parameters are all this model.
+"""The schema of a run's settings, for settings files, the command line, Prefect's form and MLflow's parameters.
 
-Methods, partitions and the rest describe their settings as frozen dataclasses; the pydantic models here are made from
-those, so that each setting is written once. Nothing is read but what the caller passes.
+Methods, partitions and other parts declare their settings as frozen dataclasses; the pydantic models here are made from
+them, so that each setting is declared once. This module reads nothing but what the caller passes.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from shoal.engine.settings.sections import (
     Section,
     TrackingSection,
     WorkersSection,
-    as_dataclass,
     model_section,
     section,
+    to_dataclass,
 )
 from shoal.engine.settings.typed_yaml import Argument, by_settings, by_type, type_of_setting
 from shoal.engine.settings.wrong_settings import Tagged, explain
@@ -42,11 +42,11 @@ from shoal.methods.contract.context import AggregationSettings, LocalSettings, M
 from shoal.methods.registry import DEFAULT, METHODS
 
 REPRESENTATIONS = "rotnet-"
-"""How the name of a set of representations begins (`shoal.engine.store.represent`, whose imports take longer)."""
+"""Prefix of the names of sets of representations (`shoal.engine.store.represent`, whose import takes longer)."""
 
 
 AUTO = "auto"
-"""As `model.clusters`: the number is chosen before the run (`shoal.lifecycle.choosing`)."""
+"""Value of `model.clusters` with which the number is chosen before the run (`shoal.lifecycle.choosing`)."""
 
 
 class SettingsError(ShoalError):
@@ -72,7 +72,7 @@ SOURCES: dict[str, type] = {
 
 
 if TYPE_CHECKING:
-    # Made at run time: to a type checker a section of these is anything.
+    # These types are made at run time, which type checkers do not see.
     MethodUnion: TypeAlias = Any
     PartitionUnion: TypeAlias = Any
     LocalSection: TypeAlias = Any
@@ -89,7 +89,7 @@ else:
 
 
 class Settings(Section):
-    """Everything that decides what a run computes, and where it runs and is shown."""
+    """All settings of a run: what it computes, where it runs and where it is shown."""
 
     method: MethodUnion = Field(default_factory=METHOD_SECTIONS[DEFAULT])
     data: DataSection = DataSection()
@@ -106,7 +106,7 @@ class Settings(Section):
     checkpoint: CheckpointSection = CheckpointSection()
     workers: WorkersSection = WorkersSection()
     tracking: TrackingSection = TrackingSection()
-    seed: int = Field(0, ge=0, description="seed from which every random draw of the run follows")
+    seed: int = Field(0, ge=0, description="seed of all random draws of the run")
 
     @model_validator(mode="before")
     @classmethod
@@ -121,45 +121,45 @@ class Settings(Section):
                 elif isinstance(value, dict) and tagged.tag not in value:
                     raw[key] = {tagged.tag: tagged.default, **value}
             if isinstance(raw.get("partition"), dict) and raw["partition"].get("clients", 0) is None:
-                # Left open in `auto`, and laid under another scheme by a study: that scheme's own number.
+                # No number in `auto`, which a study merges with another scheme: the number of that scheme.
                 raw["partition"] = {k: v for k, v in raw["partition"].items() if k != "clients"}
         return raw
 
     @model_validator(mode="after")
     def _defaults(self) -> Settings:
         method = METHODS[self.method.name]
-        # Representations are vectors, whatever they are of.
-        kind = "vector" if self.data.name.startswith(REPRESENTATIONS) else kind_of(self.data.name)
+        kind: str | None = "vector"  # of representations of any set
+        if not self.data.name.startswith(REPRESENTATIONS):
+            kind = kind_of(self.data.name)
         local = method.local_defaults_for(self.dataclass("method"), kind)
         for key, defaults in (("local", local), ("model", method.model_defaults)):
-            given = {k: v for k, v in getattr(self, key).model_dump().items() if v is not None}
-            filled = type(getattr(self, key))(**{**dataclasses.asdict(defaults), **given})
+            values = {k: v for k, v in getattr(self, key).model_dump().items() if v is not None}
+            filled = type(getattr(self, key))(**{**dataclasses.asdict(defaults), **values})
             object.__setattr__(self, key, filled)
         return self
 
     def to_json(self) -> dict[str, Any]:
-        """As nested dictionaries of JSON values."""
+        """Return nested dictionaries of JSON values."""
         return self.model_dump(mode="json")
 
     def digest(self) -> str:
-        """sha256 of what decides the numbers: not where it ran, nor where it is shown."""
+        """Return the sha256 of the settings that decide the numbers: not of where the run is done and shown."""
         decisive = {k: v for k, v in self.to_json().items() if k not in ("tracking", "checkpoint")}
         if not self.chooses_clusters:
-            del decisive["choose"]  # nothing is chosen
-        # Clients in one computation, sums of groups and compiled networks agree with what is done one by one up to
-        # rounding, not to the bit.
-        workers = {
+            del decisive["choose"]  # they have no effect
+        # Batched clients, sums of groups and compiled networks agree with single clients only up to rounding.
+        bits_depend_on = {
             "batched": self.workers.batched > 1,
             "summed": self.workers.summed > 1,
             "compile": self.workers.compile != "off",
             "deterministic": self.workers.deterministic,
         }
-        named = ("precision", "device", *(name for name, used in workers.items() if used))
+        named = ("precision", "device", *(name for name, used in bits_depend_on.items() if used))
         decisive["workers"] = {k: decisive["workers"][k] for k in named}
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
     def settled(self, own_clients: bool) -> Settings:
-        """The same settings with the scheme of partitions that `partition.kind: auto` means for their data set.
+        """Return the same settings with the scheme of partitions that `partition.kind: auto` means for the data set.
 
         Args:
             own_clients: whether the data set names its clients.
@@ -171,18 +171,18 @@ class Settings(Section):
 
     @property
     def chooses_clusters(self) -> bool:
-        """Whether the number of clusters is still to be chosen."""
+        """Whether the number of clusters must still be chosen."""
         return bool(self.model.clusters == AUTO)
 
     def with_clusters(self, clusters: int) -> Settings:
-        """The same settings with this number of clusters, as if no other had been thought of."""
-        plain = {key: value for key, value in self.to_json().items() if key != "choose"}
-        return make_settings({**plain, "model": {**plain["model"], "clusters": clusters}})
+        """Return the same settings with this number of clusters, and default settings of the choice."""
+        values = {key: value for key, value in self.to_json().items() if key != "choose"}
+        return make_settings({**values, "model": {**values["model"], "clusters": clusters}})
 
     def dataclass(self, key: str) -> Any:
-        """A section as the frozen dataclass that the lower rooms work with (method, partition, model, local, ...).
+        """Return a section (method, partition, model, local, ...) as the frozen dataclass that declares it.
 
-        A number of clusters that is still to be chosen is there the largest that may be.
+        If the number of clusters must still be chosen, it is the largest that may be chosen.
         """
         values = getattr(self, key).model_dump()
         if key == "model" and self.chooses_clusters:
@@ -193,11 +193,11 @@ class Settings(Section):
             source = PARTITIONS[values.pop("kind")]
         else:
             source = SOURCES[key]
-        return as_dataclass(source, values)
+        return to_dataclass(source, values)
 
 
 def flatten(settings: Settings) -> dict[str, Any]:
-    """Settings as `section.key: value`, one level: for parameters of MLflow and tables."""
+    """Return settings as one level of `section.key: value`, for MLflow's parameters and tables."""
     flat: dict[str, Any] = {}
 
     def walk(prefix: str, value: Any) -> None:
@@ -212,10 +212,10 @@ def flatten(settings: Settings) -> dict[str, Any]:
 
 
 def make_settings(raw: dict[str, Any]) -> Settings:
-    """Validate nested dictionaries.
+    """Return settings from nested dictionaries, after checking them.
 
     Raises:
-        SettingsError: names each wrong setting's path, what was given and what is allowed.
+        SettingsError: names the path of each wrong setting, its value and what is allowed.
     """
     try:
         return Settings(**raw)
@@ -226,15 +226,15 @@ def make_settings(raw: dict[str, Any]) -> Settings:
 def load_settings(
     path: Path | None = None, overrides: Sequence[str] = (), changes: dict[str, Any] | None = None
 ) -> Settings:
-    """Settings from a YAML file and `key.path=value` overrides, over the defaults.
+    """Return settings from a YAML file and `key.path=value` overrides, with defaults for all others.
 
-    Overriding `method.name` or `partition.kind` with another value drops the file's other keys of that section: they
-    belong to the method or scheme that is no longer meant.
+    An override of `method.name` or `partition.kind` with another value drops the file's other keys of that section,
+    which belong to the former method or scheme.
 
     Args:
         path: the file.
-        overrides: as the command line takes them.
-        changes: nested dictionaries, laid over both.
+        overrides: from the command line.
+        changes: nested dictionaries that override both.
 
     Raises:
         SettingsError: an unreadable file, a malformed override, or a wrong setting.
@@ -242,7 +242,8 @@ def load_settings(
     raw: dict[str, Any] = {}
     if path is not None:
         raw = read_yaml_file(path, "settings file", SettingsError, keep_text=True)
-        raw = {} if raw is None else raw
+        if raw is None:
+            raw = {}
         if not isinstance(raw, dict):
             raise SettingsError(f"settings file {path} holds a {type(raw).__name__}, expected keys and values")
     for override in overrides:
@@ -253,7 +254,7 @@ def load_settings(
 
 
 def typed_settings(raw: dict[str, Any]) -> dict[str, Any]:
-    """Return unchecked nested settings whose values from files and `--set` are what the types of the settings ask for.
+    """Return unchecked nested settings, whose values from files and `--set` have the types of their settings.
 
     Raises:
         SettingsError: a value with more than one meaning.
@@ -267,37 +268,42 @@ def setting_type(path: str, raw: dict[str, Any]) -> Any:
 
 
 def _read_files(raw: dict[str, Any]) -> None:
-    """Put a file's content where its name is given for a setting that declares such a file."""
+    """Replace the name of a file by its content, for settings that declare such a file."""
     for key in (*TAGGED, *SOURCES):
-        given = raw.get(key)
-        if not isinstance(given, dict) or (source := _source(key, given)) is None:
+        values = raw.get(key)
+        if not isinstance(values, dict) or (source := _source(key, values)) is None:
             continue
         for item in dataclasses.fields(source):
             file: FileFormat | None = item.metadata.get("file")
-            if file is not None and isinstance(given.get(item.name), str):
-                path = Path(given[item.name])
-                try:
-                    given[item.name] = file.parse(path.read_text(encoding="utf-8"))
-                except (OSError, ValueError) as error:
-                    raise SettingsError(
-                        f"{key}.{item.name}: {file.name} {shown(path, 200)} cannot be read: {brief(error)}"
-                    ) from None
-                except ShoalError as error:
-                    raise SettingsError(f"{key}.{item.name}: {file.name} {shown(path, 200)}: {error}") from None
+            if file is not None and isinstance(values.get(item.name), str):
+                path = Path(values[item.name])
+                values[item.name] = _content(f"{key}.{item.name}", file, path)
 
 
-def _source(key: str, given: dict[str, Any]) -> type | None:
-    """The dataclass of a section of unchecked settings; None where its tag names none."""
+def _content(setting: str, file: FileFormat, path: Path) -> Any:
+    """Return the value of a setting from its file."""
+    try:
+        return file.parse(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{setting}: {file.name} {shown(path, 200)} cannot be read: {brief(error)}") from None
+    except ShoalError as error:
+        raise SettingsError(f"{setting}: {file.name} {shown(path, 200)}: {error}") from None
+
+
+def _source(key: str, values: dict[str, Any]) -> type | None:
+    """Return the dataclass of a section of unchecked settings; None for an unknown method or scheme."""
     if key not in TAGGED:
         return SOURCES[key]
-    name = str(given.get(TAGGED[key].tag, TAGGED[key].default))
-    if key == "method":
-        return METHODS[name].Settings if name in METHODS else None
-    return PARTITIONS.get(name)
+    name = str(values.get(TAGGED[key].tag, TAGGED[key].default))
+    if key == "partition":
+        return PARTITIONS.get(name)
+    if name not in METHODS:
+        return None
+    return METHODS[name].Settings
 
 
 def nested(overrides: Sequence[str]) -> dict[str, Any]:
-    """`key.path=value` overrides as nested dictionaries.
+    """Return `key.path=value` overrides as nested dictionaries.
 
     Raises:
         SettingsError: a malformed override.
@@ -314,17 +320,20 @@ def _apply(raw: dict[str, Any], override: str) -> None:
         raise SettingsError(f"--set {override[:80]!r}: expected key.path=value, for example --set local.epochs=1")
     where = f"--set {override[:80]!r}"
     *path, last = key.strip().split(".")
-    # What a section holds is known at once; a single value is read when its type is known.
-    value = Argument(text, where) if path else read_yaml(text, where, SettingsError, keep_text=True)
+    value: Any = Argument(text, where)  # to be read when the type of the setting is known
+    if not path:
+        value = read_yaml(text, where, SettingsError, keep_text=True)
     if (path, last) in TAGS:
         value = by_type(value, str, key.strip(), SettingsError)
     place = raw
     for step in path:
         inner = place.get(step)
-        if isinstance(inner, str) and step in ("method", "partition"):
-            inner = {"name" if step == "method" else "kind": inner}
-        place[step] = inner if isinstance(inner, dict) else {}
-        place = place[step]
+        if isinstance(inner, str) and step in TAGGED:
+            inner = {TAGGED[step].tag: inner}
+        if not isinstance(inner, dict):
+            inner = {}
+        place[step] = inner
+        place = inner
     if (path, last) in TAGS and by_type(place.get(last), str, key.strip(), SettingsError) != value:
         place.clear()
     place[last] = value

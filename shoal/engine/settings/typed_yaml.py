@@ -1,7 +1,7 @@
-"""Values of YAML and of `--set` by the type of their setting: `on` is a word where the setting is a choice of words.
+"""Read values of YAML and of `--set` by the type of their setting: `on` is a word if the setting is a choice of words.
 
-YAML alone reads on, no, 2024 and 007 as true, false and numbers. A setting that is text, or one of a few words, takes
-what stands there; a number or a switch takes YAML's value.
+YAML alone reads on, no, 2024 and 007 as true, false and numbers. A setting that is text, or one of a few words, gets
+the text as it is written; a number or a switch gets YAML's value.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ _KINDS: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True)
 class Argument:
-    """The text after the equals sign of `--set`, which is read once the type of its setting is known.
+    """The text after the equals sign of `--set`, to be read when the type of its setting is known.
 
     Attributes:
-        text: as it was given.
-        where: what it is called in errors.
+        text: as it was written.
+        where: name of the text in errors.
     """
 
     text: str
     where: str
 
 
-def by_type(given: Any, hint: Any, path: str, error: type[ShoalError]) -> Any:
-    """Return `given` with each `Unquoted` and `Argument` as the value that its type asks for.
+def by_type(raw_value: Any, hint: Any, path: str, error: type[ShoalError]) -> Any:
+    """Return a tree with a value of the right type for each `Unquoted` and `Argument`.
 
     Args:
-        given: a tree of dictionaries, lists and values, as `read_yaml(keep_text=True)` returns it.
+        raw_value: a tree of dictionaries, lists and values from `read_yaml(keep_text=True)`.
         hint: the type: of a value, a collection, or a pydantic model, whose fields have types of their own.
-        path: what the value is called in errors.
-        error: raised where a value has no clear meaning.
+        path: name of the value in errors.
+        error: class of the error about an ambiguous value.
 
     >>> by_type({"a": Unquoted("on", "bool", True)}, dict[str, Literal["on", "off"]], "", ShoalError)
     {'a': 'on'}
@@ -54,67 +54,72 @@ def by_type(given: Any, hint: Any, path: str, error: type[ShoalError]) -> Any:
     ('007', 7)
     """
     leaves = alternatives(hint)
-    if isinstance(given, Argument):
-        given = _of_argument(given, leaves, error)
-    if isinstance(given, Unquoted):
-        return _of_unquoted(given, leaves, path, error)
-    if isinstance(given, str):
-        nothing = type(None) in leaves and given.lower() == "none" and "none" not in words_of(leaves)
-        return None if nothing else given
-    if isinstance(given, dict):
+    if isinstance(raw_value, Argument):
+        raw_value = _of_argument(raw_value, leaves, error)
+    if isinstance(raw_value, Unquoted):
+        return _of_unquoted(raw_value, leaves, path, error)
+    if isinstance(raw_value, str):
+        if type(None) in leaves and raw_value.lower() == "none" and "none" not in words_of(leaves):
+            return None
+        return raw_value
+    if isinstance(raw_value, dict):
+        prefix = path and f"{path}."
         return {
-            key: by_type(value, type_of_key(hint, key), f"{path}.{key}" if path else key, error)
-            for key, value in given.items()
+            key: by_type(value, type_of_key(hint, key), f"{prefix}{key}", error) for key, value in raw_value.items()
         }
-    if isinstance(given, list):
+    if isinstance(raw_value, list):
         inner = _hint_of_items(leaves)
-        return [by_type(value, inner, f"{path}.{number}", error) for number, value in enumerate(given)]
-    return given
+        return [by_type(value, inner, f"{path}.{number}", error) for number, value in enumerate(raw_value)]
+    return raw_value
 
 
 def by_settings(
     raw: dict[str, Any], root: type[BaseModel], tagged: Mapping[str, Tagged], error: type[ShoalError]
 ) -> dict[str, Any]:
-    """As `by_type`, of nested settings.
+    """Return nested settings with values of the right types; see `by_type`.
 
     Args:
         raw: unchecked settings; a section without its tag may be any of its kind.
         root: the model of all settings.
         tagged: its sections that are one of several, by key.
-        error: raised where a value has no clear meaning.
+        error: class of the error about an ambiguous value.
     """
     found: dict[str, Any] = {}
-    for key, given in raw.items():
-        if key in tagged and not isinstance(given, dict):
+    for key, raw_value in raw.items():
+        if key in tagged and not isinstance(raw_value, dict):
             hint: Any = str  # a name alone
         else:
             hint = type_of_setting(key, raw, root, tagged)
-        found[key] = by_type(given, hint, key, error)
+        found[key] = by_type(raw_value, hint, key, error)
     return found
 
 
 def type_of_setting(path: str, raw: dict[str, Any], root: type[BaseModel], tagged: Mapping[str, Tagged]) -> Any:
-    """Return the type of the setting with a dotted key; anything where there is no such setting.
+    """Return the type of the setting with a dotted key; `Any` for an unknown setting.
 
     Args:
         path: such as local.lr.
-        raw, root, tagged: as of `by_settings`.
+        raw, root, tagged: see `by_settings`.
     """
     first, *steps = path.split(".")
     hint = type_of_key(root, first)
     if first in tagged:
-        given = raw.get(first)
-        tag = given.get(tagged[first].tag) if isinstance(given, dict) else given
         sections = tagged[first].sections
-        name = tag.text if isinstance(tag, Argument | Unquoted) else tag
-        hint = sections[name] if isinstance(name, str) and name in sections else _any_of(list(sections.values()))
+        name = raw.get(first)
+        if isinstance(name, dict):
+            name = name.get(tagged[first].tag)
+        if isinstance(name, Argument | Unquoted):
+            name = name.text
+        hint = _any_of(list(sections.values()))
+        if isinstance(name, str) and name in sections:
+            hint = sections[name]
     for step in steps:
         hint = type_of_key(hint, step)
     return hint
 
 
 def alternatives(hint: Any) -> list[Any]:
-    """Return the types that a type stands for: the members of unions, without what annotates them.
+    """Return the members of a union, or the type itself, without annotations.
 
     >>> alternatives(Annotated[int | Literal["auto"], "slots"])
     [<class 'int'>, typing.Literal['auto']]
@@ -128,36 +133,37 @@ def alternatives(hint: Any) -> list[Any]:
 
 
 def words_of(leaves: list[Any]) -> list[str]:
-    """Return the words of all literals."""
+    """Return the words of all literals among types."""
     return [word for leaf in leaves if get_origin(leaf) is Literal for word in get_args(leaf) if isinstance(word, str)]
 
 
-def _of_argument(given: Argument, leaves: list[Any], error: type[ShoalError]) -> Any:
-    text = given.text.strip()
+def _of_argument(raw_value: Argument, leaves: list[Any], error: type[ShoalError]) -> Any:
+    text = raw_value.text.strip()
     only_text = all(leaf in (str, type(None)) for leaf in leaves)
     if only_text and text[:1] not in ("'", '"'):
-        nothing = not text or (text in NULL and type(None) in leaves)
-        return None if nothing else text
-    return read_yaml(given.text, given.where, error, keep_text=True)
+        if not text or (text in NULL and type(None) in leaves):
+            return None
+        return text
+    return read_yaml(raw_value.text, raw_value.where, error, keep_text=True)
 
 
-def _of_unquoted(given: Unquoted, leaves: list[Any], path: str, error: type[ShoalError]) -> Any:
+def _of_unquoted(raw_value: Unquoted, leaves: list[Any], path: str, error: type[ShoalError]) -> Any:
     words = words_of(leaves)
-    if given.text in words:
-        return given.text
-    if given.kind == "bool" and bool not in leaves and {"on", "off"} <= set(words):
-        return "on" if given.value else "off"
-    if not (Any in leaves or any(kind in leaves for kind in _KINDS[given.kind])):
+    if raw_value.text in words:
+        return raw_value.text
+    if raw_value.kind == "bool" and bool not in leaves and {"on", "off"} <= set(words):
+        return "on" if raw_value.value else "off"
+    if not (Any in leaves or any(kind in leaves for kind in _KINDS[raw_value.kind])):
         textual = all(leaf in (str, type(None)) or get_origin(leaf) is Literal for leaf in leaves)
-        if given.text and (textual or given.kind == "bool"):  # yes is no number: pydantic would take it for 1
-            return given.text
-    if given.problem:
-        raise error(f"{path}, {given.problem}")
-    return given.value
+        if raw_value.text and (textual or raw_value.kind == "bool"):  # yes is not a number: pydantic would read it as 1
+            return raw_value.text
+    if raw_value.problem:
+        raise error(f"{path}, {raw_value.problem}")
+    return raw_value.value
 
 
 def type_of_key(hint: Any, key: str) -> Any:
-    """Return the type of the value of a key of a model or mapping; anything where nothing is known of it."""
+    """Return the type of the value of a key in a model or mapping; `Any` where it is unknown."""
     hints = []
     for leaf in alternatives(hint):
         if isinstance(leaf, type) and issubclass(leaf, BaseModel):
@@ -178,7 +184,7 @@ def _any_of(hints: list[Any]) -> Any:
 
 
 def settings_within(part: Any, typed: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-    """Return a tree in which each mapping under a key `settings`, at any depth, is what `typed` makes of it."""
+    """Return a tree with `typed` applied to each mapping under a key `settings`, at any depth."""
     if isinstance(part, list):
         return [settings_within(each, typed) for each in part]
     if not isinstance(part, dict):

@@ -1,4 +1,4 @@
-"""What is wrong with settings, in sentences: the path of the setting, what was given, what is allowed."""
+"""Sentences about wrong settings: the path of the setting, its value, and what is allowed."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pydantic import BaseModel
 from shoal.core.errors import shown
 from shoal.engine.settings.addresses import masked
 
-MOST = 20
-"""Sentences that are shown."""
-LONGEST = 120
-"""Characters of a wrong value that are shown."""
+MAX_SENTENCES = 20
+"""Most sentences to show."""
+MAX_VALUE_CHARACTERS = 120
+"""Most characters of a wrong value to show."""
 
 
 class Tagged(NamedTuple):
-    """A section that is one of several: the key that names which, the one meant without it, and all of them."""
+    """A section that is one of several: the key that names it, the default name, and all sections by name."""
 
     tag: str
     default: str
@@ -29,11 +29,11 @@ class Tagged(NamedTuple):
 def explain(
     raw: dict[str, Any], errors: Sequence[Any], root: type[BaseModel], tagged: Mapping[str, Tagged]
 ) -> list[str]:
-    """Pydantic's validation errors as sentences, one for each wrong setting.
+    """Return pydantic's validation errors as sentences, one for each wrong setting.
 
     Args:
-        raw: what was validated.
-        errors: as `ValidationError.errors()` gives them.
+        raw: the settings that were validated.
+        errors: from `ValidationError.errors()`.
         root: the model of all settings.
         tagged: its sections that are one of several, by key.
     """
@@ -43,16 +43,20 @@ def explain(
     for item in errors:
         steps = [str(step) for i, step in enumerate(item["loc"]) if not (i == 1 and step in names)]
         if len(steps) > 1 and (steps[-1] == "int" or steps[-1].startswith("literal[")):
-            # A number or a name: pydantic tells what is wrong with each reading.
+            # A number or a name: pydantic has an error for each of them.
             numbers_or_names.setdefault(".".join(map(shown, steps[:-1])), []).append(item)
             continue
         path = ".".join(map(shown, steps)) or "settings"
         sentences[path] = _sentence(raw, item, steps, path, root, tagged)
     for path, items in numbers_or_names.items():
         words = [word for item in items if item["type"] == "literal_error" for word in _words(item)]
-        sentences[path] = f"{path}: given {given_as(items[0]['input'])}; expected a whole number or {', '.join(words)}"
+        sentences[path] = (
+            f"{path}: given {format_value(items[0]['input'])}; expected a whole number or {', '.join(words)}"
+        )
     found = list(sentences.values())
-    return [*found[:MOST], f"and {len(found) - MOST} more"] if len(found) > MOST else found
+    if len(found) > MAX_SENTENCES:
+        return [*found[:MAX_SENTENCES], f"and {len(found) - MAX_SENTENCES} more"]
+    return found
 
 
 def _sentence(
@@ -64,50 +68,59 @@ def _sentence(
     tagged: Mapping[str, Tagged],
 ) -> str:
     if item["type"] == "extra_forbidden":
-        known = known_keys(raw, steps[:-1], root, tagged)
-        near = difflib.get_close_matches(steps[-1], known, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        return f"{path}: there is no such setting{hint} (known here: {', '.join(known)})"
+        names_here = known_keys(raw, steps[:-1], root, tagged)
+        return f"{path}: there is no such setting{_hint(steps[-1], names_here)} (known here: {', '.join(names_here)})"
     if item["type"] == "union_tag_invalid":
         section = tagged[path]
         return unknown_name(f"{path}.{section.tag}", item["ctx"]["tag"], sorted(section.sections))
     if item["type"] == "literal_error":
         return unknown_name(path, item["input"], _words(item))
-    if item["type"] == "model_type" and (known := known_keys(raw, steps, root, tagged)):
-        return f"{path}: given {given_as(item.get('input'))}; expected its settings, such as {path}.{known[0]}=..."
-    given = masked(given_as(item.get("input")))
-    return f"{path}: given {given}; {item['msg'][0].lower()}{item['msg'][1:]}"
+    if item["type"] == "model_type" and (names_here := known_keys(raw, steps, root, tagged)):
+        value = format_value(item.get("input"))
+        return f"{path}: given {value}; expected its settings, such as {path}.{names_here[0]}=..."
+    value = masked(format_value(item.get("input")))
+    return f"{path}: given {value}; {item['msg'][0].lower()}{item['msg'][1:]}"
 
 
-def given_as(given: object) -> str:
-    """What was given, cut where it is long."""
-    text = repr(given)
-    return text if len(text) <= LONGEST and text.isprintable() else f"{ascii(given)[:LONGEST]}..."
+def format_value(value: object) -> str:
+    """Return the value of a setting for a sentence, cut if it is long."""
+    text = repr(value)
+    if len(text) <= MAX_VALUE_CHARACTERS and text.isprintable():
+        return text
+    return f"{ascii(value)[:MAX_VALUE_CHARACTERS]}..."
 
 
 def _words(item: Any) -> list[str]:
-    """The names that a literal may be, from pydantic's list of them."""
+    """Return the names that a literal allows, from pydantic's message."""
     return re.findall(r"'([^']*)'", item["ctx"]["expected"])
 
 
-def unknown_name(path: str, given: object, allowed: Sequence[str]) -> str:
-    """The sentence on a name that is none of those allowed, with the nearest of them."""
-    near = difflib.get_close_matches(str(given).lower(), allowed, 1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    return f"{path}: {given_as(given)} is not known{hint} (expected one of {', '.join(allowed)})"
+def unknown_name(path: str, value: object, allowed: Sequence[str]) -> str:
+    """Return the sentence about an unknown name, with the nearest of the allowed names."""
+    hint = _hint(str(value).lower(), allowed)
+    return f"{path}: {format_value(value)} is not known{hint} (expected one of {', '.join(allowed)})"
+
+
+def _hint(name: str, allowed: Sequence[str]) -> str:
+    nearest = difflib.get_close_matches(name, allowed, 1)
+    return f"; did you mean {nearest[0]}?" if nearest else ""
 
 
 def known_keys(raw: dict[str, Any], steps: list[str], root: type[BaseModel], tagged: Mapping[str, Tagged]) -> list[str]:
-    """The settings that exist in one section, given the section's tag in `raw`."""
+    """Return the settings of one section, whose name is in `raw` if it is one of several."""
     if not steps:
         return list(root.model_fields)
-    given = raw.get(steps[0])
+    value = raw.get(steps[0])
     if steps[0] in tagged:
         tag, default, sections = tagged[steps[0]]
-        chosen = given.get(tag, default) if isinstance(given, Mapping) else given
-        return list(sections[str(chosen) if chosen in sections else default].model_fields)
+        name = value
+        if isinstance(value, Mapping):
+            name = value.get(tag, default)
+        if name not in sections:
+            name = default
+        return list(sections[str(name)].model_fields)
     model: Any = root
     for step in steps:
         field = getattr(model, "model_fields", {}).get(step)
-        model = field.annotation if field is not None else None
+        model = getattr(field, "annotation", None)
     return list(getattr(model, "model_fields", {}))

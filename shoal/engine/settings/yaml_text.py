@@ -1,8 +1,8 @@
-"""YAML from outside, read within bounds: plain values and text keys, and never more of them than was written by hand.
+"""YAML from outside, read within bounds: plain values and text keys, and no more of them than a person writes.
 
-PyYAML's safe loader runs no code, but an alias of an alias of an alias stands for billions of values, a date becomes an
-object, `1: x` has a key that is no text, and of two equal keys the last one counts. Here each is one sentence with the
-line.
+PyYAML's safe loader runs no code, but aliases of aliases can stand for billions of values, a date becomes an object,
+`1: x` has a key that is no text, and the last of two equal keys wins. This loader refuses each with one sentence that
+names the line.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from yaml.reader import ReaderError
 
 from shoal.core.errors import ShoalError
 
-LARGEST = 500_000
-"""Bytes of a file, at most: the loader takes seconds for so many."""
-MOST_VALUES = 100_000
-"""Values of a file, at most, an alias counted with all that it stands for."""
-DEEPEST = 50
-"""Levels of nesting, at most."""
+MAX_BYTES = 500_000
+"""Most bytes of a file: the loader takes seconds for so many."""
+MAX_VALUES = 100_000
+"""Most values of a file; an alias counts with all the values that it stands for."""
+MAX_DEPTH = 50
+"""Most levels of nesting."""
 _TEXT, _MERGE, _TIME = (f"tag:yaml.org,2002:{name}" for name in ("str", "merge", "timestamp"))
 _PLAIN = ("null", "bool", "int", "float", "str", "seq", "map")
 _NOT_TEXT = {f"tag:yaml.org,2002:{name}": name for name in ("null", "bool", "int", "float")}
-_WHOLE = 2**63
+_MAX_INTEGER = 2**63
 
 
 @dataclass(frozen=True)
 class Unquoted:
-    """A value without quotes that YAML does not read as text, with the text that stands in the file.
+    """A value without quotes that YAML does not read as text, with its text in the file.
 
     Attributes:
         text: such as on, 007 or 2024.
-        kind: what YAML makes of it: null, bool, int or float.
-        value: the value of that kind.
-        problem: why that value must not be used, as a sentence; empty where it may.
+        kind: its type in YAML: null, bool, int or float.
+        value: the value of that type.
+        problem: why the value must not be used, as a sentence; empty where it may.
     """
 
     text: str
@@ -61,18 +61,19 @@ class _Loader(yaml.SafeLoader):
         if self.check_event(yaml.AliasEvent):
             node = super().compose_node(parent, index)
             if id(node) not in self._sizes:
-                raise ComposerError(None, None, "an alias lies within what it stands for", mark)
+                raise ComposerError(None, None, "an alias is part of the value that it stands for", mark)
             self._values += self._sizes[id(node)]
         else:
-            before, self._depth = self._values, self._depth + 1
-            if self._depth > DEEPEST:
-                raise ComposerError(None, None, f"nested more than {DEEPEST} levels deep", mark)
+            before = self._values
+            self._depth += 1
+            if self._depth > MAX_DEPTH:
+                raise ComposerError(None, None, f"nested more than {MAX_DEPTH} levels deep", mark)
             node = super().compose_node(parent, index)
             self._depth -= 1
             self._values += 1
             self._sizes[id(node)] = self._values - before
-        if self._values > MOST_VALUES:
-            raise ComposerError(None, None, f"more than {MOST_VALUES:,} values, with what aliases stand for", mark)
+        if self._values > MAX_VALUES:
+            raise ComposerError(None, None, f"more than {MAX_VALUES:,} values, with those that aliases stand for", mark)
         return node
 
     def construct_mapping(self, node: MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -81,10 +82,12 @@ class _Loader(yaml.SafeLoader):
             if key.tag == _MERGE:
                 continue
             if key.tag != _TEXT:
-                shown = repr(key.value[:40]) if isinstance(key, ScalarNode) else f"that is a {key.id}"
+                shown = f"that is a {key.id}"
+                if isinstance(key, ScalarNode):
+                    shown = repr(key.value[:40])
                 raise ConstructorError(None, None, f"the key {shown} is not text: put it in quotes", key.start_mark)
             if key.value in seen:
-                raise ConstructorError(None, None, f"the key {key.value[:40]!r} stands here twice", key.start_mark)
+                raise ConstructorError(None, None, f"the key {key.value[:40]!r} occurs twice here", key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -92,8 +95,8 @@ class _Loader(yaml.SafeLoader):
         try:
             value: int | float = make(self, node)
         except (ValueError, OverflowError):
-            raise ConstructorError(None, None, f"{node.value[:40]!r} is no number", node.start_mark) from None
-        if isinstance(value, int) and abs(value) >= _WHOLE:
+            raise ConstructorError(None, None, f"{node.value[:40]!r} is not a number", node.start_mark) from None
+        if isinstance(value, int) and abs(value) >= _MAX_INTEGER:
             raise ConstructorError(None, None, "a whole number of more than 64 bits", node.start_mark)
         return value
 
@@ -105,7 +108,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _TextLoader(_Loader):
-    """The same loader, which keeps the text of values without quotes as `Unquoted`."""
+    """A loader that keeps the text of values without quotes as `Unquoted`."""
 
     def construct_object(self, node: Node, deep: bool = False) -> Any:
         if not isinstance(node, ScalarNode) or node.style is not None or node.tag not in _NOT_TEXT:
@@ -115,12 +118,14 @@ class _TextLoader(_Loader):
             value = super().construct_object(node, deep)
         except ConstructorError as wrong:
             return Unquoted(node.value, kind, None, f"{_place(node.start_mark)}: {wrong.problem}")
-        problem = _ambiguity(node.value, value) if kind in ("int", "float") else ""
+        problem = ""
+        if kind in ("int", "float"):
+            problem = _ambiguity(node.value, value)
         return Unquoted(node.value, kind, value, problem and f"{_place(node.start_mark)}: {problem}")
 
 
 def _ambiguity(text: str, value: float) -> str:
-    """Why a number means different things to different readers of YAML; empty where all agree.
+    """Return why a number means different things to different readers of YAML; empty where all agree.
 
     >>> _ambiguity("010", 8)
     "'010' is 8 to some readers of YAML and another number to others: write it without leading zeros and colons"
@@ -136,7 +141,9 @@ def _ambiguity(text: str, value: float) -> str:
 
 
 def _place(mark: yaml.Mark | None) -> str:
-    return f"line {mark.line + 1}, column {mark.column + 1}" if mark else "line 1"
+    if mark is None:
+        return "line 1"
+    return f"line {mark.line + 1}, column {mark.column + 1}"
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -151,20 +158,20 @@ _Loader.yaml_constructors = {
 
 
 def read_yaml(text: str, where: str, error: type[ShoalError], *, keep_text: bool = False) -> Any:
-    """The plain values of a YAML text: dictionaries with text keys, lists, text, numbers, true, false and null.
+    """Return the plain values of a YAML text: dictionaries with text keys, lists, text, numbers, true, false and null.
 
     Args:
         text: the YAML.
-        where: what it is called in errors.
-        error: raised where it cannot be read.
+        where: name of the text in errors.
+        error: class of the errors.
         keep_text: return numbers, true, false and null without quotes as `Unquoted` (see
             `shoal.engine.settings.typed_yaml`).
 
     Raises:
-        ShoalError: as `error`; one sentence with the line and column.
+        ShoalError: an `error` in one sentence, with line and column.
     """
-    if len(text) > LARGEST:
-        raise error(f"{where} is too long: {len(text):,} characters, at most {LARGEST:,} are read")
+    if len(text) > MAX_BYTES:
+        raise error(f"{where} is too long: {len(text):,} characters, at most {MAX_BYTES:,} are read")
     try:
         loader = _TextLoader(text) if keep_text else _Loader(text)
         try:
@@ -172,37 +179,38 @@ def read_yaml(text: str, where: str, error: type[ShoalError], *, keep_text: bool
         finally:
             loader.dispose()
     except ReaderError as wrong:
-        at = f", line {text[: wrong.position].count(chr(10)) + 1}" if isinstance(wrong.position, int) else ""
-        raise error(f"{where}{at}: it is not YAML: the character {wrong.character:#x}") from None
+        at = ""
+        if isinstance(wrong.position, int):
+            at = f", line {text[: wrong.position].count(chr(10)) + 1}"
+        raise error(f"{where}{at}: it is not YAML: it contains the character {wrong.character:#x}") from None
     except yaml.MarkedYAMLError as wrong:
-        mark = wrong.problem_mark or wrong.context_mark
-        at = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        said = " ".join(str(wrong.problem or wrong.context).split())[:200]
-        raise error(f"{where}{at}: it is not YAML that can be used: {said}") from None
+        at = _place(wrong.problem_mark or wrong.context_mark)
+        problem = " ".join(str(wrong.problem or wrong.context).split())[:200]
+        raise error(f"{where}, {at}: it is not YAML that can be used: {problem}") from None
     except (yaml.YAMLError, ValueError, RecursionError, AttributeError, TypeError, IndexError) as wrong:
         raise error(f"{where}: it is not YAML ({type(wrong).__name__})") from None
 
 
 def read_yaml_file(path: Path, what: str, error: type[ShoalError], *, keep_text: bool = False) -> Any:
-    """As `read_yaml`, of a file.
+    """Return the plain values of a YAML file; see `read_yaml`.
 
     Args:
         path: the file.
         what: its kind, before its path in errors.
-        error: raised where it cannot be read.
-        keep_text: as of `read_yaml`.
+        error: class of the errors.
+        keep_text: see `read_yaml`.
 
     Raises:
-        ShoalError: as `error`: missing, no text, too long, or not YAML.
+        ShoalError: an `error`: the file is missing, no text, too long, or not YAML.
     """
     where = f"{what} {path}".strip()
     try:
         with path.open("rb") as file:
-            raw = file.read(LARGEST + 1)
+            raw = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as wrong:
         raise error(f"{where} cannot be read: {getattr(wrong, 'strerror', None) or wrong}") from None
-    if len(raw) > LARGEST:
-        raise error(f"{where} is too long: at most {LARGEST:,} bytes are read")
+    if len(raw) > MAX_BYTES:
+        raise error(f"{where} is too long: at most {MAX_BYTES:,} bytes are read")
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as wrong:

@@ -29,6 +29,7 @@ class ByClient:
         self._of[client] = value
 
     def get(self, client: int) -> float | None:
-        """The number of a client, if it has one."""
-        value = self._of[client] if client < len(self._of) else math.nan
-        return None if math.isnan(value) else value
+        """Return the number of a client, if it has one."""
+        if client >= len(self._of) or math.isnan(self._of[client]):
+            return None
+        return self._of[client]

@@ -3,14 +3,14 @@
     rounds/0007/
       manifest.json       metrics, client rows, digests: kept for every round
       server.safetensors  the server state          } kept for the newest few rounds
-      judged.safetensors  what stood in place of the state's tensors when it was judged, where anything did }
+      judged.safetensors  tensors that replaced the state's when it was evaluated, where any did }
       links.json          versions of memory and inbox }
 
 A client's private memory is written once per change, as memory/<thousand>/<client>/<round>.safetensors, and its
 pending peer messages as memory/<thousand>/<client>/inbox/<round>-<sender>.safetensors, where <thousand> is the client's
 number without its last three digits. links.json says which versions belong to the round, and their digests. The
-manifest has the digests of links.json, of judged.safetensors and of the server state, and seals itself: whatever of a
-checkpoint was changed after it was written is noticed before it is used.
+manifest has the digests of links.json, of judged.safetensors and of the server state, and seals itself: so that a
+change of any part of a checkpoint is noticed before it is used.
 """
 
 from __future__ import annotations
@@ -47,13 +47,20 @@ from shoal.engine.store.run_folder import RunFolder, now
 from shoal.methods.contract.base import Server
 from shoal.methods.contract.message import Tensors
 
-SYNCING = 32
-"""Files that are waited for at once."""
+SYNC_THREADS = 32
+"""Files that are synced at once."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A valid round read back."""
+    """A valid round.
+
+    Args:
+        server: its state.
+        memory_index: which files of memory and inbox belong to it.
+        manifest: its manifest.
+        statistics: tensors that replaced the state's when it was evaluated, by name.
+    """
 
     server: Server
     memory_index: MemoryIndex
@@ -62,7 +69,7 @@ class Checkpoint:
 
     @property
     def judged(self) -> Server:
-        """The state as it was judged, for whoever predicts with it; training goes on from `server`."""
+        """The state as it was evaluated, to predict with; training goes on from `server`."""
         return self.server.with_model(self.statistics)
 
 
@@ -91,7 +98,7 @@ def close_round(run: RunFolder, server: Server, memory_index: MemoryIndex, recor
     Args:
         run: the run's folder.
         server: the state with which the checkpoint was begun.
-        memory_index: likewise.
+        memory_index: the index with which it was begun.
         record: what the clients of the round did; None for round 0.
 
     Raises:
@@ -145,26 +152,26 @@ def sync_files(paths: Sequence[Path]) -> None:
         for path in paths:
             sync(path)
         return
-    with ThreadPoolExecutor(min(SYNCING, len(paths)), thread_name_prefix="sync") as threads:
+    with ThreadPoolExecutor(min(SYNC_THREADS, len(paths)), thread_name_prefix="sync") as threads:
         list(threads.map(sync, paths))
 
 
 def rounds_done(run: RunFolder) -> list[int]:
-    """Rounds with a manifest, ascending."""
+    """Return the rounds with a manifest, ascending."""
     return sorted(
         int(p.name) for p in run.rounds.iterdir() if re.fullmatch(r"\d{4,}", p.name) and (p / MANIFEST).is_file()
     )
 
 
 def manifests(run: RunFolder, last: int, lost: Callable[[int, str], None] | None = None) -> Iterator[Manifest]:
-    """The manifests up to a round, ascending: the source of the tables.
+    """Yield the manifests up to a round, ascending: the source of the tables.
 
     One that is missing or cannot be trusted is left out: what it recorded is lost, and the run is not.
 
     Args:
         run: the run's folder.
         last: the newest round that is wanted.
-        lost: is told of each that is left out: its round, and why.
+        lost: called with the round of each that is left out, and with why.
     """
     for round in range(last + 1):
         try:
@@ -175,7 +182,7 @@ def manifests(run: RunFolder, last: int, lost: Callable[[int, str], None] | None
 
 
 def load_manifest(run: RunFolder, round: int) -> Manifest:
-    """The manifest of a round.
+    """Read the manifest of a round.
 
     Raises:
         StoreError: it is missing, incomplete, changed, or of another round.
@@ -191,7 +198,7 @@ def load_manifest(run: RunFolder, round: int) -> Manifest:
 
 
 def has_server(run: RunFolder, round: int) -> bool:
-    """Whether the server state of a finished round is still kept."""
+    """Return whether the server state of a finished round is still kept."""
     return RoundPaths(run.path, round).server.exists()
 
 
@@ -212,7 +219,7 @@ def load_round(run: RunFolder, round: int) -> Checkpoint:
 
 
 def load_state(run: RunFolder, round: int, manifest: Manifest | None = None) -> Server:
-    """The server state of a closed round.
+    """Read the server state of a closed round.
 
     Args:
         run: the run's folder.
@@ -232,7 +239,7 @@ def load_state(run: RunFolder, round: int, manifest: Manifest | None = None) -> 
 
 
 def load_index(run: RunFolder, round: int, newest: Path | None = None, sha256: str | None = None) -> MemoryIndex:
-    """Which files of memory and inbox belong to a checkpoint.
+    """Return which files of memory and inbox belong to a checkpoint.
 
     Where its links.json holds the change of the round alone, those of rounds before are read, back to a whole one.
 
@@ -245,7 +252,8 @@ def load_index(run: RunFolder, round: int, newest: Path | None = None, sha256: s
     Raises:
         StoreError: one of the files is missing, incomplete or changed.
     """
-    path, changes = newest or RoundPaths(run.path, round).links, []
+    path = newest or RoundPaths(run.path, round).links
+    changes = []
     check_digest(path, sha256)
     while True:
         try:
@@ -266,7 +274,7 @@ def load_index(run: RunFolder, round: int, newest: Path | None = None, sha256: s
 
 
 def load_statistics(paths: RoundPaths, manifest: Manifest) -> Tensors:
-    """What stood in place of the state's tensors when it was judged; empty where nothing did.
+    """Return the tensors that replaced the state's when it was evaluated; empty where none did.
 
     Raises:
         StoreError: the file is missing or changed.
@@ -277,7 +285,7 @@ def load_statistics(paths: RoundPaths, manifest: Manifest) -> Tensors:
 
 
 def newest_valid(run: RunFolder) -> Checkpoint | None:
-    """The newest round that can be read whole; a broken one is reported in the event log and passed over."""
+    """Return the newest round that can be read whole; report a broken one in the event log and pass over it."""
     for round in reversed(rounds_done(run)):
         if not has_server(run, round):
             continue  # pruned
@@ -303,7 +311,7 @@ def drop_after(run: RunFolder, round: int) -> None:
 class Pruning:
     """Keeps the newest server states of a run, and only the memory versions that they name.
 
-    What is there is looked through once; from then on each round says itself what it makes needless.
+    The folder is looked through once; from then on each round says itself which files it no longer needs.
 
     Args:
         run: the run's folder.
@@ -311,7 +319,8 @@ class Pruning:
     """
 
     def __init__(self, run: RunFolder, keep: int) -> None:
-        self.run, self.keep = run, keep
+        self.run = run
+        self.keep = keep
         done = rounds_done(run)
         full = [round for round in done if has_server(run, round)]
         self._linked = deque(round for round in done if RoundPaths(run.path, round).links.exists())
@@ -331,7 +340,7 @@ class Pruning:
         self._forget_links()
 
     def closed(self, round: int, memory_index: MemoryIndex) -> None:
-        """A round has been closed: remove what is not kept any more."""
+        """Remove what is not kept any more after a round has been closed."""
         self._full.append(round)
         self._linked.append(round)
         if memory_index.change is None:
@@ -345,9 +354,9 @@ class Pruning:
         self._forget_links()
 
     def _files_of(self, round: int) -> set[str]:
-        """The memory files that a kept round names; none where its index is damaged, which an event says.
+        """Return the memory files that a kept round names; none where its index is damaged, which an event says.
 
-        The run goes on from its newest round, which is whole: an older one that is damaged must not stop it.
+        The run resumes from its newest round, which is whole: a damaged older one must not stop it.
         """
         try:
             return load_index(self.run, round).files()
@@ -357,7 +366,7 @@ class Pruning:
             return set()
 
     def _is_whole(self, round: int) -> bool:
-        """Whether the index of a round stands alone, and does not change that of the round before."""
+        """Return whether the index of a round stands alone, and does not change that of the round before."""
         try:
             return "since" not in read_sealed(RoundPaths(self.run.path, round).links)
         except StoreError:

@@ -1,4 +1,4 @@
-"""What a run's clients are called."""
+"""The names of a run's clients."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from shoal.methods.registry import METHODS
 
 
 def client_names(run: RunFolder, numbered: str = "{}") -> list[str]:
-    """The name of each client of a run, in the order of their numbers.
+    """Return the name of each client of a run, in the order of their numbers.
 
     Args:
         run: the run's folder.
-        numbered: how a client is called whose data have no name for it, given its number.
+        numbered: the format of a name made from a client's number, where the data have no names.
 
     Returns:
         The names that the data have for their clients, where the partition follows them, else numbers. A method that
@@ -23,19 +23,22 @@ def client_names(run: RunFolder, numbered: str = "{}") -> list[str]:
     """
     lineage = run.lineage()
     try:
-        about = json.loads((run.folder_of("partition") / "partition.json").read_text())
+        record = json.loads((run.folder_of("partition") / "partition.json").read_text())
     except (OSError, ValueError):
-        about = {}
+        record = {}
     if METHODS[run.settings().method.name].pooled:
         return ["all clients"]
-    if about.get("digest") == lineage["partition"]["digest"]:
-        names = [str(name) for name in about["client_names"]]
-        return names or [numbered.format(client) for client in range(about["clients"])]
+    if record.get("digest") == lineage.partition.digest:
+        names = [str(name) for name in record["client_names"]]
+        return names or [numbered.format(client) for client in range(record["clients"])]
     clients = run.table("clients")
-    count = int(clients["client"].max()) + 1 if len(clients) else 0
-    return [numbered.format(client) for client in range(count)]
+    if not len(clients):
+        return []
+    return [numbered.format(client) for client in range(int(clients["client"].max()) + 1)]
 
 
 def named(names: Sequence[str], client: int) -> str:
-    """The name of a client; its number where the list does not reach that far."""
-    return names[client] if client < len(names) else str(client)
+    """Return the name of a client; its number where the list does not reach that far."""
+    if client < len(names):
+        return names[client]
+    return str(client)

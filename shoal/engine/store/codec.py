@@ -68,7 +68,7 @@ def private_folder(folder: Path) -> None:
 
 
 def disk_error(path: Path, error: OSError) -> StoreError:
-    """The error to show when writing `path` failed."""
+    """Return the error for a failure to write `path`."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StoreError(
             f"the disk is full: {path} could not be written. Nothing finished is lost: free some space, then go on "
@@ -127,19 +127,19 @@ def save_tensors(
 
 
 def tensor_bytes(tensors: Mapping[str, Tensor], facts: Any = None) -> bytes:
-    """Tensors by name, and a JSON value, as the bytes of a safetensors file."""
+    """Return tensors by name, and a JSON value, as the bytes of a safetensors file."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    seen: set[int] = set()
+    storages: set[int] = set()
     for name, tensor in plain.items():
         # The format has no two names for one memory: the second gets a copy.
-        if tensor.untyped_storage().data_ptr() in seen:
+        if tensor.untyped_storage().data_ptr() in storages:
             plain[name] = tensor.clone()
-        seen.add(tensor.untyped_storage().data_ptr())
+        storages.add(tensor.untyped_storage().data_ptr())
     return safetensors.torch.save(plain, {"facts": json.dumps(facts)})
 
 
 def load_tensors(path: Path, device: torch.device | str = "cpu", sha256: str | None = None) -> tuple[Tensors, Any]:
-    """Tensors by name, in the order of the names, and the JSON value beside them.
+    """Read tensors by name, in the order of the names, and the JSON value beside them.
 
     Args:
         path: the file.
@@ -156,8 +156,8 @@ def load_tensors(path: Path, device: torch.device | str = "cpu", sha256: str | N
     try:
         tensors = safetensors.torch.load(content)
         length = int.from_bytes(content[:8], "little")  # of the header, which is JSON
-        about = json.loads(content[8 : 8 + length]).get("__metadata__", {})
-        facts = json.loads(about.get("facts", "null"))
+        metadata = json.loads(content[8 : 8 + length]).get("__metadata__", {})
+        facts = json.loads(metadata.get("facts", "null"))
     except (safetensors.SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise StoreError(f"{path} cannot be read: {brief(error)}") from error
     # The library gives them in another order each time, and sums over them have bits by their order.
@@ -213,29 +213,30 @@ def load_server(path: Path, device: torch.device | str = "cpu") -> Server:
     Raises:
         StoreError: see `load_tensors`.
     """
-    tensors, about = load_tensors(path, device)
-    missing = "model" not in about
+    tensors, record = load_tensors(path, device)
+    missing = "model" not in record
     if missing:
         raise StoreError(f"{path} is of an older layout, which does not tell the model from the rest: run it again")
     parts = {True: dict[str, Tensor](), False: dict[str, Tensor]()}
-    names = set(about["model"])
+    names = set(record["model"])
     for name, tensor in tensors.items():
         parts[name in names][name] = tensor
-    return Server(parts[True], parts[False], about["facts"], about["round"], about["finished"])
+    return Server(parts[True], parts[False], record["facts"], record["round"], record["finished"])
 
 
 def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
-    """sha256 over name, dtype, shape and bytes of each tensor, by name: equal digests mean equal bits."""
+    """Return the sha256 over name, dtype, shape and bytes of each tensor: equal digests mean equal bits."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
         digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
+        if tensor.numel():
+            digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
 def server_digest(server: Server) -> str:
-    """sha256 of a server state: its tensors and its facts."""
+    """Return the sha256 of a server state: its tensors and its facts."""
     digest = hashlib.sha256(tensors_digest(server.tensors).encode())
     digest.update(json.dumps(server.facts, sort_keys=True).encode())
     return digest.hexdigest()
@@ -252,12 +253,12 @@ def check_digest(path: Path, sha256: str | None) -> None:
 
 
 def changed(path: Path) -> StoreError:
-    """The error to show of a file whose digest is not the one that is known of it."""
+    """Return the error for a file whose digest is not the one that is known of it."""
     return StoreError(f"{path} has been changed or damaged since it was written (its digest is another)")
 
 
 def read_file(path: Path) -> bytes:
-    """All bytes of a file.
+    """Read all bytes of a file.
 
     Raises:
         StoreError: it is missing, or cannot be read.
@@ -271,7 +272,7 @@ def read_file(path: Path) -> bytes:
 
 
 def file_digest(path: Path, new: Callable[[], Any] = hashlib.sha256) -> str:
-    """Hex digest of a file's bytes."""
+    """Return the hex digest of a file's bytes."""
     digest = new()
     with path.open("rb") as file:
         while block := file.read(1 << 20):

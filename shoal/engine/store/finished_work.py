@@ -55,11 +55,11 @@ class FinishedWork:
         return self.files.get("memory")
 
     def peer(self, client: int) -> str:
-        """File of the message to another client."""
+        """Return the file of the message to another client."""
         return self.files[f"peer-{client}"]
 
     def to_json(self) -> dict[str, Any]:
-        """As in the done-file."""
+        """Return the content of the done-file."""
         return {
             "client": self.client,
             "samples": self.samples,
@@ -76,7 +76,7 @@ class FinishedWork:
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> FinishedWork:
-        """From a done-file.
+        """Return the work that a done-file describes.
 
         Raises:
             KeyError: an entry is missing. ValueError: a file lies elsewhere than among the round's work.
@@ -100,33 +100,41 @@ class FinishedWork:
 
 
 def read_done_file(run: RunFolder, round: int, client: int) -> FinishedWork | None:
-    """What the done-file of a client says, if it is there and whole; its other files are not looked at."""
+    """Read the done-file of a client; None where it is missing or damaged. The files that it names are not read."""
     try:
         done = FinishedWork.from_json(read_sealed(RoundPaths(run.path, round).done(client)))
-        return done if done.client == client and done.sha256.keys() == set(done.files.values()) else None
+        whole = done.client == client and done.sha256.keys() == set(done.files.values())
     except (StoreError, OSError, KeyError, TypeError, ValueError, AttributeError):
         return None
+    if not whole:
+        return None
+    return done
 
 
 def finished_work(run: RunFolder, round: int, client: int) -> FinishedWork | None:
-    """What a client already finished in a round that was cut short, if every file of it is whole."""
-    done, folder = read_done_file(run, round, client), RoundPaths(run.path, round).work
+    """Return what a client finished in a round that was cut short; None where a file of it is missing or damaged."""
+    done = read_done_file(run, round, client)
+    if done is None:
+        return None
+    folder = RoundPaths(run.path, round).work
     try:
-        whole = done is not None and all(file_digest(folder / name) == sha256 for name, sha256 in done.sha256.items())
+        whole = all(file_digest(folder / name) == sha256 for name, sha256 in done.sha256.items())
     except (OSError, TypeError, ValueError):
         return None
-    return done if whole else None
+    if not whole:
+        return None
+    return done
 
 
 def forget_work(run: RunFolder, round: int, done: FinishedWork) -> None:
-    """Remove what a client answered in a round; the done-file first, without which the rest is nothing."""
+    """Remove what a client answered in a round: the done-file first, since without it the rest does not count."""
     paths = RoundPaths(run.path, round)
     for path in (paths.done(done.client), *(paths.work / name for name in done.files.values())):
         path.unlink(missing_ok=True)
 
 
 def load_update(run: RunFolder, round: int, done: FinishedWork) -> Update:
-    """A finished client's update as `aggregate` takes it (peer messages and memory stay in their files).
+    """Read a finished client's update for `aggregate`; peer messages and memory stay in their files.
 
     Raises:
         StoreError: the file is not the one that the client's work ended with.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from shoal.core.errors import ShoalError
 from shoal.engine.store.checkpoint import Checkpoint, has_server, load_round, rounds_done
 from shoal.engine.store.codec import StoreError
-from shoal.engine.store.run_folder import FINISHED, RunError, RunFolder
+from shoal.engine.store.run_folder import RunError, RunFolder
 
 MAX_ROUNDS_NAMED = 10
 """An error names at most so many of the rounds that are kept."""
@@ -33,24 +33,26 @@ def read_state(run: RunFolder, round: int | None = None) -> Checkpoint:
         raise RunError(f"run {run.name} has no finished round yet")
     if round is not None and round not in kept_rounds(run):
         raise RunError(f"run {run.name} does not keep the state of round {round}: it keeps {named_rounds(run)}")
-    wanted = last if round is None else round
+    number = last if round is None else round
     try:
-        checkpoint = load_round(run, wanted)
-        if wanted == last:
+        checkpoint = load_round(run, number)
+        if number == last:
             check_final_state(run, checkpoint)
     except (StoreError, KeyError, TypeError, ValueError, AttributeError) as error:
-        why = str(error) if isinstance(error, ShoalError) else f"round {wanted} cannot be read ({error})"
-        raise StoreError(f"run {run.name}: {why}; {remedy(run, wanted)}") from error
+        why = str(error) if isinstance(error, ShoalError) else f"round {number} cannot be read ({error})"
+        raise StoreError(f"run {run.name}: {why}; {remedy(run, number)}") from error
     return checkpoint
 
 
 def read_state_if_any(run: RunFolder) -> Checkpoint | None:
-    """As `read_state`, but None for a run without a round.
+    """Return the state of a run's last round as `read_state`; None for a run without a round.
 
     Raises:
         StoreError: see `read_state`.
     """
-    return None if last_round(run) is None else read_state(run)
+    if last_round(run) is None:
+        return None
+    return read_state(run)
 
 
 def last_round(run: RunFolder) -> int | None:
@@ -59,11 +61,11 @@ def last_round(run: RunFolder) -> int | None:
     Raises:
         StoreError: the run's status is damaged. RunError: it is missing.
     """
-    there = round_folders(run)
+    folders = round_folders(run)
     status = run.status()
-    if status["state"] == FINISHED:
-        return int(status["round"])
-    return max(there, default=None)
+    if status.is_finished:
+        return status.round
+    return max(folders, default=None)
 
 
 def round_folders(run: RunFolder) -> list[int]:
@@ -75,7 +77,9 @@ def round_folders(run: RunFolder) -> list[int]:
 
 def kept_rounds(run: RunFolder) -> list[int]:
     """Return the rounds whose server state is kept, ascending."""
-    return [round for round in rounds_done(run) if has_server(run, round)] if run.rounds.is_dir() else []
+    if not run.rounds.is_dir():
+        return []
+    return [round for round in rounds_done(run) if has_server(run, round)]
 
 
 def named_rounds(run: RunFolder, without: int | None = None) -> str:
@@ -85,8 +89,8 @@ def named_rounds(run: RunFolder, without: int | None = None) -> str:
         run: the run's folder.
         without: a round that is left out.
     """
-    kept = [round for round in kept_rounds(run) if round != without][-MAX_ROUNDS_NAMED:]
-    return ", ".join(map(str, kept)) or "none"
+    rounds = [round for round in kept_rounds(run) if round != without][-MAX_ROUNDS_NAMED:]
+    return ", ".join(map(str, rounds)) or "none"
 
 
 def remedy(run: RunFolder, round: int) -> str:
@@ -104,7 +108,7 @@ def check_final_state(run: RunFolder, checkpoint: Checkpoint) -> None:
     Raises:
         StoreError: it is another state.
     """
-    expected = run.status().get("weights_sha256")
+    expected = run.status().weights_sha256
     if expected is not None and checkpoint.manifest.server_sha256 != expected:
         raise StoreError(
             f"{run.rounds / f'{checkpoint.manifest.round:04d}'} holds another state than the one that the run ended "

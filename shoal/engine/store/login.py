@@ -46,11 +46,11 @@ def own_login() -> str:
     Raises:
         PrivateFileError: others can read or write the file. LoginError: a login cannot be used.
     """
-    wanted = os.environ.get(SERVER_AUTH)
-    if wanted:
-        if not LOGIN.fullmatch(wanted):
+    setting = os.environ.get(SERVER_AUTH)
+    if setting:
+        if not LOGIN.fullmatch(setting):
             raise LoginError(f"{SERVER_AUTH} is not user:password: set it to a name, a colon and a password")
-        return wanted
+        return setting
     if known_login() is None:
         make_private(places.login(), f"{USER}:{secrets.token_urlsafe(PASSWORD_BYTES)}\n")
     login = known_login()
@@ -60,7 +60,7 @@ def own_login() -> str:
 
 
 def is_of_this_machine(url: str) -> bool:
-    """Whether an address names this machine, so that what is sent there does not leave it.
+    """Return whether an address names this machine, so that what is sent there does not leave it.
 
     >>> is_of_this_machine("http://127.0.0.1:4200/api"), is_of_this_machine("https://prefect.example.org/api")
     (True, False)

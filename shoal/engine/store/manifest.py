@@ -10,7 +10,7 @@ from typing import Any
 
 from shoal.core.errors import ShoalError, shown
 from shoal.engine.store.finished_work import FinishedWork
-from shoal.methods.contract.declared import HIGHEST, LOWEST, fits, short
+from shoal.methods.contract.declared import MAX_INT64, MIN_INT64, fits, short
 
 
 class MetricNameTaken(ShoalError):
@@ -22,7 +22,7 @@ COUNTED = ("round", "client", "samples", "bytes_up", "bytes_down", "bytes_d2d", 
 
 
 def check_metric_names(metrics: Mapping[str, float]) -> None:
-    """Refuse metrics that would stand in place of what the engine counts.
+    """Refuse metrics with the names of what the engine counts.
 
     Raises:
         MetricNameTaken: names them.
@@ -31,11 +31,11 @@ def check_metric_names(metrics: Mapping[str, float]) -> None:
     if taken:
         raise MetricNameTaken(
             f"a client's metric may not be called {' or '.join(map(repr, taken))}: the engine counts that itself; "
-            "let the method give it another name"
+            "give it another name in the method"
         )
 
 
-METRICS = 100
+MAX_METRICS = 100
 """Metrics that a client may report, at most."""
 METRIC_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_./-]{0,99}")
 
@@ -47,15 +47,15 @@ def odd_metrics(metrics: Mapping[str, float]) -> str | None:
     """
     if not isinstance(metrics, Mapping):
         return f"{short(metrics)}, expected numbers by name"
-    if len(metrics) > METRICS:
-        return f"{len(metrics)} metrics, expected at most {METRICS}"
+    if len(metrics) > MAX_METRICS:
+        return f"{len(metrics)} metrics, expected at most {MAX_METRICS}"
     for name, value in metrics.items():
         if not (isinstance(name, str) and METRIC_NAME.fullmatch(name)):
             return f"{shown(name)} is no name of a metric: expected up to 100 letters, digits, and _ . / -"
         if isinstance(value, bool) or not isinstance(value, int | float):
             return f"{name!r} is {shown(value)}, expected a number"
         if isinstance(value, int) and not fits(value):
-            return f"{name!r} is {short(value)}, expected a whole number from {LOWEST} to {HIGHEST}"
+            return f"{name!r} is {short(value)}, expected a whole number from {MIN_INT64} to {MAX_INT64}"
     return None
 
 
@@ -63,22 +63,22 @@ def odd_counts(done: FinishedWork, samples: int) -> str | None:
     """Return what is wrong with the counts of a client's finished work; None: nothing.
 
     Args:
-        done: as a worker answered it: nothing of it is taken for granted.
+        done: as a worker answered it: any value may be wrong.
         samples: how many training samples the client has.
     """
-    if type(done.client) is not int or not 0 <= done.client <= HIGHEST:
+    if type(done.client) is not int or not 0 <= done.client <= MAX_INT64:
         return f"client is {short(done.client)}, expected a whole number"
     if type(done.samples) is not int or done.samples != samples:
         return f"samples is {short(done.samples)}, expected {samples}"
     sizes = {name: getattr(done, name) for name in ("bytes_up", "bytes_down", "bytes_d2d")}
     for name, size in (*sizes.items(), *((f"bytes to client {short(peer)}", s) for peer, s in done.peers.items())):
-        if type(size) is not int or not 0 <= size <= HIGHEST:
-            return f"{name} is {short(size)}, expected a whole number from 0 to {HIGHEST}"
+        if type(size) is not int or not 0 <= size <= MAX_INT64:
+            return f"{name} is {short(size)}, expected a whole number from 0 to {MAX_INT64}"
     for name, value in (("seconds", done.seconds), ("norm", 0.0 if done.norm is None else done.norm)):
         # An int is looked at first: one of hundreds of digits is no float.
-        number = not isinstance(value, bool) and isinstance(value, int | float) and 0 <= value <= HIGHEST
+        number = not isinstance(value, bool) and isinstance(value, int | float) and 0 <= value <= MAX_INT64
         if not number:
-            return f"{name} is {short(value)}, expected a number from 0 to {HIGHEST}"
+            return f"{name} is {short(value)}, expected a number from 0 to {MAX_INT64}"
     return None
 
 
@@ -113,17 +113,17 @@ class ClientRow:
 
     @classmethod
     def of_work(cls, round: int, done: FinishedWork) -> ClientRow:
-        """Of a client's finished work."""
+        """Return the row of a client's finished work."""
         sizes = done.bytes_up, done.bytes_down, done.bytes_d2d
         return cls(round, done.client, done.samples, *sizes, done.seconds, done.metrics)
 
     def to_json(self) -> dict[str, Any]:
-        """A row of the table of clients, its columns in one order, whether it comes from memory or from a file."""
+        """Return a row of the table of clients; its columns have one order, from memory and from a file."""
         return {name: getattr(self, name) for name in COUNTED} | dict(sorted(self.metrics.items()))
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> ClientRow:
-        """From such a row."""
+        """Return what such a row holds."""
         metrics = {name: as_tabled(value) for name, value in plain.items() if name not in COUNTED}
         return cls(metrics=metrics, **{name: plain[name] for name in COUNTED})
 
@@ -138,12 +138,12 @@ class PeerBytes:
     bytes: int
 
     def to_json(self) -> dict[str, int]:
-        """A row of the table of links."""
+        """Return a row of the table of links."""
         return {"round": self.round, "from": self.sender, "to": self.receiver, "bytes": self.bytes}
 
     @classmethod
     def from_json(cls, plain: dict[str, int]) -> PeerBytes:
-        """From such a row."""
+        """Return what such a row holds."""
         return cls(plain["round"], plain["from"], plain["to"], plain["bytes"])
 
 
@@ -167,9 +167,9 @@ class RoundRecord:
         links: the messages between clients.
         left_out: clients that were chosen and failed.
         seconds: how long the round took.
-        refused: those of the clients left out whose messages were refused.
-        refusals: in how many rounds so far each client was refused, this one counted, so that quarantine does not hang
-            on old manifests.
+        refused: the clients left out because their messages were refused.
+        refusals: in how many rounds so far each client was refused, this one included, so that quarantine needs no
+            older manifests.
     """
 
     metrics: Mapping[str, float]
@@ -181,7 +181,7 @@ class RoundRecord:
     refusals: Mapping[int, int] = field(default_factory=dict)
 
     def totals(self) -> dict[str, int]:
-        """Bytes up, down and between clients, of all clients together."""
+        """Return the bytes up, down and between clients, of all clients together."""
         return {
             "bytes_up": sum(row.bytes_up for row in self.clients),
             "bytes_down": sum(row.bytes_down for row in self.clients),
@@ -198,7 +198,7 @@ class Manifest:
         finished_at: seconds since the epoch.
         server_sha256: digest of the server state.
         record: what its clients did; None for round 0.
-        finished: whether the method said that no round is to follow.
+        finished: whether the method ended the training with this round.
         files: hex digest of the other files of the checkpoint, by name.
     """
 
@@ -210,7 +210,7 @@ class Manifest:
     files: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the manifest as JSON."""
         about: dict[str, Any] = {
             "round": self.round,
             "finished_at": self.finished_at,
@@ -232,7 +232,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> Manifest:
-        """From JSON.
+        """Return the manifest that JSON holds.
 
         Raises:
             KeyError: an entry is missing.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shoal.engine.store.packed_map import PackedMap
 
-FEW = 1000
-"""Entries of an index that is written whole each round."""
+MAX_WHOLE_ENTRIES = 1000
+"""An index of at most so many entries is written whole in each round."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class IndexChange:
         return len(self.read) + len(self.memory) + len(self.sent)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the change as JSON."""
         return {
             "read": list(self.read),
             "memory": {str(client): path for client, path in self.memory.items()},
@@ -44,7 +44,7 @@ class IndexChange:
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> IndexChange:
-        """From JSON, whose keys are text."""
+        """Read it from JSON, whose keys are text."""
         return cls(
             tuple(int(client) for client in plain["read"]),
             {int(k): v for k, v in plain["memory"].items()},
@@ -78,7 +78,7 @@ class MemoryIndex:
     new: tuple[str, ...] = field(default=(), compare=False)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON, whole."""
+        """Return the whole index as JSON."""
         return {
             "memory": {str(client): path for client, path in self.memory.items()},
             "inbox": {str(client): list(paths) for client, paths in self.inbox.items()},
@@ -87,10 +87,11 @@ class MemoryIndex:
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> MemoryIndex:
-        """From JSON, whose keys are text."""
+        """Read it from JSON, whose keys are text."""
         memory = {int(k): v for k, v in plain["memory"].items()}
         inbox = {int(k): tuple(v) for k, v in plain["inbox"].items()}
-        known, digests = dict(plain["sha256"]), {}
+        known = dict(plain["sha256"])
+        digests = {}
         for client in memory.keys() | inbox.keys():
             paths = (*inbox.get(client, ()), *((memory[client],) if client in memory else ()))
             if held := digests_of(paths, known):
@@ -103,52 +104,53 @@ class MemoryIndex:
         return {path: digest for held in self.digests.values() for path, digest in held.items()}
 
     def after(self, change: IndexChange) -> MemoryIndex:
-        """The index after one more round."""
+        """Return the index after one more round."""
         dropped: list[str] = []
-        memory, inbox, digests = self.memory, self.inbox, self.digests
-        held: dict[int, dict[str, str]] = {}
-        for client in {*change.read, *change.memory, *change.sent}:
-            held[client] = dict(digests.get(client, {}))
+        memory = self.memory
+        inbox = self.inbox
+        touched = {*change.read, *change.memory, *change.sent}
+        digests_of_client = {client: dict(self.digests.get(client, {})) for client in touched}
         for client in change.read:
             if client in inbox:
                 for path in inbox[client]:
                     dropped.append(path)
-                    held[client].pop(path, None)
+                    digests_of_client[client].pop(path, None)
                 inbox = inbox.discard(client)
         for client, path in change.memory.items():
             before = memory.get(client, path)
             if before != path:
                 dropped.append(before)
-                held[client].pop(before, None)
+                digests_of_client[client].pop(before, None)
             memory = memory.insert(client, path)
-            held[client] |= digests_of((path,), change.sha256)
+            digests_of_client[client] |= digests_of((path,), change.sha256)
         for client, paths in change.sent.items():
             inbox = inbox.insert(client, (*inbox.get(client, ()), *paths))
-            held[client] |= digests_of(paths, change.sha256)
-        for client, of_client in held.items():
-            digests = digests.insert(client, of_client) if of_client else digests.discard(client)
+            digests_of_client[client] |= digests_of(paths, change.sha256)
+        digests = with_digests(self.digests, digests_of_client)
+        new = MemoryIndex(memory, inbox, digests, dropped=tuple(dropped), new=tuple(change.sha256))
         # Written whole as often as keeps the sum of what is written in proportion to what changed.
-        entries, changed = len(memory) + len(inbox), self.changed + change.entries
-        whole = entries <= FEW or changed > entries
-        return MemoryIndex(
-            memory,
-            inbox,
-            digests,
-            None if whole else change,
-            0 if whole else changed,
-            tuple(dropped),
-            tuple(change.sha256),
-        )
+        entries = len(memory) + len(inbox)
+        changed = self.changed + change.entries
+        if entries <= MAX_WHOLE_ENTRIES or changed > entries:
+            return new
+        return replace(new, change=change, changed=changed)
 
     def files(self) -> set[str]:
-        """Every file named."""
+        """Return the path of every file in the index."""
         return {*self.memory.values(), *(path for paths in self.inbox.values() for path in paths)}
 
     def of_client(self, client: int) -> dict[str, str]:
-        """Digests of the files that a client's work begins from, by path."""
+        """Return the digests of the files that a client's work begins from, by path."""
         return dict(self.digests.get(client, {}))
 
 
+def with_digests(digests: PackedMap[dict[str, str]], held: Mapping[int, dict[str, str]]) -> PackedMap[dict[str, str]]:
+    """Return digests by client, with those of some clients replaced; a client without files has no entry."""
+    for client, of_client in held.items():
+        digests = digests.insert(client, of_client) if of_client else digests.discard(client)
+    return digests
+
+
 def digests_of(paths: Iterable[str], known: Mapping[str, str]) -> dict[str, str]:
-    """The digests of those of the paths whose digest is known."""
+    """Return the digests of the paths whose digest is known, by path."""
     return {path: known[path] for path in paths if path in known}

@@ -1,4 +1,4 @@
-"""What is needed to do any step of a run: its settings, data, partition and method, opened once per process."""
+"""A run with all that its steps need: settings, data, partition and method, opened once in each process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
 
 import torch
 
@@ -16,6 +15,7 @@ from shoal.data.prepared import Prepared
 from shoal.data.view import DeviceData, Samples, all_samples, client_samples
 from shoal.engine.settings.run_settings import Settings
 from shoal.engine.store.codec import load_message, load_tensors
+from shoal.engine.store.lineage import Lineage
 from shoal.engine.store.memory_index import MemoryIndex
 from shoal.engine.store.round_paths import sender_of
 from shoal.engine.store.run_folder import RunError, RunFolder
@@ -32,41 +32,45 @@ class OpenedRun:
     Args:
         run: the run's folder.
         device: where this process computes, for example cpu or cuda:1.
-        working: in a worker slot, where networks are compiled if the settings say so; elsewhere it would not pay.
+        working: whether this is a worker slot, where networks are compiled if the settings say so; elsewhere compiling
+            would cost more than it saves.
     """
 
     def __init__(self, run: RunFolder, device: str = "cpu", *, working: bool = False) -> None:
         self.run = run
         self.working = working
         self.settings: Settings = run.settings()
-        self.lineage: dict[str, Any] = run.lineage()
+        self.lineage: Lineage = run.lineage()
         self.device = torch.device(device)
         self.prepared: Prepared = open_verified(run.folder_of("data"))
-        if self.prepared.manifest.digest != self.lineage["data"]["digest"]:
+        if self.prepared.manifest.digest != self.lineage.data.digest:
             raise RunError(
                 f"the prepared data in {self.prepared.folder} is not what run {run.name} was started on (digest "
-                f"{self.prepared.manifest.digest[:12]}, expected {self.lineage['data']['digest'][:12]}): prepare "
+                f"{self.prepared.manifest.digest[:12]}, expected {self.lineage.data.digest[:12]}): prepare "
                 "that version again, or start a new run"
             )
         whole = load_partition(run.folder_of("partition"))
-        if whole.digest != self.lineage["partition"]["digest"]:
+        if whole.digest != self.lineage.partition.digest:
             raise RunError(f"the partition of run {run.name} has changed since it started: start a new run")
         kind = METHODS[self.settings.method.name]
-        self.partition: Partition = whole.pooled() if kind.pooled else whole
+        self.partition: Partition = whole
+        if kind.pooled:
+            self.partition = whole.pooled()
         self.method: Method = kind(self.settings.dataclass("method"), self.context)
 
     @property
     def precision(self) -> str:
-        """As resolved when the run began."""
-        return str(self.lineage["resolved"]["precision"])
+        """The precision of the run, as resolved when it began."""
+        return self.lineage.resolved.precision
 
     @property
     def graphs(self) -> str:
-        """How this process treats steps as CUDA graphs: off, on, or auto, which there is on GPUs alone."""
+        """How this process captures steps as CUDA graphs: off, on, or (on GPUs only) auto."""
         workers = self.settings.workers
-        if not self.working or (workers.graphs == "auto" and self.device.type != "cuda"):
+        no_gpu = workers.graphs == "auto" and self.device.type != "cuda"
+        if not self.working or no_gpu or workers.compile != "off":
             return "off"
-        return workers.graphs if workers.compile == "off" else "off"
+        return workers.graphs
 
     @property
     def context(self) -> Context:
@@ -103,7 +107,7 @@ class OpenedRun:
         )
 
     def samples(self, client: int, *, validation: bool = False) -> Samples:
-        """A client's samples."""
+        """Return a client's samples."""
         return client_samples(self.data, self.partition, client, validation=validation)
 
     def client(
@@ -114,7 +118,7 @@ class OpenedRun:
         inbox: Sequence[str],
         sha256: Mapping[str, str] = MappingProxyType({}),
     ) -> Client:
-        """A client as its worker sees it in `round`; `sha256` has the digests of its files, by path.
+        """Return a client as its worker sees it in `round`; `sha256` has the digests of its files, by path.
 
         Raises:
             StoreError: a file is missing, unreadable, or not the one of that digest.
@@ -135,10 +139,20 @@ class OpenedRun:
         )
 
     def evaluation(self, round: int, *, final: bool) -> Evaluation:
-        """What an evaluation after `round` works on."""
-        streams, evaluate = Streams(self.settings.seed, round, SERVER), self.settings.evaluate
+        """Return what an evaluation after `round` works on."""
+        streams = Streams(self.settings.seed, round, SERVER)
+        evaluate = self.settings.evaluate
         train = all_samples(self.data, self.partition)
-        return Evaluation(self.data, train, streams, final, evaluate.batch, evaluate.recalibrate)
+        return Evaluation(
+            self.data,
+            train,
+            streams,
+            final,
+            evaluate.batch,
+            evaluate.recalibrate,
+            evaluate.probe_epochs,
+            evaluate.finetune,
+        )
 
 
 @dataclass(frozen=True)

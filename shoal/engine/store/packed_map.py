@@ -11,7 +11,7 @@ from typing import TypeVar, cast
 from rpds import HashTrieMap
 
 V = TypeVar("V")
-TOGETHER = 64
+KEYS_PER_PACK = 64
 """Neighbouring numbers whose entries are packed together."""
 
 
@@ -30,10 +30,10 @@ class PackedMap(Mapping[int, V]):
 
     @classmethod
     def from_mapping(cls, entries: Mapping[int, V]) -> PackedMap[V]:
-        """A map of these entries."""
+        """Return a map of these entries."""
         packs: dict[int, dict[int, V]] = defaultdict(dict)
         for key, value in entries.items():
-            packs[key // TOGETHER][key] = value
+            packs[key // KEYS_PER_PACK][key] = value
         return cls(HashTrieMap({number: marshal.dumps(pack) for number, pack in packs.items()}), len(entries))
 
     def __len__(self) -> int:
@@ -44,11 +44,11 @@ class PackedMap(Mapping[int, V]):
             yield from pack
 
     def items(self) -> ItemsView[int, V]:
-        """Keys and values, of which each pack is opened once."""
+        """Return keys and values; each pack is opened once."""
         return _Items(self)
 
     def values(self) -> ValuesView[V]:
-        """Values, likewise."""
+        """Return the values; each pack is opened once."""
         return _Values(self)
 
     def __contains__(self, key: object) -> bool:
@@ -58,12 +58,12 @@ class PackedMap(Mapping[int, V]):
         return self._pack(key)[key]
 
     def insert(self, key: int, value: V) -> PackedMap[V]:
-        """The map with this entry, in place of one of the same key."""
+        """Return the map with this entry, in place of one of the same key."""
         pack = self._pack(key)
-        return self._with(key, {**pack, key: value}, 0 if key in pack else 1)
+        return self._with(key, {**pack, key: value}, int(key not in pack))
 
     def discard(self, key: int) -> PackedMap[V]:
-        """The map without the entry of this key, where it has one."""
+        """Return the map without the entry of this key, where it has one."""
         pack = self._pack(key)
         if key not in pack:
             return self
@@ -71,17 +71,19 @@ class PackedMap(Mapping[int, V]):
         return self._with(key, pack, -1)
 
     def packs(self) -> Iterator[dict[int, V]]:
-        """All entries, one pack after another."""
+        """Yield the entries, one pack after another."""
         return map(marshal.loads, self._packs.values())
 
     def _pack(self, key: int) -> dict[int, V]:
-        """The entries that lie with a key's."""
-        packed = self._packs.get(key // TOGETHER)
-        return {} if packed is None else cast("dict[int, V]", marshal.loads(packed))
+        """Return the entries that lie with a key's."""
+        packed = self._packs.get(key // KEYS_PER_PACK)
+        if packed is None:
+            return {}
+        return cast("dict[int, V]", marshal.loads(packed))
 
     def _with(self, key: int, pack: dict[int, V], more: int) -> PackedMap[V]:
-        """The map with another pack in the place of a key's."""
-        number = key // TOGETHER
+        """Return the map with another pack in the place of a key's."""
+        number = key // KEYS_PER_PACK
         packs = self._packs.insert(number, marshal.dumps(pack)) if pack else self._packs.discard(number)
         return PackedMap(packs, self._count + more)
 

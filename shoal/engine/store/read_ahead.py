@@ -22,7 +22,7 @@ Read = TypeVar("Read")
 def read_ahead(
     read: Callable[[Item], Read], items: Sequence[Item], size: int, most: int = THREADS + 2
 ) -> Iterator[Callable[[], Read]]:
-    """For each item, in order, a call that gives what `read` made of it, or raises what `read` raised.
+    """Yield for each item, in order, a call that returns what `read` made of it, or raises what `read` raised.
 
     Args:
         read: called with each item, by threads where that is worthwhile.
@@ -43,6 +43,6 @@ def read_ahead(
                     yield begun.popleft().result
             while begun:
                 yield begun.popleft().result
-        finally:  # whoever asks for no more waits for no more
+        finally:  # a reader that stops early waits for no more files
             for future in begun:
                 future.cancel()

@@ -1,7 +1,7 @@
 """Representations as a data set: `rotnet-NAME` holds what a RotNet, trained centrally on set NAME, sees in its images.
 
 The network predicts by how much an image was turned, so that no label is used. Options are written into the name as
-those of the built-in sets are: `rotnet-mnist-images20000-epochs5`. Of a set whose images are turned already
+those of the built-in sets are: `rotnet-mnist-images20000-epochs5`. For a set whose images are turned already
 (`rotnet-mnist-rotations4`) the network learns from the same images upright, since nobody could say by how much an image
 of unknown angle was turned; what it sees in the turned images are the representations.
 
@@ -30,11 +30,11 @@ from shoal.models.rotnet import RotNet
 
 PREFIX = "rotnet-"
 OPTIONS = {"images": 10_000, "epochs": 3}
-"""What the RotNet is trained on, at most, and how often."""
+"""How many images the RotNet is trained on, at most, and for how many epochs."""
 BATCH = 128
 TURNED = re.compile(r"-(rotations|angles)\d+")
 Watch = Callable[[int, int], None]
-"""Told the steps done and the steps in all."""
+"""Is called with the steps done and the steps in all."""
 
 
 def prepare_set(
@@ -46,8 +46,7 @@ def prepare_set(
     options: Mapping[str, int] | None = None,
     watch: Watch | None = None,
 ) -> Prepared:
-    """As `shoal.data.prepare.prepare`, and also for `rotnet-NAME`, which trains its RotNet where that was not done
-    before.
+    """Prepare a data set as `shoal.data.prepare.prepare` does, and also `rotnet-NAME`, whose RotNet is trained once.
 
     Args:
         name, store, mirror, force, options: as of `prepare`.
@@ -91,7 +90,8 @@ def _write_representations(
         network, accuracy = train_rotnet(upright, own["images"], own["epochs"], watch)
         embed = [None if x is None else embeddings(network, np.asarray(x)) for x in (source.train_x, source.test_x)]
     assert embed[0] is not None
-    mean, deviation = embed[0].mean(0), embed[0].std(0).clip(1e-6)
+    mean = embed[0].mean(0)
+    deviation = embed[0].std(0).clip(1e-6)
     train_x, test_x = (None if x is None else ((x - mean) / deviation).astype(np.float32) for x in embed)
     manifest = Manifest(
         name=name,
@@ -112,7 +112,7 @@ def _write_representations(
 
 
 def has_clients(name: str, store: Path) -> bool:
-    """Whether a set of the user's own, or one made from it, names the clients of its samples.
+    """Return whether a set of the user's own, or one made from it, names the clients of its samples.
 
     A set that is not in the store has none here: preparing it says what is missing.
     """
@@ -122,7 +122,7 @@ def has_clients(name: str, store: Path) -> bool:
 
 
 def parse(name: str, options: dict[str, int]) -> tuple[str, dict[str, int], dict[str, int]]:
-    """The set behind `rotnet-NAME`, the RotNet's options, and the other options (of the set).
+    """Return the set behind `rotnet-NAME`, the RotNet's options, and the other options (of the set).
 
     Raises:
         DataError: an option that is no whole number of at least 1.
@@ -143,7 +143,7 @@ def parse(name: str, options: dict[str, int]) -> tuple[str, dict[str, int], dict
 
 
 def train_rotnet(source: Prepared, images: int, epochs: int, watch: Watch | None = None) -> tuple[RotNet, float]:
-    """A RotNet and its accuracy, in the last epoch, on the rotations it was trained on; draws are the set's own."""
+    """Train a RotNet; return it and its accuracy on the rotations of the last epoch. Draws are the set's own."""
     seed = stream_seed(0, f"rotnet {source.spec.name}")
     network = seeded_build(lambda: RotNet(source.spec.shape), seed)
     assert isinstance(network, RotNet)
@@ -152,9 +152,9 @@ def train_rotnet(source: Prepared, images: int, epochs: int, watch: Watch | None
     x = torch.from_numpy(np.array(source.train_x[np.sort(chosen.numpy())]))
     optimiser = torch.optim.Adam(network.parameters(), 1e-3)
     network.train()
-    right = seen = 0
+    correct = judged = 0
     for epoch in range(epochs):
-        right = seen = 0
+        correct = judged = 0
         batches = torch.randperm(len(x), generator=generator).split(BATCH)
         for number, rows in enumerate(batches, 1):
             turns = torch.randint(4, (len(rows),), generator=generator)
@@ -163,14 +163,15 @@ def train_rotnet(source: Prepared, images: int, epochs: int, watch: Watch | None
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
             optimiser.step()
-            right, seen = right + int((logits.argmax(1) == turns).sum()), seen + len(rows)
+            correct += int((logits.argmax(1) == turns).sum())
+            judged += len(rows)
             if watch is not None:
                 watch(epoch * len(batches) + number, epochs * len(batches))
-    return network.eval(), right / seen
+    return network.eval(), correct / judged
 
 
 def turned(x: Tensor, turns: Tensor) -> Tensor:
-    """Each image (n, channels, side, side) turned by its number of quarter turns, int64 (n,)."""
+    """Return each image (n, channels, side, side) turned by its number of quarter turns, int64 (n,)."""
     out = x.clone()
     for turn in range(1, 4):
         out[turns == turn] = torch.rot90(x[turns == turn], turn, dims=(2, 3))
@@ -179,7 +180,7 @@ def turned(x: Tensor, turns: Tensor) -> Tensor:
 
 @torch.no_grad()
 def embeddings(network: RotNet, images: np.ndarray) -> np.ndarray:
-    """Representations of images as they are, float32 (n, 256)."""
+    """Return the representations of images as they are, float32 (n, 256)."""
     parts = [
         network.embed(torch.from_numpy(np.array(part)).float() / 255)
         for part in np.array_split(images, max(1, len(images) // 1000))

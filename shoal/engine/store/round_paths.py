@@ -16,11 +16,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-MANIFEST, SERVER, LINKS, JUDGED = "manifest.json", "server.safetensors", "links.json", "judged.safetensors"
+MANIFEST = "manifest.json"
+SERVER = "server.safetensors"
+LINKS = "links.json"
+JUDGED = "judged.safetensors"
 STATES = "rounds"
 """Where copies of server states lie, of all rounds in one folder."""
 SHARD = 1000
-"""Clients, by their numbers, whose folders lie in one folder."""
+"""How many clients share a folder, by their numbers."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class RoundPaths:
 
     @property
     def scratch(self) -> Path:
-        """The checkpoint's folder as long as it is not whole."""
+        """The checkpoint's folder until it is whole."""
         return self.run / "rounds" / f".{self.round:04d}.tmp"
 
     @property
@@ -71,28 +74,28 @@ class RoundPaths:
         return self.run / "work" / f"{self.round:04d}"
 
     def done(self, client: int) -> Path:
-        """The done-file of a client."""
+        """Return the done-file of a client."""
         return self.work / f"done-{client}.json"
 
     def failed(self, client: int) -> Path:
-        """What a worker leaves when a client has failed; what was wrong stands in its answer."""
+        """Return the file that a worker leaves when a client has failed; its answer says what was wrong."""
         return self.work / f"failed-{client}"
 
     def seen(self, part: int, *, averaged: bool) -> Path:
-        """What a worker made of a part of all samples for the evaluation, under the averaged statistics or others."""
+        """Return the file of a worker's predictions on a part of all samples, with averaged statistics or without."""
         return self.work / f"seen-{'averaged-' if averaged else ''}{part}.safetensors"
 
     def memory(self, client: int) -> str:
-        """The lasting file of a client's memory, relative to the run's folder."""
+        """Return the lasting file of a client's memory, relative to the run's folder."""
         return f"{client_folder(client)}/{self.round:04d}.safetensors"
 
     def inbox(self, receiver: int, sender: int) -> str:
-        """The lasting file of a message between two clients, relative to the run's folder."""
+        """Return the lasting file of a message between two clients, relative to the run's folder."""
         return f"{client_folder(receiver)}/inbox/{self.round:04d}-{sender}.safetensors"
 
 
 def client_folder(client: int) -> str:
-    """Where a client's memory and messages lie, relative to the run's folder.
+    """Return where a client's memory and messages lie, relative to the run's folder.
 
     Some file systems allow a folder some tens of thousands of folders, and list a million of them for minutes.
     """
@@ -100,42 +103,42 @@ def client_folder(client: int) -> str:
 
 
 def update_file(client: int) -> str:
-    """The name, under `RoundPaths.work`, of a client's message to the server."""
+    """Return the name, under `RoundPaths.work`, of a client's message to the server."""
     return f"update-{client}.safetensors"
 
 
 def sum_file(client: int) -> str:
-    """The name there of the sum of the messages of a group of clients, of which this one has the lowest id."""
+    """Return the name, under `RoundPaths.work`, of the sum of a group's messages; the client has its lowest id."""
     return f"sum-{client}.safetensors"
 
 
 def memory_file(client: int) -> str:
-    """The name, under `RoundPaths.work`, of a client's new private memory."""
+    """Return the name, under `RoundPaths.work`, of a client's new private memory."""
     return f"memory-{client}.safetensors"
 
 
 def peer_file(sender: int, receiver: int) -> str:
-    """The name, under `RoundPaths.work`, of a client's message to another."""
+    """Return the name, under `RoundPaths.work`, of a client's message to another."""
     return f"peer-{sender}-{receiver}.safetensors"
 
 
 def round_of(path: str | Path) -> int:
-    """The round that a file under memory/ was written in."""
+    """Return the round that a file under memory/ was written in."""
     return int(Path(path).stem.split("-")[0])
 
 
 def sender_of(path: str | Path) -> int:
-    """The client that sent the message in a file under memory/SHARD/CLIENT/inbox/."""
+    """Return the client that sent the message in a file under memory/SHARD/CLIENT/inbox/."""
     return int(Path(path).stem.split("-")[1])
 
 
 def server_file(round: int) -> str:
-    """The server state of a round, relative to the run's folder."""
+    """Return the server state of a round, relative to the run's folder."""
     return f"rounds/{round:04d}/{SERVER}"
 
 
 def copy_of(path: str, sha256: str) -> str:
-    """What a copy of a file of a run is called, relative to the folder of the copies: by its digest.
+    """Return the name of a copy of a run's file, by its digest, relative to the folder of the copies.
 
     The name still begins as `round_of` and `sender_of` read it. Versions of one thing (the server state, a client's
     memory) lie in one folder; `rounds` has one folder for all rounds.
@@ -146,19 +149,20 @@ def copy_of(path: str, sha256: str) -> str:
     """
     folder, _, name = path.rpartition("/")
     stem, _, suffix = name.rpartition(".")
-    folder = STATES if folder.startswith("rounds/") else folder
+    if folder.startswith("rounds/"):
+        folder = STATES
     return f"{folder}/{stem}-{sha256}.{suffix}".removeprefix("/")
 
 
 def folders_of_clients(clients: Iterable[int]) -> set[str]:
-    """Where the memories and messages of some clients lie, relative to the run's folder."""
+    """Return where the memories and messages of some clients lie, relative to the run's folder."""
     return {folder for c in clients for folder in (client_folder(c), f"{client_folder(c)}/inbox")}
 
 
 def version(path: Path) -> tuple[int, int] | None:
-    """What tells the file that lies there now from one that lay there before; None where there is none."""
+    """Return what tells the file in a place from one that lay there before; None where there is none."""
     try:
-        about = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return about.st_ino, about.st_mtime_ns
+    return status.st_ino, status.st_mtime_ns

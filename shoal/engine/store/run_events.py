@@ -1,7 +1,7 @@
 """The events of a run: a JSON object a line, each with a checksum; warnings among them; and who hears them at once.
 
-An event may come from any thread: the engine's, that which logs to MLflow, that which draws figures. `listening` makes
-sure that whoever watches the run hears all of them when they happen.
+An event may come from any thread: the engine's, one that logs to MLflow, one that draws figures. `listening` calls the
+observers of the run with all of them when they happen.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ import contextlib
 import json
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from shoal.core.records import BadRecord
 
 LEVEL = "level"
 """The entry of an event that says how much it matters; events that are no warning have none."""
@@ -45,7 +48,83 @@ WARNINGS = frozenset(
 MAX_CLOSING_LINES = 20
 """Closing lines name at most so many warnings; events.jsonl has all of them."""
 
-Event = dict[str, Any]
+ENTRY_TYPES = {"message": (str,), "round": (int,), "rounds": (int,), "metrics": (dict,), "client": (int, str)}
+"""The types of the entries that mean the same in every kind of event."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened in a run: a line of events.jsonl.
+
+    Args:
+        kind: what happened, such as round_finished; the entry `event` of the line.
+        facts: the further entries, by name. Each kind has its own; those that several kinds have are properties.
+        time: when, in seconds since the epoch; None in lines of version 0.1.0 that do not say it.
+        level: `WARNING` where a user must see it.
+    """
+
+    kind: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    time: float | None = None
+    level: str | None = None
+
+    @property
+    def message(self) -> str:
+        """What the event says, in words; empty where its kind says it all."""
+        return str(self.facts.get("message", ""))
+
+    @property
+    def round(self) -> int:
+        """The round that it happened in, or after which."""
+        return int(self._fact("round"))
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the run is to have."""
+        return int(self._fact("rounds"))
+
+    @property
+    def client(self) -> int | str:
+        """The number of a client, or its name where the event is about data."""
+        client: int | str = self._fact("client")
+        return client
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """Metrics of the new state by name; empty where it was not evaluated."""
+        metrics: Mapping[str, float] = self.facts.get("metrics", {})
+        return metrics
+
+    def _fact(self, name: str) -> Any:
+        if name not in self.facts:
+            raise AttributeError(f"an event {self.kind!r} has no {name}")
+        return self.facts[name]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entries of the line, without its checksum."""
+        plain = {"time": self.time, "event": self.kind, LEVEL: self.level, **self.facts}
+        return {name: value for name, value in plain.items() if value is not None or name in self.facts}
+
+    @classmethod
+    def from_json(cls, plain: Any) -> Event:
+        """Return the event of such entries.
+
+        Raises:
+            BadRecord: the entries are no event.
+        """
+        if not isinstance(plain, dict) or not isinstance(plain.get("event"), str):
+            raise BadRecord("it is no event")
+        facts = {name: value for name, value in plain.items() if name not in ("event", "time", LEVEL, CHECKSUM)}
+        for name, types in ENTRY_TYPES.items():
+            if name in facts and type(facts[name]) not in types:
+                raise BadRecord(f"entry {name} of an event has another type")
+        time = plain.get("time")
+        level = plain.get(LEVEL)
+        if type(time) not in (int, float, type(None)) or not isinstance(level, str | None):
+            raise BadRecord("the time or level of an event has another type")
+        return cls(plain["event"], facts, time, level)
+
+
 Listener = Callable[[Event], None]
 
 _listeners: dict[Path, list[Listener]] = {}
@@ -67,11 +146,11 @@ def listening(run: Path, listeners: Sequence[Listener]) -> Iterator[None]:
         yield
     finally:
         with _lock:
-            left = _listeners.pop(run, [])
+            remaining = _listeners.pop(run, [])
             for listener in added:
-                left.remove(listener)
-            if left:
-                _listeners[run] = left
+                remaining.remove(listener)
+            if remaining:
+                _listeners[run] = remaining
 
 
 def tell_listeners(run: Path, event: Event) -> None:
@@ -84,12 +163,12 @@ def tell_listeners(run: Path, event: Event) -> None:
 
 def is_warning(event: Event) -> bool:
     """Return whether a user must see the event; those that version 0.1.0 wrote are known by their kind."""
-    return event.get(LEVEL) == WARNING or event.get("event") in WARNINGS
+    return event.level == WARNING or event.kind in WARNINGS
 
 
 def words_of(event: Event) -> str:
     """Return what an event says, in words."""
-    return str(event.get("message", event["event"]))
+    return str(event.facts.get("message", event.kind))
 
 
 def warning_lines(events: Sequence[Event]) -> list[str]:
@@ -107,23 +186,23 @@ def warning_lines(events: Sequence[Event]) -> list[str]:
 
 def line_of(event: Event) -> str:
     """Return an event as a line of events.jsonl."""
-    return json.dumps({**event, CHECKSUM: checksum(event)}) + "\n"
+    plain = event.to_json()
+    return json.dumps({**plain, CHECKSUM: checksum(plain)}) + "\n"
 
 
-def checksum(event: Event) -> int:
-    """Return the CRC-32 of an event, whatever the order of its entries."""
-    return zlib.crc32(json.dumps(event, sort_keys=True).encode())
+def checksum(plain: dict[str, Any]) -> int:
+    """Return the CRC-32 of the entries of a line, whatever their order."""
+    return zlib.crc32(json.dumps(plain, sort_keys=True).encode())
 
 
 def read_line(line: bytes) -> Event | None:
     """Return the event of a line; None where it holds none, or was changed since it was written."""
     try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
+        plain = json.loads(line)
+        event = Event.from_json(plain)
+    except (ValueError, RecursionError):  # BadRecord is a ValueError
         return None
-    if not isinstance(entry, dict) or not isinstance(entry.get("event"), str):
+    expected = plain.pop(CHECKSUM, None)
+    if expected is not None and expected != checksum(plain):
         return None
-    expected = entry.pop(CHECKSUM, None)
-    if expected is not None and expected != checksum(entry):
-        return None
-    return entry
+    return event

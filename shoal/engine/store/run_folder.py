@@ -16,7 +16,8 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ import pandas as pd
 import yaml
 
 from shoal.core.errors import ShoalError
+from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.run_settings import Settings, make_settings
 from shoal.engine.settings.yaml_text import read_yaml_file
@@ -38,31 +40,28 @@ from shoal.engine.store.codec import (
     write_atomic,
     write_sealed,
 )
+from shoal.engine.store.lineage import DataVersion, Lineage, PartitionVersion
 from shoal.engine.store.relocation import located
-from shoal.engine.store.run_events import LEVEL, WARNING, WARNINGS, line_of, read_line, tell_listeners
+from shoal.engine.store.run_events import WARNING, WARNINGS, Event, line_of, read_line, tell_listeners
+from shoal.engine.store.status import FINISHED, INTERRUPTED, Status
 from shoal.engine.store.table_file import read_table
 
-SETTINGS, LINEAGE = "settings.yaml", "lineage.json"
+SETTINGS = "settings.yaml"
+LINEAGE = "lineage.json"
 ORDER = ".order"
 """The file, among the runs, that says in which order they were started."""
 WAITING_BYTES = 1 << 18
-"""Rows beside a table that are put into it, at least; as JSON they take several times what they take in a table."""
+"""Rows beside a table are put into it from so many bytes on; as JSON they take several times more than there."""
 WAITING_SHARE = 2.0
-"""And as a multiple of the table's own size."""
-RUNNING, FINISHED, INTERRUPTED, FAILED = "running", "finished", "interrupted", "failed"
-STOPPED = "stopped"
-"""By somebody who watched it, such as a search over settings; it can be resumed like an interrupted one."""
-
-
+"""And from this multiple of the table's own size on."""
 TABLES = ("rounds", "clients", "links")
 """The tables of a run: a row a round, a client's part in a round, and a message between clients."""
-STATUS, EVENTS = "status.json", "events.jsonl"
-FINAL_TABLES, EVENTS_BYTES = "tables_sha256", "events_bytes"
-"""Entries of the status of a finished run: the digest of each table, and the size of the event log."""
+STATUS = "status.json"
+EVENTS = "events.jsonl"
 
 
 class RunError(ShoalError):
-    """A run cannot be found, opened or gone on with."""
+    """A run cannot be found, opened or resumed."""
 
 
 class RunStopped(RunError):
@@ -91,8 +90,8 @@ class RunFolder:
         self._held = False
 
     @classmethod
-    def create(cls, runs: Path, settings: Settings, lineage: dict[str, Any]) -> RunFolder:
-        """A new folder under `runs`, with settings and lineage written."""
+    def create(cls, runs: Path, settings: Settings, lineage: Lineage) -> RunFolder:
+        """Make a new folder under `runs`, with settings and lineage in it."""
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
         name = f"{stamp}_{settings.method.name}_{settings.data.name}_{settings.digest()[:8]}"
         for attempt in range(1000):
@@ -109,14 +108,14 @@ class RunFolder:
         private_folder(run.memory)
         text = yaml.safe_dump(settings.to_json(), sort_keys=False).encode()
         write_atomic(run.path / SETTINGS, text)
-        about = {"id": uuid.uuid4().hex, "settings_file_sha256": hashlib.sha256(text).hexdigest()}
-        write_sealed(run.path / LINEAGE, {**lineage, **about})
+        named = replace(lineage, id=uuid.uuid4().hex, settings_file_sha256=hashlib.sha256(text).hexdigest())
+        write_lineage(run.path / LINEAGE, named)
         add_to_order(runs, run.name)
         return run
 
     @classmethod
     def find(cls, text: str, runs: Path) -> RunFolder:
-        """A run by its path, its name under `runs`, or the beginning of that name; `latest` was started last.
+        """Find a run by its path, its name under `runs`, or the beginning of that name; `latest` was started last.
 
         Raises:
             RunError: none, or more than one.
@@ -135,13 +134,13 @@ class RunFolder:
         raise RunError(f"no run {text!r} in {runs} (there are {len(names)} runs; `ls {runs}` lists them)")
 
     def settings(self) -> Settings:
-        """The settings the run was started with.
+        """Read the settings that the run was started with.
 
         Raises:
             StoreError: the file or the lineage has changed since.
             RunError: the file holds no settings, or settings that this version refuses; or the run has an older layout.
         """
-        sha256 = self.lineage().get("settings_file_sha256")
+        sha256 = self.lineage().settings_file_sha256
         if sha256 is None:
             raise RunError(
                 f"run {self.name} has the layout of an older version, which is not read any more: start it again with "
@@ -156,20 +155,27 @@ class RunFolder:
         except ShoalError as error:
             raise RunError(f"{self.path / SETTINGS}: {error}") from None
 
-    def lineage(self) -> dict[str, Any]:
-        """Where the run's data, code and settings come from."""
-        return read_sealed(self.path / LINEAGE)
+    def lineage(self) -> Lineage:
+        """Return where the run's data, code and settings come from.
+
+        Raises:
+            StoreError: the file is missing or damaged, or another version wrote it.
+        """
+        return read_lineage(self.path / LINEAGE)
 
     def folder_of(self, what: str) -> Path:
-        """Where the data set (`data`) or the partition (`partition`) of the run lies, also in a home that was moved."""
-        return located(self.lineage()[what], self.path)
+        """Return where the run's `data` or `partition` lies, also in a home that was moved."""
+        lineage = self.lineage()
+        versions: dict[str, DataVersion | PartitionVersion] = {"data": lineage.data, "partition": lineage.partition}
+        version = versions[what]
+        return located(version.folder, version.digest, self.path)
 
     def set_lineage(self, **entries: Any) -> None:
-        """Add to the lineage (the MLflow run id is only known later)."""
-        write_sealed(self.path / LINEAGE, {**self.lineage(), **entries})
+        """Replace attributes of the lineage (the MLflow run id is only known later)."""
+        write_lineage(self.path / LINEAGE, replace(self.lineage(), **entries))
 
-    def status(self) -> dict[str, Any]:
-        """State, round and message.
+    def status(self) -> Status:
+        """Return how far the run is.
 
         Raises:
             RunError: it was changed or damaged, or it is missing although rounds are done.
@@ -179,87 +185,128 @@ class RunFolder:
         if not path.exists():
             if any(folder.name.isdecimal() and int(folder.name) for folder in self._round_folders()):
                 raise RunError(f"run {self.name}: {path} is missing; {remedy}")
-            return {"state": INTERRUPTED, "round": 0, "message": "never started"}
+            return Status(INTERRUPTED, 0, "never started")
         try:
-            found = read_sealed(path)
+            return record_from_json(Status, read_sealed(path))
         except StoreError as error:
             raise RunError(f"run {self.name}: {error}; {remedy}") from error
-        if isinstance(found.get("state"), str) and type(found.get("round")) is int:
-            return found
-        raise RunError(f"run {self.name}: {path} is no status of a run; {remedy}")
+        except BadRecord as error:
+            raise RunError(f"run {self.name}: {path} is no status of a run ({error}); {remedy}") from None
 
     def is_finished(self) -> bool:
-        """Whether the run came to its end; one whose status cannot be read did not, and resuming it finds out."""
+        """Return whether the run came to its end; one whose status cannot be read did not."""
         try:
-            return bool(self.status()["state"] == FINISHED)
+            return self.status().is_finished
         except ShoalError:
             return False
 
     def _round_folders(self) -> list[Path]:
-        return list(self.rounds.iterdir()) if self.rounds.is_dir() else []
+        if not self.rounds.is_dir():
+            return []
+        return list(self.rounds.iterdir())
 
-    def set_status(self, state: str, round: int, message: str = "", **more: Any) -> None:
-        """Replace the status."""
-        about = {"state": state, "round": round, "message": masked(message), "pid": os.getpid(), "updated": now()}
-        write_sealed(self.path / STATUS, {**about, **more})
+    def set_status(
+        self,
+        state: str,
+        round: int,
+        message: str = "",
+        *,
+        rounds: int | None = None,
+        quarantined: Sequence[int] = (),
+    ) -> None:
+        """Replace the status of a run that is not finished; arguments as of `Status`."""
+        self._write_status(Status(state, round, message, rounds=rounds, quarantined=tuple(quarantined) or None))
 
-    def add_to_status(self, **more: Any) -> None:
-        """Add entries to the status; when it was updated stays what it was."""
-        write_sealed(self.path / STATUS, {**self.status(), **more})
+    def set_finished(self, round: int, weights_sha256: str, quarantined: Sequence[int] = ()) -> None:
+        """Replace the status: the run is finished. It keeps the digests of tables, so that damage is noticed later.
 
-    def event(self, kind: str, **facts: Any) -> dict[str, Any]:
+        Args:
+            round: the last one.
+            weights_sha256: digest of the final server state.
+            quarantined: as of `Status`.
+        """
+        tables = {
+            name: file_digest(self.path / f"{name}.parquet")
+            for name in TABLES
+            if (self.path / f"{name}.parquet").exists()
+        }
+        status = Status(
+            FINISHED,
+            round,
+            quarantined=tuple(quarantined) or None,
+            weights_sha256=weights_sha256,
+            tables_sha256=tables,
+            events_bytes=size_of(self.path / EVENTS),
+        )
+        self._write_status(status)
+
+    def _write_status(self, status: Status) -> None:
+        stamped = replace(status, message=masked(status.message), pid=os.getpid(), updated=now())
+        write_sealed(self.path / STATUS, record_to_json(stamped))
+
+    def add_to_status(self, **entries: Any) -> None:
+        """Replace attributes of the status; when it was updated stays what it was."""
+        write_sealed(self.path / STATUS, record_to_json(replace(self.status(), **entries)))
+
+    def event(self, kind: str, *, level: str | None = None, **facts: Any) -> Event:
         """Append a line to the event log, and tell those who listen to the run
         (`shoal.engine.store.run_events.listening`).
+
+        Args:
+            kind: what happened.
+            level: `WARNING` where a user must see it; kinds in `WARNINGS` always are.
+            facts: further entries, JSON values by name.
         """
-        shown = {key: masked(fact) if isinstance(fact, str) else fact for key, fact in facts.items()}
-        entry = {"time": now(), "event": kind, **({LEVEL: WARNING} if kind in WARNINGS else {}), **shown}
+        shown = {name: masked(fact) if isinstance(fact, str) else fact for name, fact in facts.items()}
+        event = Event(kind, shown, now(), WARNING if kind in WARNINGS else level)
         try:
             with (self.path / EVENTS).open("a") as file:
-                file.write(line_of(entry))
+                file.write(line_of(event))
         except OSError as error:
             raise disk_error(self.path / EVENTS, error) from error
-        tell_listeners(self.path, entry)
-        return entry
+        tell_listeners(self.path, event)
+        return event
 
-    def events(self) -> list[dict[str, Any]]:
-        """The event log; what is no event, such as a last line cut short by a crash, is left out."""
-        return [entry for line in self._event_lines() if (entry := read_line(line)) is not None]
+    def events(self) -> list[Event]:
+        """Read the event log; lines that hold no event, such as one that a crash cut short, are left out."""
+        return [event for line in self._event_lines() if (event := read_line(line)) is not None]
 
-    def whole_events(self) -> list[dict[str, Any]]:
-        """The event log, for answers that hang on it.
+    def whole_events(self) -> list[Event]:
+        """Read the event log, for answers that depend on all of it.
 
         Raises:
             StoreError: a line was changed or damaged, or lines that a finished run had written are missing.
         """
         path = self.path / EVENTS
-        status = self.status()
-        size = path.stat().st_size if path.exists() else 0
-        if size < status.get(EVENTS_BYTES, 0):
+        expected = self.status().events_bytes or 0
+        size = size_of(path)
+        if size < expected:
             raise StoreError(
                 f"run {self.name}: {path} has lost lines since the run ended ({size:,} bytes, expected at least "
-                f"{status[EVENTS_BYTES]:,}): bring the file back, or go on without them with `shoal run --resume "
-                f"{self.name}`"
+                f"{expected:,}): bring the file back, or go on without them with `shoal run --resume {self.name}`"
             )
-        entries = []
+        events = []
         lines = self._event_lines()
         for number, line in enumerate(lines, 1):
-            entry = read_line(line)
-            if entry is not None:
-                entries.append(entry)
+            event = read_line(line)
+            if event is not None:
+                events.append(event)
             elif number < len(lines):
                 raise StoreError(
                     f"run {self.name}: line {number} of {path} has been changed or damaged since it was written: "
                     f"remove that line, then `shoal run --resume {self.name}`"
                 )
-        return entries
+        return events
 
     def _event_lines(self) -> list[bytes]:
-        """The lines of the event log; the last one is empty, or was cut short."""
+        """Return the lines of the event log; the last one is empty, or was cut short."""
         path = self.path / EVENTS
-        return path.read_bytes().split(b"\n") if path.exists() else []
+        if not path.exists():
+            return []
+        return path.read_bytes().split(b"\n")
 
     def table(self, name: str) -> pd.DataFrame:
-        """The table `rounds`, `clients` or `links` (bytes between clients); empty where there is nothing of it yet.
+        """Read the table `rounds`, `clients` or `links` (bytes between clients); empty where it has no row yet.
 
         Raises:
             StoreError: a table of a finished run is missing or changed, or one cannot be read.
@@ -281,23 +328,16 @@ class RunFolder:
         # Where a crash came between writing the table and forgetting what waited, rows are in both.
         last = whole["round"].max()
         new = [row for row in rows if row["round"] > last]
-        return pd.concat([whole, pd.DataFrame(new)], ignore_index=True) if new else whole
+        if not new:
+            return whole
+        return pd.concat([whole, pd.DataFrame(new)], ignore_index=True)
 
-    def _final_tables(self) -> dict[str, str]:
-        """The digests of the tables of a finished run, by name; nothing where rows may still come."""
+    def _final_tables(self) -> Mapping[str, str]:
+        """Return the digests of the tables of a finished run, by name; empty where rows may still come."""
         status = self.status()
-        return dict(status.get(FINAL_TABLES, {})) if status["state"] == FINISHED else {}
-
-    def final_facts(self, weights_sha256: str) -> dict[str, Any]:
-        """What the status of a run that ends says of its state, tables and events, so that damage is noticed later."""
-        tables = {
-            name: file_digest(self.path / f"{name}.parquet")
-            for name in TABLES
-            if (self.path / f"{name}.parquet").exists()
-        }
-        events = self.path / EVENTS
-        about = {"weights_sha256": weights_sha256, FINAL_TABLES: tables}
-        return {**about, EVENTS_BYTES: events.stat().st_size if events.exists() else 0}
+        if not status.is_finished:
+            return {}
+        return status.tables_sha256 or {}
 
     def set_table(self, name: str, rows: list[dict[str, Any]]) -> None:
         """Replace a table, and forget the rows that wait beside it."""
@@ -307,7 +347,7 @@ class RunFolder:
     def add_rows(self, name: str, rows: list[dict[str, Any]]) -> None:
         """Add the rows of a round to a table: to a file beside it, at the cost of these rows alone.
 
-        Whoever reads the table with `table` sees them. They are put into it when there are many.
+        `table` reads them too. They are put into the table when there are many.
         """
         path = self._waits(name)
         try:
@@ -317,8 +357,8 @@ class RunFolder:
         except OSError as error:
             raise disk_error(path, error) from error
         table = self.path / f"{name}.parquet"
-        # So rare that each row is written anew a few times, however many there will be.
-        if size > max(WAITING_BYTES, WAITING_SHARE * (table.stat().st_size if table.exists() else 0)):
+        # So rarely that each row is rewritten a few times only, however many there will be.
+        if size > max(WAITING_BYTES, WAITING_SHARE * size_of(table)):
             self.settle_table(name)
 
     def settle_table(self, name: str) -> None:
@@ -330,13 +370,16 @@ class RunFolder:
             path.unlink()
 
     def _waits(self, name: str) -> Path:
-        """The file of the rows that are not in a table yet."""
+        """Return the file of the rows that are not in a table yet."""
         return self.path / f"{name}.new.jsonl"
 
     def _waiting(self, name: str) -> list[dict[str, Any]]:
-        """The rows of that file; a last line that a crash cut short is left out."""
-        path, rows = self._waits(name), []
-        for line in path.read_bytes().split(b"\n") if path.exists() else ():
+        """Read the rows of that file; a last line that a crash cut short is left out."""
+        path = self._waits(name)
+        if not path.exists():
+            return []
+        rows = []
+        for line in path.read_bytes().split(b"\n"):
             with contextlib.suppress(ValueError, RecursionError):
                 row = json.loads(line)
                 if isinstance(row, dict) and type(row.get("round")) is int:
@@ -345,7 +388,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the run for this process; who holds it already goes on holding it.
+        """Hold the run for this process; a block inside another one holds it too.
 
         Raises:
             RunError: another process is working on it.
@@ -373,8 +416,28 @@ class RunFolder:
                 self._held = False
 
 
+def read_lineage(path: Path) -> Lineage:
+    """Read a lineage from its file.
+
+    Raises:
+        StoreError: the file is missing or damaged, or another version wrote it.
+    """
+    try:
+        return record_from_json(Lineage, read_sealed(path))
+    except BadRecord as error:
+        raise StoreError(
+            f"{path} is no lineage of a run as this version writes it ({error}): start the run again with "
+            f"`shoal run {path.parent / SETTINGS}`"
+        ) from None
+
+
+def write_lineage(path: Path, lineage: Lineage) -> None:
+    """Write a lineage to its file."""
+    write_sealed(path, record_to_json(lineage))
+
+
 def in_order(runs: Path, pattern: str = "*") -> list[Path]:
-    """The settings files of the runs in a folder, in the order in which the runs were started there.
+    """Return the settings files of the runs in a folder, in the order in which the runs were started there.
 
     Names begin with the time, and a clock that was set back makes smaller ones. The file `ORDER` has a line a run, in
     the order in which their folders were made. Runs that it does not name, which came from elsewhere, stand
@@ -382,19 +445,19 @@ def in_order(runs: Path, pattern: str = "*") -> list[Path]:
 
     Args:
         runs: the folder.
-        pattern: of the names of the runs that are wanted.
+        pattern: which names of runs are included, as of `glob`.
     """
-    there = {path.parent.name: path for path in runs.glob(f"{pattern}/settings.yaml")}
+    found = {path.parent.name: path for path in runs.glob(f"{pattern}/settings.yaml")}
     try:
         listed = (runs / ORDER).read_bytes().decode("utf-8", "replace").splitlines()
     except OSError:
         listed = []
     place = {name: number for number, name in enumerate(listed)}
-    return [there[name] for name in sorted(there, key=lambda name: (place.get(name, -1), name))]
+    return [found[name] for name in sorted(found, key=lambda name: (place.get(name, -1), name))]
 
 
 def add_to_order(runs: Path, name: str) -> None:
-    """Say that a run is the newest of its folder."""
+    """Add a run to the file that orders the runs of a folder, as the newest."""
     try:
         with (runs / ORDER).open("a") as file:
             file.write(f"{name}\n")  # so short a line is appended whole
@@ -402,6 +465,14 @@ def add_to_order(runs: Path, name: str) -> None:
         raise disk_error(runs / ORDER, error) from error
 
 
+def size_of(path: Path) -> int:
+    """Return the bytes of a file; 0 where there is none."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
 def now() -> float:
-    """Seconds since the epoch, to the millisecond."""
+    """Return the seconds since the epoch, to the millisecond."""
     return round(time.time(), 3)

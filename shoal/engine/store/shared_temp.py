@@ -1,8 +1,8 @@
 """Folders among everybody's temporary files, which anybody could have put there first.
 
-A name such as `shoal-cache-anna` is known beforehand. Whoever puts a link there, or a folder of their own, has a worker
-write, read and delete where they wish. So such a folder is made for its user alone (mode 0700) and looked at before it
-is used: its owner, its mode, and that it is no link. Where another has the name, another place is taken.
+A name such as `shoal-cache-anna` is known beforehand. Another user who puts a link or a folder there could have our
+workers write, read and delete where they wish. So such a folder is made for its user alone (mode 0700), and its owner,
+its mode and that it is no link are checked before it is used. Where another user has the name, another place is taken.
 """
 
 from __future__ import annotations
@@ -70,17 +70,17 @@ def why_not_own(path: Path) -> str | None:
     A folder of this user that others may look into is closed to them.
     """
     try:
-        about = path.lstat()
+        status = path.lstat()
     except OSError as error:
         return f"cannot be looked at ({error.strerror or error})"
-    if stat.S_ISLNK(about.st_mode):
+    if stat.S_ISLNK(status.st_mode):
         return "is a link"
-    if not stat.S_ISDIR(about.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         return "is no folder"
-    if about.st_uid != os.geteuid():
-        return f"belongs to another user (number {about.st_uid})"
-    if stat.S_IMODE(about.st_mode) & 0o022:
+    if status.st_uid != os.geteuid():
+        return f"belongs to another user (number {status.st_uid})"
+    if stat.S_IMODE(status.st_mode) & 0o022:
         return "could be written by others, who may have put something there"
-    if stat.S_IMODE(about.st_mode) & 0o077:
+    if stat.S_IMODE(status.st_mode) & 0o077:
         path.chmod(0o700)
     return None

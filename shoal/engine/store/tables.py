@@ -39,7 +39,8 @@ class RunTables:
         for row in record.clients:
             before = self.seconds.get(row.client)
             self.measured_seconds += row.seconds - (before or 0.0)
-            self.measured_samples += row.samples if before is None else 0
+            if before is None:
+                self.measured_samples += row.samples
             self.seconds[row.client] = row.seconds
         self.refusals = Counter(record.refusals)
         self._new["links"] += [row.to_json() for row in record.links]
@@ -59,7 +60,7 @@ class RunTables:
         )
 
     def refused_by(self, record: RoundRecord) -> Counter[int]:
-        """In how many rounds each client was refused by the end of the round that follows those added."""
+        """Return in how many rounds each client was refused, the round after those added included."""
         return self.refusals + Counter(record.refused)
 
     def begin(self) -> None:

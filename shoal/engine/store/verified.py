@@ -22,21 +22,21 @@ def open_verified(folder: Path) -> Prepared:
         DataError: files are missing, or not those of the manifest.
     """
     prepared = open_prepared(folder)
-    about = {"digest": prepared.manifest.digest, "folder": str(folder.resolve()), "files": _files(folder)}
+    record = {"digest": prepared.manifest.digest, "folder": str(folder.resolve()), "files": _files(folder)}
     note = note_of(folder)
     with contextlib.suppress(StoreError):
-        if read_sealed(note) == about:
+        if read_sealed(note) == record:
             return prepared
     prepared = open_prepared(folder, verify=True)
     # Where nothing can be written the set is compared again next time.
     with contextlib.suppress(ShoalError, OSError):
         note.parent.mkdir(exist_ok=True)
-        write_sealed(note, about, sync=False)
+        write_sealed(note, record, sync=False)
     return prepared
 
 
 def note_of(folder: Path) -> Path:
-    """Where it is remembered that a set was compared: not beside the set itself, where DVC would see it."""
+    """Return the file that remembers that a set was compared: not beside the set itself, where DVC would see it."""
     return folder.parent.parent / ".verified" / f"{folder.parent.name}-{folder.name}.json"
 
 

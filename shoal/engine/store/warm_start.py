@@ -3,22 +3,23 @@
     origin.safetensors     the earlier run's newest server state, kept in the folder of the run that starts from it
     lineage.json, origin   which run that was, after which round, and the digests of its state and of the file
 
-What is taken over are tensors: those that the method's own initial state has, by name. Facts, such as the number of
-clients, are of the new federation, clients begin without memory, and rounds are counted from 0 again. Same settings,
-same data and same origin give the same bits.
+The run takes over tensors: those that the method's own initial state has, by name. Facts, such as the number of
+clients, follow from the new federation, clients begin without memory, and rounds are counted from 0 again. The same
+settings, data and origin give the same bits.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from shoal.core.errors import ShoalError
 from shoal.engine.store.codec import file_digest, load_tensors, save_server
 from shoal.engine.store.kept_state import read_state_if_any
+from shoal.engine.store.lineage import StartingState
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.contract.base import Method, Server
+from shoal.methods.contract.message import Tensors
 
 ORIGIN = "origin.safetensors"
 
@@ -43,38 +44,36 @@ class WarmStart:
 
     @classmethod
     def from_run(cls, run: RunFolder) -> WarmStart:
-        """The newest state of a run.
+        """Read the newest state of a run.
 
         Raises:
             WarmStartError: it has no round yet. StoreError: its last state is damaged.
         """
         found = read_state_if_any(run)
         if found is None:
-            raise WarmStartError(f"run {run.name} has no state to start from: start anew")
+            raise WarmStartError(f"run {run.name} has no state to start from: start a new run without it")
         return cls(run.name, found.server, found.manifest.server_sha256)
-
-    def to_json(self) -> dict[str, Any]:
-        """What lineage.json says of it."""
-        return {"run": self.run, "round": self.server.round, "server_sha256": self.sha256}
 
     def keep(self, run: RunFolder) -> None:
         """Write the state to the folder of the run that is to start from it, and name it in the lineage."""
         path = run.path / ORIGIN
         save_server(path, self.server)
-        run.set_lineage(origin={**self.to_json(), "file_sha256": file_digest(path)})
+        run.set_lineage(origin=StartingState(self.run, self.server.round, self.sha256, file_digest(path)))
 
 
 def origin_sha256(run: RunFolder) -> str | None:
-    """The digest of the state that a run starts from; None for a run that starts anew."""
-    found = run.lineage().get("origin")
-    return None if found is None else str(found["server_sha256"])
+    """Return the digest of the state that a run starts from; None where it starts from the method's own."""
+    origin = run.lineage().origin
+    if origin is None:
+        return None
+    return origin.server_sha256
 
 
 def why_not_resumable(method: type[Method]) -> str | None:
-    """Why runs of a method always start anew; None where they can go on from an earlier run's state.
+    """Return why runs of a method cannot start from an earlier run's state; None where they can.
 
-    They can where the state is one model that every round trains further. Centres are found from the data at hand, a
-    tree or an assignment of clients is of these clients, and local models are not at the server at all.
+    They can where the state is one model that every round trains further. Centres follow from the data at hand, a tree
+    or an assignment belongs to its own clients, and local models are not at the server at all.
     """
     if method.averages:
         return None
@@ -82,22 +81,22 @@ def why_not_resumable(method: type[Method]) -> str | None:
 
 
 def initial_state(opened: OpenedRun) -> Server:
-    """The state before round 1.
+    """Return the state before round 1.
 
     Raises:
         WarmStartError: the state of the origin does not fit the method, its settings or the data.
         StoreError: the file of the origin is missing or changed.
     """
     fresh = opened.method.init_server(opened.federation)
-    origin = opened.lineage.get("origin")
+    origin = opened.lineage.origin
     if origin is None:
         return fresh
-    tensors, _ = load_tensors(opened.run.path / ORIGIN, sha256=origin["file_sha256"])
-    return started_from(fresh, tensors, type(opened.method), origin["run"])
+    tensors, _ = load_tensors(opened.run.path / ORIGIN, sha256=origin.file_sha256)
+    return started_from(fresh, tensors, type(opened.method), origin.run)
 
 
-def started_from(fresh: Server, tensors: dict[str, Any], method: type[Method], name: str) -> Server:
-    """A fresh state with another state's tensors in place of its own.
+def started_from(fresh: Server, tensors: Tensors, method: type[Method], name: str) -> Server:
+    """Return a fresh state with another state's tensors in place of its own.
 
     Args:
         fresh: the method's initial state.
@@ -106,18 +105,18 @@ def started_from(fresh: Server, tensors: dict[str, Any], method: type[Method], n
         name: of the run that the other state is of, for errors.
 
     Raises:
-        WarmStartError: the method starts anew always, or a tensor is missing or of another shape.
+        WarmStartError: runs of the method cannot start so, or a tensor is missing or of another shape.
     """
     if reason := why_not_resumable(method):
-        raise WarmStartError(f"run {name} cannot be gone on from: {reason}: start anew")
+        raise WarmStartError(f"a run cannot start from run {name}: {reason}: start a new run without it")
     taken = {}
     for key, own in fresh.model.items():
         other = tensors.get(key)
         if other is None or other.shape != own.shape or other.dtype != own.dtype:
-            there = "missing" if other is None else f"{other.dtype} {tuple(other.shape)}"
+            shape = "missing" if other is None else f"{other.dtype} {tuple(other.shape)}"
             raise WarmStartError(
-                f"run {name} cannot be gone on from: tensor {key!r} of its state is {there}, expected {own.dtype} "
-                f"{tuple(own.shape)}: start anew, or with the model settings of that run"
+                f"a run cannot start from run {name}: tensor {key!r} of its state is {shape}, expected {own.dtype} "
+                f"{tuple(own.shape)}: start a new run without it, or use the model settings of that run"
             )
         taken[key] = other.to(own.device)
     return replace(fresh, model=taken)

@@ -1,7 +1,7 @@
-"""How a process computes while it works for a run: which algorithms, and how exact its products are.
+"""How a process computes while it works for a run: its algorithms, and the precision of its products.
 
-On a CPU nothing here changes a result. On a GPU two things may: cuDNN takes TF32 (10 bits of mantissa) for the
-convolutions of float32 networks unless told, and some algorithms add up in whatever order their threads come.
+On a CPU nothing here changes a result. On a GPU two things may: by default cuDNN uses TF32 (10 bits of mantissa) for
+convolutions of float32 networks, and some algorithms add in the order in which their threads finish.
 """
 
 from __future__ import annotations
@@ -21,22 +21,26 @@ TF32 = "tf32"
 
 @contextlib.contextmanager
 def arithmetic(precision: str, deterministic: bool) -> Iterator[None]:
-    """Compute as a run's settings say, and afterwards as before.
+    """Compute as a run's settings say within this context, and as before afterwards.
 
     Args:
-        precision: as resolved for the run; `tf32` takes TF32 for float32 products and convolutions on a GPU, any other
-            takes float32 for them.
-        deterministic: take only algorithms that repeat to the bit; an operation that has none raises `RuntimeError`.
+        precision: as resolved for the run; `tf32` uses TF32 for float32 products and convolutions on a GPU, any other
+            uses float32 for them.
+        deterministic: use only algorithms that repeat to the bit; an operation without one raises `RuntimeError`.
     """
-    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]
+    products = torch.backends.cuda.matmul
+    convolutions = torch.backends.cudnn.conv  # type: ignore[attr-defined]
+    fp32_precision = "ieee"
+    if precision == TF32:
+        fp32_precision = TF32
     before = (products.fp32_precision, convolutions.fp32_precision)
     algorithms = (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled())
     filled = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     try:
-        products.fp32_precision = convolutions.fp32_precision = TF32 if precision == TF32 else "ieee"
+        products.fp32_precision = convolutions.fp32_precision = fp32_precision
         if deterministic:
             torch.use_deterministic_algorithms(True)
-            # Nothing here reads memory before it is written: filling all of it first would cost, and change nothing.
+            # No code here reads memory before it is written: to fill it first would cost time and change nothing.
             torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         yield
     finally:

@@ -1,4 +1,4 @@
-"""How long another process has been at work, judged fairly: by what it was given to work with."""
+"""Clocks of work elsewhere: only time in which the work could have been done counts."""
 
 from __future__ import annotations
 
@@ -8,71 +8,78 @@ from pathlib import Path
 
 import psutil
 
-STEP = 2.0
-"""Seconds between two looks that count at most: where more have passed, this process was itself stopped."""
-BUSY = 0.01
-"""Share of one core that a process at work uses at least."""
+MAX_STEP_SECONDS = 2.0
+"""Most time between two calls of `look` that counts: after a longer pause this process was itself stopped."""
+MIN_CORE_SHARE = 0.01
+"""Least share of one core that a working process uses."""
 
 
 @dataclass
 class ProcessClock:
-    """The time of a process since this was made.
+    """The working time of a process since this clock was made.
 
-    Time in which the process waited for a core that others had, or in which this process was stopped as well (Ctrl-Z, a
-    suspended machine), does not count, so that no load of the machine makes work seem overdue. Where the system does
-    not tell how long a process waited for a core (it does on Linux), all of the time counts.
+    Time in which the process waited for a core, or in which this process was stopped as well (Ctrl-Z, a suspended
+    machine), does not count, so that work on a busy machine does not seem late. Only Linux says how long a process
+    waited for a core; elsewhere all of the time counts.
 
     Args:
-        pid: of the process.
+        pid: id of the process.
     """
 
     pid: int
     spent: float = field(default=0.0, init=False)
     """Seconds that count."""
     idle: float = field(default=0.0, init=False)
-    """The newest of these seconds in which the process hardly used a core: it is stopped, or waits for something."""
+    """The newest of these seconds, in which the process hardly used a core: it is stopped, or waits for something."""
 
     def __post_init__(self) -> None:
-        self._looked, self._waited = time.monotonic(), waited_for_core(self.pid)
-        self._busy_at, self._used = 0.0, used_of_cores(self.pid)
+        self._looked_at = time.monotonic()
+        self._waited = core_wait_seconds(self.pid)
+        self._busy_at = 0.0
+        self._used = core_seconds(self.pid)
 
     def look(self) -> None:
-        """Bring both numbers up to now; at least every `STEP` seconds."""
-        now, waited, used = time.monotonic(), waited_for_core(self.pid), used_of_cores(self.pid)
-        passed = min(now - self._looked, STEP)
+        """Bring `spent` and `idle` up to now; call this at least every `MAX_STEP_SECONDS`."""
+        now = time.monotonic()
+        waited = core_wait_seconds(self.pid)
+        used = core_seconds(self.pid)
+        passed = min(now - self._looked_at, MAX_STEP_SECONDS)
         self.spent += max(0.0, passed - (waited - self._waited))
-        self._looked, self._waited = now, waited
-        if used - self._used > BUSY * (self.spent - self._busy_at):
-            self._busy_at, self._used = self.spent, used
+        self._looked_at = now
+        self._waited = waited
+        if used - self._used > MIN_CORE_SHARE * (self.spent - self._busy_at):
+            self._busy_at = self.spent
+            self._used = used
         self.idle = self.spent - self._busy_at
 
 
 class WallClock:
-    """The time of work on another host since this was made, of which no more is known than that it goes on.
+    """The time since this clock was made, for work on another host.
 
     Time in which this process was stopped does not count.
     """
 
     def __init__(self) -> None:
-        self.spent, self._looked = 0.0, time.monotonic()
+        self.spent = 0.0
+        self._looked_at = time.monotonic()
 
     def look(self) -> None:
-        """Bring `spent` up to now; at least every `STEP` seconds."""
+        """Bring `spent` up to now; call this at least every `MAX_STEP_SECONDS`."""
         now = time.monotonic()
-        self.spent += min(now - self._looked, STEP)
-        self._looked = now
+        self.spent += min(now - self._looked_at, MAX_STEP_SECONDS)
+        self._looked_at = now
 
 
-def waited_for_core(pid: int) -> float:
-    """Seconds that a process's main thread was ready to run and had no core; 0 where the system does not say."""
+def core_wait_seconds(pid: int) -> float:
+    """Return for how many seconds a process's main thread was ready to run and had no core; 0 if that is unknown."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
     except (OSError, ValueError, IndexError):
         return 0.0
 
 
-def used_of_cores(pid: int) -> float:
-    """Seconds of cores that all threads of a process have used; 0 of one that has ended."""
+def core_seconds(pid: int) -> float:
+    """Return how many seconds of cores the threads of a process have used; 0 for one that has ended."""
     try:
         times = psutil.Process(pid).cpu_times()
     except psutil.Error:

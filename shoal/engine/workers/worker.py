@@ -1,7 +1,7 @@
 """What a worker does: train a cohort of clients, evaluate a server state, or find every sample's cluster.
 
-Requests and answers are those of `shoal.engine.messages.wire`; tensors stay in files of the run's folder. A client's
-update is complete when its done-file is there, so that a round that was cut short is taken up where it was.
+`shoal.engine.messages.wire` defines requests and answers; tensors stay in files of the run's folder. A client's update
+is complete when its done-file exists, so that an interrupted round resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from __future__ import annotations
 import contextlib
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+from torch import Tensor
+
 from shoal.core.errors import FailureCause, ShoalError
-from shoal.engine.messages.evaluation_shards import beside, read_shards, save_shard
+from shoal.engine.messages.evaluation_shards import judged_tensors, read_shards, save_shard
 from shoal.engine.messages.inspection import Inspection
 from shoal.engine.messages.summing import GroupSum
 from shoal.engine.messages.wire import (
@@ -44,14 +47,14 @@ from shoal.methods.contract.base import Client, Server, Update
 from shoal.methods.contract.declared import bounded
 from shoal.methods.contract.message import Message
 from shoal.methods.scores.assignment import assignment_of
-from shoal.methods.scores.evaluation import see
+from shoal.methods.scores.evaluation import predict_shard
 from shoal.methods.scores.metrics import AVERAGED, JUDGED_TWICE
 from shoal.methods.scores.quality import silhouette
 from shoal.methods.scores.shown import shown_features
 
 
 class Worker:
-    """One worker's state between requests: the run it has opened and the last server state it read.
+    """A worker, which keeps between requests the run that it has opened and the last server state that it read.
 
     Args:
         device: where it computes.
@@ -63,7 +66,7 @@ class Worker:
         self._server: tuple[tuple[Path, object], Server] | None = None
 
     def handle(self, request: Request) -> Answer:
-        """Do what is asked and say how it went; an exception becomes a `Failed`."""
+        """Do a request and return its answer; an exception becomes a `Failed`."""
         try:
             opened = self.opened(request.run)
             with arithmetic(opened.precision, opened.settings.workers.deterministic):
@@ -78,86 +81,77 @@ class Worker:
                         return self.evaluate_shard(request)
                     case Assign():
                         return self.assign(request)
-        except Exception as error:  # a worker must outlive any request
+        except Exception as error:  # a worker must survive any request
             return failure(error)
 
     def opened(self, path: Path) -> OpenedRun:
-        """The run at `path`, opened on first use; only the last run used stays open."""
+        """Return the run at `path`, opened on first use; only the last run stays open."""
         if self._opened is None or self._opened.run.path != path:
             self._opened = OpenedRun(RunFolder(path), self.device, working=True)
         return self._opened
 
     def server(self, path: Path) -> Server:
-        """A server state, read once per round; after an interruption another one may lie under the same path."""
-        now, known = (path, version(path)), self._server
-        if known is None or known[0] != now:
-            # What this thread read: another one may be at work from another state.
-            known = self._server = now, load_server(path, self.device)
-        return known[1]
+        """Return a server state, read once a round; after an interruption another state may have the same path."""
+        key = (path, version(path))
+        read = self._server
+        if read is None or read[0] != key:
+            # Returned below as this thread read it: another thread may set another state meanwhile.
+            read = self._server = key, load_server(path, self.device)
+        return read[1]
 
     def train(self, request: Train) -> Trained:
-        """Train the clients of a cohort; each ends in files under work/ or in a failure of its own."""
+        """Train the clients of a cohort; each leaves files under work/ or a failure of its own."""
         opened = self.opened(request.run)
         server = self.server(request.server or RoundPaths(opened.run.path, request.state).server)
         results: dict[int, FinishedWork | Failed] = {}
-        known = {each.client: each for each in request.clients}
+        files = {each.client: each for each in request.clients}
         for ids in request.groups:
-            group = [known[c] for c in ids if c in known]
-            train = self.sum_group if opened.settings.workers.summed > 1 else self.train_group
-            found = train(opened, server, request.round, group)
-            mark_failed(RoundPaths(opened.run.path, request.round), found)
-            results |= found
+            group = [files[client] for client in ids if client in files]
+            if opened.settings.workers.summed > 1:
+                group_results = self.sum_group(opened, server, request.round, group)
+            else:
+                group_results = self.train_group(opened, server, request.round, group)
+            mark_failed(RoundPaths(opened.run.path, request.round), group_results)
+            results |= group_results
         return Trained(results)
 
     def sum_group(
         self, opened: OpenedRun, server: Server, round: int, group: list[ClientFiles]
     ) -> dict[int, FinishedWork | Failed]:
-        """The exchanges of some clients, whose messages become one sum."""
+        """Train a group of clients and write one sum of their messages; return what became of each client."""
         results: dict[int, FinishedWork | Failed] = {}
-        total, size = GroupSum(RoundPaths(opened.run.path, round)), opened.settings.workers.batched
-        for at in range(0, len(group), size):
-            results |= self.train_group(opened, server, round, group[at : at + size], total)
+        total = GroupSum(RoundPaths(opened.run.path, round))
+        size = opened.settings.workers.batched
+        for start in range(0, len(group), size):
+            results |= self.train_group(opened, server, round, group[start : start + size], total)
         return total.finish(results)
 
     def train_group(
         self, opened: OpenedRun, server: Server, round: int, group: list[ClientFiles], total: GroupSum | None = None
     ) -> dict[int, FinishedWork | Failed]:
-        """The exchanges of some clients, their local work in one computation where there are several.
+        """Train a group of clients, several of them in one computation; return what became of each client.
 
         Args:
             opened: the run.
             server: the state that they begin from.
             round: the round.
             group: the clients.
-            total: what their messages are summed in; None: each is written to a file of its own.
+            total: sums their messages; None: each message is written to a file of its own.
         """
         started = time.perf_counter()
-        inspection = Inspection.from_opened(opened, server, round)
-        results: dict[int, FinishedWork | Failed] = {}
-        begun: list[tuple[Message, Client]] = []
-        for each in group:
-            try:
-                client = opened.client(each.client, round, each.memory, each.inbox, each.sha256)
-                begun.append((opened.method.broadcast(server, client.id), client))
-            except StoreError:
-                raise
-            except Exception as error:
-                results[each.client] = failure(error)
+        exchanges, results = open_clients(opened, server, round, group)
         try:
-            if len(begun) > 1:
-                updates: list[Update | Exception] = opened.method.cohort_update(begun)
-            else:
-                updates = [opened.method.client_update(*exchange) for exchange in begun]
+            updates = update_clients(opened, exchanges)
         except Exception as error:
-            return results | {client.id: failure(error) for _, client in begun}
-        trained = time.perf_counter() - started
-        for (down, client), update in zip(begun, updates, strict=True):
-            written = time.perf_counter()
+            return results | {client.id: failure(error) for _, client in exchanges}
+        share = (time.perf_counter() - started) / max(1, len(exchanges))  # of the local work, for each client
+        inspection = Inspection.from_opened(opened, server, round)
+        for (down, client), update in zip(exchanges, updates, strict=True):
+            began = time.perf_counter() - share
             try:
                 if isinstance(update, Exception):
                     raise update
-                update = leaving(opened, server, down, client, update)
-                began = written - trained / len(begun)  # of the local work each has its share
+                update = outgoing_update(opened, server, down, client, update)
                 form = inspection.check(client.id, len(client.train), update)
                 if total is None:
                     results[client.id] = self.write(opened, round, down, client, update, began)
@@ -165,7 +159,7 @@ class Worker:
                     results[client.id] = self.write_parts(opened, round, down, client, update, began, {})
                     total.add(client.id, update.message, form)
             except StoreError:
-                raise  # a full disk is no client's fault
+                raise  # a full disk is not the client's fault
             except Exception as error:
                 results[client.id] = failure(error)
         return results
@@ -173,10 +167,19 @@ class Worker:
     def write(
         self, opened: OpenedRun, round: int, down: Message, client: Client, update: Update, began: float
     ) -> FinishedWork:
-        """A client's answers, written to work/; `began` is when it would have begun had it worked alone."""
-        paths, messages = RoundPaths(opened.run.path, round), {update_file(client.id): ("update", update.message)}
+        """Write a client's answers and its done-file to work/.
+
+        Args:
+            opened: the run.
+            round: the round.
+            down: the message that the client got.
+            client: the client.
+            update: its whole answer.
+            began: when it would have begun, had it been trained alone (`time.perf_counter`).
+        """
+        messages = {update_file(client.id): ("update", update.message)}
         done = self.write_parts(opened, round, down, client, update, began, messages)
-        write_sealed(paths.done(client.id), done.to_json(), sync=False)
+        write_sealed(RoundPaths(opened.run.path, round).done(client.id), done.to_json(), sync=False)
         return done
 
     def write_parts(
@@ -189,11 +192,11 @@ class Worker:
         began: float,
         messages: dict[str, tuple[str, Message]],
     ) -> FinishedWork:
-        """As `write`, without the done-file.
+        """Write a client's answers to work/, without the done-file.
 
         Args:
-            opened, round, down, client, update, began: as there.
-            messages: what is written besides memory and messages to peers: by name of its file, what it is.
+            opened, round, down, client, update, began: see `write`.
+            messages: to write besides memory and messages to peers: by name of the file, its part and the message.
         """
         number = client.id
         check_metric_names(update.metrics)
@@ -220,30 +223,32 @@ class Worker:
         )
 
     def evaluate(self, request: Evaluate) -> Evaluated:
-        """Metrics of the server state of a round, recalibrated; of the last one also under the averaged statistics."""
+        """Compute the metrics of a server state, recalibrated; of the last one also with the averaged statistics."""
         started = time.perf_counter()
         opened = self.opened(request.run)
         server = self.server(request.server)
         clients = OpenedClients(opened, request.round, request.memory_index)
         evaluation = opened.evaluation(request.round, final=request.final)
         if request.parts:
-            found = beside(request.server, self.device)
-            evaluation = replace(evaluation, seen=read_shards(request, self.device, averaged=False))
+            found = judged_tensors(request.server, self.device)
+            evaluation = replace(evaluation, shard_predictions=read_shards(request, self.device, averaged=False))
         else:
             found = opened.method.recalibrate(server, clients, evaluation)
         metrics = opened.method.evaluate(server.with_model(found), clients, evaluation)
         if found and request.final:
-            evaluation = replace(evaluation, brief=True)
+            evaluation = replace(evaluation, headline_only=True)
             if request.parts:
-                evaluation = replace(evaluation, seen=read_shards(request, self.device, averaged=True))
+                evaluation = replace(evaluation, shard_predictions=read_shards(request, self.device, averaged=True))
             averaged = opened.method.evaluate(server, clients, evaluation)
             metrics |= {f"{name}{AVERAGED}": averaged[name] for name in JUDGED_TWICE if name in averaged}
         numbers = {name: float(value) for name, value in metrics.items()}
-        judged = {} if request.parts else {name: tensor.cpu().numpy() for name, tensor in found.items()}
+        judged = {}
+        if not request.parts:
+            judged = {name: tensor.cpu().numpy() for name, tensor in found.items()}
         return Evaluated(numbers, time.perf_counter() - started, judged)
 
     def recalibrate(self, request: Recalibrate) -> Evaluated:
-        """What stands in place of the state's tensors when it is judged."""
+        """Compute the tensors that replace those of a state in its evaluation."""
         started = time.perf_counter()
         opened = self.opened(request.run)
         clients = OpenedClients(opened, request.round, request.memory_index)
@@ -253,67 +258,99 @@ class Worker:
         return Evaluated({}, time.perf_counter() - started, judged)
 
     def evaluate_shard(self, request: EvaluateShard) -> Evaluated:
-        """A part of what `evaluate` uses of the predictor's answers, into a file of the round's work."""
+        """Write a part of the predictions that `evaluate` uses to a file of the round's work."""
         started = time.perf_counter()
         opened = self.opened(request.run)
         server = self.server(request.server)
         if not request.averaged:
-            server = server.with_model(beside(request.server, self.device))
+            server = server.with_model(judged_tensors(request.server, self.device))
         evaluation = opened.evaluation(request.round, final=request.final)
-        predict, method = opened.method.predictor(server), opened.method
-        save_shard(request, see(predict, evaluation, method.shared_in_evaluation, (request.part, request.parts)))
+        predict = opened.method.predictor(server)
+        shared = opened.method.shared_in_evaluation
+        save_shard(request, predict_shard(predict, evaluation, shared, (request.part, request.parts)))
         return Evaluated({}, time.perf_counter() - started)
 
     def assign(self, request: Assign) -> Assigned:
-        """The cluster of every sample under a server state; on request how far they are apart, and features to draw."""
+        """Find every sample's cluster under a server state; if asked, also their separation, and features to draw."""
         opened = self.opened(request.run)
         server = self.server(request.server)
         clients = OpenedClients(opened, request.round, request.memory_index)
         evaluation = opened.evaluation(request.round, final=True)
-        # Found again rather than read: the draws are those of `evaluate`, and not every state was evaluated.
+        # Computed again and not read: the draws are those of `evaluate`, and not every state was evaluated.
         server = server.with_model(opened.method.recalibrate(server, clients, evaluation))
         found = assignment_of(opened.method, server, clients, evaluation)
         cluster = found.cluster.cpu().numpy()
-        score, shown = None, None
+        score = None
+        shown: tuple[np.ndarray, ...] = ()
         if request.judge:
             features = found.features.float().cpu().numpy()
             score = silhouette(features, cluster, evaluation.streams.numpy("quality.silhouette"))
-            shown = shown_features(features, evaluation.streams.numpy("quality.shown"))
+            shown = shown_features(features, evaluation.streams.numpy("quality.shown")) or ()
         return Assigned(
             found.clusters,
             cluster,
             found.confidence.cpu().numpy(),
-            None if found.centres is None else found.centres.cpu().numpy(),
-            None if found.distance is None else found.distance.cpu().numpy(),
+            _array(found.centres),
+            _array(found.distance),
             score,
-            *(shown or ()),
+            *shown,
         )
 
 
+def _array(tensor: Tensor | None) -> np.ndarray | None:
+    return None if tensor is None else tensor.cpu().numpy()
+
+
+def open_clients(
+    opened: OpenedRun, server: Server, round: int, group: list[ClientFiles]
+) -> tuple[list[tuple[Message, Client]], dict[int, FinishedWork | Failed]]:
+    """Return the clients of a group with the messages to them, and the failures of those that cannot be opened."""
+    exchanges: list[tuple[Message, Client]] = []
+    failures: dict[int, FinishedWork | Failed] = {}
+    for each in group:
+        try:
+            client = opened.client(each.client, round, each.memory, each.inbox, each.sha256)
+            exchanges.append((opened.method.broadcast(server, client.id), client))
+        except StoreError:
+            raise
+        except Exception as error:
+            failures[each.client] = failure(error)
+    return exchanges, failures
+
+
+def update_clients(opened: OpenedRun, exchanges: list[tuple[Message, Client]]) -> list[Update | Exception]:
+    """Return the update of each client, from one computation if there are several, or why it has none."""
+    if len(exchanges) > 1:
+        return opened.method.cohort_update(exchanges)
+    return [opened.method.client_update(*exchange) for exchange in exchanges]
+
+
 def mark_failed(paths: RoundPaths, results: Mapping[int, FinishedWork | Failed]) -> None:
-    """Tell who waits for clients with a deadline (`shoal.engine.rounds.deadlines.CohortDeadline`) which of them will
-    not be done.
-    """
-    for client in (client for client, result in results.items() if isinstance(result, Failed)):
-        with contextlib.suppress(OSError):  # without the mark those after it have less time
+    """Mark the clients that failed, for the deadline of their cohort (`shoal.engine.rounds.deadlines`)."""
+    for client, result in results.items():
+        if not isinstance(result, Failed):
+            continue
+        with contextlib.suppress(OSError):  # without the mark the clients after it have less time
             private_folder(paths.run / "work")
             private_folder(paths.work)
             paths.failed(client).touch()
 
 
-def leaving(opened: OpenedRun, server: Server, down: Message, client: Client, update: Update) -> Update:
-    """The update as it leaves the client: private where the settings say so."""
+def outgoing_update(opened: OpenedRun, server: Server, down: Message, client: Client, update: Update) -> Update:
+    """Return the update as it leaves the client: private if the settings say so."""
     privacy = opened.settings.privacy
     if privacy.clip is None:
         return update
-    normal = secret_normal if privacy.noise_source == "secret" else seeded_normal(client.streams.torch("privacy"))
+    normal: Callable[[Sequence[int]], Tensor] = secret_normal
+    if privacy.noise_source == "seeded":
+        normal = seeded_normal(client.streams.torch("privacy"))
     message = private_message(update.message, down.tensors, privacy.clip, privacy.noise, normal)
-    # Noise may bring a value out of its bounds; to bring it back tells nothing more.
+    # Noise may move a value out of its bounds; moving it back reveals nothing more.
     return replace(update, message=bounded(message, opened.method.declared(server, client.id, len(client.train))))
 
 
 def failure(error: Exception) -> Failed:
-    """Return an exception as an answer: its words, its cause and where it happened."""
+    """Return an exception as an answer: its message, its cause and its traceback."""
     where = "".join(traceback.format_exception(error))
     if isinstance(error, ShoalError):
         return Failed(str(error), error.failure_cause, where)

@@ -1,4 +1,4 @@
-"""Workers on this machine: persistent processes, one thread each (or one GPU each), fed over pipes.
+"""Workers on this machine: persistent processes with one thread (or one GPU) each, which get requests over pipes.
 
 Any number of slots gives the same bits: a client's work runs on one thread, from files, with its own random streams.
 """
@@ -18,35 +18,35 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.core.errors import ShoalError
 from shoal.engine.workers.process_clock import ProcessClock
-from shoal.engine.workers.without_main import WORKER, without_main
+from shoal.engine.workers.without_main import WORKER_NAME, without_main
 
 if TYPE_CHECKING:
-    # Not imported: `warm` is to begin before this process has waited for torch.
+    # Imported by type checkers only: `warm` shall begin before this process has imported torch.
     from shoal.engine.messages.wire import Answer, Deadline, Request
 
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 PRELOADED = ["shoal.engine.workers.worker", "torch._dynamo"]
-"""What workers need (torch's optimisers want the latter), imported once, by the process that they are forked from."""
-LOOK = 0.5
-"""Seconds between looks at whether a worker hangs."""
-WAIT = 5.0
-"""Seconds for a process to end, or to start, before it is helped."""
+"""Modules that workers need (torch's optimisers need the latter); the fork server imports them."""
+POLL_SECONDS = 0.5
+"""Time between two checks whether a worker hangs."""
+JOIN_SECONDS = 5.0
+"""Time in which a process must end or start; after it the fork server is killed."""
 
 
 def warm() -> Any:
-    """Begin to import, in a process beside this one, what worker processes need; they are forked from that process.
+    """Start the fork server: another process, which imports what workers need and from which they are forked.
 
-    It is a fresh one, with one thread and nothing of a GPU touched, so that a fork of it is safe.
+    It is a new process with one thread that has not used a GPU, so that a fork of it is safe.
 
     Returns:
-        The context whose processes start that way.
+        The multiprocessing context whose processes are forked from it.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     from multiprocessing import forkserver
 
-    before = {name: os.environ.get(name) for name in THREADS}
-    os.environ.update(dict.fromkeys(THREADS, "1"))
+    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
     try:
         forkserver.ensure_running()
     finally:
@@ -59,7 +59,7 @@ def warm() -> Any:
 
 
 def cool() -> None:
-    """End the process that `warm` began, also in the middle of its imports: it holds this process's output open."""
+    """End the fork server, also in the middle of its imports: it keeps this process's output open."""
     from multiprocessing import forkserver
 
     pid = getattr(forkserver._forkserver, "_forkserver_pid", None)
@@ -74,7 +74,7 @@ class WorkerLost(ShoalError):
 
 @dataclass
 class WorkerProcess:
-    """One worker process; started when it is needed, and again after it was lost."""
+    """One worker process; it is started when it is needed, and again after it was lost."""
 
     number: int
     device: str
@@ -82,14 +82,14 @@ class WorkerProcess:
     pipe: Connection | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _watched: tuple[Any, Deadline, ProcessClock] | None = field(default=None, init=False)
-    _hangs: str | None = field(default=None, init=False)
+    _hang_reason: str | None = field(default=None, init=False)
     _ended: bool = field(default=False, init=False)
 
     def call(self, request: Request) -> Answer:
         """Send a request and wait for the answer.
 
         Raises:
-            WorkerLost: the process ended without an answer, or was ended because it hangs.
+            WorkerLost: the process ended without an answer, or was ended because it hung.
         """
         pipe, process = self.ready()
         try:
@@ -98,17 +98,19 @@ class WorkerProcess:
                 result: Answer = pipe.recv()
                 return result
         except (EOFError, OSError):
-            process.join(WAIT)
-            why = f"ended in the middle of its work (exit code {process.exitcode})"
+            process.join(JOIN_SECONDS)
+            reason = self._hang_reason or f"ended in the middle of its work (exit code {process.exitcode})"
             self.close()
-            raise WorkerLost(f"worker slot {self.number} {self._hangs or why}") from None
+            raise WorkerLost(f"worker slot {self.number} {reason}") from None
 
     @contextlib.contextmanager
     def _watching(self, process: Any, deadline: Deadline | None) -> Iterator[None]:
-        """Let `look` end the process where it hangs, until the end of this."""
+        """Let `look` end the process if it hangs within this context."""
         with self._lock:
-            self._watched = None if deadline is None else (process, deadline, ProcessClock(process.pid))
-            self._hangs = None
+            self._watched = None
+            if deadline is not None:
+                self._watched = process, deadline, ProcessClock(process.pid)
+            self._hang_reason = None
         try:
             yield
         finally:
@@ -116,67 +118,70 @@ class WorkerProcess:
                 self._watched = None
 
     def look(self) -> None:
-        """End the process where it hangs; whoever waits for its answer is told."""
+        """End the process if it hangs; `call` then raises `WorkerLost`."""
         with self._lock:
-            if self._watched is None or self._hangs:
+            if self._watched is None or self._hang_reason:
                 return
             process, deadline, clock = self._watched
             clock.look()
-            why = deadline.why(clock.spent, clock.idle)
-            if why:
-                self._hangs = f"was ended at {why}"
+            reason = deadline.reason(clock.spent, clock.idle)
+            if reason:
+                self._hang_reason = f"was ended at {reason}"
                 process.kill()
 
     def ready(self) -> tuple[Connection, Any]:
-        """The pipe to the process, and the process, which is started where none is running.
+        """Return the pipe to the process, and the process, after starting it if none is running.
 
         Raises:
-            WorkerLost: this was ended meanwhile.
+            WorkerLost: `end` was called meanwhile.
         """
         with self._lock:
-            if self._hangs:  # it was ended in the moment in which it answered
+            if self._hang_reason:  # it was ended just as it answered
                 self.close()
             if self.process is None or self.pipe is None or not self.process.is_alive():
                 context = warm()
                 pipe, inner = context.Pipe()
-                name = f"{WORKER} {self.number}"
+                name = f"{WORKER_NAME} {self.number}"
                 process = context.Process(target=serve, args=(inner, self.device), daemon=True, name=name)
                 with without_main():
                     process.start()
                 inner.close()
-                # Not before: the slots may be closed meanwhile, and what was not started cannot be ended.
-                self.pipe, self.process = pipe, process
-                self._hangs = None
-                if self._ended:  # while it was started: nobody else ends it any more
+                # Only now: the slots may be closed meanwhile, and a process that has not started cannot be ended.
+                self.pipe = pipe
+                self.process = process
+                self._hang_reason = None
+                if self._ended:  # during the start: nothing else would end the process
                     self.close()
             if self.process is None or self.pipe is None:
                 raise WorkerLost("the worker slots are closed")
             return self.pipe, self.process
 
     def end(self) -> None:
-        """Close for good, also where the process is only just being started."""
+        """Close for good, also while the process is being started."""
         self._ended = True
         self.close()
 
     def close(self) -> None:
-        """End the process, also one that is stopped: of what it has begun nothing is needed."""
-        process, pipe = self.process, self.pipe
-        self.process = self.pipe = None
+        """End the process, also one that is stopped: its unfinished work is not needed."""
+        process = self.process
+        pipe = self.pipe
+        self.process = None
+        self.pipe = None
         if process is not None:
             process.kill()
-            process.join(WAIT)
-            if process.is_alive():  # it is not: who should tell so is stopped, the process that it was forked from
+            process.join(JOIN_SECONDS)
+            if process.is_alive():  # only in name: the fork server, which should report its end, is stopped
                 cool()
-                process.join(WAIT)
+                process.join(JOIN_SECONDS)
         if pipe is not None:
             pipe.close()
 
 
 def serve(pipe: Connection, device: str) -> None:
-    """A worker process: answer requests until the pipe closes (which it also does when the parent is killed)."""
+    """Answer requests in a worker process until the pipe closes (which it also does when the parent is killed)."""
     # Ctrl-C goes to the whole process group; the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ.update(dict.fromkeys(THREADS, "1"))
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
     import torch
 
     from shoal.engine.settings.hardware import keep_freed_memory
@@ -208,14 +213,14 @@ class WorkerProcesses:
     """
 
     def __init__(self, count: int, device: str = "cpu") -> None:
-        self.count = self.most = count
-        self.processes = [WorkerProcess(i, device if device == "cpu" else _gpu(i)) for i in range(count)]
+        self.count = self.max_requests = count
+        self.processes = [WorkerProcess(number, _device(device, number)) for number in range(count)]
         self._idle: queue.LifoQueue[WorkerProcess] = queue.LifoQueue()
         for slot in reversed(self.processes):
             self._idle.put(slot)
         self._closed = threading.Event()
         threading.Thread(target=self._look, daemon=True, name="shoal deadlines").start()
-        # While the caller prepares its run, the workers start.
+        # The workers start while the caller prepares its run.
         self._starting = threading.Thread(target=self._start, daemon=True)
         self._starting.start()
 
@@ -229,7 +234,7 @@ class WorkerProcesses:
                 slot.end()
 
     def _look(self) -> None:
-        while not self._closed.wait(LOOK):
+        while not self._closed.wait(POLL_SECONDS):
             for slot in self.processes:
                 slot.look()
 
@@ -237,7 +242,7 @@ class WorkerProcesses:
         """Have an idle slot do the request; wait for one if all are busy.
 
         Raises:
-            WorkerLost: its process ended, or was ended because it hangs; or the slots were closed.
+            WorkerLost: its process ended, or was ended because it hung; or the slots were closed.
         """
         slot = self._idle.get()
         try:
@@ -250,7 +255,7 @@ class WorkerProcesses:
     def close(self) -> None:
         """End all processes."""
         self._closed.set()
-        self._starting.join(WAIT)
+        self._starting.join(JOIN_SECONDS)
         if self._starting.is_alive():
             cool()
         for slot in self.processes:
@@ -263,7 +268,10 @@ class WorkerProcesses:
         self.close()
 
 
-def _gpu(number: int) -> str:
+def _device(device: str, number: int) -> str:
+    """Return the device of a slot: cpu, or the GPU whose turn it is."""
+    if device == "cpu":
+        return device
     import torch
 
     return f"cuda:{number % torch.cuda.device_count()}"

@@ -1,1 +1,1 @@
-"""How messages of clients become one state."""
+"""How the server makes one state of the clients' messages: means, robust rules, server optimisers, private noise."""

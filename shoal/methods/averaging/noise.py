@@ -1,10 +1,10 @@
-"""Gaussian noise of private updates: from the operating system's generator or, for tests alone, from a seed.
+"""Gaussian noise of private updates: from the operating system's generator or, only for tests, from a seed.
 
-Whoever can repeat the noise can subtract it. So secret noise has no seed: its bits come from the operating system's
-generator, one by one, and are kept nowhere. Noise from a seed hides nothing, since the seed of a run is public.
+Anyone who can repeat the noise can subtract it. So secret noise has no seed: its bits come from the operating system's
+generator and are stored nowhere. Noise from a seed hides nothing, since the seed of a run is public.
 
-Source: Box and Muller 1958. Values are double precision and end at 8.6 standard deviations. Noise of floating-point
-numbers can tell something by the lowest bits of a sum (Mironov 2012): nothing here prevents that.
+Source: Box and Muller 1958. Values have double precision and end at 8.6 standard deviations. The lowest bits of a sum
+of floating-point noise can reveal something (Mironov 2012); this module does not prevent that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 Normal = Callable[[Sequence[int]], Tensor]
-"""Draws standard normal values of a shape: float64, on the CPU."""
+"""A function that draws standard normal values of a shape: float64, on the CPU."""
 BLOCK = 1 << 20
 """Values that are drawn at once."""
 UNIT = 2.0**-53
@@ -26,7 +26,7 @@ UNIT = 2.0**-53
 
 
 def secret_normal(shape: Sequence[int]) -> Tensor:
-    """Draw standard normal values that nobody can draw again.
+    """Draw standard normal values that cannot be drawn again.
 
     Args:
         shape: of the tensor; () for one value.
@@ -34,18 +34,18 @@ def secret_normal(shape: Sequence[int]) -> Tensor:
     Returns:
         float64 of that shape, on the CPU.
     """
-    left = math.prod(shape)
+    remaining = math.prod(shape)
     parts = []
-    while left:
-        count = min(left, BLOCK)
+    while remaining:
+        count = min(remaining, BLOCK)
         parts.append(_box_muller(count))
-        left -= count
+        remaining -= count
     values = np.concatenate(parts) if parts else np.zeros(0)
     return torch.from_numpy(values).reshape(tuple(shape))
 
 
 def seeded_normal(generator: torch.Generator) -> Normal:
-    """Draw from a seeded generator, for tests: this noise protects nothing."""
+    """Return a function that draws from a seeded generator, for tests: this noise protects nothing."""
 
     def draw(shape: Sequence[int]) -> Tensor:
         return torch.randn(tuple(shape), generator=generator, dtype=torch.float64)
@@ -54,7 +54,7 @@ def seeded_normal(generator: torch.Generator) -> Normal:
 
 
 def _box_muller(count: int) -> np.ndarray:
-    """Standard normal values (count,) of 64 random bits each."""
+    """Return standard normal values (count,) from 64 random bits each."""
     pairs = (count + 1) // 2
     bits = np.frombuffer(os.urandom(16 * pairs), dtype=np.uint64).reshape(2, pairs) >> np.uint64(11)
     radius = np.sqrt(-2.0 * np.log((bits[0] + 1.0) * UNIT))

@@ -1,9 +1,8 @@
-"""Differentially private updates: what a client changes is clipped, and noise is added before it leaves.
+"""Differentially private updates: a client's change is clipped, and noise is added before it leaves the client.
 
-A client's message holds weights; what tells of its samples is their difference from those that it was sent. That
-difference, all floating-point tensors together, is scaled down to a length of at most `clip`, and every value of it
-gets Gaussian noise of standard deviation `noise` x `clip`. Whole numbers (BatchNorm's counts of batches) leave as they
-came.
+A client's message holds weights, whose difference from the broadcast weights depends on its samples. That difference,
+over all floating-point tensors together, is scaled down to a length of at most `clip`, and every value of it gets
+Gaussian noise of standard deviation `noise` x `clip`. Whole numbers (BatchNorm's counts of batches) leave as they came.
 
 Source: McMahan, Ramage, Talwar, Zhang 2018, algorithm 1 (clipping of a whole client's update); Dwork and Roth 2014,
 appendix A (the Gaussian mechanism).
@@ -22,21 +21,24 @@ from shoal.methods.contract.message import Message
 
 
 def private_message(message: Message, sent: Mapping[str, Tensor], clip: float, noise: float, normal: Normal) -> Message:
-    """The message as it may leave.
+    """Return the message that may leave the client, with its change clipped and noise added.
 
     Args:
-        message: of an averaging method: its tensors by the names of those that the client was sent.
-        sent: what the client was sent.
+        message: of an averaging method: its tensors have the names of those that the client was sent.
+        sent: the tensors that the client was sent.
         clip: largest length (L2) of the difference, above 0.
         noise: standard deviation of the noise as a multiple of `clip`.
-        normal: draws standard normal values: `secret_normal`, of which nobody can repeat a value.
+        normal: draws standard normal values; `secret_normal`, whose values cannot be repeated.
 
     Raises:
         ClientError: the message has other tensors than the client was sent.
     """
     if message.tensors.keys() - sent.keys() or message.samples:
-        odd = sorted({*(message.tensors.keys() - sent.keys()), *message.samples})
-        raise ClientError(f"a private update is the difference from what was sent, which had no {', '.join(odd[:3])}")
+        extra = sorted({*(message.tensors.keys() - sent.keys()), *message.samples})
+        raise ClientError(
+            "a private update may only hold tensors that the client was sent, and this one also holds "
+            f"{', '.join(extra[:3])}"
+        )
     differences = {
         name: tensor.cpu().double() - sent[name].cpu().double()
         for name, tensor in message.tensors.items()
@@ -46,13 +48,14 @@ def private_message(message: Message, sent: Mapping[str, Tensor], clip: float, n
     scale = min(1.0, clip / max(float(length), 1e-300))
     private = {}
     for name in sorted(message.tensors):
-        tensor, before = message.tensors[name], sent[name].cpu()
+        tensor = message.tensors[name]
+        before = sent[name].cpu()
         if name not in differences:
             private[name] = before.to(tensor.dtype)
             continue
         drawn = normal(tensor.shape) * (noise * clip)
-        left = before.double() + scale * differences[name] + drawn
+        noisy = before.double() + scale * differences[name] + drawn
         if name.endswith("running_var"):
-            left = left.clamp_min(0)  # after the noise: nothing more is told by it
-        private[name] = left.to(tensor.dtype)
+            noisy = noisy.clamp_min(0)  # after the noise, so that it reveals nothing more
+        private[name] = noisy.to(tensor.dtype)
     return Message({name: private[name] for name in message.tensors}, message.facts)

@@ -1,15 +1,15 @@
-"""Means that a few hostile clients cannot pull away: clipped, by coordinate, or of the updates that lie close together.
+"""Means that a few hostile clients cannot pull away: clipped, by coordinate, or over updates that lie close together.
 
 - A norm bound (Sun, Kairouz, Suresh, McMahan 2019, arXiv 1911.07963): a longer update is scaled down to the bound.
 - The coordinate-wise median and the trimmed mean (Yin, Chen, Ramchandran, Bartlett 2018, arXiv 1803.01498).
 - Krum and multi-Krum (Blanchard, El Mhamdi, Guerraoui, Stainer 2017, NeurIPS): of m updates, f of them hostile, the
   one with the least sum of squared distances to its m - f - 2 nearest, or the mean of the m - f best.
 
-Median and trimmed mean count every client alike, as in their paper: a share of the clients is what they guard against.
-The mean and multi-Krum weigh by samples; the paper of Krum knows clients of one size. The plain weighted mean holds one
-model in memory, these hold the updates of all clients of a round.
+Median and trimmed mean weigh all clients equally, as in their paper, and guard against a share of the clients. The mean
+and multi-Krum weigh by samples; the paper of Krum has clients of one size. The weighted mean holds one model in memory,
+the others hold the updates of all clients of a round.
 
-Symbols in shapes: m clients, p numbers of a model.
+Symbols in shapes: m clients, p values of a model.
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ from shoal.methods.contract.message import Tensors
 
 
 class RobustMean(WeightedMean):
-    """What `WeightedMean` is, by a rule of the settings, once all updates are there.
+    """A mean like `WeightedMean`, by a rule of the settings, computed once all updates were added.
 
     Args:
         settings: the rule and the bound.
-        start: what clients began from, by name; updates are measured from it. Without it from 0.
+        start: the tensors that clients began from, by name; updates are measured from them, or from 0 without them.
     """
 
     def __init__(self, settings: AggregationSettings, start: Mapping[str, Tensor] | None = None) -> None:
         super().__init__()
-        self._settings, self._start = settings, start or {}
+        self._settings = settings
+        self._start = start or {}
         self._rows: list[Tensors] = []
         self._weights: list[float] = []
 
     def add(self, tensors: Mapping[str, Tensor], weight: float) -> None:
-        """As of `WeightedMean`; one of weight 0 has no say."""
+        """Add `tensors` with `weight`; a weight of 0 leaves them out."""
         self.check(tensors, weight)
         if weight:
             self._rows.append(dict(tensors))
@@ -49,48 +50,59 @@ class RobustMean(WeightedMean):
             self.weight += weight
 
     def add_all(self, counted: Iterable[tuple[Mapping[str, Tensor], float]]) -> None:
-        """As `add` for each of several."""
+        """Add several clients' tensors and weights in order."""
         for tensors, weight in counted:
             self.add(tensors, weight)
 
     def mean(self) -> Tensors:
-        """The aggregate, in the dtypes that came in.
+        """Return the aggregate, in the dtypes of the tensors that were added.
 
         Raises:
             ValueError: nothing was added, or all weights were 0.
         """
         if not self._rows:
             return super().mean()
-        rule, rows = self._settings.rule, self._clipped()
-        if rule in ("median", "trimmed_mean"):
-            middle = coordinate_median if rule == "median" else self._trimmed
-            return {
-                name: in_dtype(middle(torch.stack([row[name].double() for row in rows])), first.dtype)
-                for name, first in rows[0].items()
-            }
-        kept: Sequence[int] = range(len(rows))
-        if rule != "mean":
-            scores = krum_scores(torch.stack([self._update(row) for row in rows]), self._settings.hostile)
-            best = sorted(range(len(rows)), key=lambda k: (scores[k], k))
-            kept = sorted(best[: 1 if rule == "krum" else len(rows) - hostile_of(len(rows), self._settings.hostile)])
+        rows = self._clipped()
+        if self._settings.rule in ("median", "trimmed_mean"):
+            return self._middle(rows)
         mean = WeightedMean()
-        mean.add_all((rows[k], self._weights[k]) for k in kept)
+        mean.add_all((rows[k], self._weights[k]) for k in self._selected(rows))
         return mean.mean()
 
-    def _trimmed(self, rows: Tensor) -> Tensor:
-        return trimmed_mean(rows, self._settings.trim)
+    def _middle(self, rows: Sequence[Tensors]) -> Tensors:
+        """Return the median or the trimmed mean of each coordinate."""
+        middle: Tensors = {}
+        for name, first in rows[0].items():
+            values = torch.stack([row[name].double() for row in rows])
+            if self._settings.rule == "median":
+                middle[name] = in_dtype(coordinate_median(values), first.dtype)
+            else:
+                middle[name] = in_dtype(trimmed_mean(values, self._settings.hostile), first.dtype)
+        return middle
+
+    def _selected(self, rows: Sequence[Tensors]) -> Sequence[int]:
+        """Return the rows, ascending, whose weighted mean is the aggregate: all of them, or the best by Krum."""
+        rule = self._settings.rule
+        if rule == "mean":
+            return range(len(rows))
+        scores = krum_scores(torch.stack([self._update(row) for row in rows]), self._settings.hostile)
+        best = sorted(range(len(rows)), key=lambda k: (scores[k], k))
+        count = 1 if rule == "krum" else len(rows) - hostile_count(len(rows), self._settings.hostile)
+        return sorted(best[:count])
+
+    def _start_of(self, name: str, tensor: Tensor) -> Tensor:
+        """Return the tensor, float64, that clients began from; zeros where it is not known."""
+        if name in self._start:
+            return self._start[name].double()
+        return torch.zeros_like(tensor, dtype=torch.float64)
 
     def _update(self, row: Tensors) -> Tensor:
-        """What a client changed, as one vector float64 (p,); integers (counts of batches) aside."""
-        parts = [
-            (t.double() - self._start[name].double() if name in self._start else t.double()).reshape(-1)
-            for name, t in row.items()
-            if t.is_floating_point()
-        ]
-        return torch.cat(parts)
+        """Return a client's change as one vector float64 (p,), without integers (counts of batches)."""
+        changes = [(t.double() - self._start_of(name, t)) for name, t in row.items() if t.is_floating_point()]
+        return torch.cat([change.reshape(-1) for change in changes])
 
     def _clipped(self) -> list[Tensors]:
-        """The clients' tensors, those of longer updates than the bound moved back towards the start."""
+        """Return the clients' tensors, with updates longer than the bound scaled down to it."""
         s = self._settings
         if not s.clip:
             return self._rows
@@ -105,66 +117,69 @@ class RobustMean(WeightedMean):
         scaled = {}
         for name, t in row.items():
             if t.is_floating_point():
-                start = self._start[name].double() if name in self._start else torch.zeros_like(t, dtype=torch.float64)
+                start = self._start_of(name, t)
                 t = (start + factor * (t.double() - start)).to(t.dtype)
             scaled[name] = t
         return scaled
 
 
 def coordinate_median(rows: Tensor) -> Tensor:
-    """The median of each coordinate of rows (m, ...); of an even number the mean of the two in the middle.
+    """Return the median of each coordinate of rows (m, ...); for an even m the mean of the two in the middle.
 
     >>> coordinate_median(torch.tensor([[1.0, 5.0], [2.0, 0.0], [90.0, 1.0], [3.0, 2.0]]))
     tensor([2.5000, 1.5000])
     """
-    ordered, m = rows.sort(0).values, len(rows)
+    ordered = rows.sort(0).values
+    m = len(rows)
     return (ordered[(m - 1) // 2] + ordered[m // 2]) / 2
 
 
 def trimmed_mean(rows: Tensor, share: float) -> Tensor:
-    """The mean of each coordinate of rows (m, ...) without a share of the largest and of the smallest, below a half.
+    """Return the mean of each coordinate of rows (m, ...) without a share (< 0.5) of values at each end.
 
     >>> trimmed_mean(torch.tensor([1.0, 2.0, 4.0, -500.0, 90.0]), 0.2)
     tensor(2.3333)
     """
-    cut = hostile_of(len(rows), share)
+    cut = hostile_count(len(rows), share)
     return rows.sort(0).values[cut : len(rows) - cut].mean(0)
 
 
 def krum_scores(rows: Tensor, hostile: float) -> list[float]:
-    """Of each row of (m, p) the sum of squared distances to its m - f - 2 nearest others, one at least."""
+    """Return for each row of (m, p) the sum of squared distances to its m - f - 2 nearest others, at least one."""
     m = len(rows)
     squared = torch.stack([(rows - row).square().sum(1) for row in rows]).fill_diagonal_(torch.inf)
-    nearest = max(1, m - hostile_of(m, hostile) - 2)
+    nearest = max(1, m - hostile_count(m, hostile) - 2)
     return squared.sort(1).values[:, :nearest].sum(1).tolist()
 
 
-def hostile_of(clients: int, share: float) -> int:
-    """How many of some clients a share is, fewer than half of them.
+def hostile_count(clients: int, share: float) -> int:
+    """Return the number of clients in a share of them, always less than half.
 
-    >>> [hostile_of(10, 0.3), hostile_of(4, 0.49), hostile_of(2, 0.49), hostile_of(1, 0.2)]
+    >>> [hostile_count(10, 0.3), hostile_count(4, 0.49), hostile_count(2, 0.49), hostile_count(1, 0.2)]
     [3, 1, 0, 0]
     """
     return min(int(share * clients + 1e-9), (clients - 1) // 2)
 
 
 def mean_by(settings: AggregationSettings, start: Mapping[str, Tensor] | None = None) -> WeightedMean:
-    """The running mean that the settings want; by default the plain weighted one."""
-    return WeightedMean() if settings.is_mean else RobustMean(settings, start)
+    """Return an empty mean of the settings' rule: the weighted mean, or a robust one."""
+    if settings.is_mean:
+        return WeightedMean()
+    return RobustMean(settings, start)
 
 
 def aggregated(
     updates: Iterable[Update], settings: AggregationSettings, start: Mapping[str, Tensor] | None = None
 ) -> Tensors:
-    """The mean of the updates' tensors by the fact `n` of each message, or what the settings put in its place.
+    """Return the mean of the updates' tensors, weighted by the fact `n` of each message, or by the settings' rule.
 
     Args:
         updates: of the clients, or of groups of clients whose messages a worker has summed.
         settings: the rule and the bound.
-        start: what the clients were sent, by name; sums are rounded to these dtypes.
+        start: the tensors that the clients were sent, by name; sums are rounded to their dtypes.
 
     Raises:
-        ValueError: see `WeightedMean`; sums where the settings want each update.
+        ValueError: see `WeightedMean`; also sums where the rule needs each update.
     """
     mean = mean_by(settings, start)
 
@@ -176,7 +191,7 @@ def aggregated(
             elif settings.is_mean:
                 mean.add_sums(update.message.tensors, weight, start or {})
             else:
-                raise ValueError("a sum of updates does not tell what a robust mean or a bound needs of each")
+                raise ValueError("a robust mean or a bound needs each client's update, and a worker has summed some")
 
     mean.add_all(single())
     return mean.mean()
@@ -185,7 +200,7 @@ def aggregated(
 def aggregated_vectors(
     vectors: Sequence[Tensor], shares: Sequence[float], settings: AggregationSettings, start: Tensor | None = None
 ) -> Tensor:
-    """Vectors (p,) weighted by shares that sum to 1: `mean_vector`, or what the settings put in its place."""
+    """Return the mean of vectors (p,) weighted by shares that sum to 1, or their aggregate by the settings' rule."""
     if settings.is_mean:
         return mean_vector(vectors, shares)
     mean = RobustMean(settings, None if start is None else {"vector": start})

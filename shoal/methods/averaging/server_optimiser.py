@@ -1,4 +1,4 @@
-"""A server that takes the clients' mean change for a gradient: momentum, Adam or Yogi on the averaged model.
+"""Server optimisers, for which the clients' mean change is the gradient: momentum, Adam or Yogi.
 
 With Delta_t the mean of the clients' models minus the model that they were sent (Reddi et al. 2021, arXiv 2003.00295,
 algorithm 2; momentum as Hsu, Qi, Brown 2019, arXiv 1909.06335):
@@ -8,7 +8,7 @@ algorithm 2; momentum as Hsu, Qi, Brown 2019, arXiv 1909.06335):
   adam: v_t = beta_2 v_{t-1} + (1 - beta_2) Delta_t^2
   yogi: v_t = v_{t-1} - (1 - beta_2) Delta_t^2 sign(v_{t-1} - Delta_t^2)
 
-with m_0 = 0 and v_0 = tau^2. Only numbers that gradient steps train move so; statistics of layers are averaged as ever.
+with m_0 = 0 and v_0 = tau^2. They only move values that gradient steps train; statistics of layers are averaged.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from shoal.methods.contract.context import AggregationSettings, ServerOptimiser
 from shoal.methods.contract.message import Tensors
 
 MOMENTUM = "server_optimiser.momentum/"
-"""How the names of the first moments begin in the server's state."""
+"""Prefix of the first moments in the server's state."""
 VARIANCE = "server_optimiser.variance/"
-"""How the names of the second moments begin in the server's state."""
+"""Prefix of the second moments in the server's state."""
 
 TrainedCounts = Mapping[str, int]
-"""Of tensors of the model, how many of their first numbers gradient steps train."""
+"""Number of values at the front of each tensor of the model that gradient steps train, by name."""
 
 
 def trained_counts(network: nn.Module) -> dict[str, int]:
-    """Return how many numbers of each of a network's tensors gradient steps train: all of each parameter."""
+    """Return the number of trained values in each of a network's tensors: all of each parameter."""
     return {name: parameter.numel() for name, parameter in network.named_parameters()}
 
 
@@ -43,13 +43,13 @@ def next_average(
     settings: AggregationSettings,
     trained: Callable[[], TrainedCounts],
 ) -> Server:
-    """Return the state whose model is the clients' mean, moved as the server's optimiser says.
+    """Return the state after a round: its model is the clients' mean, moved by the server's optimiser.
 
     Args:
         server: the state that the clients began from.
         updates: the clients' models, or sums of them (`shoal.methods.averaging.robust.aggregated`).
         settings: of the mean and the optimiser.
-        trained: says which numbers the optimiser moves; asked only where there is one.
+        trained: returns which values the optimiser moves; called only where there is one.
 
     Raises:
         ValueError: see `aggregated`.
@@ -75,9 +75,9 @@ def optimiser_step(
     """Move one tensor of the model.
 
     Args:
-        start: what the clients began from, any shape.
-        mean: the mean of what they sent, of the same shape.
-        state: with the moments after the round before; without them in the first.
+        start: the tensor that the clients began from, of any shape.
+        mean: the mean of the clients' tensors, of the same shape.
+        state: holds the moments after the round before; none before the first step.
         settings: of the optimiser.
         name: of the tensor.
 

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 
 class Vectors:
-    """A network's floating-point state as one vector: parameters first, then buffers; optionally permuted.
+    """The conversion of a network's floating-point state to one vector, parameters then buffers, optionally permuted.
 
     Args:
         network: any network of the kind that will be flattened.
-        permutation: of the parameters, int64 (p,): clients that share it hide from the server which number is what.
-            Norms, cosines and averages do not change with it.
+        permutation: of the parameters, int64 (p,): clients that share it hide from the server which value belongs
+            where. Norms, cosines and averages do not depend on it.
     """
 
     def __init__(self, network: nn.Module, permutation: Tensor | None = None) -> None:
@@ -22,19 +22,13 @@ class Vectors:
         self.permutation = permutation
 
     def flatten(self, network: nn.Module) -> Tensor:
-        """The state as float32 (p + buffers,)."""
+        """Return the state as float32 (p + buffers,)."""
         return self._hide(torch.cat([t.detach().reshape(-1).float() for t in _state(network)]))
 
     def gradients(self, network: nn.Module) -> Tensor:
-        """The parameters' gradients, float32 (p,)."""
-        return self._hide(
-            torch.cat(
-                [
-                    (torch.zeros_like(p) if p.grad is None else p.grad).detach().reshape(-1).float()
-                    for p in network.parameters()
-                ]
-            )
-        )
+        """Return the parameters' gradients, float32 (p,); zeros where there is none."""
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in network.parameters()]
+        return self._hide(torch.cat([gradient.detach().reshape(-1).float() for gradient in gradients]))
 
     def load(self, network: nn.Module, vector: Tensor) -> nn.Module:
         """Put a vector back into a network.
@@ -46,12 +40,12 @@ class Vectors:
         sizes = [t.numel() for t in state]
         if sum(sizes) != len(vector):
             raise ValueError(f"a vector of {len(vector)} numbers does not fit a network of {sum(sizes)}")
-        plain = vector
+        ordered = vector
         if self.permutation is not None:
-            plain = vector.clone()
-            plain[: self.size][self.permutation] = vector[: self.size]
+            ordered = vector.clone()
+            ordered[: self.size][self.permutation] = vector[: self.size]
         with torch.no_grad():
-            for tensor, part in zip(state, plain.split(sizes), strict=True):
+            for tensor, part in zip(state, ordered.split(sizes), strict=True):
                 tensor.copy_(part.view(tensor.shape))
         return network
 
@@ -69,7 +63,7 @@ def _state(network: nn.Module) -> Iterable[Tensor]:
 
 
 def mean_vector(vectors: Iterable[Tensor], shares: Iterable[float]) -> Tensor:
-    """Weighted sum of vectors in float64, element by element, as float32."""
+    """Return the weighted sum of vectors, computed in float64 element by element, as float32."""
     total: Tensor | None = None
     for vector, share in zip(vectors, shares, strict=True):
         part = vector.double() * share

@@ -1,4 +1,4 @@
-"""What the local steps of a CF-CL device are taken on: batches of its own samples and of those it has pulled."""
+"""Batches for the local steps of a CF-CL device: of its own samples and of those it has pulled."""
 
 from __future__ import annotations
 
@@ -15,29 +15,30 @@ from shoal.methods.training.local import as_input, unit_images
 from shoal.methods.training.model_stack import Batch
 
 Negatives = Literal["batch", "held", "pulled"]
-"""What a triplet's negative is: the next sample of the batch, any other that the device holds, or one it has pulled."""
+"""The negative of a triplet: the next sample of the batch, any other that the device holds, or one it has pulled."""
 
 
 def batch_positions(
     samples: Samples, pulled: int, size: int, steps: int, streams: Streams, negatives: Negatives
 ) -> Iterator[Tensor]:
-    """For each step min(size, n) of the positions of all n samples, without repetition, and their negatives' positions.
+    """Yield for each step min(size, n) positions among n samples, without repetition, and their negatives' positions.
 
     All are drawn before the first step, so that no step waits for a copy to the samples' device.
 
     Args:
         samples: the device's own, then those it has pulled.
-        pulled: how many were pulled.
-        size: of a batch.
-        steps: how many.
+        pulled: number of pulled samples.
+        size: number of samples in a batch.
+        steps: number of steps.
         streams: the device's.
-        negatives: what negatives are drawn from; with `batch` none are.
+        negatives: where negatives are drawn from; `batch`: none are drawn.
 
-    Returns:
-        Of each step int64 (m, 1), or (m, 2) with a negative for each.
+    Yields:
+        For each step int64 (m, 1), or (m, 2) with a negative for each.
     """
     count = len(samples)
-    order, others = streams.torch("batches"), streams.torch("negatives")
+    order = streams.torch("batches")
+    others = streams.torch("negatives")
     drawn = []
     for _ in range(steps):
         columns = [torch.randperm(count, generator=order)[:size]]
@@ -49,8 +50,8 @@ def batch_positions(
     return iter(torch.stack(drawn).to(samples.index.device))
 
 
-def selected(samples: Samples) -> Callable[[Tensor], Batch]:
-    """A function from what `batch_positions` drew, (m, 1 or 2), to the samples, and their negatives if it drew some.
+def select_from(samples: Samples) -> Callable[[Tensor], Batch]:
+    """Return a function from positions of `batch_positions`, (m, 1 or 2), to the samples and any negatives drawn.
 
     Args:
         samples: the device's own, then those it has pulled.
@@ -63,11 +64,11 @@ def selected(samples: Samples) -> Callable[[Tensor], Batch]:
 
 
 def batch_inputs(recipe: Recipe, generator: torch.Generator, raw_anchor: bool) -> Callable[[Batch], Batch]:
-    """A function from `selected` samples to first views, then second views, (2m, ...), and negatives (m, ...).
+    """Return a function from selected samples to first views, then second views, (2m, ...), and negatives (m, ...).
 
     Args:
         recipe: of the views.
-        generator: of the views, where the samples are.
+        generator: draws the views, on the samples' device.
         raw_anchor: the first view of a sample is the sample itself.
     """
 
@@ -81,25 +82,25 @@ def batch_inputs(recipe: Recipe, generator: torch.Generator, raw_anchor: bool) -
 
 
 def held_negatives(positions: Tensor, held: int, generator: torch.Generator) -> Tensor:
-    """For each sample of a batch any other one that the device holds, each as likely, int64 (n,), as positions.
+    """Draw for each sample of a batch any other that the device holds, all equally likely: positions int64 (n,).
 
     Args:
         positions: of the batch, among all samples held.
-        held: how many these are, own and pulled; at least two.
-        generator: of the draw.
+        held: number of samples held, own and pulled; at least two.
+        generator: draws them.
     """
-    which = torch.randint(held - 1, (len(positions),), generator=generator)
-    return which + (which >= positions)
+    drawn = torch.randint(held - 1, (len(positions),), generator=generator)
+    return drawn + (drawn >= positions)
 
 
 def pulled_negatives(positions: Tensor, own: int, pulled: int, generator: torch.Generator) -> Tensor:
-    """For each sample of a batch one that was pulled and is not the sample itself, int64 (n,), as positions.
+    """Draw for each sample of a batch one that was pulled and is not the sample itself: positions int64 (n,).
 
     Args:
-        positions: of the batch, into a device's own samples followed by what it has pulled.
-        own, pulled: how many of each there are; at least two were pulled.
-        generator: of the draw.
+        positions: of the batch, among a device's own samples followed by those it has pulled.
+        own, pulled: number of samples of each kind; at least two pulled ones.
+        generator: draws them.
     """
-    which = torch.randint(pulled, (len(positions),), generator=generator)
-    itself = which == positions - own
-    return own + torch.where(itself, (which + 1) % pulled, which)
+    drawn = torch.randint(pulled, (len(positions),), generator=generator)
+    same = drawn == positions - own
+    return own + torch.where(same, (drawn + 1) % pulled, drawn)

@@ -10,16 +10,19 @@ from shoal.methods.contract.message import Tensors
 
 
 def consented(positions: Tensor, limit: int | None, memory: Tensors, rng: np.random.Generator) -> Tensor:
-    """The positions a device shares, counted: a random choice of them where it consents to fewer.
+    """Return the positions that a device shares, a random choice where it consents to fewer, and count them.
 
     Args:
-        positions: int64 (m,), what was asked for.
-        limit: how many it shares in all; None: any number.
-        memory: the device's; `shared` counts.
-        rng: of the choice.
+        positions: int64 (m,), the samples chosen for a neighbour.
+        limit: number of samples that the device shares in the whole run; None: any number.
+        memory: the device's; its `shared` counts the samples shared so far, and is replaced.
+        rng: draws the choice.
     """
-    done = int(memory.get("shared", torch.tensor(0)))
-    if limit is not None and len(positions) > (left := max(0, limit - done)):
-        positions = positions[torch.from_numpy(np.sort(rng.choice(len(positions), left, replace=False)))]
-    memory["shared"] = torch.tensor(done + len(positions))
+    shared = int(memory.get("shared", torch.tensor(0)))
+    if limit is not None:
+        remaining = max(0, limit - shared)
+        if len(positions) > remaining:
+            choice = np.sort(rng.choice(len(positions), remaining, replace=False))
+            positions = positions[torch.from_numpy(choice)]
+    memory["shared"] = torch.tensor(shared + len(positions))
     return positions

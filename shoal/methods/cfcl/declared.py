@@ -1,4 +1,4 @@
-"""What a CF-CL device may send and keep: reserves, pulled samples and models to neighbours, weights to the server."""
+"""The form of what a CF-CL device sends and keeps: reserves, pulled samples and models to neighbours, weights up."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from shoal.methods.cfcl.links import live_neighbours
+from shoal.methods.cfcl.links import device_neighbours
 from shoal.methods.cfcl.state import CFCLState, Plan
 from shoal.methods.contract.base import Server
 from shoal.methods.contract.declared import FactForm, MessageForm, TensorForm, exactly
@@ -17,7 +17,7 @@ PLANTED = "planted"
 
 
 class DeclaredExchange(GradientMethod):
-    """The forms of CF-CL's messages, of which `CFCL` is the method."""
+    """The forms of CF-CL's messages; `CFCL` is the method."""
 
     settings: Any
     """`shoal.methods.cfcl.settings.CFCLSettings`."""
@@ -25,49 +25,43 @@ class DeclaredExchange(GradientMethod):
     averages_parts = True
 
     def stage(self, server: Server) -> str:
-        """Push, pull or train."""
+        """Return push, pull or train."""
         return CFCLState.from_server(server).next
 
-    def steps_after(self, state: CFCLState) -> int:
-        """Local steps done once the round after `state` is over."""
-        return state.step + (self.plan.stretch(state.step) if state.next == "train" else 0)
-
     def declared(self, server: Server, client: int, samples: int) -> MessageForm:
-        """The number of samples; where an averaging follows, also the weights and the mean number of points held."""
-        state, s = CFCLState.from_server(server), self.settings
+        """Return the form of the fact `n` and, where an averaging follows, of the weights and the mean points held."""
+        state = CFCLState.from_server(server)
         facts = {"n": exactly(samples)}
-        after = self.steps_after(state)
-        if state.next != "train" or (after % s.tau_a and after != s.steps):
+        if state.next != "train" or not self.plan.averages_at(self.plan.step_after(state)):
             return MessageForm({}, facts)
         links = sum(client in edge for edge in state.edges)
-        pulls = 1 if s.buffer == "purge" else 1 + after // s.tau_p
-        facts["points"] = FactForm(least=1, most=samples + links * pulls * s.budget)
+        facts["points"] = FactForm(minimum=1, maximum=samples + links * self.settings.budget)
         weights = server.model["weights"]
         return MessageForm({"weights": TensorForm(tuple(weights.shape), start=weights)}, facts)
 
     def declared_to_peer(self, server: Server, client: int, peer: int) -> MessageForm | None:
-        """To a neighbour, by what the round is: a reserve, the samples that it pulls, or the model to choose by."""
-        state, s, indices = CFCLState.from_server(server), self.settings, self.context.spec.train
-        if peer not in live_neighbours(state, s.failed, client):
+        """Return the form of a reserve, of pulled samples, or of the model that a neighbour chooses by."""
+        state = CFCLState.from_server(server)
+        indices = self.context.spec.train
+        if peer not in device_neighbours(state, client):
             return None
         if state.next == "push":
-            return _of_samples("reserve", s.reserve, indices, {})
+            return _samples_form("reserve", self.settings.reserve, indices, {})
         if state.next == "pull":
-            return _of_samples("pulled", s.budget, indices, {"round": exactly(server.round + 1)})
-        after = self.steps_after(state)
-        if s.selection == "cfcl" and s.model == "local" and after % s.tau_p == 0 and after < s.steps:
+            return _samples_form("pulled", self.settings.budget, indices, {"round": exactly(server.round + 1)})
+        if self.plan.models_needed_at(self.plan.step_after(state)):
             return MessageForm({"model": TensorForm(tuple(server.model["weights"].shape))})
         return None
 
     def declared_memory(self, server: Server, client: int, samples: int) -> MessageForm:
-        """The local model, and what was pulled: both are read where devices are judged."""
+        """Return the form of the local model and of the pulled samples, which an evaluation reads."""
         shape = tuple(server.model["weights"].shape)
-        held = TensorForm((range(2**31), 2), torch.int64, least=0, most=self.context.spec.train - 1)
-        forms = {"weights": TensorForm(shape), "global": TensorForm(shape), "pulled": held}
+        pulled = TensorForm((range(2**31), 2), torch.int64, minimum=0, maximum=self.context.spec.train - 1)
+        forms = {"weights": TensorForm(shape), "global": TensorForm(shape), "pulled": pulled}
         return MessageForm(forms, optional=("pulled",), others=True)
 
 
-def _of_samples(kind: str, most: int, indices: int, facts: dict[str, FactForm]) -> MessageForm:
-    """A message of samples, and of the planted transformation of each where any were planted."""
-    planted = TensorForm((range(most + 1),), torch.int16, least=0)
-    return MessageForm({PLANTED: planted}, facts, {kind: most}, indices, (PLANTED,), planted=PLANTED)
+def _samples_form(kind: str, max_samples: int, indices: int, facts: dict[str, FactForm]) -> MessageForm:
+    """Return the form of a message of samples, and of the planted transformation of each where any were planted."""
+    planted = TensorForm((range(max_samples + 1),), torch.int16, minimum=0)
+    return MessageForm({PLANTED: planted}, facts, {kind: max_samples}, indices, (PLANTED,), planted=PLANTED)

@@ -1,4 +1,4 @@
-"""What importance is computed from: embeddings of a transmitter's candidates and of its neighbours' reserves.
+"""The embeddings that importance is computed from: of a sender's candidates and of its neighbours' reserves.
 
 Reserves are embedded as they are (anchors) and augmented (positives), since a candidate is judged as their negative.
 """
@@ -15,7 +15,7 @@ from torch import Tensor
 from shoal.data.view import Samples
 
 Embed = Callable[[Samples, torch.Generator | None], Tensor]
-"""Unit embeddings (n, e) of samples; of their augmentations where a generator is given."""
+"""A function to unit embeddings (n, e) of samples, or of their augmentations where it is given a generator."""
 
 
 class Embedded(NamedTuple):
@@ -29,13 +29,13 @@ class Embedded(NamedTuple):
 def embed_by_one_model(
     embed: Embed, candidates: Samples, reserves: Mapping[int, Samples], generator: torch.Generator
 ) -> dict[int, Embedded]:
-    """For each neighbour, all by one model and in one pass: selection by the last global model.
+    """Embed candidates and all reserves by the last global model, in one pass; return the parts of each neighbour.
 
     Args:
-        embed: by that model.
-        candidates: the transmitter's.
-        reserves: by neighbour, what it pushed.
-        generator: of the augmentations.
+        embed: embeds by that model.
+        candidates: the sender's.
+        reserves: the reserve that each neighbour pushed.
+        generator: draws the augmentations.
     """
     x = embed(candidates, None)
     if not any(map(len, reserves.values())):
@@ -46,8 +46,10 @@ def embed_by_one_model(
         transformation=torch.cat([reserve.transformation for reserve in reserves.values()]),
     )
     sizes = [len(reserve) for reserve in reserves.values()]
-    anchors, positives = embed(every, None).split(sizes), embed(every, generator).split(sizes)
-    return {near: Embedded(x, a, b) for near, a, b in zip(reserves, anchors, positives, strict=True)}
+    anchors = embed(every, None).split(sizes)
+    positives = embed(every, generator).split(sizes)
+    parts = zip(reserves, anchors, positives, strict=True)
+    return {neighbour: Embedded(x, anchor, positive) for neighbour, anchor, positive in parts}
 
 
 def embed_by_each_model(
@@ -56,17 +58,17 @@ def embed_by_each_model(
     reserves: Mapping[int, Samples],
     generator: torch.Generator,
 ) -> dict[int, Embedded]:
-    """For each neighbour by its own model: the ablation in which the receiver's local model selects.
+    """Embed for each neighbour by its own model: the ablation in which the receiver's local model selects.
 
     Args:
-        model_of: a neighbour's model.
+        model_of: returns what embeds by a neighbour's model.
         candidates, reserves, generator: as for one model.
     """
-    found = {}
-    for near, reserve in reserves.items():
-        embed = model_of(near)
+    embedded = {}
+    for neighbour, reserve in reserves.items():
+        embed = model_of(neighbour)
         x = embed(candidates, None)
-        found[near] = Embedded(x, x[:0], x[:0])
+        embedded[neighbour] = Embedded(x, x[:0], x[:0])
         if len(reserve):
-            found[near] = Embedded(x, embed(reserve, None), embed(reserve, generator))
-    return found
+            embedded[neighbour] = Embedded(x, embed(reserve, None), embed(reserve, generator))
+    return embedded

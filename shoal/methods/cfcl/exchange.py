@@ -10,10 +10,10 @@ from shoal.methods.contract.base import Clients
 
 
 def exchange_table(clients: Clients) -> DataFrame:
-    """Columns sample (its index in the training set), from, to (client ids) and round, a row for each sample pulled.
+    """Return columns sample (its index in the training set), from, to (client ids) and round, a row a pulled sample.
 
     Args:
-        clients: with their memories and inboxes after the last round: what is on its way counts too.
+        clients: with their memories and inboxes after the last round: samples in the inbox count too.
     """
     rows = []
     for client in clients:

@@ -1,6 +1,6 @@
-"""Local losses that CF-CL's exchange can serve: a network, its loss on a batch, and what samples are chosen by.
+"""Local losses that CF-CL's exchange can serve: a network, its loss on a batch, and the embedding that selects.
 
-A loss is one class here; `method.loss` names it, and CF-CL's `step_loss` is it.
+Each loss is a class here; `method.loss` names it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,14 @@ from shoal.methods.losses.align_uniform import align_loss, uniform_loss
 from shoal.methods.losses.contrastive import cluster_contrastive, contrastive
 from shoal.models.heads import ClusterNet, UnitEmbedding
 
+TAU = 0.5
+"""Temperature of the simclr loss and of fedcc's instance loss, as in FedSimCLR and FedCC."""
+TAU_CLUSTER = 1.0
+"""Temperature of fedcc's cluster loss."""
+
 
 class LocalLoss(ABC):
-    """What a device minimises.
+    """The loss that a device minimises.
 
     Attributes:
         raw_anchor: the first view of a sample is the sample itself, not an augmentation of it.
@@ -27,17 +32,17 @@ class LocalLoss(ABC):
     raw_anchor = False
 
     def build(self, encoder: nn.Module, clusters: int) -> nn.Module:
-        """The network to train."""
+        """Return the network to train."""
         return UnitEmbedding(encoder)
 
     def embed(self, network: nn.Module, x: Tensor) -> Tensor:
-        """Unit embeddings (n, e)."""
+        """Return unit embeddings (n, e)."""
         result: Tensor = network(x)
         return result
 
     @abstractmethod
     def __call__(self, network: nn.Module, views: Tensor, negatives: Tensor | None = None) -> Tensor:
-        """The loss of first views, then second views, of a batch (2n, ...); `negatives` (n, ...): see `Triplet`."""
+        """Return the loss of a batch (2n, ...), first views, then second views; `Triplet` takes negatives (n, ...)."""
 
 
 class Triplet(LocalLoss):
@@ -49,7 +54,7 @@ class Triplet(LocalLoss):
         self.margin = margin
 
     def __call__(self, network: nn.Module, views: Tensor, negatives: Tensor | None = None) -> Tensor:
-        """Against the negatives given; without, against the next of the batch, which is in random order."""
+        """Return the triplet loss; without negatives, each is the next sample of the batch, whose order is random."""
         if negatives is None:
             anchor, positive = network(views).chunk(2)
             return triplet_loss(anchor, positive, anchor.roll(1, 0), self.margin)
@@ -58,54 +63,50 @@ class Triplet(LocalLoss):
 
 
 class NTXent(LocalLoss):
-    """FedSimCLR's."""
-
-    def __init__(self, tau: float) -> None:
-        self.tau = tau
+    """FedSimCLR's loss: every other sample of the batch is a negative."""
 
     def __call__(self, network: nn.Module, views: Tensor, negatives: Tensor | None = None) -> Tensor:
-        """Every other sample of the batch is a negative."""
+        """Return NT-Xent of the two views."""
         a, b = network(views).chunk(2)
-        return contrastive(a, b, self.tau)
+        return contrastive(a, b, TAU)
 
 
 class AlignUniform(LocalLoss):
     """SSD's alignment and uniformity."""
 
     def __call__(self, network: nn.Module, views: Tensor, negatives: Tensor | None = None) -> Tensor:
-        """Uniformity is the mean of both views'."""
+        """Return alignment plus the mean uniformity of both views."""
         a, b = network(views).chunk(2)
         return align_loss(a, b) + (uniform_loss(a) + uniform_loss(b)) / 2
 
 
 class ContrastiveClustering(LocalLoss):
-    """FedCC's, with its instance and cluster heads; samples are chosen by the instance output."""
-
-    def __init__(self, tau: float, tau_cluster: float = 1.0) -> None:
-        self.tau, self.tau_cluster = tau, tau_cluster
+    """FedCC's loss, with its instance and cluster heads; samples are chosen by the instance output."""
 
     def build(self, encoder: nn.Module, clusters: int) -> nn.Module:
-        """Both heads on the encoder."""
+        """Return the encoder with both heads."""
         return ClusterNet(encoder, clusters)
 
     def embed(self, network: nn.Module, x: Tensor) -> Tensor:
-        """The instance output."""
+        """Return the instance output."""
         result: Tensor = network(x).z
         return result
 
     def __call__(self, network: nn.Module, views: Tensor, negatives: Tensor | None = None) -> Tensor:
-        """Instance loss plus cluster loss."""
-        found = network(views)
-        (z_a, z_b), (y_a, y_b) = found.z.chunk(2), found.y.chunk(2)
-        return contrastive(z_a, z_b, self.tau) + cluster_contrastive(y_a, y_b, self.tau_cluster)
+        """Return instance loss plus cluster loss."""
+        output = network(views)
+        z_a, z_b = output.z.chunk(2)
+        y_a, y_b = output.y.chunk(2)
+        return contrastive(z_a, z_b, TAU) + cluster_contrastive(y_a, y_b, TAU_CLUSTER)
 
 
-def local_loss(name: str, margin: float, tau: float) -> LocalLoss:
-    """A loss by name: triplet, simclr, ssd or fedcc."""
+def local_loss(name: str, margin: float) -> LocalLoss:
+    """Return a loss by name: triplet, with its margin, simclr, ssd or fedcc."""
+    if name == "triplet":
+        return Triplet(margin)
     losses: dict[str, Callable[[], LocalLoss]] = {
-        "triplet": lambda: Triplet(margin),
-        "simclr": lambda: NTXent(tau),
+        "simclr": NTXent,
         "ssd": AlignUniform,
-        "fedcc": lambda: ContrastiveClustering(tau),
+        "fedcc": ContrastiveClustering,
     }
     return losses[name]()

@@ -13,27 +13,29 @@ from shoal.data.view import Samples
 from shoal.methods.contract.base import Client, ClientError, Clients
 from shoal.methods.contract.message import Message, Tensors
 
-NOBODY = torch.zeros(0, 2, dtype=torch.int64)
-"""No sample of anybody: an empty buffer."""
+NO_SAMPLES = torch.zeros(0, 2, dtype=torch.int64)
+"""An empty buffer of pulled samples."""
 
 
 def package(samples: Samples, kind: str, positions: Tensor, round: int) -> Message:
-    """Samples as they travel: indices, and the planted transformation of each where there are any."""
-    here = samples.take(positions.to(samples.index.device))
+    """Return a message of samples: indices, and the planted transformation of each where there are any."""
+    chosen = samples.take(positions.to(samples.index.device))
     facts = {"round": round} if kind == "pulled" else {}
-    tensors = {} if len(samples.transformations) < 2 else {"planted": here.transformation.to(torch.int16).cpu()}
-    return Message(tensors, facts, {kind: here.index.cpu()})
+    tensors = {}
+    if len(samples.transformations) > 1:
+        tensors["planted"] = chosen.transformation.to(torch.int16).cpu()
+    return Message(tensors, facts, {kind: chosen.index.cpu()})
 
 
 def unpack(message: Message, kind: str) -> Tensor:
-    """Index and planted transformation of each sample of a message: int64 (m, 2), where the message is."""
+    """Return index and planted transformation of each sample of a message: int64 (m, 2), on the message's device."""
     index = message.samples[kind].long()
-    planted = message.tensors.get("planted")
-    return torch.stack((index, torch.zeros_like(index) if planted is None else planted.long()), 1)
+    planted = message.tensors.get("planted", torch.zeros_like(index))
+    return torch.stack((index, planted.long()), 1)
 
 
-def memory_now(message: Message, client: Client) -> Tensors:
-    """A device's memory with what the server's message and its inbox bring.
+def updated_memory(message: Message, client: Client) -> Tensors:
+    """Return a device's memory with the weights of the server's message and the samples and models of its inbox.
 
     Raises:
         ClientError: fewer than two training samples.
@@ -48,7 +50,7 @@ def memory_now(message: Message, client: Client) -> Tensors:
 
 
 def read_inbox(client: Client, memory: Tensors) -> None:
-    """Keep neighbours' reserves and models, and add what was pulled.
+    """Keep neighbours' reserves and models in the memory, and add the samples that were pulled.
 
     `pulled` is (m, 2): sample and planted transformation; `received` (m, 3): sample, sender, round of the pull.
     """
@@ -60,38 +62,41 @@ def read_inbox(client: Client, memory: Tensors) -> None:
         if "pulled" in message.samples:
             new = unpack(message, "pulled")
             _append(memory, "pulled", new)
-            known = (torch.full_like(new[:, 0], number) for number in (sender, int(message.facts["round"])))
-            _append(memory, "received", torch.stack((new[:, 0], *known), 1))
+            senders = torch.full_like(new[:, 0], sender)
+            rounds = torch.full_like(new[:, 0], int(message.facts["round"]))
+            _append(memory, "received", torch.stack((new[:, 0], senders, rounds), 1))
 
 
 def _append(memory: Tensors, name: str, rows: Tensor) -> None:
-    memory[name] = torch.cat((memory[name], rows)) if name in memory else rows
+    if name in memory:
+        rows = torch.cat((memory[name], rows))
+    memory[name] = rows
 
 
-def at_hand(own: Samples, pulled: Tensor) -> Samples:
-    """A device's samples and what it has pulled, planted transformations kept."""
-    others = pulled.to(own.index.device)
+def with_pulled(own: Samples, pulled: Tensor) -> Samples:
+    """Return a device's own samples, then those it has pulled, with their planted transformations."""
+    others = pulled_samples(own, pulled)
     return replace(
         own,
-        index=torch.cat((own.index, others[:, 0])),
-        transformation=torch.cat((own.transformation, others[:, 1])),
+        index=torch.cat((own.index, others.index)),
+        transformation=torch.cat((own.transformation, others.transformation)),
     )
 
 
-def purge(memory: Tensors) -> None:
-    """Drop what was pulled before (the paper's buffer of limited size)."""
-    memory["pulled"] = memory.get("pulled", NOBODY)[:0].clone()
+def drop_pulled(memory: Tensors) -> None:
+    """Drop the samples pulled before: the paper's buffer holds those of one pull."""
+    memory["pulled"] = memory.get("pulled", NO_SAMPLES)[:0].clone()
 
 
-def reserves(own: Samples, memory: Tensors, near: Iterable[int]) -> dict[int, Samples]:
-    """The reserve of each neighbour, empty where it pushed none."""
-    return {neighbour: only(own, memory.get(f"reserve/{neighbour}", NOBODY)) for neighbour in near}
+def reserves(own: Samples, memory: Tensors, neighbours: Iterable[int]) -> dict[int, Samples]:
+    """Return the reserve of each neighbour, empty where it pushed none."""
+    return {each: pulled_samples(own, memory.get(f"reserve/{each}", NO_SAMPLES)) for each in neighbours}
 
 
-def only(own: Samples, others: Tensor) -> Samples:
-    """The samples that somebody else sent, (m, 2) as `read_inbox` keeps them."""
-    others = others.to(own.index.device)
-    return replace(own, index=others[:, 0], transformation=others[:, 1])
+def pulled_samples(own: Samples, pulled: Tensor) -> Samples:
+    """Return the samples that other devices sent, given as `read_inbox` keeps them, (m, 2)."""
+    pulled = pulled.to(own.index.device)
+    return replace(own, index=pulled[:, 0], transformation=pulled[:, 1])
 
 
 class LabelCounts(NamedTuple):
@@ -104,16 +109,22 @@ class LabelCounts(NamedTuple):
     def redundancy(self) -> float | None:
         """The share of all samples from others whose label is among their receiver's own; None where there are none."""
         count = float(self.pulled.sum())
-        return float(self.pulled[self.own > 0].sum()) / count if count else None
+        if not count:
+            return None
+        return float(self.pulled[self.own > 0].sum()) / count
 
 
 def label_counts(clients: Clients, classes: int) -> LabelCounts:
-    """The labels of what every device has at hand: also what is on its way. For scoring alone."""
-    counts: tuple[list[Tensor], list[Tensor]] = ([], [])
+    """Count the labels of every device's own and pulled samples, its inbox included. For scoring alone."""
+
+    def count(samples: Samples) -> Tensor:
+        return torch.bincount(samples.y().cpu(), minlength=classes).double()
+
+    own = []
+    pulled = []
     for client in clients:
         memory = dict(client.memory)
         read_inbox(client, memory)
-        parts = client.train, only(client.train, memory.get("pulled", NOBODY))
-        for found, samples in zip(counts, parts, strict=True):
-            found.append(torch.bincount(samples.y().cpu(), minlength=classes).double())
-    return LabelCounts(*map(torch.stack, counts))
+        own.append(count(client.train))
+        pulled.append(count(pulled_samples(client.train, memory.get("pulled", NO_SAMPLES))))
+    return LabelCounts(torch.stack(own), torch.stack(pulled))

@@ -15,13 +15,14 @@ Macro = Literal["fractions", "share", "sized", "ratio"]
 
 
 def triplet_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float) -> Tensor:
-    """max(0, |a - p|^2 - |a - n|^2 + margin), mean over rows (eq. 1); embeddings (n, e)."""
-    near, far = (anchor - positive).pow(2).sum(1), (anchor - negative).pow(2).sum(1)
-    return (near - far + margin).clamp(min=0).mean()
+    """Return max(0, |a - p|^2 - |a - n|^2 + margin), mean over rows (eq. 1); embeddings (n, e)."""
+    to_positive = (anchor - positive).pow(2).sum(1)
+    to_negative = (anchor - negative).pow(2).sum(1)
+    return (to_positive - to_negative + margin).clamp(min=0).mean()
 
 
 def plus_plus(x: Tensor, clusters: int, rng: np.random.Generator) -> Tensor:
-    """Rows drawn as K-means++ draws its first centres: positions int64 (min(clusters, n),)."""
+    """Draw rows as K-means++ draws its first centres: positions int64 (min(clusters, n),)."""
     count = min(clusters, len(x))
     chosen = [int(rng.integers(len(x)))]
     distance = (x - x[chosen[0]]).pow(2).sum(1).double()
@@ -43,7 +44,7 @@ def plus_plus(x: Tensor, clusters: int, rng: np.random.Generator) -> Tensor:
 def one_start_kmeans(
     x: Tensor, clusters: int, rng: np.random.Generator, *, iterations: int = 10
 ) -> tuple[Tensor, Tensor]:
-    """K-means from one K-means++ start: the cluster of each row (n,) and the centres (k, e).
+    """Return the cluster of each row (n,) and the centres (k, e), by K-means from one K-means++ start.
 
     Not `shoal.methods.clustering.k_means.kmeans`, the best of ten starts run to convergence: every device clusters for
     every neighbour at every pull, so one start and a few iterations on a few hundred rows must do.
@@ -62,12 +63,12 @@ def one_start_kmeans(
 
 
 def reserve(x: Tensor, size: int, rng: np.random.Generator, kind: Literal["kmeans", "random"]) -> Tensor:
-    """Positions of a reserve (eq. 6): the sample nearest each K-means++ centroid, or drawn uniformly.
+    """Return positions of a reserve (eq. 6): the sample nearest each K-means++ centroid, or drawn uniformly.
 
     Args:
         x: embeddings of a device's samples (n, e).
-        size: samples of the reserve; all where there are fewer.
-        rng: of the draws.
+        size: number of samples in the reserve; all where there are fewer.
+        rng: draws.
         kind: `kmeans` or `random`.
 
     Returns:
@@ -88,12 +89,12 @@ def reserve(x: Tensor, size: int, rng: np.random.Generator, kind: Literal["kmean
 
 
 def macro_probability(cluster_tx: Tensor, cluster_res: Tensor, clusters: int, kind: Macro) -> Tensor:
-    """Probability of each cluster (eq. 8, 9), float64 (clusters,): high where the receiver has little.
+    """Return the probability of each cluster (eq. 8, 9), float64 (clusters,): high where the receiver has little.
 
     Args:
-        cluster_tx: cluster of each candidate of the transmitter (n,).
+        cluster_tx: cluster of each candidate of the sender (n,).
         cluster_res: cluster of each sample of the receiver's reserve (r,).
-        clusters: how many there are.
+        clusters: number of clusters.
         kind: `fractions`: f / (f + g), where f = n_tx / n and g = n_res / r are the cluster's fractions of candidates
             and of the reserve, so that it does not matter that there are many more candidates; `share`: the same of
             the counts, n_tx / (n_tx + n_res); `sized`: n_tx times that, so that without reserves clusters are drawn by
@@ -102,18 +103,19 @@ def macro_probability(cluster_tx: Tensor, cluster_res: Tensor, clusters: int, ki
     tx = torch.bincount(cluster_tx, minlength=clusters).double()
     res = torch.bincount(cluster_res, minlength=clusters).double()
     if kind == "fractions":
-        f, g = tx / len(cluster_tx), res / max(1, len(cluster_res))
+        f = tx / len(cluster_tx)
+        g = res / max(1, len(cluster_res))
         weight = torch.where(tx > 0, f / (f + g), 0.0)  # a cluster may hold neither
     elif kind == "ratio":
         weight = tx / res.clamp(min=1)
     else:
         share = tx / (tx + res).clamp(min=1)
-        weight = share if kind == "share" else tx * share
+        weight = tx * share if kind == "sized" else share
     return weight / weight.sum()
 
 
 def micro_probability(losses: Tensor, cluster: Tensor, clusters: int, heat: float) -> Tensor:
-    """Probability of each candidate within its cluster (eq. 11), float64 (n,): proportional to exp(heat * loss)."""
+    """Return each candidate's probability within its cluster (eq. 11), float64 (n,): as exp(heat loss)."""
     weight = torch.zeros(len(losses), dtype=torch.float64)
     for k in range(clusters):
         inside = cluster == k
@@ -123,16 +125,16 @@ def micro_probability(losses: Tensor, cluster: Tensor, clusters: int, heat: floa
 
 
 def negative_losses(candidates: Tensor, anchors: Tensor, positives: Tensor, margin: float) -> Tensor:
-    """The mean triplet loss of each candidate as the negative of all anchors (eq. 10), (n,).
+    """Return the mean triplet loss of each candidate as the negative of all anchors (eq. 10), (n,).
 
     Args:
         candidates: embeddings (n, e).
         anchors, positives: embeddings of the receiver's reserve and of its augmentations (r, e).
         margin: of the triplet loss.
     """
-    near = (anchors - positives).pow(2).sum(1)
-    far = torch.cdist(anchors, candidates).pow(2)
-    return (near[:, None] - far + margin).clamp(min=0).mean(0)
+    to_positive = (anchors - positives).pow(2).sum(1)
+    to_candidate = torch.cdist(anchors, candidates).pow(2)
+    return (to_positive[:, None] - to_candidate + margin).clamp(min=0).mean(0)
 
 
 def importance(
@@ -146,27 +148,27 @@ def importance(
     kind: Macro,
     rng: np.random.Generator,
 ) -> Tensor:
-    """Probability of each candidate (eq. 12): macro of its cluster times micro within it, float64 (n,), summing to 1.
+    """Return the probability of each candidate (eq. 12), macro of its cluster times micro within it, float64 (n,).
 
-    Without a reserve of the receiver nothing is known of it, and all candidates are alike.
+    They sum to 1. Without a reserve nothing is known of the receiver, and all candidates are equally likely.
     """
     if not len(anchors):
         return torch.full((len(candidates),), 1 / len(candidates), dtype=torch.float64)
     cluster, _ = one_start_kmeans(torch.cat((candidates, anchors)), clusters, rng)
-    of_tx, of_res = cluster[: len(candidates)], cluster[len(candidates) :]
-    macro = macro_probability(of_tx, of_res, clusters, kind)
+    cluster_tx, cluster_res = cluster.split([len(candidates), len(anchors)])
+    macro = macro_probability(cluster_tx, cluster_res, clusters, kind)
     losses = negative_losses(candidates, anchors, positives, margin)
-    joint = macro[of_tx] * micro_probability(losses, of_tx, clusters, heat)
+    joint = macro[cluster_tx] * micro_probability(losses, cluster_tx, clusters, heat)
     return joint / joint.sum()
 
 
 def draw_uniformly(count: int, budget: int, rng: np.random.Generator) -> Tensor:
-    """Positions of a uniform pull among `count` candidates: int64, ascending, at most as many as there are."""
+    """Draw positions of a uniform pull among `count` candidates: int64, ascending, at most as many as there are."""
     return torch.from_numpy(np.sort(rng.choice(count, min(budget, count), replace=False)))
 
 
 def draw(probability: Tensor, budget: int, rng: np.random.Generator) -> Tensor:
-    """Positions drawn without replacement by their probabilities, int64, ascending; at most as many as are possible."""
+    """Draw positions without replacement by their probabilities: int64, ascending, none of probability 0."""
     p = probability.numpy()
     count = min(budget, int((p > 0).sum()))
     return torch.from_numpy(np.sort(rng.choice(len(p), count, replace=False, p=p / p.sum())))

@@ -1,7 +1,6 @@
-"""CF-CL's server state and its plan: when devices push, pull and train, and what they are told (algorithm 1).
+"""CF-CL's server state and its plan: when devices push, pull and train, and the instruction to each (algorithm 1).
 
 A round of the engine is a push, a pull, or a stretch of local steps up to the next averaging or pull.
-On disk and on the link states are JSON values; their keys stay as they are, so that a run folder resumes.
 """
 
 from __future__ import annotations
@@ -15,6 +14,8 @@ from shoal.methods.contract.base import Server
 from shoal.methods.contract.message import Message
 
 Action = Literal["push", "pull", "train", "end"]
+Selection = Literal["cfcl", "cfcl_local", "uniform", "none"]
+"""How pulled samples are chosen: by importance under the global or the receiver's model, uniformly, or not at all."""
 
 
 @dataclass(frozen=True)
@@ -22,11 +23,11 @@ class CFCLState:
     """The server's facts between rounds; the last average is `Server.model["weights"]`.
 
     Attributes:
-        step: local steps done, t.
-        next: what the next round is.
-        behind: devices that have not been sent the last average yet.
-        averagings: how many there have been.
-        clients: how many devices there are.
+        step: number of local steps done, t.
+        next: the action of the next round.
+        behind: ids of the devices that have not been sent the last average yet.
+        averagings: number of averagings done.
+        clients: number of devices.
         edges: the graph's links (i, j), i < j.
     """
 
@@ -39,13 +40,13 @@ class CFCLState:
 
     @classmethod
     def from_server(cls, server: Server) -> CFCLState:
-        """The state in a server's facts."""
+        """Return the state in a server's facts."""
         f = server.facts
         edges = tuple((int(i), int(j)) for i, j in f["edges"])
         return cls(f["step"], f["next"], tuple(f["behind"]), f["averagings"], f["clients"], edges)
 
     def facts(self) -> dict[str, Any]:
-        """The state as JSON values, as they lie on disk."""
+        """Return the state as JSON values."""
         return vars(self) | {"behind": list(self.behind), "edges": [list(edge) for edge in self.edges]}
 
     @property
@@ -53,13 +54,13 @@ class CFCLState:
         """Whether the last round ended in an average, which no device has been sent yet."""
         return len(self.behind) == self.clients
 
-    def averaged(self) -> CFCLState:
-        """The state after an average, which every device must be sent."""
+    def with_average(self) -> CFCLState:
+        """Return the state after an average, which every device must be sent."""
         return replace(self, behind=tuple(range(self.clients)), averagings=self.averagings + 1)
 
-    def told(self, here: Set[int]) -> CFCLState:
-        """The state after a round without an average: a device that took part has the last one."""
-        return replace(self, behind=tuple(client for client in self.behind if client not in here))
+    def without_average(self, participants: Set[int]) -> CFCLState:
+        """Return the state after a round without an average: its participants were sent the last one."""
+        return replace(self, behind=tuple(client for client in self.behind if client not in participants))
 
 
 @dataclass(frozen=True)
@@ -67,36 +68,53 @@ class Plan:
     """When devices pull and when the server averages.
 
     Attributes:
-        selection: what is pulled: by importance (`cfcl`), uniformly, or nothing (`none`).
-        steps: local steps in all, T.
-        tau_a, tau_p: local steps between two averagings, and between two pulls.
+        selection: how pulled samples are chosen.
+        steps: total number of local steps, T.
+        tau_a, tau_p: number of local steps between two averagings, and between two pulls.
     """
 
-    selection: Literal["cfcl", "uniform", "none"]
+    selection: Selection
     steps: int
     tau_a: int
     tau_p: int
 
+    @property
+    def by_importance(self) -> bool:
+        """Whether a pull chooses samples by their importance, which needs reserves."""
+        return self.selection in ("cfcl", "cfcl_local")
+
     def first(self, linked: bool) -> Action:
-        """What a run begins with: only importance needs reserves, so that a uniform pull comes without a push."""
+        """Return the action of round 1: a push where reserves are needed, a pull, or training without any exchange."""
         if not linked or self.selection == "none":
             return "train"
-        return "push" if self.selection == "cfcl" else "pull"
+        return "push" if self.by_importance else "pull"
 
     def stretch(self, step: int) -> int:
-        """Local steps from `step` until the next averaging, pull or end."""
+        """Return the number of local steps from `step` to the next averaging, pull or end."""
         until = [self.tau_a - step % self.tau_a, self.steps - step]
         if self.selection != "none":
             until.append(self.tau_p - step % self.tau_p)
         return min(until)
 
-    def following(self, step: int, done: Action, linked: bool) -> Action:
-        """What comes after a round.
+    def step_after(self, state: CFCLState) -> int:
+        """Return the number of local steps done once the round after `state` is over."""
+        return state.step + (self.stretch(state.step) if state.next == "train" else 0)
+
+    def averages_at(self, step: int) -> bool:
+        """Return whether the server averages after this number of local steps."""
+        return step % self.tau_a == 0 or step == self.steps
+
+    def models_needed_at(self, step: int) -> bool:
+        """Return whether neighbours need a device's model after this number of steps, to choose samples for it."""
+        return self.selection == "cfcl_local" and step % self.tau_p == 0 and step < self.steps
+
+    def next_action(self, step: int, done: Action, linked: bool) -> Action:
+        """Return the action after a round.
 
         Args:
-            step: local steps done.
-            done: what the round was.
-            linked: whether any link carries something at this step.
+            step: number of local steps done.
+            done: the action of the round.
+            linked: whether the graph has any link.
         """
         if step >= self.steps:
             return "end"
@@ -110,23 +128,23 @@ class Instruction:
 
     Attributes:
         step, next, averagings: see `CFCLState`.
-        near: the neighbours that a link carries something to.
-        steps: where it is to train, how many local steps; None otherwise (and then not sent).
+        neighbours: ids of the device's neighbours.
+        steps: number of local steps to take; None, and not sent, where the action is not to train.
     """
 
     step: int
     next: Action
     averagings: int
-    near: tuple[int, ...]
+    neighbours: tuple[int, ...]
     steps: int | None = None
 
     @classmethod
     def from_message(cls, message: Message) -> Instruction:
-        """The instruction in a message from the server."""
+        """Return the instruction in a message from the server."""
         f = message.facts
-        return cls(f["step"], f["next"], f["averagings"], tuple(f["near"]), f.get("steps"))
+        return cls(f["step"], f["next"], f["averagings"], tuple(f["neighbours"]), f.get("steps"))
 
     def facts(self) -> dict[str, Any]:
-        """The instruction as JSON values."""
-        facts = vars(self) | {"near": list(self.near)}
+        """Return the instruction as JSON values."""
+        facts = vars(self) | {"neighbours": list(self.neighbours)}
         return {key: value for key, value in facts.items() if value is not None}

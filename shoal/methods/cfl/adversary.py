@@ -1,42 +1,46 @@
-"""Planted adversaries: the last few clients of a federation send updates that are not what they learned."""
+"""Planted adversaries: the last clients of a federation send updates that they have not learned."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from shoal.core.setting import setting
 from shoal.core.streams import Streams
 
-Attack = Literal["random", "flip", "scale", "zeros", "collude", "labels", "mixed"]
-ATTACKS = (
-    "what adversaries send: random, noise as long as their update; flip, its negative; scale, attack_scale times it; "
-    "zeros, a model of zeros; collude, all of them the same noise in all rounds; labels, what they learned from labels "
-    "in reverse order; or mixed, one of the first three each"
-)
-"""What the setting `attack` means."""
-KINDS: tuple[Attack, ...] = ("random", "flip", "scale")
-"""Those of `mixed`, one after another."""
+Attack = Literal["random", "flip", "scale", "zeros", "collude", "labels"]
+SCALE_FACTOR = 10.0
+"""The attack `scale` multiplies an update by this."""
 
 
-def attack_of(client: int, clients: int, adversaries: int, attack: Attack) -> Attack | None:
-    """What a client does to its update: None for the honest; `mixed` gives the adversaries one kind after another."""
-    place = client - (clients - adversaries)
-    if place < 0:
-        return None
-    return KINDS[place % len(KINDS)] if attack == "mixed" else attack
+@dataclass(frozen=True)
+class AdversarySettings:
+    """Planted adversaries of a supervised method."""
+
+    adversaries: tuple[Attack, ...] = setting(
+        (),
+        "attacks of planted adversaries, one for each of the last clients: random, noise as long as the update; flip, "
+        "its negative; scale, ten times the update; zeros, a model of zeros; collude, the same noise for all "
+        "adversaries and rounds; labels, what the client learned from labels in reverse order",
+    )
 
 
-def corrupt(update: Tensor, attack: Attack, scale: float, streams: Streams, start: Tensor) -> Tensor:
-    """An adversary's update (p,) instead of the honest one.
+def attack_of(client: int, clients: int, adversaries: Sequence[Attack]) -> Attack | None:
+    """Return the attack of a client; None for an honest one. The adversaries are the last of `clients` clients."""
+    place = client - (clients - len(adversaries))
+    return adversaries[place] if place >= 0 else None
+
+
+def corrupt(update: Tensor, attack: Attack, streams: Streams, start: Tensor) -> Tensor:
+    """Return what an adversary sends in place of its honest update (p,).
 
     Args:
-        update: the honest update.
-        attack: `random`: Gaussian noise of the same norm; `flip`: its negative; `scale`: `scale` times it; `zeros`:
-            what makes the model 0; `collude`: as `random`, the same noise for all adversaries and rounds; `labels`: as
-            it is, since the client was trained on false labels.
-        scale: factor of `scale`.
+        update: the honest update. With the attack `labels` it is sent unchanged: the client trained on false labels.
+        attack: which attack.
         streams: of the client in this round.
         start: the model that the client began from (p,).
     """
@@ -50,4 +54,4 @@ def corrupt(update: Tensor, attack: Attack, scale: float, streams: Streams, star
         return -start
     if attack == "labels":
         return update
-    return -update if attack == "flip" else update * scale
+    return -update if attack == "flip" else update * SCALE_FACTOR

@@ -1,10 +1,10 @@
 """CFL: clustered federated learning by recursive bipartition (Sattler, Mueller, Samek 2021).
 
-All clients train one model together. Where that has come to rest while single clients still pull, and pull apart, their
-cluster is cut in two by the cosine similarities of their updates, and each half goes on by itself. The tree of clusters
-is kept, so that new clients find their place by what they would have sent.
+All clients train one model together. Where it has come to rest while single clients still pull in different directions,
+their cluster is split in two by the cosine similarities of their updates, and each half continues by itself. The server
+keeps the tree of clusters, so that new clients find their place by the update that they would have sent.
 
-Where this departs from the paper's print: docs/methods.md.
+docs/methods.md lists where this departs from the paper.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class CFL(Supervised):
-    """CFL as a method: server state is the parameter tree (`shoal.methods.cfl.tree`) and `CFLState`."""
+    """CFL as a method: the server state is the parameter tree (`shoal.methods.cfl.tree`) and `CFLState`."""
 
     name = "cfl"
     Settings = CFLSettings
@@ -62,10 +62,10 @@ class CFL(Supervised):
     def __init__(self, settings: CFLSettings, context: Any) -> None:
         super().__init__(settings, context)
         check_settings(settings)
-        self.membership = Membership(settings.joins, settings.leaves)
+        self.membership = Membership(settings.presence)
 
     def vectors(self) -> Vectors:
-        """How weights become a vector; with `permute` in the order that only the clients know."""
+        """Return how weights become a vector; with `permute` in an order that only the clients know."""
         vectors = Vectors(self.network())
         if self.settings.permute:
             generator = Streams(self.context.seed).torch("permutation")
@@ -73,45 +73,46 @@ class CFL(Supervised):
         return vectors
 
     def init_server(self, federation: Federation) -> Server:
-        """One cluster of all clients that are there from the start."""
+        """Start with one cluster of all clients that are present from the start."""
         self.membership.check(federation.clients)
-        vectors, network = self.vectors(), self.network()
+        vectors = self.vectors()
         tree = Tree.start(self.membership.founders(federation.clients))
         state = CFLState(tree, vectors.size, federation.clients, tuple(federation.truth))
-        return Server({"node/0": vectors.flatten(network)}, facts=state.facts())
+        return Server({"node/0": vectors.flatten(self.network())}, facts=state.facts())
 
     def sample_clients(self, server: Server, federation: Federation) -> list[int]:
-        """The usual draw, of those clients that are present."""
+        """Return the present clients of the usual draw."""
         drawn = super().sample_clients(server, federation)
         return [client for client in drawn if self.membership.present(client, server.round + 1)]
 
     def broadcast(self, server: Server, client: int) -> Message:
-        """The weights of the client's cluster; on its way down the tree, those of the node where it stands."""
-        node, facts = self.node_of(server, client), {"clients": server.facts["clients"]}
-        if self.settings.gamma == "measured" and self.may_split(node, server.round + 1):
+        """Send the weights of the client's cluster, or of its present node while it walks down the tree."""
+        node = self.node_of(server, client)
+        facts = {"clients": server.facts["clients"]}
+        if self.measures_gamma(node, server.round + 1):
             facts["measure"] = 1
         return Message({"weights": server.model[f"node/{node.id}"]}, facts)
 
     def node_of(self, server: Server, client: int) -> Node:
-        """The cluster that a client trains in; who joins in this round begins at the root."""
+        """Return the cluster that a client trains in; a client that joins in this round begins at the root."""
         tree = Tree.from_facts(server.facts)
         known = any(client in leaf.clients for leaf in tree.leaves()) or client in tree.walking
         return tree.place(client) if known else tree.nodes[0]
 
     def declared(self, server: Server, client: int, samples: int) -> MessageForm:
-        """The update of its cluster's weights; with the settings that ask for them the gradient, and its noise."""
-        node, s = self.node_of(server, client), self.settings
+        """Declare the update of the cluster's weights; the gradient and the noise where settings ask for them."""
+        node = self.node_of(server, client)
         start = server.model[f"node/{node.id}"]
         tensors = {"update": TensorForm(tuple(start.shape), start=start, difference=True)}
-        if s.similarity != "updates":
+        if self.settings.similarity != "updates":
             tensors["gradient"] = TensorForm((server.facts["size"],), measured=False)
         facts = {"n": exactly(samples)}
-        if s.gamma == "measured" and self.may_split(node, server.round + 1):
+        if self.measures_gamma(node, server.round + 1):
             facts["gamma"] = FactForm(0, NOTHING_SHARED)
         return MessageForm(tensors, facts)
 
     def may_split(self, node: Node, round: int) -> bool:
-        """Whether a cluster can be split at the end of a round, as far as is known at its beginning.
+        """Return whether a cluster can be split at the end of a round, by what is known at its beginning.
 
         Where not all clients take part, any round's updates may be the latest when the cluster is split.
         """
@@ -120,10 +121,14 @@ class CFL(Supervised):
             return True
         if s.criterion == "schedule":
             return criteria.scheduled(round, s.schedule)
-        return node.calm + 1 >= s.patience and criteria.settled(round, node.born, s.first_split, s.settle)
+        return node.calm + 1 >= s.patience and round - node.born >= s.min_age
+
+    def measures_gamma(self, node: Node, round: int) -> bool:
+        """Return whether the clients of a cluster measure the noise of their updates in a round."""
+        return self.settings.gamma_max == "measured" and self.may_split(node, round)
 
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
-        """Dtheta = SGD(theta) - theta (eq. 1), and where asked the full gradient at theta."""
+        """Return the steps of dtheta = SGD(theta) - theta (eq. 1), and the full gradient where settings ask for it."""
         self.check(client)
         s = self.settings
         start = message.tensors["weights"]
@@ -133,39 +138,40 @@ class CFL(Supervised):
         if s.similarity != "updates":
             gradient(network, client.train, self.context)
             tensors["gradient"] = -vectors.gradients(network)
-
-        attack = attack_of(client.id, message.facts["clients"], s.adversaries, s.attack)
+        attack = attack_of(client.id, message.facts["clients"], s.adversaries)
 
         def finish(taken: TakenSteps) -> Update:
             update = vectors.flatten(network) - start
             if attack is not None:
-                update = corrupt(update, attack, s.attack_scale, client.streams, start)
+                update = corrupt(update, attack, client.streams, start)
             metrics = taken.metrics | {"norm": float(update.double().norm())}
             facts: dict[str, Any] = {"n": len(client.train)}
             if message.facts.get("measure"):
-                metrics["gamma"] = facts["gamma"] = self.measured_gamma(start, client)
+                facts["gamma"] = self.measured_gamma(start, client)
+                metrics["gamma"] = facts["gamma"]
             return Update(Message({"update": update, **tensors}, facts), metrics=metrics)
 
         return self.epochs(network, client, finish, reverse=attack == "labels")
 
     def learn(self, start: Tensor, client: Client) -> Tensor:
-        """What local training from `start` changes."""
+        """Return what local training from `start` changes, (p,)."""
         vectors = self.vectors()
         network = vectors.load(self.network(), start)
         self.take(self.epochs(network, client, lambda taken: Update(Message(), metrics=taken.metrics)))
         return vectors.flatten(network) - start
 
     def measured_gamma(self, start: Tensor, client: Client) -> float:
-        """The noise of a client's update, from what two halves of its samples would change (`shoal.methods.cfl.gamma`).
+        """Return the noise of a client's update by two halves of its samples (`shoal.methods.cfl.gamma`).
 
         Raises:
-            ClientError: fewer than four training samples.
+            ClientError: the client has fewer than four training samples.
         """
-        count, local = len(client.train), self.context.local
+        count = len(client.train)
+        local = self.context.local
         if count < 4:
             raise ClientError(
-                f"client {client.id} has {count} training samples; method.gamma measured trains on two halves of them "
-                "and needs 4: set method.gamma fixed, or leave this client out"
+                f"client {client.id} has {count} training samples; method.gamma_max measured trains on two halves of "
+                "them and needs 4: set method.gamma_max to a number, or leave this client out"
             )
         steps = local.epochs * (count // min(local.batch, count))
         found = []
@@ -177,7 +183,7 @@ class CFL(Supervised):
                 gradient(network, half.train, self.context)
                 found.append(vectors.gradients(network))
                 continue
-            # As many steps as with all samples: half as many would end half as far.
+            # As many steps as with all samples: with half as many the weights would move half as far.
             epochs = -(-steps // max(1, len(rows) // min(local.batch, len(rows))))
             many = itertools.islice(batches(half, local, epochs), steps)
             self.take(self.epochs(network, half, lambda taken: Update(Message(), metrics=taken.metrics), steps=many))
@@ -187,16 +193,18 @@ class CFL(Supervised):
     # --- server ---------------------------------------------------------------------------------------------------
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
-        """Each cluster moves by its mean update; one at rest whose clients pull apart is split first (algorithm 5).
+        """Move each cluster by its mean update; split one at rest whose clients pull apart first (algorithm 5).
 
-        All updates of a round are held at once: the similarity matrix needs them. Where not all clients take part, a
-        cluster is judged by the latest update of each (`shoal.methods.cfl.latest`), and moves by those of this round.
+        All updates of a round are in memory at once: the similarity matrix needs them. Where not all clients take part,
+        a cluster is judged by the latest update of each (`shoal.methods.cfl.latest`), and moves by those of this round.
         """
         state = CFLState.from_server(server)
         round = server.round + 1
         models = dict(server.model)
         kept = dict(server.state)
-        tree, peak, log = state.tree, state.peak, []
+        tree = state.tree
+        peak = state.peak
+        log = []
         by_client = {update.client: update for update in updates}
         self.membership.update(tree, state.clients, round)
         if self.settings.history:
@@ -207,7 +215,7 @@ class CFL(Supervised):
         if partial:
             latest.remember(kept, by_client)
             members = {client for leaf in tree.leaves() for client in leaf.clients}
-            latest.forget(kept, latest.known(kept) - members)
+            latest.forget(kept, latest.stored_clients(kept) - members)
         for leaf in tree.leaves():
             if not any(client in by_client for client in leaf.clients):
                 continue
@@ -219,7 +227,7 @@ class CFL(Supervised):
             groups = self.groups_to_split(tree, measure, judged, round, peak)
             if groups is not None:
                 parts = self.split(tree, models, kept, sent, measure, groups, round)
-                # What was sent at the parent's weights has been used: the children are judged by what follows.
+                # Updates at the parent's weights have been used: the children are judged by later ones.
                 latest.forget(kept, judged)
             for node, group in parts.items():
                 if active := [client for client in group if client in by_client]:
@@ -229,36 +237,35 @@ class CFL(Supervised):
         return server.next(models, state=kept, facts=facts)
 
     def walk(self, tree: Tree, kept: Tensors, by_client: dict[int, Update], size: int) -> None:
-        """Clients that joined go one level down the tree (algorithm 4); their updates count for no cluster yet."""
+        """Move clients that joined one level down the tree (algorithm 4); their updates count for no cluster yet."""
         for client in sorted(tree.walking.keys() & by_client.keys()):
             update = by_client.pop(client).message.tensors["update"]
             tree.step(client, nearest_child(branch_similarities(tree, kept, tree.walking[client], update, size)))
 
     def mean(self, group: Sequence[int], by_client: Mapping[int, Update]) -> Tensor:
-        """The mean update of some clients, by their samples or alike."""
-        uniform = self.settings.weighting == "uniform"
-        sizes = [1.0 if uniform else float(by_client[c].message.facts["n"]) for c in group]
+        """Return the mean update of some clients by number of samples, (p,)."""
+        sizes = [float(by_client[c].message.facts["n"]) for c in group]
         vectors = [by_client[c].message.tensors["update"] for c in group]
         return aggregated_vectors(vectors, [size / sum(sizes) for size in sizes], self.context.aggregation)
 
     def measure(
         self, node: int, active: list[int], by_client: Mapping[int, Update], state: CFLState, past: Tensor | None = None
     ) -> ClusterMeasure:
-        """Norms, similarities, the best bipartition and, where groups are planted, separation gaps of one cluster.
+        """Measure one cluster: norms, similarities, the best bipartition and, for planted groups, separation gaps.
 
         Args:
             node: the cluster's number.
             active: the clients that it is judged by.
             by_client: their updates: of this round, or the latest of each.
             state: of the server.
-            past: updates summed over rounds (clients, p), where similarities are of these.
+            past: updates summed over rounds (clients, p), where these are compared; else None.
         """
         s = self.settings
         rows = stack(by_client, active, "update", state.size)
         measured = measure_norms(node, active, rows, self.mean(active, by_client)[: state.size], s.outliers)
         facts = [by_client[client].message.facts for client in active]
         gammas = [fact["gamma"] for fact in facts if "gamma" in fact]
-        if s.gamma == "measured" and len(gammas) == len(active):
+        if s.gamma_max == "measured" and len(gammas) == len(active):
             measured = replace(measured, gamma=float(np.median(gammas)))
         if len(active) < 2:
             return measured
@@ -275,11 +282,12 @@ class CFL(Supervised):
     def groups_to_split(
         self, tree: Tree, measure: ClusterMeasure, active: list[int], round: int, peak: float
     ) -> list[list[int]] | None:
-        """The two groups of clients where a cluster is to be split; None where not. Counts its calm rounds."""
-        s, node = self.settings, tree.nodes[measure.node]
+        """Return the two groups of clients where a cluster is to be split, else None; count its calm rounds."""
+        s = self.settings
+        node = tree.nodes[measure.node]
         calm = node.calm + 1 if criteria.relative(measure, s.ratio, s.floor, peak) else 0
         tree.change(node.id, calm=calm)
-        # A split needs everyone's update: of whom none is known, nobody could say where it belongs.
+        # A split needs the update of every client: it says where the client belongs.
         if len(active) < 2 or len(active) < len(node.clients):
             return None
         if measure.outliers:
@@ -289,8 +297,8 @@ class CFL(Supervised):
         elif s.criterion == "absolute":
             due = criteria.absolute(measure, s.eps1, s.eps2)
         else:
-            due = calm >= s.patience and criteria.settled(round, node.born, s.first_split, s.settle)
-        gamma = s.gamma_max if s.gamma == "fixed" else measure.gamma
+            due = calm >= s.patience and round - node.born >= s.min_age
+        gamma = measure.gamma if s.gamma_max == "measured" else s.gamma_max
         assert measure.groups is not None
         if not due or gamma is None or not ready_to_split(measure.groups.cross, gamma):
             return None
@@ -306,7 +314,7 @@ class CFL(Supervised):
         groups: Sequence[Sequence[int]],
         round: int,
     ) -> dict[int, Sequence[int]]:
-        """Give a cluster two children that begin at its weights; cache what new clients will be compared with.
+        """Give a cluster two children that begin at its weights; cache the updates that new clients are compared with.
 
         Returns:
             The clients of each child, by its number.
@@ -320,7 +328,7 @@ class CFL(Supervised):
 
     @classmethod
     def served(cls, server: Server, *, clients_told: bool) -> Server:
-        """Return the tree with its weights; where clients may be told of, also what a new client is compared with."""
+        """Return the tree with its weights; with `clients_told` also the updates that a new client is compared with."""
         kept = {
             name: tensor
             for name, tensor in server.state.items()
@@ -331,12 +339,13 @@ class CFL(Supervised):
     # --- what is found --------------------------------------------------------------------------------------------
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
-        """Each honest client's accuracy with its cluster's model, and with the one of its path it chooses; norms; gaps.
+        """Return the accuracy of honest clients with their cluster's model (`acc`) and along their paths; norms; gaps.
 
-        `acc` is of the cluster's model; for the others see `shoal.methods.cfl.scores`.
+        `shoal.methods.cfl.scores` describes the metrics.
         """
         state = CFLState.from_server(server)
-        tree, adversaries = state.tree, self.settings.adversaries
+        tree = state.tree
+        adversaries = len(self.settings.adversaries)
         honest = [c for leaf in tree.leaves() for c in leaf.clients if c < state.clients - adversaries]
         own = self.own_scores(tree, server.model, honest, clients)
         metrics = self.clients_metrics(own)
@@ -349,8 +358,9 @@ class CFL(Supervised):
         return metrics
 
     def own_scores(self, tree: Tree, models: Tensors, honest: list[int], clients: Clients) -> dict[int, Score]:
-        """The score of each honest client's own cluster, on all of its validation samples."""
-        vectors, network = self.vectors(), self.network()
+        """Return the score of each honest client's own cluster, on all of its validation samples."""
+        vectors = self.vectors()
+        network = self.network()
         scores: dict[int, Score] = {}
         for node in tree.nodes:
             vectors.load(network, models[f"node/{node.id}"])
@@ -360,30 +370,30 @@ class CFL(Supervised):
         return {client: scores[client] for client in honest}
 
     def path_scores(self, tree: Tree, models: Tensors, honest: list[int], clients: Clients) -> PathScores:
-        """The scores of every node on the path of an honest client with a choice, on two halves of its validation part.
+        """Return the scores of every node on the path of an honest client, on two halves of its validation samples.
 
-        The halves are drawn once for the whole run; who is in an unsplit cluster has no choice, and is left out.
+        The halves are drawn once for the whole run. A client in an unsplit cluster has no choice, and is left out.
         """
-        vectors, network = self.vectors(), self.network()
+        vectors = self.vectors()
+        network = self.network()
         paths = {client: tree.path(tree.place(client).id) for client in honest}
         scores: dict[int, dict[int, tuple[Score, Score]]] = {c: {} for c, path in paths.items() if len(path) > 1}
         for node in tree.nodes:
             vectors.load(network, models[f"node/{node.id}"])
             for client in scores:
                 if node.id in paths[client]:
-                    held = clients[client].validation
-                    draw = Streams(self.context.seed, 0, client).torch("validation halves")
-                    order = torch.randperm(len(held), generator=draw).to(held.index.device)
-                    cut = len(held) // 2
-                    first, second = (
-                        judge(network, held.take(rows), self.context) for rows in (order[:cut], order[cut:])
-                    )
+                    samples = clients[client].validation
+                    generator = Streams(self.context.seed, 0, client).torch("validation halves")
+                    order = torch.randperm(len(samples), generator=generator).to(samples.index.device)
+                    half = len(samples) // 2
+                    first = judge(network, samples.take(order[:half]), self.context)
+                    second = judge(network, samples.take(order[half:]), self.context)
                     scores[client][node.id] = (first, second)
         return scores
 
     def figures(self, history: RunHistory) -> dict[str, Figure]:
-        """The tree, the similarity matrix of each split, and clusters and norms over rounds."""
-        from shoal.methods.cfl.figures import figures  # here: training does without matplotlib
+        """Draw the tree, the similarity matrix of each split, and clusters and norms over rounds."""
+        from shoal.methods.cfl.figures import figures  # training needs no matplotlib
 
         s = self.settings
         return figures(history, (s.eps1, s.eps2) if s.criterion == "absolute" else None)

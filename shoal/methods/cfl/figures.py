@@ -14,22 +14,24 @@ from shoal.methods.cfl.state import CFLState
 from shoal.methods.cfl.tree import Node, Tree
 from shoal.methods.contract.base import RunHistory
 
-NAMED = 8
-"""Clients of a leaf that are named, at most."""
+MAX_NAMED_CLIENTS = 8
+"""Largest number of a leaf's clients whose names are shown."""
 
 
 def figures(history: RunHistory, eps: tuple[float, float] | None) -> dict[str, Figure]:
-    """All figures of a CFL run by name.
+    """Draw all figures of a CFL run, by name.
 
     Args:
         history: of the run.
-        eps: eps1 and eps2, where clusters are split by these.
+        eps: eps1 and eps2, where they decide splits; else None.
     """
     server = history.server
     if server is None or not server.round:
         return {}
-    state, names = CFLState.from_server(server), history.client_names
-    tree, truth = state.tree, state.truth
+    state = CFLState.from_server(server)
+    tree = state.tree
+    truth = state.truth
+    names = history.client_names
     metric = "perplexity" if "perplexity" in history.rounds else "acc"
     drawn = {
         "tree": tree_figure(tree, truth, names),
@@ -44,7 +46,27 @@ def figures(history: RunHistory, eps: tuple[float, float] | None) -> dict[str, F
 
 
 def tree_figure(tree: Tree, truth: Sequence[int], names: Sequence[str] = ()) -> Figure:
-    """The tree of clusters: rounds of splits, the clients of its leaves, and the planted groups inside each."""
+    """Draw the tree of clusters: rounds of splits, the clients of its leaves, and the planted groups inside each."""
+    places = node_places(tree)
+    width = len(tree.leaves())
+    depth = max(-y for _, y in places.values())
+    figure = Figure(figsize=(max(4.0, 1.9 * width), 1.5 + 1.2 * depth), layout="constrained")
+    axes = figure.subplots()
+    for node in tree.nodes:
+        x, y = places[node.id]
+        if node.parent is not None:
+            up = places[node.parent]
+            axes.plot([up[0], x], [up[1], y], color="grey", linewidth=1, zorder=1)
+        box = {"boxstyle": "round", "facecolor": "white" if node.children else "honeydew", "edgecolor": "grey"}
+        text = node_text(node, truth, names)
+        axes.text(x, y, text, ha="center", va="center", fontsize="small", bbox=box, zorder=2)
+    axes.set(xlim=(-0.2, width + 0.2), ylim=(-depth - 0.5, 0.5))
+    axes.axis("off")
+    return figure
+
+
+def node_places(tree: Tree) -> dict[int, tuple[float, float]]:
+    """Return where each node is drawn: leaves side by side, parents above the middle of their children."""
     places: dict[int, tuple[float, float]] = {}
 
     def place(node: int, depth: int, left: float) -> float:
@@ -58,47 +80,44 @@ def tree_figure(tree: Tree, truth: Sequence[int], names: Sequence[str] = ()) -> 
         places[node] = (sum(places[c][0] for c in children) / len(children), -depth)
         return edge
 
-    width = place(0, 0, 0.0)
-    depth = max(-y for _, y in places.values())
-    figure = Figure(figsize=(max(4.0, 1.9 * width), 1.5 + 1.2 * depth), layout="constrained")
-    axes = figure.subplots()
-    for node in tree.nodes:
-        x, y = places[node.id]
-        if node.parent is not None:
-            up = places[node.parent]
-            axes.plot([up[0], x], [up[1], y], color="grey", linewidth=1, zorder=1)
-        text = f"cluster {node.id}: {len(node.clients)} clients"
-        if truth and node.clients:
-            counts = np.bincount([truth[c] for c in node.clients])
-            text += "\ngroups " + ", ".join(f"{g} ({n})" for g, n in enumerate(counts) if n)
-        if node.clients and not node.children and names:
-            listed = [_named(names, client) for client in node.clients[:NAMED]]
-            rest = len(node.clients) - len(listed)
-            listed += [f"and {rest} more"] * bool(rest)
-            text += "\n" + textwrap.fill(", ".join(listed), 26)
-        if node.split is not None:
-            text += f"\nsplit in round {node.split}"
-        box = {"boxstyle": "round", "facecolor": "white" if node.children else "honeydew", "edgecolor": "grey"}
-        axes.text(x, y, text, ha="center", va="center", fontsize="small", bbox=box, zorder=2)
-    axes.set(xlim=(-0.2, width + 0.2), ylim=(-depth - 0.5, 0.5))
-    axes.axis("off")
-    return figure
+    place(0, 0, 0.0)
+    return places
+
+
+def node_text(node: Node, truth: Sequence[int], names: Sequence[str]) -> str:
+    """Return the text of a node: its clients, their planted groups and names, and the round of its split."""
+    lines = [f"cluster {node.id}: {len(node.clients)} clients"]
+    if truth and node.clients:
+        counts = np.bincount([truth[client] for client in node.clients])
+        lines.append("groups " + ", ".join(f"{group} ({number})" for group, number in enumerate(counts) if number))
+    if node.clients and not node.children and names:
+        listed = [_client_name(names, client) for client in node.clients[:MAX_NAMED_CLIENTS]]
+        if len(node.clients) > len(listed):
+            listed.append(f"and {len(node.clients) - len(listed)} more")
+        lines.append(textwrap.fill(", ".join(listed), 26))
+    if node.split is not None:
+        lines.append(f"split in round {node.split}")
+    return "\n".join(lines)
 
 
 def similarity_figure(
     tree: Tree, node: Node, alpha: np.ndarray, truth: Sequence[int], names: Sequence[str] = ()
 ) -> Figure:
-    """The similarity matrix (n, n) on which a cluster was split, ordered by the two groups, planted groups named."""
+    """Draw the similarity matrix (n, n) on which a cluster was split, in order of its two groups and planted groups."""
     founders = [client for child in node.children for client in tree.nodes[child].founders]
     inside = sorted(founders)
+
+    def rank(client: int) -> tuple[bool, int, int]:
+        return client in tree.nodes[node.children[1]].founders, truth[client] if truth else 0, client
+
     # Rows of the stored matrix are in order of client id.
-    order = [
-        inside.index(c) for c in sorted(founders, key=lambda c: (_side(tree, node, c), truth[c] if truth else 0, c))
-    ]
+    order = [inside.index(client) for client in sorted(founders, key=rank)]
     figure = Figure(figsize=(5, 4.2), layout="constrained")
     axes = figure.subplots()
     image = axes.imshow(alpha[np.ix_(order, order)], vmin=-1, vmax=1, cmap="RdBu_r")
-    ticks = [_named(names, inside[i]) + (f" ({truth[inside[i]]})" if truth else "") for i in order]
+    ticks = [_client_name(names, inside[i]) for i in order]
+    if truth:
+        ticks = [f"{tick} ({truth[inside[i]]})" for tick, i in zip(ticks, order, strict=True)]
     if len(ticks) <= 50:
         axes.set_xticks(range(len(ticks)), ticks, rotation=90, fontsize="x-small")
         axes.set_yticks(range(len(ticks)), ticks, fontsize="x-small")
@@ -113,17 +132,13 @@ def similarity_figure(
     return figure
 
 
-def _named(names: Sequence[str], client: int) -> str:
-    """The name of a client; its number where the list does not reach that far."""
+def _client_name(names: Sequence[str], client: int) -> str:
+    """Return the name of a client, or its number where the list is shorter."""
     return names[client] if client < len(names) else str(client)
 
 
-def _side(tree: Tree, node: Node, client: int) -> int:
-    return int(client in tree.nodes[node.children[1]].founders)
-
-
 def clusters_figure(rounds: DataFrame, metric: str) -> Figure:
-    """A metric of every cluster of one run over rounds, with marks where clusters were split."""
+    """Draw a metric of every cluster of one run over rounds, with marks where clusters were split."""
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     for name in [str(c) for c in rounds if str(c).startswith(f"{metric}/")]:
@@ -137,7 +152,7 @@ def clusters_figure(rounds: DataFrame, metric: str) -> Figure:
 
 
 def norms_figure(rounds: DataFrame, eps: tuple[float, float] | None) -> Figure:
-    """Norms of each cluster's mean update and largest client update over rounds; eps1 and eps2 where given."""
+    """Draw the norms of each cluster's mean and largest client update over rounds, and eps1 and eps2 unless None."""
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     for name in [str(c) for c in rounds if str(c).startswith("mean_norm/")]:

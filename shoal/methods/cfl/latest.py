@@ -1,7 +1,8 @@
 """Each client's latest transmitted update, where not all take part in a round (section III).
 
-The server then keeps in its state what a client last sent since its cluster was born: `latest/CLIENT/NAME`, one vector
-a client, and one more where full gradients travel. Whoever has sent nothing since then delays the split of its cluster.
+The server then keeps in its state the last update of a client since its cluster was born: `latest/CLIENT/NAME`, one
+vector a client, and one more where full gradients travel. A client that has sent nothing since then delays the split of
+its cluster.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from shoal.methods.contract.message import Message, Tensors
 
 PREFIX = "latest/"
 FACTS = ("n", "gamma")
-"""Numbers of a message that are kept beside its tensors."""
+"""Facts of a message that the server keeps beside its tensors."""
 
 
 def remember(tensors: Tensors, updates: Mapping[int, Update]) -> None:
-    """Keep what these clients sent, in place of what they sent before."""
+    """Store the updates of these clients in place of their earlier ones."""
     for client, update in updates.items():
         forget(tensors, [client])
         message = update.message
@@ -29,8 +30,9 @@ def remember(tensors: Tensors, updates: Mapping[int, Update]) -> None:
 
 
 def recall(tensors: Tensors, clients: Iterable[int]) -> dict[int, Update]:
-    """The latest update of each of some clients; those of whom none is kept are left out."""
-    wanted, found = set(clients), dict[int, dict[str, torch.Tensor]]()
+    """Return the latest update of each of some clients; clients without one are left out."""
+    wanted = set(clients)
+    found: dict[int, Tensors] = {}
     for key, tensor in tensors.items():
         if key.startswith(PREFIX):
             client, name = key.removeprefix(PREFIX).split("/")
@@ -45,12 +47,12 @@ def _update(client: int, parts: Tensors) -> Update:
 
 
 def forget(tensors: Tensors, clients: Iterable[int]) -> None:
-    """Drop what is kept of some clients."""
-    starts = tuple(f"{PREFIX}{client}/" for client in clients)
-    for key in [key for key in tensors if key.startswith(starts)] if starts else []:
+    """Drop the stored updates of some clients."""
+    prefixes = tuple(f"{PREFIX}{client}/" for client in clients)
+    for key in [key for key in tensors if key.startswith(prefixes)]:
         del tensors[key]
 
 
-def known(tensors: Tensors) -> set[int]:
-    """The clients of whom an update is kept."""
+def stored_clients(tensors: Tensors) -> set[int]:
+    """Return the clients with a stored update."""
     return {int(key.removeprefix(PREFIX).split("/")[0]) for key in tensors if key.startswith(PREFIX)}

@@ -1,4 +1,4 @@
-"""Local training alone: every client trains its own model and sends nothing. What federation is measured against."""
+"""Local training alone, the baseline of federation: every client trains its own model and sends nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 
 
 @dataclass(frozen=True)
-class AloneSettings:
+class LocalOnlySettings:
     """Local training has no hyper-parameters beyond `local`."""
 
 
@@ -23,28 +23,30 @@ class LocalOnly(Supervised):
 
     name = "local_only"
     proximal = False  # nothing is sent that a client could stay near
-    Settings = AloneSettings
+    Settings = LocalOnlySettings
 
     def init_server(self, federation: Federation) -> Server:
-        """Nothing."""
+        """Start with an empty state."""
         return Server()
 
     def broadcast(self, server: Server, client: int) -> Message:
-        """Nothing."""
+        """Send an empty message."""
         return Message()
 
     def declared(self, server: Server, client: int, samples: int) -> MessageForm:
-        """An empty message."""
+        """Declare an empty message."""
         return MessageForm()
 
     def declared_memory(self, server: Server, client: int, samples: int) -> MessageForm:
-        """The client's model."""
-        return MessageForm({"weights": TensorForm(tuple(Vectors(net := self.network()).flatten(net).shape))})
+        """Declare the client's model."""
+        network = self.network()
+        return MessageForm({"weights": TensorForm(tuple(Vectors(network).flatten(network).shape))})
 
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
-        """Local epochs from where the client was."""
+        """Return local epochs from the client's own weights."""
         self.check(client)
-        vectors = Vectors(network := self.network())
+        network = self.network()
+        vectors = Vectors(network)
         if client.memory:
             vectors.load(network, client.memory["weights"])
 
@@ -54,14 +56,15 @@ class LocalOnly(Supervised):
         return self.epochs(network, client, finish)
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
-        """Count the round."""
+        """Count the round; the updates hold no weights."""
         for _ in updates:
             pass
         return server.next({})
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
-        """Each client's own model on its own validation samples."""
-        vectors = Vectors(network := self.network())
+        """Judge each client's own model on its own validation samples."""
+        network = self.network()
+        vectors = Vectors(network)
         scores = {}
         for client in clients:
             if client.memory:

@@ -1,4 +1,4 @@
-"""What the server measures of one cluster in one round: norms, similarities, the best bipartition, separation gaps."""
+"""Measures of one cluster in one round: norms, similarities, the best bipartition, separation gaps."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ SimilarityOf = Literal["updates", "gradients", "both"]
 
 @dataclass(frozen=True, eq=False)
 class ClusterMeasure:
-    """One cluster's round. None stands for what was not measured; it is not logged.
+    """The measures of one cluster in one round. A measure that was not taken is None, and is not logged.
 
     Attributes:
         node: the cluster's number in the tree.
         mean_norm: norm of the cluster's mean update (eq. 32).
         max_norm: norm of its longest client update (eq. 33).
         median_norm: median norm of its clients' updates: one client with a wild update does not move it.
-        outliers: clients whose norm exceeds the wanted multiple of the median; None without that rule.
-        gamma: the median of the noise that its clients measured, where all of them did (`shoal.methods.cfl.gamma`).
+        outliers: clients whose norm exceeds a multiple of the median; None without that rule.
+        gamma: the median of the noise that its clients measured, if all did (`shoal.methods.cfl.gamma`).
         cross: the largest similarity across the best bipartition (eq. 25).
-        gap: separation gap (eq. 28) of the similarities that are used, where groups are planted.
+        gap: separation gap (eq. 28) of the similarities in use, where groups are planted.
         gap_round: with a history, the gap of this round's updates alone.
         gap_gradients: with `similarity: both`, the gap of the full gradients.
-        alpha: the similarities that are used, float64 (m, m); not logged.
+        alpha: the similarities in use, float64 (m, m); not logged.
         groups: their best bipartition, as rows of `alpha`; not logged.
     """
 
@@ -50,27 +50,31 @@ class ClusterMeasure:
 
     @classmethod
     def from_facts(cls, entry: Mapping[str, Any]) -> ClusterMeasure:
-        """The measure of a log entry."""
-        plain: dict[str, Any] = {key: tuple(v) if key == "outliers" else v for key, v in entry.items()}
-        return cls(**plain)
+        """Read the measures from a log entry."""
+        values = dict(entry)
+        if "outliers" in values:
+            values["outliers"] = tuple(values["outliers"])
+        return cls(**values)
 
     def entry(self) -> dict[str, Any]:
-        """The measure as JSON values, for the server's log."""
-        logged = {k: list(v) if k == "outliers" and v is not None else v for k, v in vars(self).items()}
-        return {k: v for k, v in logged.items() if v is not None and k not in ("alpha", "groups")}
+        """Return the measures as JSON values for the server's log."""
+        logged = {k: v for k, v in vars(self).items() if v is not None and k not in ("alpha", "groups")}
+        if self.outliers is not None:
+            logged["outliers"] = list(self.outliers)
+        return logged
 
 
 def measure_norms(
     node: int, clients: Sequence[int], rows: Tensor, mean: Tensor, outliers: float = 0.0
 ) -> ClusterMeasure:
-    """Norms of a cluster's updates in this round.
+    """Measure the norms of a cluster's updates in this round.
 
     Args:
         node: the cluster's number.
         clients: whose updates they are.
         rows: the updates (m, p).
         mean: the cluster's mean update (p,).
-        outliers: a client is one where its norm exceeds this multiple of the median; 0: no such rule.
+        outliers: a client whose norm exceeds this multiple of the median is an outlier; 0: no such rule.
     """
     norms = rows.double().norm(dim=1)
     median = float(norms.median())
@@ -85,8 +89,8 @@ class Similarities:
     """Cosine similarities (eq. 44) of a cluster's clients, each float64 (m, m).
 
     Attributes:
-        used: those that the bipartition goes by.
-        gradients: of the full gradients, where they are logged beside those used; else None.
+        used: of what the bipartition is computed from.
+        gradients: of the full gradients, where they are logged beside the others; else None.
     """
 
     used: np.ndarray
@@ -94,21 +98,22 @@ class Similarities:
 
 
 def measure_similarities(updates: Tensor, gradients: Tensor | None, kind: SimilarityOf) -> Similarities:
-    """Which clients pull the same way.
+    """Compute which clients pull the same way.
 
     Args:
         updates: of this round, or summed over rounds, (m, p).
-        gradients: full gradients (m, p), where `kind` wants them.
-        kind: what the similarities that are used are of; `both`: of updates, with those of gradients beside them.
+        gradients: full gradients (m, p), where `kind` asks for them.
+        kind: what the bipartition compares; with `both` updates, and gradients are logged beside them.
     """
-    of_gradients = None if gradients is None else cosine_matrix(gradients)
-    if kind == "gradients" and of_gradients is not None:
-        return Similarities(of_gradients)
-    return Similarities(cosine_matrix(updates), of_gradients)
+    if gradients is None:
+        return Similarities(cosine_matrix(updates))
+    if kind == "gradients":
+        return Similarities(cosine_matrix(gradients))
+    return Similarities(cosine_matrix(updates), cosine_matrix(gradients))
 
 
 class Gaps(NamedTuple):
-    """Separation gaps (eq. 28), named as in `ClusterMeasure`."""
+    """Separation gaps (eq. 28) with the names of `ClusterMeasure`."""
 
     gap: float
     gap_round: float | None
@@ -116,11 +121,11 @@ class Gaps(NamedTuple):
 
 
 def measure_gaps(found: Similarities, this_round: Tensor | None, truth: np.ndarray) -> Gaps:
-    """How well planted groups can be told apart.
+    """Compute how well planted groups can be told apart.
 
     Args:
         found: the similarities.
-        this_round: this round's updates (m, p), where those used are of a history; else None.
+        this_round: this round's updates (m, p), where the similarities are of a history; else None.
         truth: the planted group of each client (m,).
     """
     return Gaps(
@@ -131,5 +136,5 @@ def measure_gaps(found: Similarities, this_round: Tensor | None, truth: np.ndarr
 
 
 def stack(updates: Mapping[int, Update], clients: Sequence[int], name: str, size: int | None = None) -> Tensor:
-    """A tensor of each client's message, its first `size` numbers: (m, p)."""
+    """Return the first `size` numbers of a tensor of each client's message, (m, p)."""
     return torch.stack([updates[client].message.tensors[name][:size] for client in clients])

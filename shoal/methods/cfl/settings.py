@@ -1,4 +1,4 @@
-"""CFL's hyper-parameters, and which of them make no sense together."""
+"""CFL's hyper-parameters, and the check that they agree."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shoal.core.setting import setting
-from shoal.methods.cfl.adversary import ATTACKS, Attack
+from shoal.methods.cfl.adversary import AdversarySettings
 from shoal.methods.contract.context import MethodError
 
 
 @dataclass(frozen=True)
-class CFLSettings:
+class CFLSettings(AdversarySettings):
     """Hyper-parameters of CFL."""
 
     criterion: Literal["absolute", "relative", "schedule"] = setting(
@@ -27,19 +27,16 @@ class CFLSettings:
         0.3, "relative: largest ratio of the mean update's norm to the largest client update's", gt=0, le=1
     )
     floor: float = setting(
-        0.5, "relative: the largest norm must exceed this share of the largest median norm seen so far", ge=0, le=1
+        0.5, "relative: the largest norm must exceed this share of the largest median norm so far", ge=0, le=1
     )
     patience: int = setting(3, "relative: number of rounds in a row in which the criterion must hold", ge=1)
+    min_age: int = setting(10, "relative: number of rounds that a cluster trains before it may be split", ge=0)
     schedule: tuple[int, ...] = setting((), "schedule: the rounds at the end of which clusters may be split")
-    first_split: int = setting(10, "relative: no split before this round", ge=1)
-    settle: int = setting(10, "relative: number of rounds that a new cluster trains before it may be split", ge=0)
-    gamma: Literal["fixed", "measured"] = setting(
-        "fixed",
-        "where gamma_max of eq. 39 comes from: the setting gamma_max, or the median of the noise that the cluster's "
-        "clients measure by training on two halves of their samples, which doubles their work in rounds that may split",
-    )
-    gamma_max: float = setting(
-        0.6, "gamma fixed: split only where sqrt((1 - cross) / 2) exceeds this (eq. 39)", ge=0, lt=1
+    gamma_max: float | Literal["measured"] = setting(
+        0.6,
+        "split only where sqrt((1 - cross) / 2) exceeds this (eq. 39): a number of at least 0 and below 1, or "
+        "measured: the median of the noise that the cluster's clients measure by training on two halves of their "
+        "samples, which doubles their work in rounds that may split",
     )
     outliers: float = setting(
         0.0,
@@ -57,34 +54,36 @@ class CFLSettings:
         ge=0,
         lt=1,
     )
-    weighting: Literal["samples", "uniform"] = setting(
-        "samples", "weight of a client in its cluster's mean update: by number of samples, or 1/|c|"
-    )
     permute: bool = setting(False, "clients hide the order of their parameters behind a shared permutation (eq. 45)")
-    adversaries: int = setting(0, "number of adversaries: that many clients, the last ones, send false updates", ge=0)
-    attack: Attack = setting("mixed", ATTACKS)
-    attack_scale: float = setting(10.0, "factor by which the attack scale multiplies updates", gt=0)
-    joins: tuple[tuple[int, int], ...] = setting((), "(client, round): first round of each client that joins later")
-    leaves: tuple[tuple[int, int], ...] = setting((), "(client, round): first round without a client that leaves")
+    presence: tuple[tuple[int, int, int], ...] = setting(
+        (),
+        "(client, first round, end): clients that are only present from their first round to the round before end; "
+        "end 0: to the end of the run; all other clients are always present",
+    )
 
 
 def check_settings(settings: CFLSettings) -> None:
     """Refuse settings that contradict each other.
 
     Raises:
-        MethodError: names the settings and what to give instead.
+        MethodError: names the settings and what to set instead.
     """
+    gamma_max = settings.gamma_max
+    if gamma_max != "measured" and not 0 <= gamma_max < 1:
+        raise MethodError(
+            f"method.gamma_max is {gamma_max:g}, expected a number of at least 0 and below 1, or measured"
+        )
     if settings.criterion == "schedule" and not settings.schedule:
         raise MethodError("method.criterion schedule needs method.schedule: the rounds, for example [50, 100, 150]")
     if settings.history and settings.similarity == "gradients":
         raise MethodError("method.history is of updates; with method.similarity gradients set it to 0")
-    if settings.history and settings.gamma == "measured":
+    if settings.history and gamma_max == "measured":
         raise MethodError(
-            "method.gamma measured is the noise of one round's update, and method.history sums updates over rounds: "
-            "set method.gamma fixed, or method.history 0"
+            "method.gamma_max measured is the noise of one round's update, and method.history sums updates over "
+            "rounds: set method.gamma_max to a number, or method.history to 0"
         )
     if 0 < settings.outliers < 1:
         raise MethodError(
             f"method.outliers is {settings.outliers}: below 1 it would cut off updates shorter than the median; "
-            "give 0 (no such rule) or a number above 1, for example 4"
+            "set 0 (no such rule) or a number above 1, for example 4"
         )

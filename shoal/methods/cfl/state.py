@@ -1,4 +1,4 @@
-"""CFL's server state. On disk it is JSON values; their keys stay as they are, so that a run folder resumes."""
+"""CFL's server state. On disk it is JSON values; their keys are fixed, so that a run folder can be resumed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class CFLState:
     Attributes:
         tree: the clusters and how they came to be; a copy that may be changed.
         size: how many of the numbers in a weight vector are parameters; the rest are statistics of layers.
-        clients: how many there are in all, those that come later or have left counted.
+        clients: number of all clients, including those that join later or have left.
         truth: the planted group of each client; empty where none is planted.
         peak: the largest median norm of any cluster so far.
-        log: what was measured of each cluster in the last round.
+        log: the measures of each cluster in the last round.
     """
 
     tree: Tree
@@ -32,13 +32,14 @@ class CFLState:
 
     @classmethod
     def from_server(cls, server: Server) -> CFLState:
-        """The state in a server's facts."""
-        f = server.facts
-        log = tuple(ClusterMeasure.from_facts(entry) for entry in f["log"])
-        return cls(Tree.from_facts(f), f["size"], f["clients"], tuple(f["truth"]), f["peak"], log)
+        """Read the state from a server's facts."""
+        facts = server.facts
+        log = tuple(ClusterMeasure.from_facts(entry) for entry in facts["log"])
+        tree = Tree.from_facts(facts)
+        return cls(tree, facts["size"], facts["clients"], tuple(facts["truth"]), facts["peak"], log)
 
     def facts(self) -> dict[str, Any]:
-        """The state as JSON values."""
+        """Return the state as JSON values."""
         return {
             **self.tree.facts(),
             "size": self.size,

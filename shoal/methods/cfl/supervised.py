@@ -1,7 +1,7 @@
-"""What supervised methods share: a classifier or a language model, its loss and judgement, its weights as a vector.
+"""Base of supervised methods: a classifier or a language model, its loss and scores, its weights as a vector.
 
-Images are classified, texts are predicted word by word. Clients are judged on their own validation samples, which
-carry the client's planted transformation; perplexity is exp of the mean loss per token.
+Images are classified, texts are predicted word by word. Clients are judged on their own validation samples, which have
+the client's planted transformation. Perplexity is exp of the mean loss per token.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Classifier(nn.Module):
         self.out = nn.Linear(cast(int, encoder.features), classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Scores (n, classes)."""
+        """Return scores (n, classes)."""
         result: Tensor = self.out(self.encoder(x))
         return result
 
 
 class Score(NamedTuple):
-    """Sums over `number` images or tokens: the cross-entropy, and how many were right."""
+    """Sums over `number` images or tokens: the cross-entropy, and the number of correct predictions."""
 
     loss: float
     correct: float
@@ -51,7 +51,7 @@ class Score(NamedTuple):
 
     @property
     def accuracy(self) -> float:
-        """Share that was right."""
+        """Share of correct predictions."""
         return self.correct / self.number
 
     @property
@@ -77,29 +77,30 @@ class Supervised(GradientMethod):
                 f"method {self.name!r} trains on labels, and data set {context.spec.name!r} has none: add it with "
                 "labels, or choose a method that needs none, such as fedcc"
             )
-        if context.spec.kind == "text" and getattr(settings, "attack", "") == "labels":
-            raise MethodError("method.attack labels is of images with labels: choose another attack for texts")
+        if context.spec.kind == "text" and "labels" in getattr(settings, "adversaries", ()):
+            raise MethodError("the attack labels in method.adversaries needs labelled images: choose another for texts")
 
     @property
     def needs_clusters(self) -> bool:
-        """Its classes are those of the labels; a language model has none."""
+        """Return False: the labels say the classes, and a language model has none."""
         return False
 
     def network(self, purpose: str = "init") -> nn.Module:
-        """A network whose initial weights depend on the seed and `purpose`."""
-        c = self.context
-        if c.spec.kind == "text":
-            vocabulary = c.spec.vocabulary or 0
-            return seeded(lambda: WordLSTM(vocabulary), c, purpose, self.drawn)
-        return seeded(
-            lambda: Classifier(build_encoder(c.model.encoder, c.spec.shape), c.clusters), c, purpose, self.drawn
-        )
+        """Build a network whose initial weights depend on the seed and `purpose`."""
+        return seeded(self.build, self.context, purpose, self.network_cache)
+
+    def build(self) -> nn.Module:
+        """Build a network; its initial weights come from torch's global generator."""
+        context = self.context
+        if context.spec.kind == "text":
+            return WordLSTM(context.spec.vocabulary or 0)
+        return Classifier(build_encoder(context.model.encoder, context.spec.shape), context.clusters)
 
     def check(self, client: Client) -> None:
         """Refuse a client that cannot be trained or judged, before any work.
 
         Raises:
-            ClientError: fewer than two training samples, or no validation sample.
+            ClientError: the client has fewer than two training samples, or no validation sample.
         """
         if len(client.train) < 2:
             raise ClientError(f"client {client.id} has {len(client.train)} training samples; at least 2 are needed")
@@ -110,7 +111,7 @@ class Supervised(GradientMethod):
 
     @property
     def stackable(self) -> bool:
-        """Whether several networks can be trained at once: LSTMs cannot."""
+        """Whether several networks can be trained at once: this is not possible for LSTMs."""
         return self.context.spec.kind == "image"
 
     def epochs(
@@ -122,26 +123,26 @@ class Supervised(GradientMethod):
         reverse: bool = False,
         steps: Iterable[Tensor] | None = None,
     ) -> LocalSteps:
-        """Local epochs on the cross-entropy, not yet done.
+        """Return local epochs on the cross-entropy, before any step is taken.
 
         Args:
             network: to train.
             client: whose samples it is trained on.
             finish: makes the update.
-            reverse: of an adversary's image labels, 0 to c - 1, each is taken for c - 1 minus itself.
-            steps: positions of each step's samples; none given: the local epochs of the settings.
+            reverse: an adversary's image labels, 0 to c - 1, are replaced by c - 1 minus the label.
+            steps: positions of each step's samples; None: the local epochs of the settings.
         """
         text = self.context.spec.kind == "text"
-        given = batches(client, self.context.local) if steps is None else steps
-        positions_of_steps = list(given)
-        # Told before the first step, and taken step by step: to ask for them in each would wait for the device.
+        positions_of_steps = list(batches(client, self.context.local) if steps is None else steps)
+        # Computed before the first step: reading lengths in each step would wait for the device.
         lengths = iter(lengths_of_batches(client.train.raw(), positions_of_steps) if text else ())
 
         def select(positions: Tensor) -> Batch:
             batch = client.train.take(positions)
             if text:
                 return (batch.raw(),)
-            return (batch.raw(), self.context.clusters - 1 - batch.y() if reverse else batch.y())
+            y = batch.y()
+            return (batch.raw(), self.context.clusters - 1 - y if reverse else y)
 
         def inputs(batch: Batch) -> Batch:
             if text:
@@ -152,19 +153,22 @@ class Supervised(GradientMethod):
         return LocalSteps(client, network.train(), positions_of_steps, select, inputs, finish)
 
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
-        """Mean cross-entropy over the images, or the tokens, of a batch."""
+        """Return the mean cross-entropy over the images, or the tokens, of a batch."""
         return cross_entropy(model, batch, self.context), {}
 
     def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
-        """Nothing: labels are learnt, and what clusters there are, are of clients.
+        """Refuse: these methods learn from labels, and cluster clients, not samples.
 
         Raises:
             MethodError: always.
         """
-        raise MethodError(f"method {self.name!r} learns from labels, and clusters clients at most: no sample has one")
+        raise MethodError(
+            f"method {self.name!r} learns from labels and assigns no sample to a cluster: choose a method that finds "
+            "clusters of samples, such as fedcc"
+        )
 
     def clients_metrics(self, scores: Mapping[int, Score]) -> dict[str, float]:
-        """Accuracy (mean over clients, and the lowest), loss per image or token; of texts also perplexity."""
+        """Return accuracy (mean over clients, and the lowest), loss per image or token, and perplexity of texts."""
         if not scores:
             return {}
         total = sum(s.number for s in scores.values())
@@ -181,42 +185,45 @@ class Supervised(GradientMethod):
 
 
 def batch_loss(network: nn.Module, samples: Samples, positions: Tensor, context: Context) -> Tensor:
-    """Mean cross-entropy of the samples at `positions`."""
+    """Return the mean cross-entropy of the samples at `positions`."""
     batch = samples.take(positions)
     text = samples.data.spec.kind == "text"
     return cross_entropy(network, (batch.raw(),) if text else (_images(batch), batch.y()), context)
 
 
 def cross_entropy(network: Callable[..., Any], inputs: tuple[Tensor, ...], context: Context) -> Tensor:
-    """Mean cross-entropy of images and labels, or of texts, whose next words are their labels."""
+    """Return the mean cross-entropy of images and labels, or of texts, whose next words are their labels."""
     with context.autocast():
         if context.spec.kind == "text":
-            found = network(*inputs)
-            return F.cross_entropy(found.scores.float(), found.truth)
+            output = network(*inputs)
+            return F.cross_entropy(output.scores.float(), output.truth)
         x, y = inputs
         return F.cross_entropy(network(x).float(), y)
 
 
 @torch.no_grad()
 def judge(network: nn.Module, samples: Samples, context: Context, batch: int = 512) -> Score:
-    """Loss and accuracy of a network on samples, evaluation mode."""
+    """Return loss and accuracy of a network on samples, in evaluation mode."""
     network.eval()
-    loss, right, count = 0.0, 0.0, 0
+    loss = 0.0
+    correct = 0.0
+    count = 0
     for positions in torch.arange(len(samples), device=samples.index.device).split(batch):
         with context.autocast():
             if samples.data.spec.kind == "text":
                 scores, truth = network(samples.raw(positions))
             else:
                 part = samples.take(positions)
-                scores, truth = network(_images(part)), part.y()
+                scores = network(_images(part))
+                truth = part.y()
         loss += float(F.cross_entropy(scores.float(), truth, reduction="sum"))
-        right += float((scores.argmax(1) == truth).sum())
+        correct += float((scores.argmax(1) == truth).sum())
         count += len(truth)
-    return Score(loss, right, count)
+    return Score(loss, correct, count)
 
 
 def gradient(network: nn.Module, samples: Samples, context: Context, batch: int = 512) -> None:
-    """Leave the gradient of the mean loss over all samples in the parameters, evaluation mode."""
+    """Compute the gradient of the mean loss over all samples, in evaluation mode; it lies in the parameters' `grad`."""
     network.eval()
     network.zero_grad(set_to_none=True)
     for positions in torch.arange(len(samples), device=samples.index.device).split(batch):

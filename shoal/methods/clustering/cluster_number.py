@@ -1,23 +1,22 @@
-"""How many clusters there are, found without labels and without pooling anything: stability and separation over k.
+"""The number of clusters, found without labels and without pooling samples: stability and separation over k.
 
-For every number of clusters k federated K-means is done twice over, on two halves that every client draws of its own
-samples, and again for several such draws. Both sets of centres then give all samples a cluster, and clients count how
-many of theirs are in which pair of clusters. These tables add up over clients, and the adjusted Rand index (Hubert and
-Arabie 1985) of the two clusterings follows from their sum, exactly: the stability of k (Ben-Hur et al. 2002, Lange et
-al. 2004). Of each sample a client takes the simplified silhouette (Hruschka et al. 2006), by centres alone, and sends
-the sum.
+For every number of clusters k, federated K-means runs on each of two halves that every client draws of its own samples,
+and again for several such draws. Both sets of centres then assign all samples to clusters, and clients count how many
+of their samples are in each pair of clusters. The sum of these tables over clients gives the adjusted Rand index
+(Hubert and Arabie 1985) of the two clusterings exactly: the stability of k (Ben-Hur et al. 2002, Lange et al. 2004).
+Clients also send the sum of their samples' simplified silhouettes (Hruschka et al. 2006), which need centres alone.
 
-What leaves a client: moments of its features, local centres, sums and counts of clusters, tables of counts, sums of
-silhouettes. All of it is kept apart by client until it is added up, as the server would.
+A client sends moments of its features, local centres, sums and counts of clusters, tables of counts and sums of
+silhouettes. Here all of it is computed for each client apart, then added up, as the server would.
 
-Symbols in shapes: n samples of all clients, d features, k clusters, s starts that go on side by side, m clients.
+Symbols in shapes: n samples of all clients, d features, k clusters, s starts side by side, m clients.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -37,34 +36,34 @@ from shoal.methods.contract.context import MethodError
 
 ROWS = 8192
 """Samples in one pass when distances are taken."""
-STILL = 1e-9
-"""A K-means is done when no centre of any start has moved by more than this."""
-A_CENTRE = 4
-"""A client's own K-means, from which the server starts, has a centre for at least so many samples of a half."""
+MAX_SHIFT = 1e-9
+"""K-means has converged when no coordinate of a centre of any start has moved by more than this."""
+SAMPLES_PER_CENTRE = 4
+"""A client's own K-means, from which the server starts, has at least this many samples of a half for each centre."""
 
 
-class Held(NamedTuple):
-    """Samples and who holds them: x float64 (n, d); client int64 (n,), in ascending order; how many clients, m."""
+class ClientSamples(NamedTuple):
+    """Samples of all clients: x float64 (n, d); the client of each, int64 (n,), ascending; the number of clients, m."""
 
     x: Tensor
     client: Tensor
     clients: int
 
     def samples_of(self, client: int) -> Tensor:
-        """One client's samples (n_i, d)."""
+        """Return one client's samples (n_i, d)."""
         return self.x[self.client == client]
 
 
 @dataclass(frozen=True)
 class Search:
-    """How the number is looked for.
+    """Settings of the search for the number of clusters.
 
     Attributes:
-        least, most: of k, both tried.
-        repeats: pairs of halves.
-        starts: of K-means, of which the one with the least sum of squared distances counts.
-        iterations: of K-means, at most.
-        least_points: a client's cluster of fewer samples is left out of what it sends.
+        min_clusters, max_clusters: smallest and largest k that is tried.
+        repeats: number of pairs of halves.
+        starts: starts of K-means, of which the one with the lowest sum of squared distances counts.
+        iterations: most iterations of K-means.
+        least_points: a client leaves clusters of fewer samples out of its messages.
         tie: stabilities that differ by at most this count as equal.
     """
 
@@ -79,7 +78,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Tried:
-    """What came of one number of clusters: means over pairs of halves, and their standard deviations.
+    """The criteria of one number of clusters: means over pairs of halves, and their standard deviations.
 
     Attributes:
         clusters: k.
@@ -101,9 +100,9 @@ class ClusterNumber:
 
     Attributes:
         clusters: k.
-        rule: why this one, in a sentence.
+        rule: why this k, in a sentence.
         tried: every k with its criteria.
-        bytes_up, bytes_down: what clients and server would have sent each other for it.
+        bytes_up, bytes_down: bytes that clients and server would have sent each other in the search.
     """
 
     clusters: int
@@ -112,37 +111,35 @@ class ClusterNumber:
     bytes_up: int
     bytes_down: int
 
-    def to_json(self) -> dict[str, Any]:
-        """As JSON."""
-        return asdict(self)
-
 
 class Traffic:
-    """Counts what is sent: float64 numbers of 8 bytes each."""
+    """A counter of the bytes that are sent, 8 for each float64 number."""
 
     def __init__(self) -> None:
-        self.up = self.down = 0
+        self.up = 0
+        self.down = 0
 
     def exchange(self, clients: int, *, up: int = 0, down: int = 0) -> None:
-        """Every client gets `down` numbers and sends `up`."""
-        self.up, self.down = self.up + 8 * up * clients, self.down + 8 * down * clients
+        """Count that every client receives `down` numbers and sends `up`."""
+        self.up += 8 * up * clients
+        self.down += 8 * down * clients
 
 
-def projected(
-    features: Held, components: int, power: float, *, unit: bool, least_points: int, traffic: Traffic
-) -> Held:
-    """What is clustered: features among their principal components, by the sum of the clients' moments.
+def project(
+    features: ClientSamples, components: int, power: float, *, unit: bool, least_points: int, traffic: Traffic
+) -> ClientSamples:
+    """Return the samples to cluster: features projected on their principal components, by the clients' moments.
 
     Args:
         features: of all clients.
-        components: how many, at most as many as features.
+        components: number of components, at most as many as features.
         power: how far their variances are made equal, from 0 to 1.
-        unit: scale every sample to unit length.
-        least_points: a client with fewer samples does not say how its features vary.
-        traffic: counts.
+        unit: whether to scale every sample to unit length.
+        least_points: a client with fewer samples sends no moments.
+        traffic: counts the messages.
 
     Raises:
-        MethodError: as `whitening`.
+        MethodError: see `whitening`.
     """
     width = features.x.shape[1]
     total = moments(features.x[:0])
@@ -156,44 +153,46 @@ def projected(
     return features._replace(x=torch.nn.functional.normalize(x, dim=1) if unit else x)
 
 
-def half(held: Held, seed: int, repeat: int) -> Tensor:
-    """Whether each sample is in the first half of its client's, bool (n,): drawn by each client for itself."""
-    first = torch.zeros(len(held.x), dtype=torch.bool)
-    for client in range(held.clients):
-        rows = torch.nonzero(held.client == client).squeeze(1).numpy()
+def draw_half(samples: ClientSamples, seed: int, repeat: int) -> Tensor:
+    """Draw half of each client's samples; return which samples are in it, bool (n,)."""
+    first = torch.zeros(len(samples.x), dtype=torch.bool)
+    for client in range(samples.clients):
+        rows = torch.nonzero(samples.client == client).squeeze(1).numpy()
         rng = Streams(seed, repeat, client).numpy("half for the number of clusters")
         first[rng.permutation(rows)[: -(-len(rows) // 2)]] = True
     return first
 
 
-def local_starts(held: Held, search: Search, seed: int, purpose: str) -> tuple[Tensor, Tensor]:
-    """Centres that clients find among their own samples, and how many samples are behind each; of all clients."""
-    centres, counts = [held.x[:0]], [held.x.new_zeros(0)]
-    for client in range(held.clients):
-        own = held.samples_of(client)
+def local_starts(samples: ClientSamples, search: Search, seed: int, purpose: str) -> tuple[Tensor, Tensor]:
+    """Return the centres that all clients find among their own samples, and how many samples each has."""
+    centres = [samples.x[:0]]
+    counts = [samples.x.new_zeros(0)]
+    for client in range(samples.clients):
+        own = samples.samples_of(client)
         if len(own) < search.least_points:
             continue
-        wanted = max(1, min(search.max_clusters, len(own) // A_CENTRE))
+        wanted = max(1, min(search.max_clusters, len(own) // SAMPLES_PER_CENTRE))
         rng = Streams(seed, client=client).numpy(purpose)
         found = kmeans(own.numpy(), wanted, rng, starts=1)
         sizes = torch.bincount(torch.from_numpy(found.cluster), minlength=wanted).double()
-        told = sizes >= search.least_points
-        centres.append(torch.from_numpy(found.centres).double()[told])
-        counts.append(sizes[told])
+        large = sizes >= search.least_points
+        centres.append(torch.from_numpy(found.centres).double()[large])
+        counts.append(sizes[large])
     return torch.cat(centres), torch.cat(counts)
 
 
-def sums_by_client(held: Held, centres: Tensor, least: int) -> tuple[Tensor, Tensor, Tensor]:
-    """What each client sends of one iteration: sums (m, s, k, d), counts (m, s, k), inertia (m, s), float64.
+def sums_by_client(samples: ClientSamples, centres: Tensor, least: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return each client's part of an iteration: sums (m, s, k, d), counts (m, s, k), inertia (m, s), float64.
 
-    As `federated_k_means.cluster_sums` of each client's samples, for all clients in one computation.
+    The same as `federated_k_means.cluster_sums` of each client's samples, for all clients in one computation.
     """
-    (starts, clusters, width), number = centres.shape, held.clients
+    starts, clusters, width = centres.shape
+    number = samples.clients
     sums = centres.new_zeros(number * starts * clusters, width)
     counts = centres.new_zeros(number * starts * clusters)
     inertia = centres.new_zeros(number * starts)
     start = torch.arange(starts)[:, None]
-    for x, client in zip(held.x.split(ROWS), held.client.split(ROWS), strict=True):
+    for x, client in zip(samples.x.split(ROWS), samples.client.split(ROWS), strict=True):
         cluster, squared = nearest(x, centres)
         row = client[None] * starts + start  # (s, n)
         place = (row * clusters + cluster).flatten()
@@ -201,38 +200,39 @@ def sums_by_client(held: Held, centres: Tensor, least: int) -> tuple[Tensor, Ten
         counts.index_add_(0, place, torch.ones_like(place, dtype=torch.float64))
         inertia.index_add_(0, row.flatten(), squared.flatten())
     few = counts < least
-    sums, counts = sums.masked_fill(few[:, None], 0), counts.masked_fill(few, 0)
-    shape = number, starts, clusters
+    sums = sums.masked_fill(few[:, None], 0)
+    counts = counts.masked_fill(few, 0)
+    shape = (number, starts, clusters)
     return sums.view(*shape, width), counts.view(shape), inertia.view(number, starts)
 
 
-def federated_kmeans(held: Held, centres: Tensor, search: Search, traffic: Traffic) -> Tensor:
-    """The centres (k, d) of the best start, after K-means of which clients send sums and counts.
+def federated_kmeans(samples: ClientSamples, centres: Tensor, search: Search, traffic: Traffic) -> Tensor:
+    """Return the centres (k, d) of the best start, after K-means for which clients send sums and counts.
 
     Args:
-        held: the samples.
+        samples: of all clients.
         centres: (s, k, d), to start from.
-        search: how long, and what is left out.
-        traffic: counts.
+        search: bounds the iterations, and the size of the clusters that clients send.
+        traffic: counts the messages.
     """
     inertia = centres.new_zeros(len(centres))
     for _ in range(search.iterations):
-        sums, counts, squares = sums_by_client(held, centres, search.least_points)
-        traffic.exchange(held.clients, up=sums[0].numel() + counts[0].numel() + len(centres), down=centres.numel())
+        sums, counts, squares = sums_by_client(samples, centres, search.least_points)
+        traffic.exchange(samples.clients, up=sums[0].numel() + counts[0].numel() + len(centres), down=centres.numel())
         inertia = squares.sum(0)
         moved = moved_centres(centres, sums.sum(0), counts.sum(0))
-        still = bool((moved - centres).abs().max() <= STILL)
+        converged = bool((moved - centres).abs().max() <= MAX_SHIFT)
         centres = moved
-        if still:
+        if converged:
             break
     return centres[int(inertia.argmin())]
 
 
 def simplified_silhouette(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
-    """The nearest centre of each sample, int64 (n,), and its simplified silhouette, float64 (n,).
+    """Return the nearest centre of each sample, int64 (n,), and its simplified silhouette, float64 (n,).
 
-    (b - a) / b with a the distance to the nearest centre and b that to the second nearest: 1 on a centre, 0 half way
-    between two. Where both are 0 it is 0.
+    It is (b - a) / b with a the distance to the nearest centre and b that to the second nearest: 1 on a centre, 0 half
+    way between two, and 0 where both distances are 0.
 
     Args:
         x: (n, d).
@@ -244,7 +244,7 @@ def simplified_silhouette(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def rand_index(table: Tensor) -> float:
-    """The adjusted Rand index of two clusterings from the table of how many samples are in each pair, (k, k).
+    """Return the adjusted Rand index of two clusterings, from the number of samples in each pair of clusters (k, k).
 
     >>> rand_index(torch.tensor([[3.0, 0.0], [0.0, 2.0]])), rand_index(torch.tensor([[2.0, 2.0], [2.0, 2.0]])) < 0
     (1.0, True)
@@ -253,65 +253,61 @@ def rand_index(table: Tensor) -> float:
     def pairs(counts: Tensor) -> float:
         return float((counts * (counts - 1) / 2).sum())
 
-    both, rows, columns = pairs(table), pairs(table.sum(1)), pairs(table.sum(0))
+    both = pairs(table)
+    rows = pairs(table.sum(1))
+    columns = pairs(table.sum(0))
     expected = rows * columns / max(pairs(table.sum()), 1.0)
-    most = (rows + columns) / 2
-    return 1.0 if most == expected else (both - expected) / (most - expected)
+    largest = (rows + columns) / 2
+    return 1.0 if largest == expected else (both - expected) / (largest - expected)
 
 
-def judged(held: Held, first: Tensor, second: Tensor, traffic: Traffic) -> tuple[float, float]:
-    """Stability and silhouette of two sets of centres (k, d), from what clients count and add up."""
+def compare_centres(samples: ClientSamples, first: Tensor, second: Tensor, traffic: Traffic) -> tuple[float, float]:
+    """Return stability and silhouette of two sets of centres (k, d), from counts and sums that clients send."""
     clusters = len(first)
-    table, silhouettes = held.x.new_zeros(held.clients, clusters * clusters), held.x.new_zeros(held.clients, 2)
-    for x, client in zip(held.x.split(ROWS), held.client.split(ROWS), strict=True):
-        (a, score_a), (b, score_b) = (simplified_silhouette(x, centres) for centres in (first, second))
+    table = samples.x.new_zeros(samples.clients, clusters * clusters)
+    silhouettes = samples.x.new_zeros(samples.clients, 2)
+    for x, client in zip(samples.x.split(ROWS), samples.client.split(ROWS), strict=True):
+        a, score_a = simplified_silhouette(x, first)
+        b, score_b = simplified_silhouette(x, second)
         table.view(-1).index_add_(0, client * clusters**2 + a * clusters + b, torch.ones_like(score_a))
         silhouettes.index_add_(0, client, torch.stack([score_a, score_b], 1))
-    traffic.exchange(held.clients, up=clusters * clusters + 2, down=first.numel() + second.numel())
-    samples = table.sum()
+    traffic.exchange(samples.clients, up=clusters * clusters + 2, down=first.numel() + second.numel())
     stability = rand_index(table.sum(0).view(clusters, clusters))
-    return stability, float(silhouettes.sum() / (2 * samples))
+    return stability, float(silhouettes.sum() / (2 * table.sum()))
 
 
 def find_cluster_number(
-    held: Held, search: Search, seed: int, traffic: Traffic, watch: Callable[[int, int], None] | None = None
+    samples: ClientSamples,
+    search: Search,
+    seed: int,
+    traffic: Traffic,
+    watch: Callable[[int, int], None] | None = None,
 ) -> ClusterNumber:
-    """The number of clusters of samples that stay with their clients.
+    """Find the number of clusters of samples that stay with their clients.
 
     Args:
-        held: what is clustered, of all clients (see `projected`).
-        search: which numbers, how often.
-        seed: every draw follows from it.
-        traffic: counts; may have counted what came before.
-        watch: told how many of all K-means are done.
+        samples: of all clients (see `project`).
+        search: the numbers to try, and how often.
+        seed: seed of every draw.
+        traffic: counts the messages; it may have counted earlier ones.
+        watch: called with the number of K-means done and their total.
 
     Raises:
         MethodError: too few samples for the largest number.
     """
     stabilities: dict[int, list[float]] = {k: [] for k in range(search.min_clusters, search.max_clusters + 1)}
     silhouettes: dict[int, list[float]] = {k: [] for k in stabilities}
-    done, total = 0, search.repeats * len(stabilities)
+    total = search.repeats * len(stabilities)
+    done = 0
     for repeat in range(search.repeats):
-        first = half(held, seed, repeat)
-        halves = [Held(held.x[rows], held.client[rows], held.clients) for rows in (first, ~first)]
-        starts = []
-        for number, part in enumerate(halves):
-            local, counts = local_starts(part, search, seed, f"number of clusters, half {2 * repeat + number}")
-            traffic.exchange(1, up=local.numel() + counts.numel())
-            if len(local) < search.max_clusters:
-                raise MethodError(
-                    f"half of the clients' samples gave {len(local)} local centres, which is too few to try "
-                    f"{search.max_clusters} clusters: set choose.max_clusters to {max(2, len(local))} or less, or give "
-                    "model.clusters a number"
-                )
-            starts.append((local, counts))
+        first_half = draw_half(samples, seed, repeat)
+        halves = [
+            _Half.collect(samples, rows, search, seed, 2 * repeat + number, traffic)
+            for number, rows in enumerate((first_half, ~first_half))
+        ]
         for k in stabilities:
-            found = []
-            for number, (part, (local, counts)) in enumerate(zip(halves, starts, strict=True)):
-                rng = Streams(seed, repeat).numpy(f"number of clusters, {k}, half {number}")
-                centres = starting_centres(local, counts, k, search.starts, rng)
-                found.append(federated_kmeans(part, centres, search, traffic))
-            stability, silhouette = judged(held, found[0], found[1], traffic)
+            first, second = (half.centres(k, search, seed, repeat, traffic) for half in halves)
+            stability, silhouette = compare_centres(samples, first, second, traffic)
             stabilities[k].append(stability)
             silhouettes[k].append(silhouette)
             done += 1
@@ -327,23 +323,58 @@ def find_cluster_number(
         )
         for k in stabilities
     )
-    clusters, rule = chosen(tried, search.tie)
+    clusters, rule = choose_number(tried, search.tie)
     return ClusterNumber(clusters, rule, tried, traffic.up, traffic.down)
 
 
-def chosen(tried: Sequence[Tried], tie: float) -> tuple[int, str]:
-    """The number that is most stable; of several that are about as stable the greatest.
+class _Half(NamedTuple):
+    """One half of all clients' samples, its number over all repeats, and the local centres in it with their sizes."""
 
-    Clusters far apart are found again whole also where fewer are sought and the nearest of them are joined: all of
-    these are stable, and the greatest number says most. The silhouette does not decide: it rises with the number where
-    groups touch each other, as those of learnt features do (docs/number-of-clusters.md has both, measured).
+    samples: ClientSamples
+    number: int
+    local: Tensor
+    counts: Tensor
+
+    @classmethod
+    def collect(
+        cls, samples: ClientSamples, rows: Tensor, search: Search, seed: int, number: int, traffic: Traffic
+    ) -> _Half:
+        """Let the clients send their local centres in a half of their samples, which is true in `rows` (n,).
+
+        Raises:
+            MethodError: too few local centres for the largest number of clusters.
+        """
+        part = ClientSamples(samples.x[rows], samples.client[rows], samples.clients)
+        local, counts = local_starts(part, search, seed, f"number of clusters, half {number}")
+        traffic.exchange(1, up=local.numel() + counts.numel())
+        if len(local) < search.max_clusters:
+            raise MethodError(
+                f"half of the clients' samples gave {len(local)} local centres, which is too few to try "
+                f"{search.max_clusters} clusters: set choose.max_clusters to {max(2, len(local))} or less, or give "
+                "model.clusters a number"
+            )
+        return cls(part, number, local, counts)
+
+    def centres(self, clusters: int, search: Search, seed: int, repeat: int, traffic: Traffic) -> Tensor:
+        """Return the centres (k, d) that federated K-means finds in this half."""
+        rng = Streams(seed, repeat).numpy(f"number of clusters, {clusters}, half {self.number % 2}")
+        start = starting_centres(self.local, self.counts, clusters, search.starts, rng)
+        return federated_kmeans(self.samples, start, search, traffic)
+
+
+def choose_number(tried: Sequence[Tried], tie: float) -> tuple[int, str]:
+    """Return the most stable number, the greatest of those about as stable, and the reason in a sentence.
+
+    Clusters that lie far apart are also stable where fewer are sought, so that the nearest of them are joined: of all
+    these numbers the greatest says most. The silhouette does not decide: it rises with the number where groups touch
+    each other, as those of learnt features do (docs/number-of-clusters.md has both, measured).
 
     Args:
         tried: every number with its criteria.
         tie: a stability that is lower than the largest by at most this counts as equal.
 
     >>> flat = dict(silhouette=0.5, stability_std=0.0, silhouette_std=0.0)
-    >>> chosen([Tried(2, 1.0, **flat), Tried(3, 0.99, **flat), Tried(4, 0.8, **flat)], 0.02)[0]
+    >>> choose_number([Tried(2, 1.0, **flat), Tried(3, 0.99, **flat), Tried(4, 0.8, **flat)], 0.02)[0]
     3
     """
     best = max(each.stability for each in tried)

@@ -1,7 +1,7 @@
-"""K-means where the samples are: Lloyd's iterations of all starts at once on a GPU.
+"""K-means on the samples' device: Lloyd's iterations of all starts at once on a GPU.
 
-The starts are scikit-learn's greedy k-means++, by the same draws, and so are the rules by which it stops. What differs
-is the order of sums, so that a sample between two centres may fall to the other one.
+It starts by scikit-learn's greedy k-means++, with the same draws, and stops by the same rules. Only the order of sums
+differs, so that a sample between two centres may fall to the other one.
 """
 
 from __future__ import annotations
@@ -12,30 +12,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.methods.clustering.k_means import Clustering
-from shoal.methods.contract.context import MethodError
+from shoal.methods.clustering.k_means import Clustering, check_samples
 
 ITERATIONS = 300
 TOLERANCE = 1e-4
-"""As of scikit-learn: a start has converged where its centres move by less than this share of the mean variance."""
+"""A start has converged where its centres move by less than this share of the mean variance, as in scikit-learn."""
 
 
 def device_kmeans(x: Tensor, clusters: int, rng: np.random.Generator, *, starts: int = 10) -> Clustering:
-    """As `shoal.methods.clustering.k_means.kmeans`, of samples (n, d) on a GPU, without weights.
+    """Return the best of several runs of K-means on a GPU, without weights; see `k_means.kmeans`.
 
     Args:
         x: (n, d), floating point.
         clusters: c.
         rng: draws the starts.
-        starts: runs; the one with the least sum of squared distances counts.
+        starts: number of runs; the one with the lowest sum of squared distances counts.
 
     Raises:
         MethodError: fewer samples than clusters, or values that are not finite.
     """
-    if len(x) < clusters:
-        raise MethodError(f"K-means cannot find {clusters} clusters among {len(x)} samples: set model.clusters lower")
-    if not bool(torch.isfinite(x).all()):
-        raise MethodError("K-means was given values that are not finite")
+    check_samples(len(x), clusters, finite=bool(torch.isfinite(x).all()))
     x = x.detach().float()
     mean = x.mean(0)
     x = x - mean
@@ -48,13 +44,14 @@ def device_kmeans(x: Tensor, clusters: int, rng: np.random.Generator, *, starts:
 
 
 def _starts(x: Tensor, clusters: int, starts: int, draws: np.random.RandomState) -> Tensor:
-    """Centres (s, c, d) by greedy k-means++ (Arthur and Vassilvitskii 2007), all starts at once.
+    """Draw centres (s, c, d) by greedy k-means++ (Arthur and Vassilvitskii 2007), all starts at once.
 
-    As scikit-learn draws them: of some candidates, each as likely as its squared distance to the nearest centre so far,
-    the one that leaves the least sum of distances.
+    Like scikit-learn: of some candidates, each with a probability in proportion to its squared distance to the nearest
+    centre so far, take the one that leaves the lowest sum of distances.
     """
     trials = 2 + int(math.log(clusters))
-    first, later = [], []
+    first = []
+    later = []
     for _ in range(starts):
         first.append(min(int(draws.random_sample() * len(x)), len(x) - 1))
         later.append(draws.random_sample((clusters - 1, trials)))
@@ -73,14 +70,14 @@ def _starts(x: Tensor, clusters: int, starts: int, draws: np.random.RandomState)
 
 
 def _distances(x: Tensor, positions: Tensor) -> Tensor:
-    """Squared distances (s, t, n) of all samples to those at some positions (s, t)."""
+    """Return squared distances (s, t, n) of all samples to those at some positions (s, t)."""
     norms = x.square().sum(1)
     products = (x[positions.flatten()] @ x.T).view(*positions.shape, -1)
     return (norms[positions][..., None] + norms - 2 * products).clamp_(min=0)
 
 
 def _lloyd(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Move the centres (s, c, d) of all starts until each start stands still.
+    """Move the centres (s, c, d) of all starts until each start has converged.
 
     Returns:
         The centres, the nearest of each sample int64 (s, n), and the sums of squared distances (s,), float64.
@@ -97,7 +94,7 @@ def _lloyd(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         still = (found == cluster).all(1) | (shift <= tolerance)
         cluster = torch.where(at_rest[:, None], cluster, found)
         at_rest |= still
-        # To look whether all stand still is to wait for the GPU.
+        # Reading whether all have converged waits for the GPU, so that it is done only every fourth time.
         if iteration % 4 == 3 and bool(at_rest.all()):
             break
     pairs = zip(centres, cluster, strict=True)
@@ -106,16 +103,15 @@ def _lloyd(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _nearest(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
-    """Of each start and sample the nearest centre, int64 (s, n), and the squared distance less the sample's norm."""
-    scores = centres.square().sum(2)[:, None] - 2 * (x @ centres.flatten(0, 1).T).view(
-        len(x), *centres.shape[:2]
-    ).transpose(0, 1)
-    least, cluster = scores.min(2)
-    return cluster, least
+    """Return for each start and sample the nearest centre, int64 (s, n), and the squared distance less the norm."""
+    products = (x @ centres.flatten(0, 1).T).view(len(x), *centres.shape[:2]).transpose(0, 1)
+    scores = centres.square().sum(2)[:, None] - 2 * products
+    lowest, cluster = scores.min(2)
+    return cluster, lowest
 
 
 def _means(x: Tensor, centres: Tensor, cluster: Tensor, norms: Tensor) -> Tensor:
-    """The means of the clusters (s, c, d); an empty one takes the sample that is farthest from its centre."""
+    """Return the means of the clusters (s, c, d); an empty one takes the sample that is farthest from its centre."""
     starts, clusters, _ = centres.shape
     members = torch.nn.functional.one_hot(cluster, clusters).to(x.dtype)
     counts = members.sum(1)

@@ -1,4 +1,4 @@
-"""K-means by Lloyd's iterations with k-means++ starts: seeded, and the same whatever the number of threads."""
+"""K-means by Lloyd's iterations with k-means++ starts: seeded, with the same result for any number of threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shoal.methods.contract.context import MethodError
 
 
 class Clustering(NamedTuple):
-    """Centres float (c, d), the nearest centre of each sample int64 (n,), the sum of squared distances."""
+    """Centres float (c, d), the number of each sample's centre int64 (n,), and the sum of squared distances."""
 
     centres: np.ndarray
     cluster: np.ndarray
@@ -22,14 +22,14 @@ class Clustering(NamedTuple):
 def kmeans(
     x: np.ndarray, clusters: int, rng: np.random.Generator, *, starts: int = 10, weights: np.ndarray | None = None
 ) -> Clustering:
-    """The best of several runs of K-means (Lloyd 1982; Arthur and Vassilvitskii 2007).
+    """Return the best of several runs of K-means (Lloyd 1982; Arthur and Vassilvitskii 2007).
 
     Args:
         x: (n, d), floating point.
         clusters: c.
         rng: draws the starts.
-        starts: runs; the one with the least sum of squared distances counts.
-        weights: (n,), how much each sample counts; without them all count the same.
+        starts: number of runs; the one with the lowest sum of squared distances counts.
+        weights: (n,), weight of each sample; None: all weigh the same.
 
     Raises:
         MethodError: fewer samples than clusters, or values that are not finite.
@@ -37,28 +37,37 @@ def kmeans(
     from sklearn.cluster import KMeans  # here: it takes seconds to import, and not every worker clusters
     from sklearn.exceptions import ConvergenceWarning
 
-    if len(x) < clusters:
-        raise MethodError(f"K-means cannot find {clusters} clusters among {len(x)} samples: set model.clusters lower")
-    if not np.isfinite(x).all():
-        raise MethodError("K-means was given values that are not finite")
+    check_samples(len(x), clusters, finite=bool(np.isfinite(x).all()))
     model = KMeans(clusters, n_init=starts, random_state=int(rng.integers(2**31)))
-    # One thread: sums over several come in another order, and centres then differ in their last bits. Duplicates
-    # may leave fewer distinct points than clusters; that shows in `clusters_used`, and needs no warning.
+    # One thread: several add in another order, and centres then differ in their last bits. Duplicates may leave fewer
+    # distinct points than clusters; the metric `clusters_used` tells that, so that no warning is needed.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(x, sample_weight=weights)
     return Clustering(model.cluster_centers_, model.labels_.astype(np.int64), float(model.inertia_))
 
 
-def join_small(x: np.ndarray, found: Clustering, least: int) -> Clustering:
-    """The clustering without clusters of fewer than `least` points: the smallest is joined to the nearest, and again.
+def check_samples(count: int, clusters: int, *, finite: bool) -> None:
+    """Refuse samples that K-means cannot cluster.
 
-    Centres stay the means of their points. One cluster is left at least, whatever its size.
+    Raises:
+        MethodError: fewer samples than clusters, or values that are not finite.
+    """
+    if count < clusters:
+        raise MethodError(f"K-means cannot find {clusters} clusters among {count} samples: set model.clusters lower")
+    if not finite:
+        raise MethodError("K-means was given values that are not finite")
+
+
+def join_small(x: np.ndarray, found: Clustering, least: int) -> Clustering:
+    """Join the smallest cluster to the nearest one until every cluster has at least `least` points.
+
+    Centres stay the means of their points. At least one cluster remains, whatever its size.
 
     Args:
         x: (n, d), the points.
         found: their clustering.
-        least: points.
+        least: number of points.
 
     >>> x = np.array([[0.0], [1.0], [5.0]])
     >>> join_small(x, Clustering(np.array([[0.5], [5.0]]), np.array([0, 0, 1]), 0.5), 2).centres
@@ -68,16 +77,18 @@ def join_small(x: np.ndarray, found: Clustering, least: int) -> Clustering:
     sizes = np.bincount(found.cluster, minlength=clusters)
     if sizes.min() >= least or clusters == 1:
         return found
-    centres, cluster, left = found.centres.copy(), found.cluster.copy(), list(range(clusters))
-    while len(left) > 1 and sizes[left].min() < least:
-        smallest = min(left, key=lambda k: sizes[k])
-        left.remove(smallest)
-        nearest = min(left, key=lambda k: float(np.square(centres[k] - centres[smallest]).sum()))
+    centres = found.centres.copy()
+    cluster = found.cluster.copy()
+    remaining = list(range(clusters))
+    while len(remaining) > 1 and sizes[remaining].min() < least:
+        smallest = min(remaining, key=lambda k: sizes[k])
+        remaining.remove(smallest)
+        nearest = min(remaining, key=lambda k: float(np.square(centres[k] - centres[smallest]).sum()))
         cluster[cluster == smallest] = nearest
         sizes[nearest] += sizes[smallest]
         if sizes[nearest]:
             centres[nearest] = x[cluster == nearest].mean(0)
-    number = {k: i for i, k in enumerate(left)}
+    number = {k: i for i, k in enumerate(remaining)}
     cluster = np.array([number[k] for k in cluster.tolist()], dtype=np.int64)
-    centres = centres[left]
+    centres = centres[remaining]
     return Clustering(centres, cluster, float(np.square(x - centres[cluster]).sum()))

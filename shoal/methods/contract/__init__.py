@@ -1,1 +1,1 @@
-"""What a method is: its steps, messages, declarations and settings."""
+"""The contract of a method: its steps, its messages and their forms, predictions, and the run's context."""

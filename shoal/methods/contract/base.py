@@ -1,9 +1,21 @@
 """The contract of a federated system: a round is one exchange of messages, and the engine is the network.
 
-A system is a `Method`: what the server holds before round 1, who takes part in a round, what each is sent, what a
-client does with it, how the server folds the answers into its next state, and how that state is judged. All that
-travels is a `Message`, so bytes (and the delay they imply) are counted for every method alike. A client's private
-memory stays with the client; its inbox holds what other clients sent it.
+A system is a subclass of `Method`, with these steps:
+
+    server = method.init_server(federation)
+    while not server.finished:
+        for client in method.sample_clients(server, federation):
+            message = method.broadcast(server, client)          # server to client
+            update = method.client_update(message, clients[client])  # on the client; its message goes to the server
+        server = method.aggregate(server, updates)
+        metrics = method.evaluate(server, clients, evaluation)
+
+The engine does the rest: it runs clients on workers, carries messages, keeps states and memories, retries and resumes.
+All that travels is a `Message`, so that bytes, and the delay that they imply, are counted for every method alike. A
+client's private memory stays with the client; its inbox holds the messages of other clients.
+
+A method has no state of its own: the server's is in `Server`, a client's in its memory, and every random draw comes
+from the streams of the client, the federation or the evaluation. docs/adding-a-method.md shows a complete method.
 
 Symbols in shapes: n samples, c clusters, d features.
 """
@@ -27,13 +39,13 @@ from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment, Prediction, ShardPredictions, Shared
 from shoal.models.encoders import ENCODERS
 
-if TYPE_CHECKING:  # needed by hooks for people alone: training does without
+if TYPE_CHECKING:  # only figures and tables need them: training runs without
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
 
 class ClientError(ShoalError):
-    """A client cannot do its part of the round: it is retried, then left out."""
+    """A client cannot do its part of the round: the engine retries it, then leaves it out."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +53,13 @@ class Server:
     """The server's state between rounds.
 
     Attributes:
-        model: what clients receive and answer, and what is judged and served: weights, K stacked models, centres.
-        state: whatever else the server keeps: momentum of a server optimiser, cached updates, labels. No name of
-            `model` occurs in it.
-        facts: JSON values: a step counter, a tree of clusters, who is present.
-        round: rounds done so far; 0 before the first.
-        finished: no further round is needed; the engine stops here.
+        model: the tensors that clients receive and answer, and that are judged and served: weights, K stacked models,
+            centres.
+        state: all other tensors that the server keeps: momentum of a server optimiser, cached updates, labels. It
+            shares no name with `model`.
+        facts: JSON values: a step counter, a tree of clusters, which clients are present.
+        round: number of rounds done; 0 before the first.
+        finished: whether the run ends here, although more rounds may be set.
     """
 
     model: Tensors = field(default_factory=dict)
@@ -68,17 +81,16 @@ class Server:
         facts: dict[str, Any] | None = None,
         finished: bool = False,
     ) -> Server:
-        """Return the state after one more round; state and facts stay as they are where none are given."""
-        return Server(
-            model,
-            self.state if state is None else state,
-            self.facts if facts is None else facts,
-            self.round + 1,
-            finished,
-        )
+        """Return the server after one more round, with this model; by default it keeps its state and facts."""
+        following = replace(self, model=model, round=self.round + 1, finished=finished)
+        if state is not None:
+            following = replace(following, state=state)
+        if facts is not None:
+            following = replace(following, facts=facts)
+        return following
 
     def with_model(self, tensors: Tensors) -> Server:
-        """Return the same state with some tensors of the model exchanged by name."""
+        """Return this server with some tensors of the model replaced, by name."""
         return replace(self, model={**self.model, **tensors})
 
 
@@ -87,10 +99,10 @@ class Client:
     """One client as its worker sees it.
 
     Attributes:
-        id: its number, 0 to K - 1; the same for the whole run.
+        id: its number, from 0 to K - 1; the same for the whole run.
         train, validation: its samples.
-        memory: private tensors it returned in an earlier round; empty at first.
-        inbox: messages from other clients since it last took part, as (sender, message), by round then sender.
+        memory: the private tensors that it last returned; empty at first.
+        inbox: messages of other clients since it last took part, as (sender, message), by round, then by sender.
         streams: its random streams of this round.
     """
 
@@ -104,15 +116,16 @@ class Client:
 
 @dataclass(frozen=True)
 class Update:
-    """What `client_update` returns.
+    """The result of `client_update`.
 
     Attributes:
         message: to the server.
-        peers: to other clients, by id; they find it in their inbox when they next take part.
-        memory: the client's new private memory, or None where it did not change.
-        metrics: numbers about the local work (loss, ...), kept per client and round.
-        client: set by the engine.
-        summed: set by the engine: clients whose messages this is the sum of (float64; tensors times the fact `n`).
+        peers: messages to other clients, by id; each lies in that client's inbox when it next takes part.
+        memory: the client's new private memory; None: it did not change.
+        metrics: numbers about the local work, such as `loss`, kept per client and round.
+        client: the client's id; set by the engine.
+        summed: ids of the clients whose messages (tensors times the fact `n`, float64) this one is the sum of; set by
+            the engine.
     """
 
     message: Message
@@ -124,14 +137,14 @@ class Update:
 
 
 class Clients(ABC):
-    """All clients of a federation, each loaded when asked for (an evaluation may need none, one or all)."""
+    """All clients of a federation, each loaded when it is accessed: an evaluation may need none, one or all."""
 
     @abstractmethod
     def __len__(self) -> int: ...
 
     @abstractmethod
     def __getitem__(self, client: int) -> Client:
-        """The client with its current memory."""
+        """Return the client with its current memory."""
 
     def __iter__(self) -> Iterator[Client]:
         return (self[client] for client in range(len(self)))
@@ -139,14 +152,14 @@ class Clients(ABC):
 
 @dataclass(frozen=True)
 class Federation:
-    """What the server knows of the federation before round 1.
+    """The server's knowledge of the federation.
 
     Attributes:
         spec: the data set's kind and shape.
-        sizes: training samples of each client.
+        sizes: number of training samples of each client.
         streams: the server's random streams.
-        truth: the planted group of each client, where one was planted: for scoring only.
-        quarantined: clients that are not asked any more, since their messages were refused too often.
+        truth: the planted group of each client, for scoring only; empty where none was planted.
+        quarantined: clients that take part no more, because their messages were refused too often.
     """
 
     spec: DataSpec
@@ -157,24 +170,28 @@ class Federation:
 
     @property
     def clients(self) -> int:
-        """How many clients there are."""
+        """The number of clients."""
         return len(self.sizes)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What an evaluation works on.
+    """The data and the extent of an evaluation.
 
     Attributes:
         data: the whole set on the device; its test part is never trained on.
         train: every training sample that some client holds.
         streams: random streams of this evaluation.
-        final: the run's last evaluation: also compute what is too dear for every round.
-        batch: samples per forward pass.
-        recalibrate: about how many training samples BatchNorm's statistics are found on before an averaged network is
-            judged; 0: it is judged with the averaged statistics.
-        brief: only what a second judgement beside the first is for: `acc`, `knn`, `probe` and `uniformity`.
-        seen: what workers made of all samples in parts, in order (see `Method.shared_in_evaluation`); None: nobody has.
+        final: whether this is the run's last evaluation, with the metrics that are too expensive for every round.
+        batch: number of samples in a forward pass.
+        recalibrate: about how many training samples give BatchNorm's statistics before an averaged network is judged;
+            0: it is judged with the averaged statistics.
+        probe_epochs: epochs of the Adam probe that papers train, in the last evaluation; 0: none.
+        finetune: whether an encoder of features is fine-tuned with few labels in the last evaluation.
+        headline_only: whether only `acc`, `knn`, `probe` and `uniformity` are needed: the metrics of the second
+            judgement, under the averaged statistics.
+        shard_predictions: yields the predictions that workers made shard by shard, in order (see
+            `Method.shared_in_evaluation`); None: the method makes all predictions itself.
     """
 
     data: DeviceData
@@ -183,21 +200,23 @@ class Evaluation:
     final: bool = False
     batch: int = 512
     recalibrate: int = 0
-    brief: bool = False
-    seen: Callable[[], Iterator[ShardPredictions]] | None = None
+    probe_epochs: int = 0
+    finetune: bool = False
+    headline_only: bool = False
+    shard_predictions: Callable[[], Iterator[ShardPredictions]] | None = None
 
 
 @dataclass(frozen=True)
 class RunHistory:
-    """A run as its method draws it: loaded tables and states, so that a method reads no file.
+    """A run's tables and states, from which a method draws its figures without reading a file.
 
     Attributes:
         rounds: a row a round: `round`, bytes, seconds, and the metrics of `evaluate` where it was evaluated.
         updates: a row a round and client: `round`, `client`, bytes, seconds, and the metrics of `client_update`.
-        client_names: what the clients are called, in the order of their ids; may be shorter than there are clients.
-        class_names: what the classes are called; empty where the data have no labels.
+        client_names: names of the clients, in the order of their ids; there may be fewer names than clients.
+        class_names: names of the classes; empty where the data have no labels.
         server: the newest state; None before the first checkpoint.
-        clients: all clients with their memories under that state, each loaded when asked for.
+        clients: all clients with their memories under that state.
     """
 
     rounds: DataFrame
@@ -209,40 +228,45 @@ class RunHistory:
 
 
 class Method(ABC):
-    """A federated system. A subclass with its settings dataclass is all that the engine needs.
+    """A federated system.
 
-    Class attributes:
-        name: as in `method.name` of the settings.
+    A subclass sets `name` and `Settings`, implements `init_server`, `broadcast`, `client_update`, `aggregate` and
+    `evaluate`, and overrides `predictor` where its server holds one model. It is added to
+    `shoal.methods.registry.METHODS`.
+
+    Class attributes that identify the method:
+        name: its name in `method.name` of the settings.
         Settings: its frozen dataclass of hyper-parameters.
-        pooled: all data is given to one client (centralised references).
-        local_defaults, model_defaults: what `local` and `model` are where the settings do not say.
-        kinds: the kinds of data it works on.
-        exchange_metric: the metric of `client_update` that is above 0 where a client only chose samples for its peers,
-            so that simulated delays count its seconds and bytes as such; empty: it never does.
-        needs_validation: every client must hold out validation samples.
+        local_defaults, model_defaults: the sections `local` and `model` where the settings leave them out.
 
-    What a method can do, said by the method and read by the tests that hold for every method:
-        trains: a client's work is gradient steps, and its metrics have their mean `loss`.
-        warmup_rounds: the number of rounds before training that collect what it starts from, without clusters yet.
-        loss_falls: the loss is the same function in every round, so that training lowers it. Not so where its
-            parts are weighed anew from round to round, or where networks play against each other.
-        learns_from_labels: the labels of the training samples are what is learnt.
-        finds_clusters: every evaluation judges the cluster of each sample: `clusters_used`, and with labels `acc`,
-            `nmi`, `ari` and `purity`.
-        judges_features: the last evaluation judges what the model makes of samples: `effective_rank`, `uniformity`,
-            and with labels `knn` and `probe`; of a method that trains also `alignment`.
-        averages: the next model is the mean of the clients' models, weighted by the fact `n` of their messages, or what
-            `aggregation.rule` puts in its place, moved by the server's optimiser
-            (`shoal.methods.averaging.server_optimiser`); `aggregate` takes sums too (`shoal.methods.averaging.robust`).
-        averages_parts: it averages models of which clients train some, or in some rounds: `aggregation` is of it too.
-        server_optimiser: `aggregation.server` moves its model.
-        proximal: `local.proximal` holds its local steps near the model that the server sent.
-        trains_encoder: `model.encoder` names a network that clients train; if not, it may be a frozen one.
-        evaluation_reads_memory: `recalibrate`, `evaluate` or `assignment` may read a client's memory or inbox. If
-            not, both are empty there, and the clients' memories need not travel to the worker that evaluates.
-        shared_in_evaluation: what `evaluate` uses of the predictor's answers for all samples, which workers may then
-            make in parts: `clusters` as `evaluate_predictor`, `features` as `evaluate_features` in the last evaluation.
-    A method whose server holds one model overrides `predictor`.
+    Class attributes for the engine:
+        kinds: kinds of data that it works on: image, vector, text.
+        pooled: whether one client holds all data (centralised references).
+        needs_validation: whether every client must hold out validation samples.
+        exchange_metric: name of the metric of `client_update` that is above 0 where a client trained nothing and only
+            chose samples for its peers; simulated delays count such rounds apart. Empty: there are none.
+        averages: whether the next model is the mean of the clients' models, weighted by the fact `n` of their messages,
+            or by `aggregation.rule`. Its `aggregate` also takes sums of messages (`shoal.methods.averaging.robust`).
+        averages_parts: whether it averages models of which clients train some, or in some rounds. `aggregation.rule`
+            applies to it too.
+        server_optimiser: whether `aggregation.server` moves its averaged model.
+        proximal: whether `local.proximal` keeps its local steps near the model that the server sent.
+        trains_encoder: whether clients train the network that `model.encoder` names. If not, it may be a frozen one.
+        evaluation_reads_memory: whether `recalibrate`, `evaluate` or `assignment` read a client's memory or inbox. If
+            not, both are empty there, and memories need not travel to the worker that evaluates.
+        shared_in_evaluation: the part of the predictions for all samples that `evaluate` uses, which workers may then
+            make shard by shard: `clusters` (`evaluate_predictor`) or `features` (`evaluate_features`, at the end).
+
+    Class attributes that the tests of all methods check:
+        trains: whether a client's work is gradient steps, with their mean `loss` among its metrics.
+        warmup_rounds: number of rounds before training, which collect statistics and find no clusters yet.
+        loss_falls: whether the loss is the same function in every round, so that training lowers it. Not where its
+            weights change from round to round, or where networks play against each other.
+        learns_from_labels: whether it is trained on the labels of the training samples.
+        finds_clusters: whether every evaluation judges the cluster of each sample: `clusters_used`, and with labels
+            `acc`, `nmi`, `ari` and `purity`.
+        judges_features: whether the last evaluation judges the features of samples: `effective_rank`, `uniformity`,
+            with labels `knn` and `probe`, and for a method that trains `alignment`.
     """
 
     name: ClassVar[str]
@@ -274,7 +298,11 @@ class Method(ABC):
                 f"and {context.spec.name!r} is {context.spec.kind} data"
             )
         if not (context.aggregation.is_mean or self.averages or self.averages_parts):
-            raise MethodError(f"aggregation.rule and clip are of averaged models: method {self.name!r} averages none")
+            raise MethodError(
+                "aggregation.rule and clip only apply to methods that average models, and "
+                f"{self.name!r} averages none: "
+                "set aggregation.rule=mean and aggregation.clip=0"
+            )
         if context.aggregation.server.name != "none" and not self.server_optimiser:
             raise MethodError(
                 f"aggregation.server moves one model that is averaged every round, and method {self.name!r} has none: "
@@ -282,8 +310,8 @@ class Method(ABC):
             )
         if context.local.proximal and not self.proximal:
             raise MethodError(
-                f"local.proximal holds gradient steps near the model that the server sent, and method {self.name!r} "
-                "takes none from it: set local.proximal=0"
+                "local.proximal keeps gradient steps near the model that the server sent, and method "
+                f"{self.name!r} takes no steps from such a model: set local.proximal=0"
             )
         if self.trains_encoder and context.spec.kind == "image" and context.model.encoder not in ENCODERS:
             raise MethodError(
@@ -292,131 +320,135 @@ class Method(ABC):
             )
         self.settings = settings
         self.context = context
-        self.drawn: dict[str, nn.Module] = {}
+        self.network_cache: dict[str, nn.Module] = {}
         """Networks with their initial weights, by purpose (see `shoal.methods.training.local.seeded`)."""
-        self._like: tuple[Server, dict[str, TensorForm]] | None = None
+        self._model_forms: tuple[Server, dict[str, TensorForm]] | None = None
         if self.needs_clusters:
-            _ = context.clusters  # refuses data of which nobody says how many clusters to find
+            _ = context.clusters  # raises where neither settings nor labels tell the number of clusters
 
     @classmethod
     def local_defaults_for(cls, settings: Any, kind: str | None) -> LocalSettings:
-        """What `local` is where the settings do not say: `local_defaults`, unless they depend on what is trained.
+        """Return the section `local` where the settings leave it out, for defaults that depend on the data.
 
         Args:
             settings: the method's.
-            kind: of the data, where the name of the set tells it; None of a set of the user's own.
+            kind: kind of the data; None for a user's own set, whose kind is not known yet.
         """
         return cls.local_defaults
 
     @property
     def needs_clusters(self) -> bool:
-        """Whether the method must know how many clusters to find."""
+        """Whether the method must know the number of clusters to find."""
         return True
 
     @abstractmethod
     def init_server(self, federation: Federation) -> Server:
-        """The server's state before round 1."""
+        """Return the server's state before round 1."""
 
     def sample_clients(self, server: Server, federation: Federation) -> list[int]:
-        """Who takes part in the round that follows `server`: a seeded draw of `fraction` of the clients."""
-        away = sorted(client for client in federation.quarantined if client < federation.clients)
-        there = federation.clients - len(away)
-        count = min(there, max(1, round(self.context.fraction * there)))
-        rng = replace(federation.streams, round=server.round + 1).numpy("participation")
-        # Places among those that are there: a draw of few costs the same however many there are.
-        drawn = range(there) if count >= there else rng.choice(there, count, replace=False).tolist()
-        chosen = sorted(drawn)
-        for client in away:
-            chosen = [place + (place >= client) for place in chosen]
-        return chosen
+        """Return the clients to train next, ascending: a seeded draw of `fraction` of those not quarantined."""
+        quarantined = sorted(client for client in federation.quarantined if client < federation.clients)
+        available = federation.clients - len(quarantined)
+        count = min(available, max(1, round(self.context.fraction * available)))
+        if count >= available:
+            sampled = list(range(available))
+        else:
+            # Ranks among the available clients: a draw of few costs the same, however many there are.
+            rng = replace(federation.streams, round=server.round + 1).numpy("participation")
+            sampled = sorted(rng.choice(available, count, replace=False).tolist())
+        for client in quarantined:
+            sampled = [rank + (rank >= client) for rank in sampled]
+        return sampled
 
     def stage(self, server: Server) -> str:
-        """The kind of round that follows `server`; of one kind, a client takes about equally long (for deadlines)."""
+        """Return the kind of the next round, for deadlines: a client takes about as long in every round of one kind."""
         return ""
 
     @abstractmethod
     def broadcast(self, server: Server, client: int) -> Message:
-        """The message from the server to one client."""
+        """Return the message from the server to one client."""
 
     @abstractmethod
     def client_update(self, message: Message, client: Client) -> Update:
-        """The client's work of one round.
+        """Do the client's work of one round, and return its messages, its memory and its metrics.
 
         Raises:
             ClientError: this client cannot do it (no sample, a loss that is not finite).
         """
 
     def cohort_update(self, cohort: Sequence[tuple[Message, Client]]) -> list[Update | Exception]:
-        """The work of several clients, in one computation where the method has one; here client after client.
+        """Do the work of several clients: one after another, or, where a method overrides this, in one computation.
 
-        Of each message and client its update, or why there is none. Both ways agree up to rounding.
+        Returns:
+            The update of each client, or the exception that it raised. Both ways agree up to rounding.
         """
-        found: list[Update | Exception] = []
+        outcomes: list[Update | Exception] = []
         for message, client in cohort:
             try:
-                found.append(self.client_update(message, client))
+                outcomes.append(self.client_update(message, client))
             except Exception as error:  # one client's fault is not the others'
-                found.append(error)
-        return found
+                outcomes.append(error)
+        return outcomes
 
     def declared(self, server: Server, client: int, samples: int) -> MessageForm | None:
-        """What a client's message to the server must be in the round that follows `server`.
+        """Return the form of a client's message to the server in the next round.
 
-        By default, of a method that `averages`: tensors like the model's, and the fact `n`. None: only what holds for
-        every message is asked, that it is finite. Whoever's message is otherwise is left out of the round.
+        A client whose message does not have the form is left out of the round. By default a method that `averages`
+        gets the form of the model's tensors and of the fact `n`; for others it is None, and the message only has to be
+        finite.
 
         Args:
             server: the state before the round.
-            client: its id.
-            samples: how many training samples it has.
+            client: the client's id.
+            samples: number of training samples of the client.
         """
         if not self.averages:
             return None
-        if self._like is None or self._like[0] is not server:  # the same for every client of a round
-            self._like = (server, forms_like(server.model))
-        return MessageForm(self._like[1], {"n": exactly(samples)})
+        if self._model_forms is None or self._model_forms[0] is not server:  # the same for every client of a round
+            self._model_forms = (server, forms_like(server.model))
+        return MessageForm(self._model_forms[1], {"n": exactly(samples)})
 
     def declared_to_peer(self, server: Server, client: int, peer: int) -> MessageForm | None:
-        """What a client's message to another must be in that round; None, by default: it may send it nothing."""
+        """Return the form of a client's message to another in the next round; None: it may send nothing."""
         return None
 
     def declared_memory(self, server: Server, client: int, samples: int) -> MessageForm | None:
-        """What the memory that a client keeps after that round must be, where anybody else reads it; None: finite."""
+        """Return the form of a client's memory after the next round, where an evaluation reads it; None: finite."""
         return None
 
     def mismatch(self, update: Update) -> str | None:
-        """Why the message and the memory of an answer cannot belong together; None: nothing tells against it."""
+        """Return why the message and the memory of an update contradict each other; None: they do not."""
         return None
 
     @abstractmethod
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
-        """The next state, from the updates in order of client id. Updates arrive one at a time: do not collect them."""
+        """Return the next state. Updates come one at a time, in order of client id: do not collect them in a list."""
 
     def recalibrate(self, server: Server, clients: Clients, evaluation: Evaluation) -> Tensors:
-        """Tensors that stand in place of the model's wherever it is judged or served; by default none.
+        """Return tensors that replace the model's wherever it is judged or served; by default none.
 
-        Averaged networks with BatchNorm give their clients' statistics here (`shoal.methods.scores.recalibration`).
-        Training goes on from the state as it was; `evaluate`, `assignment` and `predictor` are given these tensors in
-        it.
+        A method that averages networks with BatchNorm returns the statistics over its clients' data
+        (`shoal.methods.scores.recalibration`). The server that `evaluate`, `assignment` and `predictor` receive has
+        these tensors; training continues without them.
         """
         return {}
 
     @abstractmethod
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
-        """Metrics by name."""
+        """Return metrics by name."""
 
     @classmethod
     def served(cls, server: Server, *, clients_told: bool) -> Server:
-        """Return what of the server leaves the run with its model: by default the model without the server's state.
+        """Return the part of the server that leaves the run with its model: by default all but `state`.
 
         Args:
             server: the state of a round.
-            clients_told: whether anything of single clients may leave (`tracking.clients`).
+            clients_told: whether information about single clients may leave (`tracking.clients`).
         """
         return replace(server, state={})
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
-        """A function from samples x (as `Samples.x` gives them) to clusters, soft assignments and embeddings.
+        """Return a function from samples x (as of `Samples.x`) to clusters, soft assignments and embeddings.
 
         Raises:
             MethodError: the server of this method holds no model (each client keeps its own).
@@ -424,22 +456,22 @@ class Method(ABC):
         raise MethodError(f"the server of method {self.name!r} holds no model to predict with")
 
     def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment | None:
-        """The clusters that `evaluate` judges, sample by sample: what a run's cluster table shows.
+        """Return the cluster of every sample, as `evaluate` judges it, for the run's table of clusters.
 
         Returns:
-            None: as `predictor` says (`shoal.methods.scores.assignment`). Clusters that depend on who holds a sample
-                are said here.
+            None, the default: the predictor's clusters (`shoal.methods.scores.assignment`). A method overrides this
+                where a sample's cluster depends on the client that holds it.
 
         Raises:
-            MethodError: no cluster of a sample is defined: each client keeps its own model, nobody knows how many
-                clusters there are, or the method learns from labels.
+            MethodError: samples have no cluster: each client keeps its own model, the number of clusters is not known,
+                or the method learns from labels.
         """
         return None
 
     def figures(self, history: RunHistory) -> dict[str, Figure]:
-        """Figures that only runs of this method have, by file name without suffix; none here."""
+        """Return figures that only runs of this method have, by file name without suffix; by default none."""
         return {}
 
     def tables(self, history: RunHistory) -> dict[str, DataFrame]:
-        """Tables that only runs of this method have, by file name without suffix; none here."""
+        """Return tables that only runs of this method have, by file name without suffix; by default none."""
         return {}

@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from torch import Tensor
 
 BLOCK = 1 << 17
-"""Numbers of a block: half a megabyte in float32, one in float64."""
+"""Values in a block: half a megabyte in float32, one in float64."""
 
 
 def blocks(*tensors: Tensor, size: int = BLOCK) -> Iterator[tuple[Tensor, ...]]:
-    """The same parts of several tensors, as views, one block after another.
+    """Yield the same parts of several tensors, as views, one block after another.
 
     Args:
-        tensors: of one shape. On a device, or where one is not laid out in one piece, they are one block.
-        size: numbers of a block.
+        tensors: of one shape. Tensors on a device, or of which one is not contiguous, are one block.
+        size: number of values in a block.
 
     >>> import torch
     >>> [len(part) for (part,) in blocks(torch.zeros(2, BLOCK))]

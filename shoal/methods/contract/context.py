@@ -1,4 +1,4 @@
-"""What every step of a method may use beside its arguments: settings of network, local work and views, seed, device."""
+"""The context of a method's steps: settings of network, local work, views and averaging, seed and device."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class MethodError(ShoalError):
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """Which network the clients train."""
+    """The network that the clients train."""
 
     encoder: str = setting(
         "small-conv",
@@ -64,7 +64,7 @@ class ServerOptimiser:
 
     @property
     def rate(self) -> float:
-        """The learning rate that is used."""
+        """The learning rate, with the default of the optimiser where `lr` is 0."""
         if self.lr:
             return self.lr
         return 1.0 if self.name == "momentum" else 0.01
@@ -72,17 +72,20 @@ class ServerOptimiser:
 
 @dataclass(frozen=True)
 class AggregationSettings:
-    """How the server makes one model of the clients' (`shoal.methods.averaging.robust`)."""
+    """How the server makes one model of the clients' models (`shoal.methods.averaging.robust`)."""
 
     rule: Literal["mean", "median", "trimmed_mean", "krum", "multi_krum"] = setting(
         "mean",
         "how clients' models become one: mean, weighted by samples; against hostile clients median or trimmed_mean of "
         "each coordinate, krum (the one model closest to its nearest) or multi_krum (the mean of the closest)",
     )
-    trim: float = setting(
-        0.2, "trimmed_mean: share of the clients whose values are cut off at each end of a coordinate", ge=0, lt=0.5
+    hostile: float = setting(
+        0.2,
+        "trimmed_mean, krum, multi_krum: share of the clients that may be hostile; trimmed_mean discards as many "
+        "values at each end of a coordinate",
+        ge=0,
+        lt=0.5,
     )
-    hostile: float = setting(0.2, "krum, multi_krum: share of the clients that may be hostile", ge=0, lt=0.5)
     clip: float = setting(
         0.0, "bound of the norm of what a client changes: a longer change is scaled down to it; 0: no bound", ge=0
     )
@@ -99,19 +102,19 @@ class AggregationSettings:
 
 @dataclass(frozen=True)
 class Context:
-    """What every step of a method may use beside its arguments.
+    """The run's settings, seed and device, for every step of a method.
 
     Attributes:
         spec: the data set's kind and shape.
         model, local, augment: the settings of the network, the local work and the views.
         seed: of the run.
-        rounds: how many rounds the run is set to.
+        rounds: number of rounds that the run is set to.
         fraction: share of the clients that take part in a round.
         device: where tensors live.
-        precision: fp32, tf32 (which the worker sees to) or bf16 (autocast).
+        precision: fp32, tf32 (which the worker switches on) or bf16 (autocast).
         compile: torch.compile of networks: off, or its mode.
-        aggregation: how the server makes one model of the clients'.
-        graphs: local steps as CUDA graphs: off, on, or auto: on where they can be captured and come often enough.
+        aggregation: how the server makes one model of the clients' models.
+        graphs: local steps as CUDA graphs: off, on, or auto (where they can be captured and are taken often enough).
     """
 
     spec: DataSpec
@@ -132,7 +135,7 @@ class Context:
         """The number of clusters to find.
 
         Raises:
-            MethodError: neither the settings nor the labels say how many.
+            MethodError: neither the settings nor the labels tell it.
         """
         if self.known_clusters is None:
             raise MethodError(
@@ -143,11 +146,11 @@ class Context:
 
     @property
     def known_clusters(self) -> int | None:
-        """The number of clusters, where the settings or the labels say it: for methods that can do without."""
+        """The number of clusters, or None where neither the settings nor the labels tell it."""
         return self.model.clusters or self.spec.classes or None
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """The precision setting as a context for forward passes."""
+        """Return a context manager for forward passes in the run's precision."""
         if self.precision == "bf16":
             return torch.autocast(self.device.type, dtype=torch.bfloat16)
         return nullcontext()

@@ -1,4 +1,4 @@
-"""A message: what travels on a link. Its size is counted for every method alike."""
+"""A message that travels on a link, and its size in bytes, counted for every method alike."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from torch import Tensor
 
 Tensors = dict[str, Tensor]
 FACT_BYTES = 8
-"""What one number beside the tensors of a message is counted as."""
+"""Size that is counted for one number beside the tensors of a message."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """What travels on a link.
+    """A message between the server and a client, or between two clients.
 
     Attributes:
         tensors: parameters, centres, counts: counted at their size.
-        facts: numbers and flags (JSON values) beside them, counted at 8 bytes each.
-        samples: raw samples as indices into the training set; counted as the bytes the samples would be.
+        facts: numbers and flags (JSON values), counted at 8 bytes each.
+        samples: raw samples as indices into the training set, counted at the bytes of the samples themselves.
     """
 
     tensors: Tensors = field(default_factory=dict)
@@ -28,16 +28,16 @@ class Message:
     samples: Tensors = field(default_factory=dict)
 
     def size(self, sample_bytes: int) -> int:
-        """Bytes on the link, where one raw sample costs `sample_bytes`."""
+        """Return the bytes on the link, where one raw sample has `sample_bytes`."""
         tensors = sum(t.numel() * t.element_size() for t in self.tensors.values())
-        return (
-            tensors
-            + FACT_BYTES * sum(map(_fact_count, self.facts.values()))
-            + sample_bytes * sum(index.numel() for index in self.samples.values())
-        )
+        facts = sum(map(_fact_count, self.facts.values()))
+        samples = sum(index.numel() for index in self.samples.values())
+        return tensors + FACT_BYTES * facts + sample_bytes * samples
 
 
 def _fact_count(value: Any) -> int:
     if isinstance(value, Mapping):
         return sum(map(_fact_count, value.values()))
-    return sum(map(_fact_count, value)) if isinstance(value, list | tuple) else 1
+    if isinstance(value, list | tuple):
+        return sum(map(_fact_count, value))
+    return 1

@@ -1,4 +1,4 @@
-"""What a trained model says of samples.
+"""Predictions of a trained model for samples.
 
 Symbols in shapes: n samples, c clusters, d features.
 """
@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 class Prediction(NamedTuple):
-    """What a trained server says of n samples: `cluster` int64 (n,), `soft` (n, c), `embedding` (n, d)."""
+    """The prediction of a trained model for n samples: `cluster` int64 (n,), `soft` (n, c), `embedding` (n, d)."""
 
     cluster: Tensor
     soft: Tensor
@@ -20,17 +20,17 @@ class Prediction(NamedTuple):
 
 
 Shared = Literal["nothing", "clusters", "features"]
-"""What of a model's answers for all samples an evaluation uses, so that workers may make it in parts."""
+"""The part of the predictions for all samples that an evaluation uses; workers may make it shard by shard."""
 
 
 class ShardPredictions(NamedTuple):
-    """What an evaluation uses of predictions for n samples in a row.
+    """The predictions for n consecutive samples, as far as an evaluation uses them.
 
     Attributes:
         cluster: int64 (n,), on the CPU.
-        columns: c, how many columns `soft` has.
-        embedding: (m, d) of the samples whose features are judged, in their order; of all where K-means is to find
-            clusters among them, and (0, 0) where no features are judged.
+        columns: c, the number of columns of `soft`.
+        embedding: (m, d) of the samples whose features are judged, in their order; of all samples where K-means is to
+            find clusters among them, and (0, 0) where no features are judged.
     """
 
     cluster: Tensor
@@ -40,16 +40,16 @@ class ShardPredictions(NamedTuple):
 
 @dataclass(frozen=True)
 class Assignment:
-    """The cluster of every sample that an evaluation works on: training samples in its order, then test samples.
+    """The cluster of every sample of an evaluation: training samples in its order, then test samples.
 
     Attributes:
         cluster: int64 (n,).
         confidence: float32 (n,) in [0, 1]: how sure the model is of that cluster, not how often it is right.
-        clusters: c, empty ones counted.
-        features: (n, d), what the model makes of each sample.
-        centres: (c, d) among the features, where clusters are defined by centres; confidence is then the margin of
-            `shoal.methods.scores.assignment.nearest_centres`, else the model's probability of the cluster.
-        distance: float32 (n,), from each sample's features to the centre of its cluster, where there are centres.
+        clusters: c, the number of clusters, empty ones included.
+        features: (n, d), the model's features of each sample.
+        centres: (c, d) among the features, where centres define the clusters; confidence is then the margin of
+            `shoal.methods.scores.assignment.nearest_centres`, otherwise the model's probability of the cluster.
+        distance: float32 (n,), from each sample's features to the centre of its cluster; None without centres.
     """
 
     cluster: Tensor

@@ -43,7 +43,7 @@ from shoal.methods.features.encoding import encoder_of
 from shoal.methods.features.space import MEAN, SpaceSettings, column_moments, fitted_space, in_space
 from shoal.methods.scores.assignment import nearest_centres
 from shoal.methods.scores.evaluation import Judged, all_batches, evaluate_predictor
-from shoal.methods.ssd.declared_sums import iteration, local_centres
+from shoal.methods.ssd.declared_sums import check_iteration, check_local_centres
 from shoal.models.encoders import PIXELS
 from shoal.models.frozen import PRETRAINED, is_installed
 
@@ -122,7 +122,7 @@ class FeatureClustering(Method):
     def declared(self, server: Server, client: int, samples: int) -> MessageForm | None:
         """Return the form of moments, of local centres, or of the sums of an iteration."""
         double = torch.float64
-        count = partial(TensorForm, dtype=double, least=0, most=samples, measured=False)
+        count = partial(TensorForm, dtype=double, minimum=0, maximum=samples, measured=False)
         step = self.next_step(server)
         if step == "measure":
             width = self.width
@@ -130,23 +130,23 @@ class FeatureClustering(Method):
             if self.settings.squares:
                 forms["outer"] = TensorForm((width, width), double)
             else:
-                forms["squares"] = TensorForm((width,), double, least=0)
+                forms["squares"] = TensorForm((width,), double, minimum=0)
             return MessageForm(forms)
         width = self.space_width(server)
         clusters = self.context.clusters
         if step == "start":
             sizes = range(clusters + 1)
             forms = {"centres": TensorForm((sizes, width), double), "counts": count((sizes,))}
-            return MessageForm(forms, rule=partial(local_centres, unit=self.settings.sphere))
+            return MessageForm(forms, rule=partial(check_local_centres, unit=self.settings.sphere))
         starts = len(server.model[CENTRES])
         forms = {"sums": TensorForm((starts, clusters, width), double), "counts": count((starts, clusters))}
-        forms["inertia"] = TensorForm((starts,), double, least=0, measured=False)
-        return MessageForm(forms, rule=partial(iteration, score="inertia", bounds=None))
+        forms["inertia"] = TensorForm((starts,), double, minimum=0, measured=False)
+        return MessageForm(forms, rule=partial(check_iteration, score="inertia", bounds=None))
 
     @property
     def width(self) -> int:
         """Columns of a vector before the space, d."""
-        encoder = encoder_of(self.context, self.drawn)
+        encoder = encoder_of(self.context, self.network_cache)
         return math.prod(self.context.spec.shape) if encoder is None else int(encoder.features)  # type: ignore[arg-type]
 
     def space_width(self, server: Server) -> int:
@@ -157,7 +157,7 @@ class FeatureClustering(Method):
     @torch.no_grad()
     def vectors(self, x: Tensor) -> Tensor:
         """Return the vectors (n, d), float32, of samples x as `Samples.x` gives them."""
-        encoder = encoder_of(self.context, self.drawn)
+        encoder = encoder_of(self.context, self.network_cache)
         x = x.to(self.context.device)
         return x.flatten(1).float() if encoder is None else encoder(x).float()
 
@@ -169,7 +169,7 @@ class FeatureClustering(Method):
         """
         if not len(client.train):
             raise ClientError(f"client {client.id} has no training samples to cluster")
-        encoded = encoder_of(self.context, self.drawn) is not None
+        encoded = encoder_of(self.context, self.network_cache) is not None
         if encoded and FEATURES in client.memory:
             return client.memory[FEATURES].to(self.context.device), None
         positions = torch.arange(len(client.train), device=client.train.index.device)
@@ -299,7 +299,7 @@ class FeatureClustering(Method):
 
         Features of clients that have taken part come from their memory; those of the test part are made once a worker.
         """
-        if encoder_of(self.context, self.drawn) is None:
+        if encoder_of(self.context, self.network_cache) is None:
             return None
         if self._features is None:
             tests = evaluation.data.test_x
@@ -347,8 +347,8 @@ class FeatureClustering(Method):
         """Return the scores of the clusters, and in the last evaluation those of the vectors as features."""
         if CENTRES not in server.model:
             return {}
-        seen = partial(self.predictions, server, clients, evaluation)
-        return evaluate_predictor(self.predictor(server), replace(evaluation, seen=seen))
+        predictions = partial(self.predictions, server, clients, evaluation)
+        return evaluate_predictor(self.predictor(server), replace(evaluation, shard_predictions=predictions))
 
     def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
         """Return the cluster of every sample, and by what margin its centre is the nearest."""

@@ -80,10 +80,10 @@ class FedGMM(FeatureClustering):
         form = partial(TensorForm, dtype=torch.float64)
         products = form(product_shape(self.shape, clusters, width))
         if self.shape == "diagonal":
-            products = replace(products, least=0)
+            products = replace(products, minimum=0)
         return MessageForm(
             {
-                "weights": form((clusters,), least=0, most=samples, measured=False),
+                "weights": form((clusters,), minimum=0, maximum=samples, measured=False),
                 "sums": form((clusters, width)),
                 "products": products,
                 "likelihood": form((), measured=False),

@@ -1,8 +1,8 @@
 """FedBYOLCC: BYOL with the cluster loss of contrastive clustering and federated averaging, a baseline of FedPNP.
 
 Miao and Koyuncu 2024, section 3.1, name it in one sentence: BYOL's mean squared error (Grill et al. 2020) takes the
-place of the instance loss, and the cluster-level loss is that of contrastive clustering (Li et al. 2021). Momentum,
-heads and what becomes of the target between rounds are ours.
+place of the instance loss, and the cluster-level loss is that of contrastive clustering (Li et al. 2021). The momentum,
+the heads and the target's start in a round are our choices.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TARGET = "target."
 
 @dataclass(frozen=True)
 class FedBYOLCCSettings:
-    """Hyper-parameters of FedBYOLCC. The paper gives the cluster loss's temperature; the rest is ours."""
+    """Hyper-parameters of FedBYOLCC. The paper gives the temperature of the cluster loss; the others are ours."""
 
     momentum: float = setting(
         0.99, "momentum of the target network: the share of its weights that it keeps in each step", ge=0, le=1
@@ -49,17 +49,16 @@ class FedBYOLCC(ClusterMethod):
     settings: FedBYOLCCSettings
 
     def network(self) -> ByolClusterNet:
-        """A fresh network with the run's initial weights."""
+        """Return a fresh network with the run's initial weights."""
         c = self.context
-        return cast(
-            ByolClusterNet,
-            seeded(
-                lambda: ByolClusterNet(build_encoder(c.model.encoder, c.spec.shape), c.clusters), c, drawn=self.drawn
-            ),
-        )
+
+        def build() -> ByolClusterNet:
+            return ByolClusterNet(build_encoder(c.model.encoder, c.spec.shape), c.clusters)
+
+        return cast(ByolClusterNet, seeded(build, c, cache=self.network_cache))
 
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
-        """Local epochs from the broadcast weights, with the momentum target beside them."""
+        """Take local epochs from the broadcast weights, with the momentum target beside them."""
         keep = self.settings.target == "keep"
         network = self.network()
         load(network, message.tensors)
@@ -74,7 +73,7 @@ class FedBYOLCC(ClusterMethod):
         return self.view_steps(client, network, finish, companions={"target": target})
 
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
-        """L = L_BYOL + alpha L_cluster."""
+        """Return L = L_BYOL + alpha L_cluster."""
         s = self.settings
         with self.context.autocast():
             now = model(*batch)
@@ -90,5 +89,5 @@ class FedBYOLCC(ClusterMethod):
         }
 
     def after_step(self, parameters: Tensors, companions: dict[str, Tensors]) -> None:
-        """The target follows the network."""
+        """Move the target towards the network."""
         update_target(companions["target"], parameters, self.settings.momentum)

@@ -1,7 +1,7 @@
 """FedCC: contrastive clustering (Li et al. 2021) with federated averaging, FedPNP's main baseline.
 
-The same networks, views, optimiser and averaging as FedPNP; every other sample of a batch is a negative, and the
-cluster loss has weight 1 throughout. `entropy_over: federation` is a variant of ours, see
+It has the networks, views, optimiser and averaging of FedPNP; every other sample of a batch is a negative, and the
+cluster loss has weight 1 in every round. `entropy_over: federation` is a variant of ours, see
 `shoal.methods.fedpnp.shares`.
 """
 
@@ -12,24 +12,17 @@ from dataclasses import dataclass
 from shoal.core.setting import setting
 from shoal.methods.contract.base import Client, Update
 from shoal.methods.contract.message import Message, Tensors
-from shoal.methods.fedpnp.cluster_method import ClusterMethod
-from shoal.methods.fedpnp.shares import ABOUT, Over
+from shoal.methods.fedpnp.cluster_method import ClusterMethod, ContrastiveClusteringSettings
 from shoal.methods.losses.contrastive import contrastive
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 
 
 @dataclass(frozen=True)
-class FedCCSettings:
+class FedCCSettings(ContrastiveClusteringSettings):
     """Hyper-parameters of FedCC."""
 
-    tau_instance: float = setting(0.5, "temperature of the instance-level contrastive loss", gt=0)
-    tau_cluster: float = setting(1.0, "temperature of the cluster-level contrastive loss", gt=0)
     alpha: float = setting(1.0, "weight of the cluster-level loss", ge=0)
-    entropy_over: Over = setting("client", ABOUT)
-    decoupled: bool = setting(
-        False, "leave the positive pair out of the denominators of both losses, as FedPNP's paper prints them"
-    )
 
 
 class FedCC(ClusterMethod):
@@ -39,13 +32,8 @@ class FedCC(ClusterMethod):
     Settings = FedCCSettings
     settings: FedCCSettings
 
-    @property
-    def over_federation(self) -> bool:
-        """Whether clusters are to be equally full over the federation."""
-        return self.settings.entropy_over == "federation"
-
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
-        """Local epochs from the broadcast weights; the trained weights and the number of samples go up."""
+        """Take local epochs from the broadcast weights; send the trained weights and the number of samples."""
         network = self.loaded(message.tensors)
 
         def finish(taken: TakenSteps) -> Update:
@@ -55,11 +43,12 @@ class FedCC(ClusterMethod):
         return self.view_steps(client, network, finish, extra=self.extra(message, client))
 
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
-        """L = L_instance + alpha L_cluster."""
+        """Return L = L_instance + alpha L_cluster."""
         s = self.settings
         with self.context.autocast():
             now = model(*batch)
-        (z_a, z_b), (y_a, y_b) = now.z.chunk(2), now.y.chunk(2)
+        z_a, z_b = now.z.chunk(2)
+        y_a, y_b = now.y.chunk(2)
         instance = contrastive(z_a, z_b, s.tau_instance, decoupled=s.decoupled)
         cluster, shares = self.cluster_loss(y_a, y_b, s.tau_cluster, extra, decoupled=s.decoupled)
         return instance + s.alpha * cluster, {

@@ -1,18 +1,18 @@
 """FedPNP: federated contrastive clustering with a past negatives pool (Miao and Koyuncu 2024).
 
 A round: the server sends encoder, instance head and cluster head; each client trains them for some epochs on two views
-of its images; the server averages by number of samples. What is new is which other samples an anchor is pushed away
-from: only those whose *past* soft label, given by the client's own weights at the end of its previous round, differs
-from the anchor's.
+of its images; the server averages by number of samples. The new idea is the choice of the samples that an anchor is
+pushed away from: only those whose *past* soft label, given by the client's own weights at the end of its previous
+round, differs from the anchor's.
 
-Where this departs from the paper's print: docs/methods.md.
+docs/methods.md lists where this departs from the paper.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,9 +20,8 @@ from torch import Tensor
 from shoal.core.setting import setting
 from shoal.methods.contract.base import Client, Update
 from shoal.methods.contract.message import Message, Tensors
-from shoal.methods.fedpnp.cluster_method import ClusterMethod
-from shoal.methods.fedpnp.pool import Similarity, check_threshold, past_negatives
-from shoal.methods.fedpnp.shares import ABOUT, Over
+from shoal.methods.fedpnp.cluster_method import ClusterMethod, ContrastiveClusteringSettings
+from shoal.methods.fedpnp.pool import check_threshold, past_negatives
 from shoal.methods.losses.contrastive import contrastive
 from shoal.methods.scores.pool_quality import pool_quality, pool_shares
 from shoal.methods.training.batch_statistics import Party, settle
@@ -34,37 +33,22 @@ from shoal.models.heads import ClusterNet
 
 PAST = "past"
 """The companion of a client that has taken part before: its own network as its previous round left it."""
-SETTLED_ON = 256
-"""At most so many of a client's samples, a seeded draw, give the past model its BatchNorm statistics, in one pass."""
+SETTLING_SAMPLES = 256
+"""At most this many of a client's samples, a seeded draw, give the past model its BatchNorm statistics, in one pass."""
 
 
 @dataclass(frozen=True)
-class FedPNPSettings:
+class FedPNPSettings(ContrastiveClusteringSettings):
     """Hyper-parameters of FedPNP; defaults are the paper's."""
 
     mu: float = setting(
         0.999,
-        "threshold of the past negatives pool: samples whose past soft labels are at least this similar are no "
-        "negatives of each other",
+        "threshold of the past negatives pool: samples whose past soft labels u and v have a similarity "
+        "exp(cos(u, v) - 1) of at least this are no negatives of each other",
         gt=0,
     )
-    similarity: Similarity = setting(
-        "gaussian",
-        "similarity of past soft labels u and v: gaussian exp(cos(u, v) - 1), dot u.v, or literal exp(u.v) as printed",
-    )
-    past_statistics: Literal["recalibrated", "running"] = setting(
-        "recalibrated",
-        "BatchNorm statistics of the past model: found anew on views of the client's own samples, or the running ones "
-        "that its training left, as in the paper, which have not settled where a round has few steps",
-    )
-    decoupled: bool = setting(
-        False, "leave the positive pair out of the denominators of both losses, as the paper prints them"
-    )
-    tau_instance: float = setting(0.5, "temperature of the instance-level contrastive loss", gt=0)
-    tau_cluster: float = setting(1.0, "temperature of the cluster-level contrastive loss", gt=0)
     alpha_first: float = setting(2.0, "weight of the cluster-level loss in round 1", ge=0)
     alpha: float = setting(0.1, "weight of the cluster-level loss from round 2 on", ge=0)
-    entropy_over: Over = setting("client", ABOUT)
 
 
 class FedPNP(ClusterMethod):
@@ -73,29 +57,24 @@ class FedPNP(ClusterMethod):
     name = "fedpnp"
     Settings = FedPNPSettings
     settings: FedPNPSettings
-    loss_falls = False  # alpha and the pools are others from round to round
+    loss_falls = False  # alpha and the pools change from round to round
 
     def __init__(self, settings: FedPNPSettings, context: Any) -> None:
         super().__init__(settings, context)
-        check_threshold(settings.mu, settings.similarity)
-
-    @property
-    def over_federation(self) -> bool:
-        """Whether clusters are to be equally full over the federation."""
-        return self.settings.entropy_over == "federation"
+        check_threshold(settings.mu)
 
     def facts(self, round: int) -> dict[str, Any]:
-        """Alpha of the round (section 3.1 of the paper)."""
+        """Return alpha of the round (section 3.1 of the paper)."""
         return {"alpha": self.settings.alpha_first if round == 1 else self.settings.alpha}
 
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
-        """Local epochs from the broadcast weights, with the client's past model beside them."""
+        """Take local epochs from the broadcast weights, with the client's past model beside them."""
         network = self.loaded(message.tensors)
         past = self._past(client)
 
         def finish(taken: TakenSteps) -> Update:
             trained = weights(network)
-            # The instance head of the past model is never asked.
+            # The loss never uses the instance head of the past model.
             memory = {name: t for name, t in trained.items() if not name.startswith("instance.")}
             message_up, metrics = self.trained(network, client, taken)
             return Update(message_up, memory=memory, metrics=pool_quality(metrics))
@@ -109,7 +88,7 @@ class FedPNP(ClusterMethod):
             return steps
 
         def select(positions: Tensor) -> Batch:
-            # Labels judge the pool, and do nothing else.
+            # Labels judge the pool, and are used for nothing else.
             return *steps.select(positions), client.train.y(positions)
 
         def inputs(batch: Batch) -> Batch:
@@ -119,7 +98,7 @@ class FedPNP(ClusterMethod):
         return replace(steps, select=select, inputs=inputs)
 
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
-        """L = L_instance + alpha L_cluster (eq. 8)."""
+        """Return L = L_instance + alpha L_cluster (eq. 8)."""
         s = self.settings
         x, *classes = batch
         with self.context.autocast():
@@ -129,7 +108,7 @@ class FedPNP(ClusterMethod):
         z_a, z_b = now.z.chunk(2)
         y_a, y_b = now.y.chunk(2)
         past_a, past_b = labels.chunk(2)
-        pools = past_negatives(past_a, past_b, s.mu, s.similarity)
+        pools = past_negatives(past_a, past_b, s.mu)
         instance = contrastive(z_a, z_b, s.tau_instance, pools, decoupled=s.decoupled)
         cluster, shares = self.cluster_loss(y_a, y_b, s.tau_cluster, extra, decoupled=s.decoupled)
         return instance + extra["alpha"] * cluster, {
@@ -146,13 +125,13 @@ class FedPNP(ClusterMethod):
         past = self.network()
         load(past, {**state_of(past), **client.memory})
         past.eval().requires_grad_(False)
-        if self.settings.past_statistics == "recalibrated":
-            settle(past, [Party(1.0, [partial(self._settling_views, client)])], self.context)
+        # The statistics that its training left have not settled where a round has few steps.
+        settle(past, [Party(1.0, [partial(self._settling_views, client)])], self.context)
         return past
 
     def _settling_views(self, client: Client) -> Tensor:
-        """Views of some of the client's samples, as the past model will be asked of them."""
-        order = torch.randperm(len(client.train), generator=client.streams.torch("past samples"))[:SETTLED_ON]
+        """Return views of some of the client's samples, like those that the past model will label."""
+        order = torch.randperm(len(client.train), generator=client.streams.torch("past samples"))[:SETTLING_SAMPLES]
         generator = client.streams.torch("past views", self.context.device)
         x = client.train.x(order.to(client.train.index.device))
         return as_input(self.make_views(x, generator))

@@ -1,12 +1,11 @@
 """NCC: non-contrastive deep clustering on pooled data (Huang et al. 2021, arXiv 2111.11821), FedPNP's upper bound.
 
-BYOL whose online embedding is moved by a little noise before it is predicted (positive sampling: a neighbour of one
-view should match the other view), and a contrast between the prototypes of the clusters. The clusters are K-means
-pseudo labels on the target's embeddings, found anew after each epoch (E step), then trained on (M step).
+The loss is BYOL's, with a little noise added to the online embedding before it is predicted (positive sampling: a
+neighbour of one view should match the other view), and a contrast between the prototypes of the clusters. The clusters
+are K-means pseudo labels on the target's embeddings, found again after each epoch (E step), then trained on (M step).
 
-The authors renamed the method ProPos; values marked C are of their released configuration for CIFAR-10, values
-marked R are ours. They train 1,000 epochs (200 rounds of 5) on train and test images together; here test images are
-never trained on.
+The authors renamed the method ProPos; values marked C are those of their released configuration for CIFAR-10. They
+train 1,000 epochs (200 rounds of 5) on train and test images together; here test images are never trained on.
 """
 
 from __future__ import annotations
@@ -36,8 +35,15 @@ from shoal.methods.training.optimiser_state import optimiser_tensors, restore_op
 from shoal.models.encoders import build_encoder
 from shoal.models.heads import ByolNet
 
-NETWORK, TARGET = "network.", "target."
+NETWORK = "network."
+TARGET = "target."
 """Prefixes of tensors in the client's memory and in the server's state."""
+PROJECTION = 256
+"""Dimension of the embedding that is clustered (C)."""
+EXPANSION = 8
+"""Hidden width of projector and predictor as a multiple of the encoder's output (C: 4,096 at 512)."""
+KMEANS_STARTS = 3
+"""K-means starts after each epoch, of which the best one counts (C: 1)."""
 
 
 @dataclass(frozen=True)
@@ -58,19 +64,11 @@ class NCCSettings:
         ge=0,
         lt=1,
     )
-    cosine: bool = setting(True, "decay the learning rate to 0 along a cosine after the warm-up (C)")
     predictor_lr: float = setting(10.0, "learning rate of the predictor as a multiple of that of the encoder (C)", gt=0)
-    projection: int = setting(256, "dimension of the embedding that is clustered (C)", ge=1)
-    expansion: int = setting(
-        8, "hidden dimension of projector and predictor as a multiple of the encoder's output (C: 4,096 at 512)", ge=1
-    )
-    starts: int = setting(
-        3, "number of K-means restarts after each epoch, of which the best one counts (C: 1, R: 3)", ge=1
-    )
 
 
 def prototype_loss(online: Tensor, target: Tensor, labels: Tensor, clusters: int, tau: float) -> Tensor:
-    """Contrast between the prototypes of a batch: the mean unit embedding of each pseudo label.
+    """Return the contrast between the prototypes of a batch: the mean unit embedding of each pseudo label.
 
     For cluster k with online prototype q_k and target prototype t_k, both of unit length:
     -log( e(q_k, t_k) / (e(q_k, t_k) + sum over l != k of e(q_k, q_l)) ), e = exp(cos / tau); the mean over the
@@ -90,7 +88,7 @@ def prototype_loss(online: Tensor, target: Tensor, labels: Tensor, clusters: int
     q = F.normalize(members @ F.normalize(online, dim=1), dim=1)
     t = F.normalize(members @ F.normalize(target.detach(), dim=1), dim=1)
     present = members.any(1)
-    # Where a cluster has no sample, the masked entries keep shapes fixed: no wait for the device.
+    # Masking clusters without a sample, instead of leaving them out, keeps shapes fixed: no wait for the device.
     same = torch.eye(clusters, dtype=torch.bool, device=online.device)
     logits = torch.where(same, (q * t).sum(1), q @ q.T) / tau
     logits = logits.masked_fill(~present & ~same, torch.finfo(logits.dtype).min)
@@ -98,18 +96,18 @@ def prototype_loss(online: Tensor, target: Tensor, labels: Tensor, clusters: int
     return (losses * present).sum() / present.sum()
 
 
-def lr_factor(progress: float, warmup: float, cosine: bool) -> float:
-    """The learning rate after a share `progress` of all steps, as a multiple: linear to 1, then along a cosine to 0."""
+def lr_factor(progress: float, warmup: float) -> float:
+    """Return the factor of the learning rate after a share `progress` of all steps: linear to 1, then a cosine to 0."""
     if progress < warmup:
         return progress / warmup
-    return 0.5 * (1 + math.cos(math.pi * (progress - warmup) / (1 - warmup))) if cosine else 1.0
+    return 0.5 * (1 + math.cos(math.pi * (progress - warmup) / (1 - warmup)))
 
 
 class NCC(Method):
-    """NCC as a method: server state is the target network and the prototypes, which is what predicts.
+    """NCC as a method: server state is the target network and the prototypes, which predict.
 
-    The one client remembers the online network, the target, the optimiser and the pseudo labels, so that training
-    goes on over rounds as if it had never stopped.
+    The one client remembers the online network, the target, the optimiser and the pseudo labels, so that a round
+    continues the training of the last one.
     """
 
     name = "ncc"
@@ -126,31 +124,31 @@ class NCC(Method):
         self.clusters = context.clusters
 
     def network(self) -> ByolNet:
-        """A fresh network with the run's initial weights."""
-        c, s = self.context, self.settings
+        """Return a fresh network with the run's initial weights."""
+        c = self.context
 
         def build() -> ByolNet:
             encoder = build_encoder(c.model.encoder, c.spec.shape)
-            return ByolNet(encoder, s.projection, s.expansion * int(encoder.features))  # type: ignore[arg-type]
+            return ByolNet(encoder, PROJECTION, EXPANSION * int(encoder.features))  # type: ignore[arg-type]
 
-        return cast(ByolNet, seeded(build, c, drawn=self.drawn))
+        return cast(ByolNet, seeded(build, c, cache=self.network_cache))
 
     def init_server(self, federation: Federation) -> Server:
-        """Nothing: the one client starts from the seeded network."""
+        """Return an empty state: the one client starts from the seeded network."""
         return Server()
 
     def broadcast(self, server: Server, client: int) -> Message:
-        """Nothing: the one client goes on from its memory."""
+        """Return an empty message: the one client continues from its memory."""
         return Message()
 
     def declared(self, server: Server, client: int, samples: int) -> MessageForm:
-        """The target network and the prototypes."""
+        """Return the form of the target network and of the prototypes."""
         target = forms_like(weights(make_target(self.network()), TARGET))
-        prototypes = TensorForm((self.clusters, self.settings.projection))
+        prototypes = TensorForm((self.clusters, PROJECTION))
         return MessageForm(target | {"prototypes": prototypes}, {"n": exactly(samples)})
 
     def client_update(self, message: Message, client: Client) -> Update:
-        """Further epochs on L = L_BYOL / 2 + weight L_prototypes, with new pseudo labels after each.
+        """Train further epochs on L = L_BYOL / 2 + weight L_prototypes, with new pseudo labels after each.
 
         Raises:
             ClientError: fewer samples than clusters, or a loss that is not finite.
@@ -160,8 +158,8 @@ class NCC(Method):
                 f"client {client.id} has {len(client.train)} training samples for {self.clusters} clusters"
             )
         training = _Training(self, client)
-        found = [training.epoch() for _ in range(self.context.local.epochs)]
-        metrics = {name: sum(numbers[name] for numbers in found) / len(found) for name in found[0]}
+        epochs = [training.epoch() for _ in range(self.context.local.epochs)]
+        metrics = {name: sum(numbers[name] for numbers in epochs) / len(epochs) for name in epochs[0]}
         result = weights(training.target, TARGET)
         return Update(
             Message(result | {"prototypes": training.prototypes}, {"n": len(client.train)}),
@@ -170,12 +168,12 @@ class NCC(Method):
         )
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
-        """What the one client sent."""
+        """Return the state that the one client sent."""
         (update,) = updates
         return server.next(update.message.tensors)
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
-        """The nearest prototype of the target's embedding, softmax(cos / tau), and features of the target's encoder.
+        """Return a function to the nearest prototype, softmax(cos / tau), and features, all by the target network.
 
         Raises:
             MethodError: before the first round.
@@ -198,24 +196,27 @@ class NCC(Method):
         return predict
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
-        """ACC, NMI, ARI and purity over all train and test images; representation metrics in the final evaluation."""
+        """Return ACC, NMI, ARI and purity over all train and test images; at the end also metrics of the features."""
         return evaluate_predictor(self.predictor(server), evaluation, view_recipe(self.context))
 
 
 class _Training:
-    """The networks of one round, from where the client's memory left off.
+    """The networks of one round, restored from the client's memory.
 
-    A loop of its own, not a `GradientMethod`: one client holds all data, so that nothing could be batched; the learning
-    rate changes with every step and differs between body and predictor; and new pseudo labels end each epoch.
+    NCC has its own loop and is no `GradientMethod`: one client holds all data, so that there are no clients to batch;
+    the learning rate changes with every step and differs between body and predictor; new pseudo labels end each epoch.
     """
 
     def __init__(self, method: NCC, client: Client) -> None:
         context = method.context
-        self.settings, self.context, self.client = method.settings, context, client
+        self.settings = method.settings
+        self.context = context
+        self.client = client
         self.clusters = method.clusters
         self.network = method.network().train()
         self.target = make_target(self.network)
-        self.online, self.slow = dict(self.network.named_parameters()), dict(self.target.named_parameters())
+        self.online = dict(self.network.named_parameters())
+        self.slow = dict(self.target.named_parameters())
         body = [*self.network.encoder.parameters(), *self.network.instance.parameters()]
         self.optimiser = build_optimiser(body, context.local, client.streams.round, context.device)
         self.optimiser.add_param_group({"params": list(self.network.predictor.parameters())})
@@ -231,48 +232,52 @@ class _Training:
         self.noise_draws = client.streams.torch("noise", context.device)
         self.starts = client.streams.numpy("kmeans")
         self.batches = iter(batches(client, context.local))
-        self.per_epoch = len(client.train) // min(context.local.batch, len(client.train))
+        self.steps_per_epoch = len(client.train) // min(context.local.batch, len(client.train))
         self.base_lr = self.optimiser.param_groups[0]["lr"]
-        self.steps = context.rounds * context.local.epochs * self.per_epoch
-        self.done = (client.streams.round - 1) * context.local.epochs * self.per_epoch
+        self.steps = context.rounds * context.local.epochs * self.steps_per_epoch
+        self.steps_done = (client.streams.round - 1) * context.local.epochs * self.steps_per_epoch
 
     @property
-    def warm(self) -> bool:
+    def warming_up(self) -> bool:
         """Whether the warm-up still lasts."""
-        return self.done < self.settings.warmup * self.steps
+        return self.steps_done < self.settings.warmup * self.steps
 
     def epoch(self) -> dict[str, float]:
-        """One epoch, then new pseudo labels; the means of its numbers."""
+        """Train one epoch, then find new pseudo labels; return the means of its metrics."""
         momentum = self.settings.momentum
         metrics = run_steps(
             self.client,
-            islice(self.batches, self.per_epoch),
+            islice(self.batches, self.steps_per_epoch),
             self.optimiser,
             self.step,
             after=lambda: update_target(self.slow, self.online, momentum),
         )
-        last = self.done % (self.context.local.epochs * self.per_epoch) == 0
-        # A round ends with the prototypes that predict; earlier in the warm-up nobody asks for them.
-        if last or not self.warm:
+        last = self.steps_done % (self.context.local.epochs * self.steps_per_epoch) == 0
+        # A round ends with the prototypes that predict; before that, the warm-up needs none.
+        if last or not self.warming_up:
             self.assign()
         return metrics
 
     def step(self, positions: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss of one batch; sets the learning rate of its step."""
-        s, warm = self.settings, self.warm
-        self.done += 1
-        rate = self.base_lr * lr_factor(min(self.done / self.steps, 1.0), s.warmup, s.cosine)
+        """Set the learning rate of a step; return the loss of its batch and its metrics."""
+        s = self.settings
+        warming_up = self.warming_up
+        self.steps_done += 1
+        rate = self.base_lr * lr_factor(min(self.steps_done / self.steps, 1.0), s.warmup)
         for group, multiple in zip(self.optimiser.param_groups, (1.0, s.predictor_lr), strict=True):
             group["lr"] = rate * multiple
         x = views(self.client.train, positions, self.recipe, self.view_draws)
         with self.context.autocast():
             z = self.network(x).z
             noise = torch.randn(z.shape, device=z.device, generator=self.noise_draws)
-            prediction = self.network.predictor(z if warm else z + s.sigma * noise).float()
+            prediction = self.network.predictor(z if warming_up else z + s.sigma * noise).float()
         with torch.no_grad(), self.context.autocast():
             projection = self.target(x).float()
         instance = byol_loss(prediction, projection) / 2
-        contrast = torch.zeros_like(instance) if warm else self._contrast(z, projection, self.labels[positions])
+        if warming_up:
+            contrast = torch.zeros_like(instance)
+        else:
+            contrast = self._contrast(z, projection, self.labels[positions])
         return instance + s.weight * contrast, {
             "loss_instance": instance,
             "loss_prototypes": contrast,
@@ -280,14 +285,17 @@ class _Training:
         }
 
     def _contrast(self, z: Tensor, projection: Tensor, labels: Tensor) -> Tensor:
-        (z_a, z_b), (t_a, t_b) = z.chunk(2), projection.chunk(2)
+        z_a, z_b = z.chunk(2)
+        t_a, t_b = projection.chunk(2)
         tau = self.settings.tau
-        forth = prototype_loss(z_a, t_b, labels, self.clusters, tau)
-        return (forth + prototype_loss(z_b, t_a, labels, self.clusters, tau)) / 2
+        first = prototype_loss(z_a, t_b, labels, self.clusters, tau)
+        second = prototype_loss(z_b, t_a, labels, self.clusters, tau)
+        return (first + second) / 2
 
     def assign(self) -> None:
-        """Pseudo labels and prototypes (c, p): K-means on the target's unit embeddings, without augmentation."""
-        samples, device = self.client.train, self.context.device
+        """Find pseudo labels and prototypes (c, p) by K-means on the target's unit embeddings, without augmentation."""
+        samples = self.client.train
+        device = self.context.device
         self.target.eval()
         parts = []
         with torch.no_grad(), self.context.autocast():
@@ -296,12 +304,12 @@ class _Training:
                 parts.append(F.normalize(self.target(x).float(), dim=1))
         self.target.train()
         try:
-            found = kmeans(torch.cat(parts).cpu().numpy(), self.clusters, self.starts, starts=self.settings.starts)
+            found = kmeans(torch.cat(parts).cpu().numpy(), self.clusters, self.starts, starts=KMEANS_STARTS)
         except MethodError as error:
             raise ClientError(f"client {self.client.id}: {error}; lower local.lr or check its data") from error
         self.labels = torch.from_numpy(found.cluster).to(device)
         self.prototypes = F.normalize(torch.from_numpy(found.centres).float().to(device), dim=1)
 
     def memory(self) -> Tensors:
-        """What the next round goes on from, besides the target."""
+        """Return the state that the next round continues from, without the target."""
         return weights(self.network, NETWORK) | optimiser_tensors(self.optimiser) | {"labels": self.labels}

@@ -1,4 +1,4 @@
-"""K-means on raw samples, centralised: what clustering gives without a representation."""
+"""K-means on raw samples, centralised: the result of clustering without a representation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from shoal.core.setting import setting
 from shoal.methods.clustering.k_means import kmeans
 from shoal.methods.contract.base import Client, ClientError, Clients, Evaluation, Federation, Method, Server, Update
 from shoal.methods.contract.context import MethodError
@@ -23,9 +22,7 @@ from shoal.methods.scores.evaluation import evaluate_predictor
 
 @dataclass(frozen=True)
 class KMeansSettings:
-    """Hyper-parameters of K-means."""
-
-    starts: int = setting(10, "number of K-means restarts from k-means++ centres, of which the best one counts", ge=1)
+    """K-means has no hyper-parameters: it keeps the best of ten starts."""
 
 
 class KMeansPixels(Method):
@@ -41,23 +38,23 @@ class KMeansPixels(Method):
     evaluation_reads_memory = False
 
     def init_server(self, federation: Federation) -> Server:
-        """No centres yet."""
+        """Return a state without centres."""
         return Server()
 
     def broadcast(self, server: Server, client: int) -> Message:
-        """Nothing: the one client knows the number of clusters."""
+        """Return an empty message: the one client knows the number of clusters."""
         return Message()
 
     def declared(self, server: Server, client: int, samples: int) -> MessageForm:
-        """The centres."""
-        shape = self.context.clusters, math.prod(self.context.spec.shape)
+        """Return the form of the centres."""
+        shape = (self.context.clusters, math.prod(self.context.spec.shape))
         return MessageForm({"centres": TensorForm(shape)}, {"n": exactly(samples)})
 
     def client_update(self, message: Message, client: Client) -> Update:
-        """Centres (c, pixels) of all samples, without augmentation."""
+        """Return centres (c, pixels) of all samples, without augmentation."""
         x = client.train.x().flatten(1).cpu().numpy()
         try:
-            found = kmeans(x, self.context.clusters, client.streams.numpy("kmeans"), starts=self.settings.starts)
+            found = kmeans(x, self.context.clusters, client.streams.numpy("kmeans"))
         except MethodError as error:
             raise ClientError(f"client {client.id}: {error}") from error
         return Update(
@@ -66,12 +63,12 @@ class KMeansPixels(Method):
         )
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
-        """The centres of the one client; there is no second round."""
+        """Return the centres of the one client, and end the run."""
         (update,) = updates
         return server.next(update.message.tensors, finished=True)
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
-        """The nearest centre, as a hard assignment; a sample's values are its embedding.
+        """Return a function to the nearest centre, as a hard assignment; a sample's values are its embedding.
 
         Raises:
             MethodError: before the first round.
@@ -88,10 +85,10 @@ class KMeansPixels(Method):
         return predict
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
-        """ACC, NMI, ARI and purity over all train and test samples; at the end, what pixels are worth as features."""
+        """Return ACC, NMI, ARI and purity over all train and test samples; at the end also metrics of the pixels."""
         return evaluate_predictor(self.predictor(server), evaluation)
 
     def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
-        """The nearest centre, and by what margin."""
-        predict = self.predictor(server)  # before the first round it says so
+        """Return the nearest centre of each sample, and by what margin it is the nearest."""
+        predict = self.predictor(server)  # raises before the first round
         return assign_samples(predict, evaluation, None, centres=server.model["centres"])

@@ -1,9 +1,8 @@
 """Single-training: SimCLR (Chen et al. 2020) on each client alone, FedPNP's baseline without any exchange.
 
 Every client starts from the same weights and trains on its own data for all rounds; weights and optimiser stay with
-it, so that a round is no more than a checkpoint of one uninterrupted training. Clusters are found by K-means on
-the features of each client's encoder, and the scores are means over clients. FedPNP's table trains 300 epochs:
-60 rounds of 5.
+it, so that a round is only a checkpoint of one uninterrupted training. K-means finds clusters among the features of
+each client's encoder, and the scores are means over clients. FedPNP's table trains 300 epochs: 60 rounds of 5.
 """
 
 from __future__ import annotations
@@ -44,35 +43,38 @@ class Single(TwoViewMethod):
     """Single-training as a method: the server holds nothing; a client remembers network and optimiser."""
 
     name = "single"
-    proximal = False  # nothing is sent that a client could stay near
+    proximal = False  # the server sends no model that a client could stay near
     Settings = SingleSettings
     settings: SingleSettings
     judges_features = True
 
     def network(self) -> ProjectionNet:
-        """A fresh network with the run's initial weights."""
+        """Return a fresh network with the run's initial weights."""
         c = self.context
-        made = seeded(lambda: ProjectionNet(build_encoder(c.model.encoder, c.spec.shape)), c, drawn=self.drawn)
-        return cast(ProjectionNet, made)
+
+        def build() -> ProjectionNet:
+            return ProjectionNet(build_encoder(c.model.encoder, c.spec.shape))
+
+        return cast(ProjectionNet, seeded(build, c, cache=self.network_cache))
 
     def init_server(self, federation: Federation) -> Server:
-        """Nothing."""
+        """Return an empty state."""
         return Server()
 
     def broadcast(self, server: Server, client: int) -> Message:
-        """Nothing."""
+        """Return an empty message."""
         return Message()
 
     def declared(self, server: Server, client: int, samples: int) -> MessageForm:
-        """An empty message."""
+        """Return the form of an empty message."""
         return MessageForm()
 
     def declared_memory(self, server: Server, client: int, samples: int) -> MessageForm:
-        """The client's network, with its optimiser beside it."""
+        """Return the form of the client's network; the optimiser's tensors may stand beside it."""
         return MessageForm(forms_like(weights(self.network(), NETWORK)), others=True)
 
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
-        """Further local epochs from where the client's memory left network and optimiser."""
+        """Take further local epochs from the network and the optimiser in the client's memory."""
         network = self.network()
         if client.memory:
             load(network, client.memory, NETWORK)
@@ -83,19 +85,19 @@ class Single(TwoViewMethod):
         return self.view_steps(client, network, finish, optimiser=client.memory)
 
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
-        """The contrastive loss of the projections."""
+        """Return the contrastive loss of the projections."""
         with self.context.autocast():
             z_a, z_b = model(*batch).z.chunk(2)
         return contrastive(z_a, z_b, self.settings.tau), {}
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
-        """Nothing but the count of rounds."""
+        """Count the round."""
         for _ in updates:
             pass
         return server.next({})
 
     def embedder(self, memory: Tensors) -> Callable[[Tensor], Tensor]:
-        """Samples x to features (n, d) of the encoder that a client remembers; the initial one where it has none."""
+        """Return a function from samples x to features (n, d) of a client's encoder, or of the initial one."""
         network = self.network()
         if memory:
             load(network, memory, NETWORK)
@@ -110,7 +112,7 @@ class Single(TwoViewMethod):
         return embed
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
-        """Means over clients of what `evaluate_features` gives for each, with `acc_min` and `acc_max`.
+        """Return means over clients of the metrics of `evaluate_features`, with `acc_min` and `acc_max`.
 
         Each client's features are judged over all train and test images of the federation.
         """

@@ -1,4 +1,4 @@
-"""Bootstrap your own latent (Grill et al. 2020): a network predicts what a slow copy of it says of another view.
+"""Bootstrap your own latent (Grill et al. 2020): a network predicts a slow copy's projection of another view.
 
 Shapes: n samples, p projection dimensions.
 """
@@ -17,11 +17,11 @@ from shoal.models.heads import ByolClusterNet, ByolNet
 
 
 def byol_loss(predictions: Tensor, targets: Tensor) -> Tensor:
-    """|unit(q) - unit(z')|^2 = 2 - 2 cos, mean over samples, summed over both directions (eq. 2 and symmetrised).
+    """Return |unit(q) - unit(z')|^2 = 2 - 2 cos, mean over samples, summed over both directions (eq. 2, symmetrised).
 
     Args:
-        predictions: (2n, p), the online network's, of views a, then of views b.
-        targets: (2n, p), the target's projections of the same views; no gradient flows into them.
+        predictions: (2n, p), of views a, then of views b, by the online network.
+        targets: (2n, p), projections of the same views by the target; no gradient flows into them.
 
     Returns:
         A scalar from 0 (all agree) to 8.
@@ -32,7 +32,7 @@ def byol_loss(predictions: Tensor, targets: Tensor) -> Tensor:
 
 
 def make_target(network: ByolNet | ByolClusterNet) -> nn.Sequential:
-    """A copy of encoder and instance head without gradient: images in, projections (n, p) out."""
+    """Return a copy of encoder and instance head without gradient: images in, projections (n, p) out."""
     parts = OrderedDict(encoder=copy.deepcopy(network.encoder), instance=copy.deepcopy(network.instance))
     return nn.Sequential(parts).requires_grad_(False).train()
 
@@ -40,22 +40,22 @@ def make_target(network: ByolNet | ByolClusterNet) -> nn.Sequential:
 def update_target(target: Mapping[str, Tensor], online: Mapping[str, Tensor], momentum: float) -> None:
     """Move the target's parameters towards the network's: target = momentum target + (1 - momentum) network.
 
-    BatchNorm's running statistics are left alone: the target runs in training mode, so that its own passes keep
-    statistics of its own weights.
+    BatchNorm's running statistics do not move: the target runs in training mode, so that its passes keep statistics of
+    its own weights.
 
     Args:
         target: parameters of the target by name; changed in place.
-        online: parameters of the network, with every name of the target's; of one client, or stacks of several.
-        momentum: share of itself that the target keeps.
+        online: parameters of the network, with all names of the target's; of one client, or stacks of several clients'.
+        momentum: share of its weights that the target keeps.
     """
     with torch.no_grad():
         torch._foreach_lerp_(list(target.values()), [online[name] for name in target], 1 - momentum)
 
 
 def spread(z: Tensor) -> Tensor:
-    """Standard deviation of unit vectors z (n, p) over samples, mean over dimensions, times sqrt(p).
+    """Return the standard deviation of unit vectors z (n, p) over samples, mean over dimensions, times sqrt(p).
 
-    About 1 for vectors in all directions, 0 where the representation has collapsed into one point.
+    It is about 1 for vectors in all directions, and 0 where the representation has collapsed into one point.
     """
     result: Tensor = F.normalize(z.detach(), dim=1).std(0, correction=0).mean() * z.shape[1] ** 0.5
     return result

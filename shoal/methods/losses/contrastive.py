@@ -13,7 +13,7 @@ from torch import Tensor
 def contrastive(
     a: Tensor, b: Tensor, tau: float, negatives: tuple[Tensor, Tensor] | None = None, *, decoupled: bool = False
 ) -> Tensor:
-    """NT-Xent (Chen et al. 2020) over n pairs, each anchor with its own set of negatives.
+    """Return NT-Xent (Chen et al. 2020) over n pairs, each anchor with its own set of negatives.
 
     For anchor a_i: -log( e(a_i, b_i) / (e(a_i, b_i) + sum over j in N_i of e(a_i, a_j) + e(a_i, b_j)) ), where
     e = exp(cos / tau); likewise for b_i; the mean over both directions. FedPNP eq. 5, with the positive kept in the
@@ -32,7 +32,8 @@ def contrastive(
     """
     if a.device.type != "cpu" and not decoupled:
         return _both_ways(a, b, tau, negatives)
-    a, b = F.normalize(a, dim=1), F.normalize(b, dim=1)
+    a = F.normalize(a, dim=1)
+    b = F.normalize(b, dim=1)
     across = a @ b.T / tau
     if negatives is None:
         others = ~torch.eye(len(a), dtype=torch.bool, device=a.device)
@@ -45,8 +46,9 @@ def contrastive(
 
 
 def _both_ways(a: Tensor, b: Tensor, tau: float, negatives: tuple[Tensor, Tensor] | None) -> Tensor:
-    """NT-Xent as a classification of 2n anchors, each by its positive: the same in a third of the launches."""
-    z, count = F.normalize(torch.cat((a, b)), dim=1), len(a)
+    """Return NT-Xent as a classification of 2n anchors, each by its positive: a third of the launches."""
+    z = F.normalize(torch.cat((a, b)), dim=1)
+    count = len(a)
     logits = z @ z.T / tau
     lowest = torch.finfo(logits.dtype).min
     if negatives is None:
@@ -73,20 +75,20 @@ def _one_way(within: Tensor, across: Tensor, negatives: Tensor, decoupled: bool)
 
 
 def assignment_entropy(y: Tensor, eps: float = 1e-8) -> Tensor:
-    """Entropy (nats) of the mean assignment of y (n, c): log c where clusters are equally full, 0 where one has all."""
+    """Return the entropy (nats) of the mean assignment of y (n, c): log c for equally full clusters, 0 for one."""
     return entropy(y.mean(0), eps)
 
 
 def entropy(p: Tensor, eps: float = 1e-8) -> Tensor:
-    """Entropy (nats) of shares p (c,) that sum to 1."""
+    """Return the entropy (nats) of shares p (c,) that sum to 1."""
     return -(p * (p + eps).log()).sum()
 
 
 def entropy_among_others(y: Tensor, others: Tensor, part: Tensor) -> Tensor:
-    """Entropy (nats) of the mean assignment of y (n, c) and of others' shares (c,) together, over `part`.
+    """Return the entropy (nats) of the mean assignment of y (n, c) and others' shares (c,) together, over `part`.
 
-    y has the part (0, 1] of the whole, the others the rest. Divided by the part, so that it pulls at y as strongly as
-    the entropy of y by itself does: at part 1 it is `assignment_entropy`. The value grows with 1 / part, the gradient
+    y is the part (0, 1] of the whole, the others are the rest. The division by the part makes the gradient on y as
+    strong as that of its own entropy: at part 1 it is `assignment_entropy`. The value grows with 1 / part, the gradient
     does not.
     """
     return entropy(part * y.mean(0) + (1 - part) * others) / part
@@ -101,17 +103,17 @@ def cluster_contrastive(
     others: Tensor | None = None,
     part: Tensor | None = None,
 ) -> Tensor:
-    """Contrast between the c columns of soft assignments, minus the entropies of both mean assignments.
+    """Return the contrast between the c columns of soft assignments, minus the entropies of both mean assignments.
 
-    FedPNP eq. 7 with the sign of the entropy as contrastive clustering has it (Li et al. 2021, eq. 6): a minimised
-    +H would put every sample into one cluster.
+    FedPNP eq. 7 with the entropy's sign of contrastive clustering (Li et al. 2021, eq. 6): minimising +H would put
+    every sample into one cluster.
 
     Args:
         y_a: (n, c) soft assignments of views a; rows sum to 1.
         y_b: (n, c), of views b.
         tau: temperature of the contrast between columns.
         decoupled: leave the positive out of the denominator, as FedPNP's eq. 4 prints it.
-        others, part: the entropies are `entropy_among_others` with these; None: of y_a and y_b by themselves.
+        others, part: arguments of `entropy_among_others`; None: the entropies are those of y_a and y_b alone.
     """
     contrast = contrastive(y_a.T, y_b.T, tau, decoupled=decoupled)
     if others is None or part is None:

@@ -1,1 +1,1 @@
-"""How results are judged: clusters against classes, representations, whole models."""
+"""Scores: clusters against classes, representations, whole models, and label-free measures."""

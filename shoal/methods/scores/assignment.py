@@ -1,4 +1,4 @@
-"""The cluster of every sample and how sure a model is of it: what a run's cluster table and new images are given.
+"""The cluster of every sample, and how sure a model is of it: for a run's table of clusters and for new images.
 
 Symbols in shapes: n samples, c clusters, d features.
 """
@@ -21,7 +21,7 @@ ROWS = 4096
 
 
 class Nearest(NamedTuple):
-    """Of n samples: the cluster int64 (n,), its margin and the distance to its centre, both float32 (n,)."""
+    """The cluster of n samples, int64 (n,), its margin and the distance to its centre, both float32 (n,)."""
 
     cluster: Tensor
     confidence: Tensor
@@ -29,16 +29,16 @@ class Nearest(NamedTuple):
 
 
 def nearest_centres(features: Tensor, centres: Tensor, cluster: Tensor | None = None) -> Nearest:
-    """The nearest centre of each sample, and by what margin it is the nearest.
+    """Return the nearest centre of each sample, and by what margin it is the nearest.
 
     With d the distance to the centre of a sample's cluster and e that to the nearest other centre, the margin is
-    (e - d) / e: 1 at the centre, 0 half way between two centres, and the same in any unit. It is 0 too where another
+    (e - d) / e: 1 at the centre, 0 half way between two centres, and the same in any unit. It is also 0 where another
     centre is nearer than the cluster's own, and 1 where there is no other centre.
 
     Args:
         features: (n, d).
         centres: (c, d).
-        cluster: int64 (n,), where it is not the nearest centre that counts.
+        cluster: int64 (n,), clusters to use instead of the nearest centres.
 
     >>> found = nearest_centres(torch.tensor([[0.0], [4.0], [5.0]]), torch.tensor([[0.0], [10.0]]))
     >>> [round(value, 3) for value in found.confidence.tolist()], found.distance.tolist()
@@ -54,8 +54,8 @@ def nearest_centres(features: Tensor, centres: Tensor, cluster: Tensor | None = 
         margin = torch.where(other.isinf(), 1.0, (other - distance) / other).nan_to_num(nan=0.0).clamp(0, 1)
         parts.append((own, margin.float(), distance.float()))
     if not parts:
-        nothing = centres.new_zeros(0)
-        return Nearest(nothing.long(), nothing.float(), nothing.float())
+        empty = centres.new_zeros(0)
+        return Nearest(empty.long(), empty.float(), empty.float())
     return Nearest(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
@@ -67,49 +67,49 @@ def assign_samples(
     centres: Tensor | None = None,
     held: tuple[Tensor, Tensor] | None = None,
 ) -> Assignment:
-    """Clusters of all samples of an evaluation.
+    """Return the clusters of all samples of an evaluation.
 
     Args:
-        predict: samples x to clusters, soft assignments (n, c) and embeddings (n, d); where `soft` has no column
-            K-means finds the clusters among the embeddings, as `shoal.methods.scores.evaluation.evaluate_features`
-            does.
-        evaluation: what to work on.
+        predict: maps samples x to clusters, soft assignments (n, c) and embeddings (n, d). Where `soft` has no column,
+            K-means finds the clusters among the embeddings, as in `shoal.methods.scores.evaluation.evaluate_features`.
+        evaluation: gives the samples.
         clusters: c, for K-means.
         centres: (c, d) that define the clusters, so that confidence is a margin.
-        held: samples whose cluster depends on who holds them: their numbers in the training set, int64 (m,), and their
-            clusters, int64 (m,), which count instead of what `predict` says.
+        held: samples whose cluster depends on the client that holds them: their numbers in the training set, int64
+            (m,), and their clusters, int64 (m,), which replace those of `predict`.
 
     Raises:
-        MethodError: K-means is needed, and nobody knows how many clusters there are, there are fewer samples, or the
+        MethodError: K-means is needed, and the number of clusters is not known, there are fewer samples, or the
             embeddings are not finite.
     """
     parts = [predict(x) for _, x in all_batches(evaluation)]
     cluster, soft, features = (torch.cat(part).cpu() for part in zip(*parts, strict=True))
     if not soft.shape[1]:
         if clusters is None:
-            raise MethodError("nobody knows how many clusters there are: set model.clusters to have them found")
+            raise MethodError("the number of clusters is not known: set model.clusters to have clusters found")
         found = feature_clusters(features, clusters, evaluation)
-        cluster, centres = torch.from_numpy(found.cluster), torch.from_numpy(found.centres)
+        cluster = torch.from_numpy(found.cluster)
+        centres = torch.from_numpy(found.centres)
     if held is not None:
-        # Training samples are in the order of the set, so that their numbers ascend.
+        # Training samples are in the order of the set, so that their indices ascend.
         position = torch.searchsorted(evaluation.train.index.cpu(), held[0].cpu())
         cluster = cluster.clone()
         cluster[position] = held[1].cpu()
     if centres is not None:
-        near = nearest_centres(features, centres.cpu(), cluster)
-        return Assignment(cluster, near.confidence, len(centres), features, centres.cpu().float(), near.distance)
+        nearest = nearest_centres(features, centres.cpu(), cluster)
+        return Assignment(cluster, nearest.confidence, len(centres), features, centres.cpu().float(), nearest.distance)
     confidence = soft.float().gather(1, cluster[:, None]).squeeze(1).nan_to_num(nan=0.0)
     return Assignment(cluster, confidence, soft.shape[1], features)
 
 
 def assignment_of(method: Method, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
-    """The clusters that a method's `evaluate` judges, sample by sample.
+    """Return the cluster of every sample, as a method's `evaluate` judges it.
 
-    What the method says itself, else what its predictor says; where that has no clusters (`soft` without a column),
-    those that K-means finds among the embeddings, as `evaluate_features` does.
+    These are the method's own, else its predictor's; where that has no clusters (`soft` without a column), those that
+    K-means finds among the embeddings, as in `evaluate_features`.
 
     Raises:
-        MethodError: no cluster of a sample is defined (see `Method.assignment`), or as `assign_samples`.
+        MethodError: samples have no cluster (see `Method.assignment`), or see `assign_samples`.
     """
     own = method.assignment(server, clients, evaluation)
     if own is not None:

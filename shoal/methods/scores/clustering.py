@@ -1,8 +1,8 @@
 """Clustering scores: how well clusters found without labels agree with classes.
 
-All of them take two integer arrays of n labels, are unchanged when either side is renamed, and do not need as many
-clusters as classes. scikit-learn and scipy are imported where they are used: a worker that scores nothing starts
-seconds sooner.
+All of them take two integer arrays of n labels, do not change when the labels of either side are renamed, and do not
+need as many clusters as classes. scikit-learn and scipy are imported inside the functions: a worker that scores nothing
+starts seconds sooner.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import numpy as np
 
 
 def accuracy(truth: np.ndarray, cluster: np.ndarray) -> float:
-    """Share of samples that agree under the best one-to-one matching of clusters to classes (Kuhn 1955).
+    """Return the share of samples that agree under the best one-to-one matching of clusters to classes (Kuhn 1955).
 
-    Samples of clusters left over, where there are more clusters than classes, count as wrong.
+    Samples of unmatched clusters, where there are more clusters than classes, count as wrong.
 
     Args:
         truth: classes, int (n,).
@@ -32,9 +32,9 @@ def accuracy(truth: np.ndarray, cluster: np.ndarray) -> float:
 
 
 def purity(truth: np.ndarray, cluster: np.ndarray) -> float:
-    """Share of samples that belong to the most frequent class of their cluster; several clusters may share a class.
+    """Return the share of samples of the most frequent class of their cluster; several clusters may share a class.
 
-    Args and errors as for `accuracy`.
+    See `accuracy` for arguments and errors.
 
     >>> purity(np.array([0, 0, 1, 1]), np.array([0, 1, 2, 3]))
     1.0
@@ -44,7 +44,7 @@ def purity(truth: np.ndarray, cluster: np.ndarray) -> float:
 
 
 def nmi(truth: np.ndarray, cluster: np.ndarray) -> float:
-    """Mutual information over the arithmetic mean of both entropies. Args and errors as for `accuracy`."""
+    """Return mutual information over the mean of both entropies; see `accuracy` for arguments and errors."""
     from sklearn.metrics import normalized_mutual_info_score
 
     _check(truth, cluster)
@@ -52,7 +52,7 @@ def nmi(truth: np.ndarray, cluster: np.ndarray) -> float:
 
 
 def ari(truth: np.ndarray, cluster: np.ndarray) -> float:
-    """Rand index adjusted for chance (Hubert and Arabie 1985): 0 for random clusters. As for `accuracy` else."""
+    """Return the Rand index adjusted for chance (Hubert and Arabie 1985), 0 for random clusters; see `accuracy`."""
     from sklearn.metrics import adjusted_rand_score
 
     _check(truth, cluster)
@@ -60,7 +60,7 @@ def ari(truth: np.ndarray, cluster: np.ndarray) -> float:
 
 
 def cluster_scores(truth: np.ndarray, cluster: np.ndarray) -> dict[str, float]:
-    """All four scores by name: acc, nmi, ari, purity. Args and errors as for `accuracy`."""
+    """Return all four scores by name: acc, nmi, ari, purity; see `accuracy` for arguments and errors."""
     return {
         "acc": accuracy(truth, cluster),
         "nmi": nmi(truth, cluster),
@@ -70,7 +70,7 @@ def cluster_scores(truth: np.ndarray, cluster: np.ndarray) -> dict[str, float]:
 
 
 def cluster_balance(cluster: np.ndarray, clusters: int) -> float:
-    """Entropy of the cluster sizes over log c: 1 where all c clusters are equally full, 0 where one has all.
+    """Return the entropy of cluster sizes over log c: 1 for c equally full clusters, 0 where one has all samples.
 
     Args:
         cluster: int (n,), values in 0 .. c - 1.
@@ -84,7 +84,7 @@ def cluster_balance(cluster: np.ndarray, clusters: int) -> float:
 
 
 def _table(truth: np.ndarray, cluster: np.ndarray) -> np.ndarray:
-    """Counts (classes, clusters)."""
+    """Return counts (classes, clusters)."""
     _check(truth, cluster)
     from sklearn.metrics.cluster import contingency_matrix
 

@@ -1,4 +1,4 @@
-"""Whether new samples are spread over clusters, or over the sphere, as old ones are; thresholds by bootstrap.
+"""Drift: how differently new and old samples spread over clusters and over the sphere; thresholds by bootstrap.
 
 Symbols in shapes: n samples, c clusters, d features, b bootstrap draws.
 """
@@ -12,13 +12,13 @@ import torch.nn.functional as F
 DRAWS = 2_000
 """Bootstrap draws of cluster shares: cheap, since only counts are drawn."""
 PAIRED_DRAWS = 300
-"""Bootstrap draws of features, each of which costs as many steps as there are pairs."""
+"""Bootstrap draws of features: the cost of each grows with the number of pairs."""
 
 
 def jensen_shannon(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """Jensen-Shannon distance of distributions (..., c), base 2: 0 where they are equal, 1 where they share nothing.
+    """Return the Jensen-Shannon distance of distributions (..., c), base 2: 0 for equal ones, 1 for disjoint ones.
 
-    The square root of the divergence (Endres and Schindelin 2003), which makes it a metric.
+    It is the square root of the divergence (Endres and Schindelin 2003), which makes it a metric.
 
     >>> float(jensen_shannon(np.array([1.0, 0.0]), np.array([0.0, 1.0])))
     1.0
@@ -38,21 +38,22 @@ def jensen_shannon(p: np.ndarray, q: np.ndarray) -> np.ndarray:
 def share_drift(
     old: np.ndarray, new: np.ndarray, clusters: int, level: float, rng: np.random.Generator
 ) -> tuple[float, float]:
-    """Distance of the cluster shares of old and new samples, and what it exceeds with probability `level` by chance.
+    """Return the distance of the cluster shares of old and new samples, and the threshold of a false alarm at `level`.
 
-    The threshold is of pairs of samples, as large as the two, that are both drawn with replacement from the old ones:
-    what the same source gives.
+    The threshold comes from pairs of sets as large as the two, both drawn with replacement from the old samples: from
+    the same source.
 
     Args:
         old, new: clusters, int (n,) each, values in 0 .. c - 1, at least one sample.
         clusters: c.
         level: probability of a false alarm, in (0, 1).
-        rng: of the bootstrap.
+        rng: draws the bootstrap.
 
     Returns:
         The Jensen-Shannon distance, and its threshold.
     """
-    before, after = (np.bincount(each, minlength=clusters) / len(each) for each in (old, new))
+    before = np.bincount(old, minlength=clusters) / len(old)
+    after = np.bincount(new, minlength=clusters) / len(new)
     first = rng.multinomial(len(old), before, DRAWS) / len(old)
     second = rng.multinomial(len(new), before, DRAWS) / len(new)
     by_chance = jensen_shannon(first, second)
@@ -62,21 +63,21 @@ def share_drift(
 def uniformity_drift(
     old: np.ndarray, new: np.ndarray, level: float, rng: np.random.Generator
 ) -> tuple[float, float, tuple[float, float]]:
-    """Uniformity of old and of new features, and between which values that of so many old ones lies by chance.
+    """Return the uniformity of old and of new features, and its bounds for as many old samples as there are new ones.
 
     Uniformity is -log of the mean of exp(-2 |u - v|^2) over pairs of distinct samples (Wang and Isola 2020), for unit
-    features. A bootstrap draw takes as many old samples as there are new ones, with replacement; a sample and its
-    copies are no pair.
+    features. A bootstrap draw takes as many old samples as there are new ones, with replacement; copies of one sample
+    are no pair.
 
     Args:
         old, new: features (n, d), at least two samples each.
         level: probability of a false alarm, in (0, 1), half of it on either side.
-        rng: of the bootstrap.
+        rng: draws the bootstrap.
 
     Returns:
-        Of the old, of the new, and the bounds.
+        The uniformity of the old, that of the new, and the bounds.
     """
-    kernel, fresh = _kernel(old), _kernel(new)
+    kernel = _kernel(old)
     drawn = []
     for _ in range(PAIRED_DRAWS):
         times = rng.multinomial(len(new), np.full(len(old), 1 / len(old))).astype(float)
@@ -84,11 +85,11 @@ def uniformity_drift(
         if pairs > 0:
             drawn.append(_log_mean(times @ kernel @ times, pairs))
     bounds = np.quantile(drawn, [level / 2, 1 - level / 2]) if drawn else np.array([-np.inf, np.inf])
-    return _uniformity(kernel), _uniformity(fresh), (float(bounds[0]), float(bounds[1]))
+    return _uniformity(kernel), _uniformity(_kernel(new)), (float(bounds[0]), float(bounds[1]))
 
 
 def _kernel(features: np.ndarray) -> np.ndarray:
-    """exp(-2 |u - v|^2) of each pair of unit features (n, n), 0 for a sample and itself."""
+    """Return exp(-2 |u - v|^2) of each pair of unit features (n, n), with 0 on the diagonal."""
     u = F.normalize(torch.from_numpy(np.ascontiguousarray(features)).double(), dim=1)
     kernel = (4 * (u @ u.T).clamp(-1, 1) - 4).exp()
     kernel.fill_diagonal_(0)

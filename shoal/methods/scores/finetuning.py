@@ -1,4 +1,4 @@
-"""Fine-tuning an encoder with few labels: how representations are judged where some labels can be had."""
+"""Fine-tuning an encoder with few labels: the value of a representation where some labels are available."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shoal.methods.training.local import seeded_build
 
 
 def few_labels(y: Tensor, share: float, generator: torch.Generator) -> Tensor:
-    """Positions of a class-balanced share of labelled samples, at least one of each class, ascending.
+    """Return positions of a share of each class's samples, at least one of each class, ascending.
 
     Args:
         y: labels (n,).
@@ -40,12 +40,12 @@ def finetune_accuracy(
     batch: int = 64,
     lr: float = 1e-3,
 ) -> float:
-    """Test accuracy after training a copy of the encoder and a linear layer on a share of the labels.
+    """Return the test accuracy after training a copy of the encoder and a linear layer on a share of the labels.
 
-    Adam on cross-entropy, without augmentation, the last epoch counts.
+    Training is Adam on cross-entropy, without augmentation; the weights of the last epoch count.
 
     Args:
-        encoder: with an attribute `features`; it is not changed.
+        encoder: has an attribute `features`; it is not changed.
         evaluation: images with labels, and a test part.
         share: of the training labels, class by class.
         epochs: passes over them.
@@ -55,7 +55,8 @@ def finetune_accuracy(
     Raises:
         ValueError: no labels, or no test part.
     """
-    data, train = evaluation.data, evaluation.train
+    data = evaluation.data
+    train = evaluation.train
     if data.train_y is None or data.test_y is None or not len(data.test_x):
         raise ValueError("fine-tuning needs labels and a labelled test part")
     generator = evaluation.streams.torch(f"finetune {share}")
@@ -70,7 +71,7 @@ def finetune_accuracy(
     with torch.enable_grad():
         for _ in range(epochs):
             order = torch.randperm(len(x), generator=generator).to(x.device)
-            # A batch of one has no statistics to normalise by.
+            # BatchNorm cannot normalise a batch of one sample.
             for part in order.split(batch):
                 if len(part) < 2 <= len(x):
                     continue

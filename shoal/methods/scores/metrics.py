@@ -1,6 +1,6 @@
-"""What the metrics that methods share are called in words, which way is better, and where people see them.
+"""Descriptions of the metrics that methods share: their meaning, which way is better, and where they are shown.
 
-A method may return metrics that are not described here: they are kept, logged and listed with a run like all others.
+A method may return metrics that are not described here: they are stored, logged and listed with a run like all others.
 """
 
 from __future__ import annotations
@@ -9,24 +9,24 @@ from dataclasses import dataclass
 from typing import Literal
 
 AVERAGED = "_averaged_bn"
-"""What follows the name of a metric that was judged with BatchNorm's statistics as they were averaged."""
+"""Suffix of a metric that was computed with the averaged statistics of BatchNorm."""
 JUDGED_TWICE = ("acc", "knn", "probe", "uniformity")
-"""The metrics that the last evaluation of an averaged network gives both ways."""
+"""Metrics of the last evaluation of an averaged network that are computed with both kinds of statistics."""
 Place = Literal["comparison", "figure", "curves", "progress"]
-"""Tables of runs side by side; the figure of scores over rounds; the curves that DVC plots; the line of progress."""
+"""A place in which a metric is shown: tables that compare runs, the figure over rounds, DVC's curves, progress."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric.
+    """The description of a metric.
 
     Attributes:
-        name: as `Method.evaluate`, or the label-free quality of a run, calls it.
-        words: what it is.
+        name: its name in the metrics of `Method.evaluate` or in the label-free quality of a run.
+        words: its meaning.
         better: which way is better; `neither` where it is no measure of quality by itself.
-        unit: share (of samples, in [0, 1]), index (without unit, at most 1), or what it counts.
-        labels: whether it is judged with labels.
-        shown: where people see it, beside the list of all metrics of a run.
+        unit: share (of samples, in [0, 1]), index (without unit, at most 1), or the thing that it counts.
+        labels: whether it needs labels.
+        shown: places in which it is shown, beside the list of all metrics of a run.
     """
 
     name: str
@@ -120,10 +120,10 @@ METRICS = (
         labels=False,
     ),
 )
-"""In the order in which tables show them."""
+"""All described metrics, in the order of tables."""
 DESCRIBED = {metric.name: metric for metric in METRICS}
 
 
 def shown_in(place: Place) -> tuple[Metric, ...]:
-    """The metrics that people see in a place, in order."""
+    """Return the metrics that are shown in a place, in order."""
     return tuple(metric for metric in METRICS if place in metric.shown)

@@ -1,4 +1,4 @@
-"""How right a pool of negatives is: of the pairs that it leaves out, how many are of one class, and of those how many.
+"""Precision and recall of a pool of negatives: do the pairs that it leaves out belong to one class?
 
 Shapes: n samples; a pool is a pair of masks (n, n), of the anchors of view a and of view b, whose row i marks the
 samples that anchor i is pushed away from.
@@ -11,21 +11,25 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-DROPPED, SAME, DROPPED_SAME = "pool_dropped", "pairs_same", "pairs_dropped_same"
-"""Shares of all pairs of distinct samples: left out of the pool; of one class; both."""
+DROPPED = "pool_dropped"
+"""Share of all pairs of distinct samples that the pool leaves out."""
+SAME = "pairs_same"
+"""Share of all pairs that belong to one class."""
+DROPPED_SAME = "pairs_dropped_same"
+"""Share of all pairs that belong to one class and are left out."""
 
 
 def distinct(rows: Tensor) -> Tensor:
-    """The mask (n, n) of pairs of distinct rows."""
+    """Return the mask (n, n) of pairs of distinct rows."""
     return ~torch.eye(len(rows), dtype=torch.bool, device=rows.device)
 
 
 def pool_shares(pools: tuple[Tensor, Tensor], classes: Tensor | None) -> dict[str, Tensor]:
-    """Shares of the pairs of distinct samples, over the pools of both views.
+    """Return shares of the pairs of distinct samples, over the pools of both views.
 
     Args:
-        pools: masks (n, n), as `past_negatives` gives them.
-        classes: true labels (n,), for judging alone; None where there are none.
+        pools: masks (n, n), from `past_negatives`.
+        classes: true labels (n,), used only for judging; None where there are none.
 
     Returns:
         `DROPPED`; with labels also `SAME` and `DROPPED_SAME`.
@@ -41,7 +45,7 @@ def pool_shares(pools: tuple[Tensor, Tensor], classes: Tensor | None) -> dict[st
 
 
 def pool_quality(means: Mapping[str, float]) -> dict[str, float]:
-    """A client's numbers of a round, with precision and recall of its pool in place of the shares of pairs.
+    """Return a client's metrics of a round, with precision and recall of its pool in place of the shares of pairs.
 
     `pool_precision`: of the pairs that the pool left out, the share of one class; absent where it left out none.
     `pool_recall`: of the pairs of one class, the share that it left out; absent where there were none.

@@ -1,8 +1,8 @@
-"""Linear probes: what a linear classifier makes of fixed features.
+"""Linear probes: the accuracy of a linear classifier on fixed features.
 
-`linear_probe` is the judge everywhere: a convex problem solved to its end, so that what it says is of the features
-alone. `sgd_probe_accuracy` is how papers train theirs; a fixed number of Adam's steps on features as they are ends far
-from the optimum where features are small or differ in scale, and can rank models the wrong way round.
+`linear_probe` judges all methods: it solves a convex problem to convergence, so that its result depends on the features
+alone. `sgd_probe_accuracy` trains as papers do; a fixed number of Adam's steps on unscaled features ends far from the
+optimum where features are small or differ in scale, and can rank models the wrong way round.
 
 Shapes: n training and m test samples, d features.
 """
@@ -19,20 +19,20 @@ from torch import Tensor, nn
 from shoal.methods.scores.logistic import LogisticFit, fit_logistic
 
 STRENGTHS = (1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0, 10.0, 100.0)
-"""The values of C that are tried, from the strongest penalty on."""
-CHOSEN_ON = 10_000
-"""C is chosen on at most so many training features; all of them count in the fit that is judged."""
-ROUGHLY = 1e-4
-"""Tolerance of the fits that only choose C."""
+"""Values of C that are tried, from the strongest penalty on."""
+MAX_CHOICE_SAMPLES = 10_000
+"""Training features on which C is chosen; the final fit uses all of them."""
+CHOICE_TOLERANCE = 1e-4
+"""Tolerance of the fits that choose C."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """A linear probe and how it was fitted.
+    """A linear probe and its fit.
 
     Attributes:
         accuracy: on the test features.
-        strength: C, as chosen on held-out training features.
+        strength: C, chosen on held-out training features.
         fit: of all training features, standardised.
     """
 
@@ -42,29 +42,29 @@ class Probe:
 
 
 def linear_probe(train_h: Tensor, train_y: Tensor, test_h: Tensor, test_y: Tensor, generator: torch.Generator) -> Probe:
-    """Multinomial logistic regression on standardised features, fitted to convergence.
+    """Fit multinomial logistic regression on standardised features to convergence, and return its test accuracy.
 
-    Mean and deviation are the training features'. Of at most `CHOSEN_ON` of them, a seeded draw, a fifth is held out
-    to choose C from `STRENGTHS` by the cross-entropy; then all training features are fitted with it.
-    A fit whose gradient stays above the tolerance is reported by a warning.
+    Mean and deviation are those of the training features. A fifth of at most `MAX_CHOICE_SAMPLES` of them, a seeded
+    draw, is held out to choose C from `STRENGTHS` by the cross-entropy; then all training features are fitted with it.
+    A fit whose gradient stays above the tolerance causes a warning.
 
     Args:
         train_h: (n, d) features.
         train_y: (n,) labels, any integers. A test label that never occurs here counts as wrong.
         test_h: (m, d).
         test_y: (m,).
-        generator: on the CPU; draws what C is chosen on.
+        generator: on the CPU; draws the features on which C is chosen.
 
     Raises:
         ValueError: no training or no test samples, or features that are not finite.
     """
-    some(train_h, test_h)
+    check_features(train_h, test_h)
     if not (torch.isfinite(train_h).all() and torch.isfinite(test_h).all()):
         raise ValueError("the features hold NaN or infinite values: no linear classifier can be fitted to them")
     classes, y = train_y.unique(return_inverse=True)
     x = train_h.detach().double()
     deviation, mean = torch.std_mean(x, dim=0, correction=0)
-    # Of a feature that never changes nothing can be learnt; rounding leaves its deviation near 0, not at it.
+    # A constant feature is left out; rounding leaves its deviation near 0, not exactly at 0.
     scale = torch.where(deviation > 1e-9 * (1 + mean.abs()), deviation, torch.inf)
     x = (x - mean) / scale
     strength, start = _choose(x, y, len(classes), generator)
@@ -75,28 +75,29 @@ def linear_probe(train_h: Tensor, train_y: Tensor, test_h: Tensor, test_y: Tenso
             f"be at most {fit.tolerance:.0e}; its accuracy is not that of the best linear classifier",
             stacklevel=2,
         )
-    found = classes[fit.scores((test_h.detach().double() - mean) / scale).argmax(1)]
-    return Probe(float((found == test_y).double().mean()), strength, fit)
+    predicted = classes[fit.scores((test_h.detach().double() - mean) / scale).argmax(1)]
+    return Probe(float((predicted == test_y).double().mean()), strength, fit)
 
 
 def _choose(x: Tensor, y: Tensor, classes: int, generator: torch.Generator) -> tuple[float, Tensor | None]:
-    """C with the lowest cross-entropy on a held-out fifth, and the weights fitted with it on the rest.
+    """Return C with the lowest cross-entropy on a held-out fifth, and the weights fitted with it on the rest.
 
-    All values are tried: what is held out may be told less well under a weaker penalty, and better again under one that
-    is weaker still, where the classes lie in directions of little variance.
+    All values are tried: the cross-entropy may rise with a weaker penalty and fall again with one that is weaker still,
+    where the classes lie in directions of little variance.
     """
-    order = torch.randperm(len(x), generator=generator)[:CHOSEN_ON].to(x.device)
-    held, rest = order[: len(order) // 5], order[len(order) // 5 :]
+    order = torch.randperm(len(x), generator=generator)[:MAX_CHOICE_SAMPLES].to(x.device)
+    held = order[: len(order) // 5]
+    rest = order[len(order) // 5 :]
     if not len(held):
         return 1.0, None
     best: tuple[float, float, Tensor] | None = None
     start = None
     for strength in STRENGTHS:
-        fit = fit_logistic(x[rest], y[rest], classes, strength, start, ROUGHLY)
+        fit = fit_logistic(x[rest], y[rest], classes, strength, start, CHOICE_TOLERANCE)
         start = fit.weight
         loss = float(F.cross_entropy(fit.scores(x[held]), y[held]))
         if best is None or loss < best[0]:
-            best = loss, strength, fit.weight
+            best = (loss, strength, fit.weight)
     assert best is not None
     return best[1:]
 
@@ -112,9 +113,9 @@ def sgd_probe_accuracy(
     batch: int = 512,
     lr: float = 3e-3,
 ) -> float:
-    """Test accuracy of a linear classifier after a fixed number of Adam's steps on features as they are.
+    """Return the test accuracy of a linear classifier after a fixed number of Adam's steps on unscaled features.
 
-    SSD's protocol; CF-CL's is 1,000 steps.
+    This is SSD's protocol.
 
     Args:
         train_h: (n, d) features.
@@ -129,10 +130,11 @@ def sgd_probe_accuracy(
     Raises:
         ValueError: no training or no test samples.
     """
-    some(train_h, test_h)
+    check_features(train_h, test_h)
     classes, train_y = train_y.unique(return_inverse=True)
-    train_h, test_h = train_h.detach().float(), test_h.detach().float()
-    # The loss is convex, so that zeros start it as well as any draw from the global generator.
+    train_h = train_h.detach().float()
+    test_h = test_h.detach().float()
+    # The loss is convex, so that zeros are as good a start as a draw from the global generator.
     probe = nn.utils.skip_init(nn.Linear, train_h.shape[1], len(classes), device=train_h.device)
     nn.init.zeros_(probe.weight)
     nn.init.zeros_(probe.bias)
@@ -149,8 +151,8 @@ def sgd_probe_accuracy(
         return float((classes[probe(test_h).argmax(1)] == test_y).float().mean())
 
 
-def some(train_h: Tensor, test_h: Tensor) -> None:
-    """Refuse features of which one side is empty.
+def check_features(train_h: Tensor, test_h: Tensor) -> None:
+    """Refuse an empty side.
 
     Raises:
         ValueError: no training or no test samples.

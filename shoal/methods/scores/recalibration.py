@@ -1,4 +1,4 @@
-"""BatchNorm before judging: an averaged network is given the statistics of its clients' own training data.
+"""BatchNorm before judging: an averaged network gets the statistics of its clients' own training data.
 
 No label is used and no sample leaves its client; see `shoal.methods.training.batch_statistics`.
 """
@@ -18,34 +18,36 @@ from shoal.methods.contract.message import Tensors
 from shoal.methods.training.batch_statistics import Party, has_batch_norm, settle
 from shoal.methods.training.local import as_input
 
-LEAST = 32
-"""Where clients are so many that each would give fewer samples than this, fewer clients are asked."""
+MIN_CLIENT_SAMPLES = 32
+"""Samples of each client: where there are so many clients that each would give fewer, fewer clients take part."""
 
 
 def recalibrate(network: nn.Module, clients: Clients, evaluation: Evaluation, context: Context) -> Tensors:
     """Find the statistics of an averaged network on its clients' training samples, without augmentation.
 
-    About `evaluation.recalibrate` samples are passed once for each layer: equally many of each client, a seeded draw,
-    or all that it has. Clients count by all their samples. Where there are very many, a seeded draw of them is asked.
+    About `evaluation.recalibrate` samples pass the network once for each layer: equally many of each client, a seeded
+    draw, or all that it has. Clients are weighted by all their samples. A seeded draw of very many clients takes part.
 
     Args:
         network: with the averaged weights; changed in place, and left in evaluation mode.
         clients: of the federation.
-        evaluation: how many samples, streams, and samples per pass.
+        evaluation: gives the number of samples, the streams, and the batch.
         context: of the run.
 
     Returns:
-        The new statistics by their names in the network's state; empty where it has no BatchNorm, or nobody has data.
+        The new statistics by their names in the network's state; empty where it has no BatchNorm, or no client data.
     """
     if not evaluation.recalibrate or not has_batch_norm(network):
         return {}
-    parties = [_party(client, share, evaluation, context) for client, share in _asked(clients, evaluation)]
-    return settle(network, parties, context) if any(party.batches for party in parties) else {}
+    parties = [_party(client, share, evaluation, context) for client, share in _participants(clients, evaluation)]
+    if not any(party.batches for party in parties):
+        return {}
+    return settle(network, parties, context)
 
 
-def _asked(clients: Clients, evaluation: Evaluation) -> list[tuple[Client, int]]:
-    """The clients that take part, and of each how many samples at most."""
-    count = min(len(clients), max(1, evaluation.recalibrate // LEAST))
+def _participants(clients: Clients, evaluation: Evaluation) -> list[tuple[Client, int]]:
+    """Return the clients that take part, each with its largest number of samples."""
+    count = min(len(clients), max(1, evaluation.recalibrate // MIN_CLIENT_SAMPLES))
     order = torch.randperm(len(clients), generator=evaluation.streams.torch("recalibrate.clients"))
     share = -(-evaluation.recalibrate // count)
     return [(clients[number], share) for number in sorted(order[:count].tolist())]

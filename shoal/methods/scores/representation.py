@@ -1,6 +1,6 @@
-"""What a representation is worth beyond its clusters: kNN, alignment, uniformity, effective rank.
+"""Scores of a representation beyond its clusters: kNN, alignment, uniformity, effective rank.
 
-Shapes: n training and m test samples, d features. The linear probe: `shoal.methods.scores.probe`.
+Shapes: n training and m test samples, d features. The linear probe is in `shoal.methods.scores.probe`.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from shoal.methods.scores.probe import some
+from shoal.methods.scores.probe import check_features
 
 CHUNK = 512
-"""Rows compared with all others at once: bounds memory at CHUNK x n similarities."""
+"""Rows compared with all others at once; memory holds CHUNK x n similarities."""
 
 
 def knn_accuracy(
     train_h: Tensor, train_y: Tensor, test_h: Tensor, test_y: Tensor, *, k: int = 200, temperature: float = 0.1
 ) -> float:
-    """Accuracy of a vote of the k nearest training samples by cosine, each weighted exp(cos / temperature).
+    """Return the accuracy of a vote of the k nearest training samples by cosine, each weighted exp(cos / temperature).
 
-    The monitor of Wu et al. 2018 (Instance Discrimination), section 3.4.
+    This is the monitor of Wu et al. 2018 (Instance Discrimination), section 3.4.
 
     Args:
         train_h: (n, d) features.
@@ -33,9 +33,10 @@ def knn_accuracy(
     Raises:
         ValueError: no training or no test samples.
     """
-    some(train_h, test_h)
+    check_features(train_h, test_h)
     classes, train_y = train_y.unique(return_inverse=True)
-    train_h, test_h = _unit(train_h), _unit(test_h)
+    train_h = _unit(train_h)
+    test_h = _unit(test_h)
     k = min(k, len(train_h))
     right = 0
     for h, y in zip(test_h.split(CHUNK), test_y.split(CHUNK), strict=True):
@@ -48,7 +49,7 @@ def knn_accuracy(
 
 
 def alignment(h_a: Tensor, h_b: Tensor) -> float:
-    """Mean squared distance of the unit features (n, d) of two views: 0 where views agree, 4 at most.
+    """Return the mean squared distance of the unit features (n, d) of two views: 0 where views agree, at most 4.
 
     Wang and Isola 2020, eq. 1 with alpha = 2.
     """
@@ -56,9 +57,9 @@ def alignment(h_a: Tensor, h_b: Tensor) -> float:
 
 
 def uniformity(h: Tensor) -> float:
-    """-log of the mean over pairs of distinct samples of exp(-2 |h_i - h_j|^2), for unit features (n, d).
+    """Return -log of the mean over pairs of distinct samples of exp(-2 |h_i - h_j|^2), for unit features (n, d).
 
-    Wang and Isola 2020, eq. 2 with t = 2 and the sign turned, so that higher is more uniform: 0 where all features
+    Wang and Isola 2020, eq. 2 with t = 2 and the opposite sign, so that higher is more uniform: 0 where all features
     are one point, about 3.984 for many points spread evenly over the sphere in 512 dimensions.
 
     Raises:
@@ -78,10 +79,10 @@ def uniformity(h: Tensor) -> float:
 
 
 def split_uniformity(h: Tensor, owner: Tensor) -> tuple[float, float]:
-    """Uniformity over pairs of different clients, and over pairs of the same client (SSD's decomposition).
+    """Return uniformity over pairs of different clients, and over pairs of the same client (SSD's decomposition).
 
     Args:
-        h: features (n, d), taken as unit vectors.
+        h: features (n, d), normalised here.
         owner: the client of each row, int64 (n,).
 
     Returns:
@@ -98,14 +99,14 @@ def split_uniformity(h: Tensor, owner: Tensor) -> tuple[float, float]:
 
 
 def effective_rank(h: Tensor) -> float:
-    """The exponential of the entropy of the singular values of h (n, d), scaled to sum to 1 (Roy and Vetterli 2007).
+    """Return exp of the entropy of the singular values of h (n, d), scaled to sum to 1 (Roy and Vetterli 2007).
 
-    Between 1 (all features on one line) and min(n, d); 0 for features that are all zero.
+    It lies between 1 (all features on one line) and min(n, d); 0 for features that are all zero.
     """
     h = h.detach().double()
     if h.device.type == "cpu" or len(h) < h.shape[1]:
         values = torch.linalg.svdvals(h)
-    else:  # of a tall matrix a GPU finds these sooner
+    else:  # faster on a GPU for a tall matrix
         values = torch.linalg.eigvalsh(h.T @ h).clamp(min=0).sqrt()
     total = values.sum()
     if not total > 0:

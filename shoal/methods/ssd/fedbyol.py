@@ -12,7 +12,7 @@ from shoal.core.setting import setting
 from shoal.methods.contract.base import Client, Update
 from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.losses.byol import byol_loss, make_target, spread, update_target
-from shoal.methods.ssd.self_supervised import SelfSupervised, SelfSupervisedSettings
+from shoal.methods.ssd.self_supervised import HIDDEN_FACTOR, SelfSupervised
 from shoal.methods.training.local import compiled, load, weights
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
@@ -23,7 +23,7 @@ TARGET = "target."
 
 
 @dataclass(frozen=True)
-class FedBYOLSettings(SelfSupervisedSettings):
+class FedBYOLSettings:
     """Hyper-parameters of FedBYOL."""
 
     momentum: float = setting(
@@ -42,23 +42,22 @@ class FedBYOL(SelfSupervised):
     settings: FedBYOLSettings
 
     def build(self) -> ByolNet:
-        """Online network with predictor."""
-        c, s = self.context, self.settings
-        encoder = build_encoder(c.model.encoder, c.spec.shape)
+        """Build the online network with its predictor."""
+        encoder = build_encoder(self.context.model.encoder, self.context.spec.shape)
         width = cast(int, encoder.features)
-        return ByolNet(encoder, s.projection or width, s.hidden or 4 * width)
+        return ByolNet(encoder, width, HIDDEN_FACTOR * width)
 
     def begin(self, network: ByolNet, message: Message, client: Client) -> Tensors:
-        """Put the round's start into the network; returns what else the client is to remember."""
+        """Load the round's start into the network, and return what else the client has to remember."""
         load(network, message.tensors)
         return {}
 
     def keeps_target(self, client: Client) -> bool:
-        """Whether the client goes on with the target of its last round."""
+        """Return whether the client continues with the target of its last round."""
         return self.settings.target == "keep" and bool(client.memory)
 
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
-        """Local epochs, with the momentum target beside the network."""
+        """Return local epochs with the momentum target beside the network."""
         network = cast(ByolNet, self.network())
         remembered = self.begin(network, message, client)
         target = compiled(make_target(network), self.context.compile)
@@ -66,8 +65,9 @@ class FedBYOL(SelfSupervised):
             load(target, client.memory, TARGET)
 
         def finish(taken: TakenSteps) -> Update:
-            memory = remembered | (weights(target, TARGET) if self.settings.target == "keep" else {})
-            memory |= self.remember(network)
+            memory = remembered | self.remember(network)
+            if self.settings.target == "keep":
+                memory |= weights(target, TARGET)
             numbers = {name: float(memory[name]) for name in ("lambda", "divergence") if name in memory}
             message_up = Message(weights(network), {"n": len(client.train)})
             return Update(message_up, memory=memory or None, metrics=taken.metrics | numbers)
@@ -76,16 +76,16 @@ class FedBYOL(SelfSupervised):
         return self.view_steps(client, network, finish, companions={"target": target}, keep_last=keep_last)
 
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
-        """BYOL's loss; the predictor alone is asked after the pass of the network."""
+        """Return BYOL's loss; only the predictor's answer comes after the pass of the network."""
         with self.context.autocast():
             prediction = cast(ByolNet, model.network).predictor(model(*batch).z).float()
             projection = model.ask("target", *batch).float()
         return byol_loss(prediction, projection), {"spread": spread(projection)}
 
     def after_step(self, parameters: Tensors, companions: dict[str, Tensors]) -> None:
-        """The target follows the network."""
+        """Move the target towards the network."""
         update_target(companions["target"], parameters, self.settings.momentum)
 
     def remember(self, network: ByolNet) -> Tensors:
-        """What the client keeps of its trained network."""
+        """Return what the client remembers of its trained network."""
         return {}

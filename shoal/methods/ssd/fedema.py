@@ -1,7 +1,7 @@
 """FedEMA: divergence-aware federated self-supervised learning (Zhuang, Wen, Zhang 2022).
 
-FedBYOL, where a client does not take the broadcast weights as they are: it mixes them with its own of the round before,
-the more of its own, the further the two have drifted apart.
+Like FedBYOL, but a client mixes the broadcast weights with its own of the previous round. The further the two have
+drifted apart, the more it keeps of its own.
 """
 
 from __future__ import annotations
@@ -34,25 +34,26 @@ class FedEMASettings(FedBYOLSettings):
     )
     stale: Literal["restart", "mix"] = setting(
         "restart",
-        "what a client does that missed the previous round: restart from the broadcast weights, as in the authors' "
+        "start of a client that missed the previous round: restart from the broadcast weights, as in the authors' "
         "code, or mix them with its own",
     )
 
 
 def divergence(network: nn.Module, broadcast: Tensors, own: Tensors) -> torch.Tensor:
-    """L2 distance of the encoders of two networks: of their parameters alone.
+    """Return the L2 distance between the parameters of two encoders, a scalar.
 
-    BatchNorm's running statistics are no parameters. They are of the data's scale, and would outweigh all weights.
+    BatchNorm's running statistics are not parameters. They have the scale of the data, and would outweigh all weights.
 
     Args:
-        network: of the two networks' kind, with an attribute `encoder`: says what its parameters are called.
-        broadcast: the state of the one.
-        own: the state of the other.
+        network: a network of the same kind with an attribute `encoder`; it names the parameters.
+        broadcast: the state of the first network.
+        own: the state of the second network.
     """
     names = [name for name, _ in network.named_parameters() if name.startswith("encoder.")]
-    if broadcast[names[0]].device.type != "cpu":  # all at once: a launch costs more than what it computes
-        here, there = (torch.cat([tensors[name].flatten() for name in names]).double() for tensors in (broadcast, own))
-        result: torch.Tensor = (here - there).norm()
+    if broadcast[names[0]].device.type != "cpu":
+        # All at once: on a device each launch costs more than its computation.
+        theirs, ours = (torch.cat([tensors[name].flatten() for name in names]).double() for tensors in (broadcast, own))
+        result: torch.Tensor = (theirs - ours).norm()
         return result
     squares = [(broadcast[name].double() - own[name].double()).pow(2).sum() for name in names]
     return torch.stack(squares).sum().sqrt()
@@ -66,36 +67,36 @@ class FedEMA(FedBYOL):
     settings: FedEMASettings
 
     def begin(self, network: ByolNet, message: Message, client: Client) -> Tensors:
-        """W = mu W_own + (1 - mu) W_broadcast, mu = min(lambda |W_broadcast - W_own|, 1), by encoders.
+        """Load mu W_own + (1 - mu) W_broadcast, with mu = min(lambda |W_broadcast - W_own|, 1) over the encoders.
 
-        Lambda is set by the client when it first has weights of its own to compare, so that mu is then tau.
+        The client sets lambda when it first has weights of its own to compare, so that mu is tau at that time.
         """
-        now = {"round": torch.tensor(client.streams.round)}
+        memory = {"round": torch.tensor(client.streams.round)}
         scale = client.memory.get("lambda")
-        if not self.fresh(client):
+        if not self.mixes(client):
             load(network, message.tensors)
-            return now if scale is None else now | {"lambda": scale}
+            return memory if scale is None else memory | {"lambda": scale}
         own = {name[len(OWN) :]: t for name, t in client.memory.items() if name.startswith(OWN)}
-        apart = divergence(network, message.tensors, own)
+        distance = divergence(network, message.tensors, own)
         if scale is None:
-            scale = self.settings.tau / apart.clamp(min=1e-12)
-        mu = float((scale * apart).clamp(max=1.0))
+            scale = self.settings.tau / distance.clamp(min=1e-12)
+        mu = float((scale * distance).clamp(max=1.0))
         names = [name for name, tensor in message.tensors.items() if tensor.is_floating_point()]
-        kept = torch._foreach_mul([own[name] for name in names], mu)
-        torch._foreach_add_(kept, torch._foreach_mul([message.tensors[name] for name in names], 1 - mu))
-        load(network, {**message.tensors, **dict(zip(names, kept, strict=True))})
-        return now | {"lambda": scale.reshape(()).double(), "divergence": apart.reshape(())}
+        mixed = torch._foreach_mul([own[name] for name in names], mu)
+        torch._foreach_add_(mixed, torch._foreach_mul([message.tensors[name] for name in names], 1 - mu))
+        load(network, {**message.tensors, **dict(zip(names, mixed, strict=True))})
+        return memory | {"lambda": scale.reshape(()).double(), "divergence": distance.reshape(())}
 
-    def fresh(self, client: Client) -> bool:
-        """Whether the client has weights of its own to mix: of the round before, or of any with `stale: mix`."""
+    def mixes(self, client: Client) -> bool:
+        """Return whether the client has weights to mix: of the previous round, or of any round with `stale: mix`."""
         if not client.memory:
             return False
         return self.settings.stale == "mix" or int(client.memory["round"]) == client.streams.round - 1
 
     def keeps_target(self, client: Client) -> bool:
-        """As in FedBYOL, of a client that mixes; one that restarts does so with its target too."""
-        return super().keeps_target(client) and self.fresh(client)
+        """Return FedBYOL's answer for a client that mixes; a client that restarts also restarts its target."""
+        return super().keeps_target(client) and self.mixes(client)
 
     def remember(self, network: ByolNet) -> Tensors:
-        """The trained online network."""
+        """Return the trained online network."""
         return weights(network, OWN)

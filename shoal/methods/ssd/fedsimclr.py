@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from shoal.core.setting import setting
 from shoal.methods.contract.message import Tensors
 from shoal.methods.losses.contrastive import contrastive
-from shoal.methods.ssd.self_supervised import SelfSupervised, SelfSupervisedSettings
+from shoal.methods.ssd.self_supervised import SelfSupervised
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 
 
 @dataclass(frozen=True)
-class FedSimCLRSettings(SelfSupervisedSettings):
+class FedSimCLRSettings:
     """Hyper-parameters of FedSimCLR."""
 
     tau: float = setting(0.5, "temperature of the contrastive loss (NT-Xent)", gt=0)
@@ -26,7 +26,7 @@ class FedSimCLR(SelfSupervised):
     settings: FedSimCLRSettings
 
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
-        """NT-Xent of the projections."""
+        """Return NT-Xent of the projections."""
         with self.context.autocast():
             z_a, z_b = model(*batch).z.chunk(2)
         return contrastive(z_a, z_b, self.settings.tau), {}

@@ -1,17 +1,26 @@
-"""FedSimCLR, then federated K-means over what it has learnt: a federated clustering in which nothing is pooled.
+"""FedSimCLR, then federated K-means on its features: a federated clustering in which no data is pooled.
 
-The first rounds are FedSimCLR's. In the last `kmeans_rounds` the encoder stays as it is. First clients send the moments
-of their features, from which the server finds the principal components of all; in these, whitened and of unit length,
-clients cluster their own samples and send centres and counts, from which the server starts; then each round is one
-iteration of K-means, for which clients send the sums and counts of their clusters. Several starts go on side by side,
-and the one that costs least counts, by the sum of squared distances.
+The first rounds are FedSimCLR's. In the last `kmeans_rounds` the encoder is fixed:
 
-The idea: under uneven clients averaged features stay good where averaged cluster heads do not, since the heads of
-clients that hold different classes disagree on which output means what.
+1. Clients send the moments of their features, from which the server computes the principal components of all features.
+2. Clients cluster their own samples among these components, whitened and scaled to unit length. They send centres and
+   counts, from which the server draws several starts.
+3. Each further round is one iteration of K-means for all starts: clients send the sums and counts of their clusters.
+   The start with the lowest cost counts.
 
-Classes are often about even over the federation where they are not in any client, and so may clusters be (`evenness`):
-each has a price, which the server raises where too few samples come. FedCC's heads are trained towards clusters of one
-size too, but over one client's samples at a time.
+Under uneven clients averaged features stay good where averaged cluster heads do not: the heads of clients with
+different classes disagree about which output means what.
+
+Classes are often about even over the federation where they are even in no client. Clusters can be so too (`evenness`):
+each has a price, which the server raises where too few samples come. The heads of FedCC are also trained towards
+clusters of one size, but over the samples of one client at a time.
+
+With `neighbours` the contrast of the training rounds leaves out an anchor's nearest samples: a variant of FedPNP for
+uneven clients. FedPNP (Miao and Koyuncu 2024) leaves out the samples that a past model puts into the anchor's cluster,
+but clients of different classes do not agree about the clusters of an averaged head. Neighbours by the features of the
+broadcast network need no head, no cluster and no agreement. Before features say who is alike, all other samples are
+negatives. On digits 0.83 to 0.93 of the pairs that the pool leaves out are of one class, and eight seeds show no gain
+over training without it (docs/results/beyond.md).
 """
 
 from __future__ import annotations
@@ -45,24 +54,33 @@ from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment, Prediction
 from shoal.methods.scores.assignment import assign_samples
 from shoal.methods.scores.evaluation import evaluate_predictor
-from shoal.methods.ssd.declared_sums import iteration, local_centres, no_negative_squares, score_bounds
+from shoal.methods.ssd.declared_sums import check_iteration, check_local_centres, check_squares, score_bounds
 from shoal.methods.ssd.fedsimclr import FedSimCLR, FedSimCLRSettings
+from shoal.methods.ssd.neighbours import find_neighbours, pooled_loss, with_neighbours
+from shoal.methods.training.local_steps import LocalSteps
+from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 
 CENTRES = "kmeans.centres"
-"""Among the server's tensors: (s, c, k) float64, the centres of every start."""
+"""Server tensor (s, c, k) float64: the centres of every start."""
 PRICES = "kmeans.prices"
-"""Among the server's tensors with `evenness`: (s, c) float64, the prices of every start's clusters."""
-MEAN, PROJECTION = "kmeans.mean", "kmeans.projection"
-"""Among the server's tensors: (d,) and (d, k) float64, which make of features what is clustered."""
-OURS = (CENTRES, PRICES, MEAN, PROJECTION)
+"""Server tensor (s, c) float64, only with `evenness`: the prices of every start's clusters."""
+MEAN = "kmeans.mean"
+"""Server tensor (d,) float64: the mean of the features."""
+PROJECTION = "kmeans.projection"
+"""Server tensor (d, k) float64: projects features on the components that are clustered."""
+KMEANS_TENSORS = (CENTRES, PRICES, MEAN, PROJECTION)
 FEATURES = "features"
-"""In a client's memory: (n, d) float32, what the finished encoder makes of its samples."""
-ROWS = 512
+"""Memory of a client (n, d) float32: the features of its samples under the fixed encoder."""
+FORWARD_ROWS = 512
 """Samples in one forward pass."""
 Step = Literal["train", "measure", "start", "move"]
-"""What a round does: learn features, measure them, start K-means, or take one iteration of it."""
-STILL = 1e-9
-"""K-means is done when no centre of the best start has moved by more than this."""
+"""Purpose of a round: learn features, measure them, start K-means, or take one iteration of it."""
+MAX_REST_MOVE = 1e-9
+"""K-means is finished when no centre or price of the best start moves by more than this."""
+POOL_COMPONENTS = 16
+"""Largest number of principal components that say who is a neighbour: a client has few samples to compute more."""
+POOL_AFTER = 0.25
+"""Share of the training rounds in which all other samples are still negatives."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +89,14 @@ class FedSimCLRKMeansSettings(FedSimCLRSettings):
 
     kmeans_rounds: int = setting(
         20,
-        "number of last rounds of the run that leave the encoder as it is and find the clusters by federated K-means; "
-        "at least one round trains, however few there are",
+        "number of last rounds of the run that fix the encoder and find the clusters by federated K-means; at least "
+        "one round trains, however few there are",
         ge=3,
     )
     components: int = setting(
         32,
-        "number of principal components of the features, whitened and then scaled to unit length, among which clusters "
-        "are found; 0: among the features as they are",
+        "number of principal components of the features, whitened and scaled to unit length, among which clusters are "
+        "found; 0: clusters are found among the features themselves",
         ge=0,
     )
     whitening: float = setting(
@@ -90,37 +108,44 @@ class FedSimCLRKMeansSettings(FedSimCLRSettings):
     )
     evenness: float = setting(
         0.2,
-        "how much of a squared distance among clusters is given up for clusters of one size over the federation; a "
-        "cluster half as large as the mean draws samples by 0.7 times this; 0: K-means as it is, with clusters of any "
-        "size",
+        "weight of clusters of one size over the federation, in squared distances: a cluster half as large as the mean "
+        "draws samples by 0.7 times this; 0: plain K-means with clusters of any size",
         ge=0,
     )
     softness: float = setting(
         0.05,
-        "with evenness, how softly samples belong to clusters, in squared distances: of two clusters that differ by as "
-        "much a sample belongs to the dearer one by 1/e as much as to the other",
+        "with evenness: how softly samples belong to clusters, in squared distances; where two clusters differ by this "
+        "much, a sample belongs to the dearer one by 1/e as much as to the other",
         gt=0,
     )
     starts: int = setting(
         30,
-        "number of K-means starts that go on side by side, of which the one counts that costs least: the sum of "
-        "squared distances, with evenness also what uneven sizes cost",
+        "number of K-means starts that run side by side; the one with the lowest cost counts: the sum of squared "
+        "distances, with evenness also the cost of uneven sizes",
         ge=1,
     )
-    least_points: int = setting(
+    min_points: int = setting(
         2,
-        "smallest number of a client's samples in a cluster of which it sends a centre or a sum; smaller ones would "
-        "tell of single samples",
+        "smallest number of a client's samples in a cluster of which it sends a centre or a sum; a smaller cluster "
+        "would reveal single samples",
         ge=1,
+    )
+    neighbours: float = setting(
+        0.0,
+        "share of a client's other samples, those with the most similar features, that are not negatives of a sample "
+        "in training, after a quarter of the training rounds; keep it well below the share of a class; 0: all other "
+        "samples are negatives",
+        ge=0,
+        lt=1,
     )
 
 
 class FedSimCLRKMeans(FedSimCLR):
     """FedSimCLR with federated K-means as a method.
 
-    Server state: encoder and projector; once the encoder rests also mean and projection of the features, then the
-    centres of every start (and the prices of its clusters), and as facts their sums of squared distances (or what
-    they cost) and which clients have the encoder. A client's memory holds the features of its samples then.
+    The server state is encoder and projector. After training it also holds mean and projection of the features, then
+    the centres of every start and the prices of its clusters; its facts hold the costs of the starts and the clients
+    that have the encoder. The memory of a client then holds the features of its samples.
     """
 
     name = "fedsimclr_kmeans"
@@ -129,13 +154,13 @@ class FedSimCLRKMeans(FedSimCLR):
     settings: FedSimCLRKMeansSettings
     averages = False  # the last rounds move centres
     averages_parts = True
-    loss_falls = False  # they have no loss
+    loss_falls = False  # the last rounds have no loss
 
     def __init__(self, settings: FedSimCLRKMeansSettings, context: Context) -> None:
-        """As of `Method`.
+        """Check the settings.
 
         Raises:
-            MethodError: evenness among features that are not of unit length.
+            MethodError: evenness is set for features that are not of unit length.
         """
         if settings.evenness and not settings.components:
             raise MethodError(
@@ -151,16 +176,16 @@ class FedSimCLRKMeans(FedSimCLR):
 
     @property
     def needs_clusters(self) -> bool:
-        """K-means finds a given number."""
+        """Return True: K-means finds a given number of clusters."""
         return True
 
     @property
     def training_rounds(self) -> int:
-        """How many rounds train the encoder."""
+        """The number of rounds that train the encoder."""
         return max(1, self.context.rounds - self.settings.kmeans_rounds)
 
     def next_step(self, server: Server) -> Step:
-        """What the round after a state does."""
+        """Return the purpose of the round after a state."""
         if server.round < self.training_rounds:
             return "train"
         if self.settings.components and PROJECTION not in server.model:
@@ -168,86 +193,117 @@ class FedSimCLRKMeans(FedSimCLR):
         return "move" if CENTRES in server.model else "start"
 
     def stage(self, server: Server) -> str:
-        """As of `next_step`."""
+        """Return the purpose of the next round, see `next_step`."""
         return self.next_step(server)
 
+    def has_pool(self, round: int) -> bool:
+        """Return whether the negatives of round `round` (1-based) leave out neighbours."""
+        return self.settings.neighbours > 0 and round > POOL_AFTER * self.training_rounds
+
     def broadcast(self, server: Server, client: int) -> Message:
-        """The network; once a client has it for good, what is clustered by and the centres alone."""
+        """Send the network; a client that has the fixed encoder gets only the tensors of K-means."""
         facts = {"clients": server.facts["clients"], "step": self.next_step(server)}
-        network = {} if client in server.facts.get("have", ()) else network_of(server.model)
-        return Message(network | {name: t for name, t in server.model.items() if name in OURS}, facts)
+        network = {} if client in server.facts.get("have", ()) else network_tensors(server.model)
+        return Message(network | {name: t for name, t in server.model.items() if name in KMEANS_TENSORS}, facts)
 
     def declared(self, server: Server, client: int, samples: int) -> MessageForm | None:
-        """Weights while the encoder is trained; then moments, local centres, or sums."""
-        step, double = self.next_step(server), torch.float64
+        """Declare weights while the encoder is trained; then moments, local centres, or sums."""
+        step = self.next_step(server)
         if step == "train":
-            return MessageForm(forms_like(network_of(server.model)), {"n": exactly(samples)})
-        count = partial(TensorForm, dtype=double, least=0, most=samples, measured=False)
-        if step == "measure":
-            width = int(self.network().encoder.features)  # type: ignore[arg-type]
-            squares = TensorForm((width, width), double)
-            forms = {"samples": count(()), "total": TensorForm((width,), double), "outer": squares}
-            return MessageForm(forms, rule=no_negative_squares)
+            return MessageForm(forms_like(network_tensors(server.model)), {"n": exactly(samples)})
+        count = partial(TensorForm, dtype=torch.float64, minimum=0, maximum=samples, measured=False)
         clusters = self.context.clusters
-        if step == "start":
-            width = int(self.network().encoder.features)  # type: ignore[arg-type]
-            width = server.model[PROJECTION].shape[1] if PROJECTION in server.model else width
-            sizes = range(clusters + 1)
-            forms = {"centres": TensorForm((sizes, width), double), "counts": count((sizes,))}
-            unit = PROJECTION in server.model
-            return MessageForm(forms, rule=partial(local_centres, unit=unit))
-        starts, _, width = server.model[CENTRES].shape
-        forms = {"sums": TensorForm((starts, clusters, width), double), "counts": count((starts, clusters))}
+        if step == "move":
+            return self.declared_sums(server, samples)
+        width = int(self.network().encoder.features)  # type: ignore[arg-type]
+        if step == "measure":
+            squares = TensorForm((width, width), torch.float64)
+            forms = {"samples": count(()), "total": TensorForm((width,), torch.float64), "outer": squares}
+            return MessageForm(forms, rule=check_squares)
+        projected = PROJECTION in server.model
+        if projected:
+            width = server.model[PROJECTION].shape[1]
+        sizes = range(clusters + 1)
+        forms = {"centres": TensorForm((sizes, width), torch.float64), "counts": count((sizes,))}
+        return MessageForm(forms, rule=partial(check_local_centres, unit=projected))
+
+    def declared_sums(self, server: Server, samples: int) -> MessageForm:
+        """Declare the sums of one iteration, with the score that the starts are compared by."""
+        count = partial(TensorForm, dtype=torch.float64, minimum=0, maximum=samples, measured=False)
+        starts, clusters, width = server.model[CENTRES].shape
+        forms = {"sums": TensorForm((starts, clusters, width), torch.float64), "counts": count((starts, clusters))}
         score = "value" if self.even else "inertia"
-        forms[score] = TensorForm((starts,), double, least=-torch.inf if self.even else 0, measured=False)
+        least = -torch.inf if self.even else 0
+        forms[score] = TensorForm((starts,), torch.float64, minimum=least, measured=False)
         if self.even:
             forms["products"] = count((starts, clusters, clusters))
-        return MessageForm(forms, rule=partial(iteration, score=score, bounds=self.score_bounds(server, samples)))
+        return MessageForm(forms, rule=partial(check_iteration, score=score, bounds=self.score_bounds(server, samples)))
 
     def score_bounds(self, server: Server, samples: int) -> tuple[Tensor, Tensor] | None:
-        """What a client's samples can cost under each start, see `score_bounds`; None: nothing bounds it."""
+        """Return the bounds of a client's score under each start; None where features are not of unit length."""
         if PROJECTION not in server.model:
-            return None  # features are as long as they are
+            return None
         prices = server.model[PRICES] if self.even else None
         return score_bounds(server.model[CENTRES], prices, self.settings.softness, samples)
 
     def client_update(self, message: Message, client: Client) -> Update:
-        """FedSimCLR's local epochs; or moments; or local centres to start from; or sums of one K-means iteration."""
-        step, least = message.facts["step"], self.settings.least_points
+        """Run FedSimCLR's local epochs, or send moments, local centres, or the sums of one K-means iteration."""
+        step = message.facts["step"]
         if step == "train":
             return super().client_update(message, client)
         features, memory = self.features(message, client)
         if step == "measure":
-            tensors = moments(features if len(features) >= least else features[:0])._asdict()
+            measured = features if len(features) >= self.settings.min_points else features[:0]
+            tensors = moments(measured)._asdict()
         elif step == "start":
             tensors = self.local_centres(clustered(features, message.tensors), client)
         else:
-            x, centres = clustered(features, message.tensors), message.tensors[CENTRES]
-            tensors = (
-                soft_sums(x, centres, message.tensors[PRICES], self.settings.softness, least=least)._asdict()
-                if self.even
-                else cluster_sums(x, centres, least=least)._asdict()
-            )
+            tensors = self.sums(clustered(features, message.tensors), message.tensors)
         return Update(Message({name: t.cpu() for name, t in tensors.items()}), memory=memory)
 
     def cohort_update(self, cohort: Sequence[tuple[Message, Client]]) -> list[Update | Exception]:
-        """Several clients' steps in one computation; what finds the clusters client after client."""
+        """Train several clients in one computation; run the rounds that find clusters one client after another."""
         if all(message.facts["step"] == "train" for message, _ in cohort):
             return super().cohort_update(cohort)
         return Method.cohort_update(self, cohort)
 
+    def local_steps(self, message: Message, client: Client) -> LocalSteps:
+        """Return FedSimCLR's local epochs; once there is a pool, their batches say who is a neighbour."""
+        steps = super().local_steps(message, client)
+        if not self.has_pool(client.streams.round) or len(client.train) < 2:
+            return steps
+        components = min(self.settings.components or POOL_COMPONENTS, POOL_COMPONENTS)
+        found = find_neighbours(self.own_features(message, client), self.settings.neighbours, components)
+        return with_neighbours(steps, client, found)
+
+    def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
+        """Return NT-Xent of the projections; once there is a pool, an anchor's neighbours are not its negatives."""
+        x, *neighbours = batch
+        if not neighbours:
+            return super().step_loss(model, parameters, batch, extra)
+        with self.context.autocast():
+            z_a, z_b = model(x).z.chunk(2)
+        return pooled_loss(z_a, z_b, self.settings.tau, *neighbours)
+
     def local_centres(self, x: Tensor, client: Client) -> Tensors:
-        """A client's own K-means: `centres` (at most c, k) and how many samples are behind each, `counts`, float64."""
+        """Return a client's own K-means: `centres` (at most c, k) and their numbers of samples `counts`, float64."""
         found = kmeans(x.cpu().numpy(), min(self.context.clusters, len(x)), client.streams.numpy("kmeans"))
         counts = torch.bincount(torch.from_numpy(found.cluster), minlength=len(found.centres)).double()
-        told = counts >= self.settings.least_points
-        return {"centres": torch.from_numpy(found.centres).double()[told], "counts": counts[told]}
+        large = counts >= self.settings.min_points
+        return {"centres": torch.from_numpy(found.centres).double()[large], "counts": counts[large]}
+
+    def sums(self, x: Tensor, tensors: Tensors) -> Tensors:
+        """Return a client's part of one iteration: sums, counts and scores of its samples x (n, k)."""
+        least = self.settings.min_points
+        if not self.even:
+            return cluster_sums(x, tensors[CENTRES], least=least)._asdict()
+        return soft_sums(x, tensors[CENTRES], tensors[PRICES], self.settings.softness, least=least)._asdict()
 
     def features(self, message: Message, client: Client) -> tuple[Tensor, Tensors | None]:
-        """What the finished encoder makes of the client's samples (n, d), and the memory to keep, where it is new.
+        """Return the features (n, d) of the client's samples under the fixed encoder, and the memory where it is new.
 
         Raises:
-            ClientError: no sample, or features that are not finite.
+            ClientError: the client has no sample, or features that are not finite.
         """
         if FEATURES in client.memory:
             return client.memory[FEATURES], None
@@ -255,62 +311,79 @@ class FedSimCLRKMeans(FedSimCLR):
         return h, {FEATURES: h.cpu()}
 
     def own_features(self, message: Message, client: Client) -> Tensor:
-        """What the broadcast encoder makes of the client's samples (n, d), evaluation mode.
+        """Return the features (n, d) of the client's samples under the broadcast encoder, evaluation mode.
 
         Raises:
-            ClientError: no sample, or features that are not finite.
+            ClientError: the client has no sample, or features that are not finite.
         """
         if not len(client.train):
             raise ClientError(f"client {client.id} has no training samples to cluster")
         embed = self.embedder(Server(message.tensors))
         positions = torch.arange(len(client.train), device=client.train.index.device)
-        h = torch.cat([embed(client.train.x(part)) for part in positions.split(ROWS)])
+        h = torch.cat([embed(client.train.x(part)) for part in positions.split(FORWARD_ROWS)])
         if not torch.isfinite(h).all():
             raise ClientError(f"client {client.id} has features that are not finite")
         return h
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
-        """The mean of the weights; or the projection; or starts from the clients' centres; or all centres moved."""
+        """Average the weights, compute the projection, draw starts from the clients' centres, or move all centres."""
         step = self.next_step(server)
         if step == "train":
             return super().aggregate(server, updates)
-        came = list(updates)  # a few vectors each
-        have = sorted({*server.facts.get("have", ()), *(update.client for update in came)})
-        facts = {**server.facts, "have": have}
+        received = list(updates)  # a few vectors each
+        have = sorted({*server.facts.get("have", ()), *(update.client for update in received)})
+        server = replace(server, facts={**server.facts, "have": have})
         if step == "start":
-            local, counts = (torch.cat([u.message.tensors[name] for u in came]) for name in ("centres", "counts"))
-            rng = Streams(self.context.seed).numpy("kmeans server")
-            centres = starting_centres(local, counts, self.context.clusters, self.settings.starts, rng)
-            free = {PRICES: torch.zeros(centres.shape[:2], dtype=torch.float64)} if self.even else {}
-            return server.next({**server.model, CENTRES: centres, **free}, facts=facts)
-        whole = {name: torch.stack([u.message.tensors[name] for u in came]).sum(0) for name in came[0].message.tensors}
+            return self.start_k_means(server, received)
+        total = {
+            name: torch.stack([u.message.tensors[name] for u in received]).sum(0)
+            for name in received[0].message.tensors
+        }
         if step == "measure":
-            mean, projection = whitening(Moments(**whole), self.settings.components, self.settings.whitening)
-            return server.next({**server.model, MEAN: mean, PROJECTION: projection}, facts=facts)
-        moved = {CENTRES: moved_centres(server.model[CENTRES], whole["sums"], whole["counts"])}
+            mean, projection = whitening(Moments(**total), self.settings.components, self.settings.whitening)
+            return server.next({**server.model, MEAN: mean, PROJECTION: projection})
+        return self.move_centres(server, total)
+
+    def start_k_means(self, server: Server, updates: Sequence[Update]) -> Server:
+        """Return the state with centres for every start, drawn from the clients' centres."""
+        local, counts = (torch.cat([u.message.tensors[name] for u in updates]) for name in ("centres", "counts"))
+        rng = Streams(self.context.seed).numpy("kmeans server")
+        centres = starting_centres(local, counts, self.context.clusters, self.settings.starts, rng)
+        model = {**server.model, CENTRES: centres}
         if self.even:
-            prices, counts, evenness = server.model[PRICES], whole["counts"], self.settings.evenness
-            paid = cost(whole["value"], prices, counts, evenness)
-            moved[PRICES] = moved_prices(prices, counts, whole["products"], self.settings.softness, evenness)
+            model[PRICES] = torch.zeros(centres.shape[:2], dtype=torch.float64)
+        return server.next(model)
+
+    def move_centres(self, server: Server, total: Tensors) -> Server:
+        """Return the state after one iteration with the sums of all clients; finished where the best start rests."""
+        moved = {CENTRES: moved_centres(server.model[CENTRES], total["sums"], total["counts"])}
+        if self.even:
+            prices = server.model[PRICES]
+            counts = total["counts"]
+            evenness = self.settings.evenness
+            costs = cost(total["value"], prices, counts, evenness)
+            moved[PRICES] = moved_prices(prices, counts, total["products"], self.settings.softness, evenness)
         else:
-            paid = whole["inertia"]
-        best = int(paid.argmin())
-        still = all(bool((to[best] - server.model[name][best]).abs().max() <= STILL) for name, to in moved.items())
-        facts |= {"inertia": paid.tolist(), "best": best}
-        return server.next({**server.model, **moved}, facts=facts, finished=still)
+            costs = total["inertia"]
+        best = int(costs.argmin())
+        rests = all(
+            bool((to[best] - server.model[name][best]).abs().max() <= MAX_REST_MOVE) for name, to in moved.items()
+        )
+        facts = server.facts | {"inertia": costs.tolist(), "best": best}
+        return server.next({**server.model, **moved}, facts=facts, finished=rests)
 
     def embedder(self, server: Server) -> Callable[[Tensor], Tensor]:
-        """Samples x to features (n, d) of the encoder, evaluation mode."""
-        return super().embedder(replace(server, model=network_of(server.model)))
+        """Return a function from samples x to features (n, d) of the encoder in evaluation mode."""
+        return super().embedder(replace(server, model=network_tensors(server.model)))
 
     def recalibrate(self, server: Server, clients: Clients, evaluation: Evaluation) -> Tensors:
-        """BatchNorm's statistics while the encoder is trained; clusters are of features under the averaged ones."""
+        """Find BatchNorm's statistics while the encoder is trained; clusters use features under the averaged ones."""
         return {} if self.next_step(server) != "train" else super().recalibrate(server, clients, evaluation)
 
     def centres(self, server: Server) -> Tensor | None:
-        """The centres (c, d) of the best start, float64; None before K-means has begun.
+        """Return the centres (c, d) of the best start, float64; None before K-means has begun.
 
-        With `evenness` they have one dimension more, in which every sample is at 0, so that the nearest centre is that
+        With `evenness` they have one more dimension, in which every sample is at 0, so that the nearest centre is that
         of the cheapest cluster.
         """
         if CENTRES not in server.model:
@@ -320,45 +393,47 @@ class FedSimCLRKMeans(FedSimCLR):
         return lifted_centres(centres, server.model[PRICES][best]) if self.even else centres
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
-        """The nearest centre, as a hard assignment; before K-means has begun FedSimCLR's."""
-        centres = self.centres(server)
-        if centres is None:
+        """Return a function that assigns samples to the nearest centre; before K-means has begun FedSimCLR's."""
+        found = self.centres(server)
+        if found is None:
             return super().predictor(server)
-        embed, centres = self.embedder(server), centres.to(self.context.device)
+        embed = self.embedder(server)
+        centres = found.to(self.context.device)
 
         def predict(x: Tensor) -> Prediction:
             h = clustered(embed(x), server.model)
-            h = lifted_samples(h) if self.even else h
+            if self.even:
+                h = lifted_samples(h)
             cluster = nearest(h, centres[None])[0][0]
             return Prediction(cluster, F.one_hot(cluster, len(centres)).float(), h.float())
 
         return predict
 
     def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment | None:
-        """The nearest centre; before K-means has begun None."""
+        """Assign samples to the nearest centre; return None before K-means has begun."""
         centres = self.centres(server)
         if centres is None:
             return None
         return assign_samples(self.predictor(server), evaluation, None, centres=centres)
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
-        """FedSimCLR's metrics while it trains; then those of the clusters, and finally both."""
+        """Return FedSimCLR's metrics during training, then those of the clusters; at the end both."""
         if self.centres(server) is None:
             return super().evaluate(server, clients, evaluation)
-        found = evaluate_predictor(self.predictor(server), replace(evaluation, final=False))
-        return (super().evaluate(server, clients, evaluation) | found) if evaluation.final else found
+        metrics = evaluate_predictor(self.predictor(server), replace(evaluation, final=False))
+        return (super().evaluate(server, clients, evaluation) | metrics) if evaluation.final else metrics
 
 
-def network_of(tensors: Tensors) -> Tensors:
-    """The network's tensors alone."""
-    return {name: tensor for name, tensor in tensors.items() if name not in OURS}
+def network_tensors(tensors: Tensors) -> Tensors:
+    """Return the tensors of the network, without those of K-means."""
+    return {name: tensor for name, tensor in tensors.items() if name not in KMEANS_TENSORS}
 
 
 def clustered(features: Tensor, tensors: Tensors) -> Tensor:
-    """What is clustered (n, k), float64: features (n, d) projected and of unit length, or as they are.
+    """Return the points that are clustered (n, k), float64: features projected and scaled to unit length, or unchanged.
 
     Args:
-        features: of the encoder.
+        features: of the encoder, (n, d).
         tensors: of the server, or of its message.
     """
     if PROJECTION not in tensors:

@@ -1,4 +1,4 @@
-"""How strong one part of a loss is beside another, by the gradients of both."""
+"""Strength of one part of a loss beside another, by the gradients of both."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torch import Tensor
 
 
 def gradient_norm(loss: Tensor, parameters: Sequence[Tensor]) -> Tensor:
-    """The L2 norm of a loss's gradient over all parameters together, a scalar; the graph is kept for another.
+    """Return the L2 norm of a loss's gradient over all parameters together, a scalar; the graph is kept.
 
     Args:
         loss: a scalar.
-        parameters: those that the loss does not depend on count as 0.
+        parameters: a parameter that the loss does not depend on counts as 0.
     """
     found = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
     norms = [gradient.norm() for gradient in found if gradient is not None]
@@ -21,5 +21,5 @@ def gradient_norm(loss: Tensor, parameters: Sequence[Tensor]) -> Tensor:
 
 
 def gradient_share(part: Tensor, other: Tensor, parameters: Sequence[Tensor]) -> float:
-    """The norm of the gradient of `part` over that of `other`: 0 where `part` does nothing."""
+    """Return the norm of the gradient of `part` over that of `other`; 0 if `part` has no gradient."""
     return float(gradient_norm(part, parameters) / gradient_norm(other, parameters).clamp(min=1e-12))

@@ -1,4 +1,4 @@
-"""Which samples of a client lie so close together, by a network's features, that they are no negatives of each other.
+"""A pool of negatives: which samples of a client lie so close together that they are not negatives of each other.
 
 Shapes: n samples of the client, d features, k components, m samples of a batch.
 """
@@ -6,24 +6,29 @@ Shapes: n samples of the client, d features, k components, m samples of a batch.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from shoal.methods.clustering.federated_k_means import NOTHING
-from shoal.methods.scores.pool_quality import distinct
+from shoal.methods.clustering.federated_k_means import MIN_VARIANCE
+from shoal.methods.contract.base import Client, Update
+from shoal.methods.losses.contrastive import contrastive
+from shoal.methods.scores.pool_quality import distinct, pool_quality, pool_shares
+from shoal.methods.training.local_steps import LocalSteps, TakenSteps
+from shoal.methods.training.model_stack import Batch, StepResult
 
 ROWS = 512
-"""Samples whose similarities to all others are taken at once."""
+"""Samples whose similarities to all others are computed at once."""
 
 
 class Neighbours(NamedTuple):
-    """What says of any two samples whether they are neighbours.
+    """Says of any two samples whether they are neighbours.
 
     Attributes:
-        direction: (n, k), float32, unit length: the sample among its client's, similar where the angle is small.
+        direction: (n, k), float32, unit length: two samples are similar where the angle between them is small.
         reach: (n,), float32, the smallest cosine of a neighbour of the sample.
     """
 
@@ -32,44 +37,80 @@ class Neighbours(NamedTuple):
 
 
 def find_neighbours(features: Tensor, share: float, components: int) -> Neighbours:
-    """Of each sample the `share` of a client's other samples that are most similar to it, at least one.
+    """Return the neighbours of each sample: the `share` of a client's other samples most similar to it, at least one.
 
-    Similarity is the cosine among the largest principal components of the client's features, whitened: as they are,
-    all features of a network under ReLU point much the same way. Features that do not vary make no neighbours.
+    Similarity is the cosine among the largest principal components of the client's features, whitened: without that
+    all features of a network under ReLU point in about the same direction. Constant features make no neighbours.
 
     Args:
         features: (n, d), n of at least 2.
         share: between 0 and 1.
-        components: k, at most.
+        components: the largest k.
     """
     x = features.double()
     x = x - x.mean(0)
     variances, directions = torch.linalg.eigh(x.mT @ x / max(1, len(x)))
-    variances, directions = variances.flip(0)[:components], directions.flip(1)[:, :components]
-    # What does not vary is scaled to nothing instead of left out: the shapes are those of any other client.
-    there = variances > NOTHING * variances[:1].clamp_min(torch.finfo(torch.float32).tiny)
-    scale = torch.where(there, variances.clamp_min(0).rsqrt(), torch.zeros_like(variances))
+    variances = variances.flip(0)[:components]
+    directions = directions.flip(1)[:, :components]
+    # A constant direction is scaled to zero instead of left out: all clients have the same shapes.
+    varies = variances > MIN_VARIANCE * variances[:1].clamp_min(torch.finfo(torch.float32).tiny)
+    scale = torch.where(varies, variances.clamp_min(0).rsqrt(), torch.zeros_like(variances))
     direction = F.normalize((x @ directions) * scale, dim=1).float()
-    nearest = min(max(1, math.floor(share * (len(x) - 1))), len(x) - 1)
-    reach = [_reach(direction, start, nearest) for start in range(0, len(x), ROWS)]
-    varies = direction.any(1)
-    return Neighbours(direction, torch.where(varies, torch.cat(reach), torch.full_like(varies, 2.0, dtype=torch.float)))
+    number = min(max(1, math.floor(share * (len(x) - 1))), len(x) - 1)
+    reach = torch.cat([_reach(direction, start, number) for start in range(0, len(x), ROWS)])
+    return Neighbours(direction, torch.where(direction.any(1), reach, torch.full_like(reach, 2.0)))
 
 
-def _reach(direction: Tensor, start: int, nearest: int) -> Tensor:
-    """The similarity (m,) to its `nearest`-th nearest other sample, of samples from `start` on."""
+def _reach(direction: Tensor, start: int, number: int) -> Tensor:
+    """Return the similarity (m,) of each of the samples from `start` on to its `number`-th nearest other sample."""
     similar = direction[start : start + ROWS] @ direction.mT
     own = torch.arange(start, start + len(similar), device=similar.device)
     similar.scatter_(1, own[:, None], -2.0)
-    return similar.topk(nearest, 1).values[:, -1]
+    return similar.topk(number, 1).values[:, -1]
 
 
 def far_apart(direction: Tensor, reach: Tensor) -> Tensor:
-    """The mask (m, m) of distinct samples of a batch of which neither is a neighbour of the other.
+    """Return the mask (m, m) of distinct samples of a batch of which neither is a neighbour of the other.
 
     Args:
-        direction: (m, k), as `Neighbours` has them.
+        direction: (m, k), see `Neighbours`.
         reach: (m,).
     """
     similar = direction @ direction.mT
     return distinct(direction) & (similar < torch.minimum(reach[:, None], reach[None, :]))
+
+
+def with_neighbours(steps: LocalSteps, client: Client, found: Neighbours) -> LocalSteps:
+    """Return steps whose batches also hold direction and reach of their samples, and the classes where there are any.
+
+    The classes only judge the pool; no loss reads them.
+    """
+    labelled = client.train.data.train_y is not None
+
+    def select(positions: Tensor) -> Batch:
+        classes = (client.train.y(positions),) if labelled else ()
+        return *steps.select(positions), found.direction[positions], found.reach[positions], *classes
+
+    def inputs(batch: Batch) -> Batch:
+        return *steps.inputs(batch[:1]), *batch[1:]
+
+    def finish(taken: TakenSteps) -> Update:
+        return steps.finish(replace(taken, metrics=pool_quality(taken.metrics)))
+
+    return replace(steps, select=select, inputs=inputs, finish=finish, alike=(steps.alike, "pool"))
+
+
+def pooled_loss(
+    z_a: Tensor, z_b: Tensor, tau: float, direction: Tensor, reach: Tensor, classes: Tensor | None = None
+) -> StepResult:
+    """Return NT-Xent without the neighbours among an anchor's negatives, and the shares that judge the pool.
+
+    Args:
+        z_a, z_b: projections of both views, (m, p).
+        tau: the temperature.
+        direction, reach: of the batch, see `Neighbours`.
+        classes: of the samples, (m,); None without labels.
+    """
+    negatives = far_apart(direction, reach)
+    pools = (negatives, negatives)
+    return contrastive(z_a, z_b, tau, pools), dict(pool_shares(pools, classes))

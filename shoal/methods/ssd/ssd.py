@@ -1,10 +1,10 @@
 """SSD: soft separation and distillation (Fang, Lin, King, Zhang 2025), and its baseline FedAlignUniform.
 
-A client aligns two views and spreads its own samples. Dimension-scaled regularisation pulls each client's projections
-towards dimensions of its own, so that clients spread apart without seeing each other; distillation hands what the
-projector gains down to the encoder.
+A client aligns two views and spreads its own samples. Dimension-scaled regularisation (DSR) pulls each client's
+projections towards dimensions of its own, so that clients spread apart without seeing each other. Distillation passes
+what the projector gains to the encoder.
 
-Where this departs from the poster, and from the released code: docs/methods.md.
+docs/methods.md lists where this departs from the poster and from the released code.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -34,26 +34,28 @@ from shoal.methods.ssd.losses import (
     subspace_basis,
     subspace_dimensions,
 )
-from shoal.methods.ssd.self_supervised import SelfSupervised, SelfSupervisedSettings
+from shoal.methods.ssd.self_supervised import SelfSupervised
 from shoal.methods.training.local_steps import LocalSteps, TakenSteps
 from shoal.methods.training.model_stack import Batch, LocalModel, StepResult
 from shoal.models.heads import ProjectionNet
 
 
 @dataclass(frozen=True)
-class SSDSettings(SelfSupervisedSettings):
-    """Hyper-parameters of SSD; gamma 0 and delta 0 are FedAlignUniform."""
+class SSDSettings:
+    """Hyper-parameters of SSD; with gamma 0 and delta 0 it is FedAlignUniform."""
 
     beta: float = setting(1.0, "weight of the uniformity loss", ge=0)
     gamma: float = setting(
         1.0,
-        "weight of the dimension-scaled regularisation (DSR); with the form poster, about 0.05; with hard separation 0",
+        "weight of the dimension-scaled regularisation (DSR); about 0.05 with form poster, 0 with form hard",
         ge=0,
     )
     delta: float = setting(0.1, "weight of the projector distillation loss; without a projector 0", ge=0)
     alpha: float = setting(10.0, "factor by which DSR scales the dimensions of a client's own subspace", ge=1)
     form: Form = setting(
-        "code", "form of the DSR: |Z - T| / n as in the authors' code, or the mean of |z - t|^2 as on the poster"
+        "code",
+        "how clients are kept apart: softly by DSR as |Z - T| / n (code, of the authors) or as the mean of |z - t|^2 "
+        "(poster), or hard, where each client is confined to its own subspace",
     )
     basis: Basis = setting(
         "random", "basis that spans the clients' subspaces: a random orthonormal one, or the axes of the projection"
@@ -64,9 +66,6 @@ class SSDSettings(SelfSupervisedSettings):
     )
     stop: bool = setting(False, "stop the gradient of the distillation loss at the projections")
     projector: bool = setting(True, "train with a projector; without it, losses are computed on the features")
-    separation: Literal["soft", "hard"] = setting(
-        "soft", "separation of clients: soft by DSR, or hard, where each client is confined to its own subspace"
-    )
 
 
 class NoProjector(ProjectionNet):
@@ -86,10 +85,10 @@ class SSD(SelfSupervised):
 
     def __init__(self, settings: SSDSettings, context: Any) -> None:
         super().__init__(settings, context)
-        if settings.separation == "hard" and settings.gamma:
+        if settings.form == "hard" and settings.gamma:
             raise MethodError(
-                f"method.gamma is {settings.gamma:g}, and with method.separation=hard there is no DSR that it could "
-                "weigh: set method.gamma=0"
+                f"method.gamma is {settings.gamma:g}, and with method.form=hard there is no DSR to weigh: set "
+                "method.gamma=0"
             )
         if not settings.projector and settings.delta:
             raise MethodError(
@@ -98,55 +97,55 @@ class SSD(SelfSupervised):
             )
 
     def build(self) -> ProjectionNet:
-        """With or without projector."""
+        """Build the network with or without a projector."""
         network = super().build()
         return network if self.settings.projector else NoProjector(network.encoder)
 
     @cached_property
-    def widths(self) -> tuple[int, int]:
-        """Dimensions of the features, and of the projections; a network is built to know them, once."""
-        features = int(self.network().encoder.features)  # type: ignore[arg-type]
-        return features, (self.settings.projection or features) if self.settings.projector else features
+    def width(self) -> int:
+        """The dimension of the features and of the projections; read once from a network."""
+        return int(self.network().encoder.features)  # type: ignore[arg-type]
 
     @cached_property
     def basis(self) -> Tensor:
-        """The basis of the subspaces, on the device; found once."""
-        return subspace_basis(self.widths[1], self.settings.basis, self.context.seed).to(self.context.device)
+        """The basis of the subspaces on the device; computed once."""
+        return subspace_basis(self.width, self.settings.basis, self.context.seed).to(self.context.device)
 
     def init_server(self, federation: Federation) -> Server:
-        """The initial weights.
+        """Start from the initial weights.
 
         Raises:
-            MethodError: fewer dimensions than clients, or projections and features that cannot be compared.
+            MethodError: there are fewer dimensions than clients.
         """
-        s = self.settings
-        features, width = self.widths
-        if (s.gamma or s.separation == "hard") and federation.clients > width:
+        if self.has_subspaces and federation.clients > self.width:
             raise MethodError(
-                f"{federation.clients} clients cannot each own a dimension of {width}: raise method.projection, or set "
-                "method.gamma=0"
+                f"{federation.clients} clients cannot each own one of the {self.width} dimensions of the features: "
+                "choose a wider model.encoder, or set method.form=code and method.gamma=0"
             )
-        if s.delta and width != features:
-            raise MethodError("method.delta needs projections as wide as the features: leave method.projection at 0")
         return super().init_server(federation)
 
-    def prepare(self, message: Message, client: Client) -> dict[str, Tensor]:
-        """The client's dimensions in the shared basis: `inside` (d,) bool, `scale` d_k (d,), `basis` Q (d, d)."""
-        s, width, c = self.settings, self.widths[1], self.context
-        inside = torch.zeros(width, dtype=torch.bool)
-        if s.gamma or s.separation == "hard":
-            inside[subspace_dimensions(width, message.facts["clients"], c.seed)[client.id]] = True
-        scale = torch.where(inside, s.alpha, 1.0)
-        return {"inside": inside.to(c.device), "scale": scale.to(c.device), "basis": self.basis}
+    @property
+    def has_subspaces(self) -> bool:
+        """Whether each client owns a subspace."""
+        return self.settings.gamma > 0 or self.settings.form == "hard"
 
-    def seen(self, z: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
-        """Projections (n, d) as a client's loss takes them: unit vectors; with hard separation of its own subspace."""
-        if self.settings.separation == "hard":
+    def prepare(self, message: Message, client: Client) -> dict[str, Tensor]:
+        """Return the client's dimensions in the basis: `inside` (d,) bool, `scale` d_k (d,), `basis` Q (d, d)."""
+        context = self.context
+        inside = torch.zeros(self.width, dtype=torch.bool)
+        if self.has_subspaces:
+            inside[subspace_dimensions(self.width, message.facts["clients"], context.seed)[client.id]] = True
+        scale = torch.where(inside, self.settings.alpha, 1.0)
+        return {"inside": inside.to(context.device), "scale": scale.to(context.device), "basis": self.basis}
+
+    def directions(self, z: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
+        """Return projections (n, d) as unit vectors for a client's loss; with `form: hard` in its own subspace."""
+        if self.settings.form == "hard":
             return confined(z, extra["inside"], extra["basis"])
         return F.normalize(z, dim=1)
 
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
-        """Local epochs; with DSR the metric `dsr_gradient_share` beside their means."""
+        """Return local epochs; with DSR their metrics include `dsr_gradient_share`."""
         steps = super().local_steps(message, client)
         if not self.regularised:
             return steps
@@ -158,17 +157,17 @@ class SSD(SelfSupervised):
         return replace(steps, finish=finish)
 
     def dsr_share(self, message: Message, client: Client) -> float:
-        """How strongly DSR pulls: the norm of the gradient of gamma DSR over that of align + beta uniform.
+        """Return how strongly DSR pulls: the norm of the gradient of gamma DSR over that of align + beta uniform.
 
-        Over all parameters, at the broadcast weights, on the client's first batch of the round.
+        The gradients are over all parameters, at the broadcast weights, on the client's first batch of the round.
         """
-        steps = super().local_steps(message, client)  # the same draws once more, on a network of their own
+        steps = super().local_steps(message, client)  # repeats the round's draws on another network
         with self.context.autocast():
             out = steps.network(*steps.batch(next(iter(steps.batches))))
-        z_a, z_b = self.seen(out.z, steps.extra).chunk(2)
-        plain = align_loss(z_a, z_b) + self.settings.beta * (uniform_loss(z_a) + uniform_loss(z_b)) / 2
+        z_a, z_b = self.directions(out.z, steps.extra).chunk(2)
+        baseline = align_loss(z_a, z_b) + self.settings.beta * (uniform_loss(z_a) + uniform_loss(z_b)) / 2
         dsr = self.settings.gamma * self.regularisation(z_a, z_b, steps.extra)
-        return gradient_share(dsr, plain, list(steps.network.parameters()))
+        return gradient_share(dsr, baseline, list(steps.network.parameters()))
 
     @property
     def regularised(self) -> bool:
@@ -176,23 +175,26 @@ class SSD(SelfSupervised):
         return self.settings.gamma > 0
 
     def regularisation(self, z_a: Tensor, z_b: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
-        """DSR, the mean of both views'."""
+        """Return DSR, the mean over both views."""
         form = self.settings.form
         return cast(Tensor, sum(dsr_loss(part, extra["scale"], extra["basis"], form) for part in (z_a, z_b)) / 2)
 
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
-        """L = align + beta uniform + gamma DSR + delta distill."""
+        """Return L = align + beta uniform + gamma DSR + delta distill, and its terms."""
         s = self.settings
         with self.context.autocast():
             out = model(*batch)
-        z_a, z_b = self.seen(out.z, extra).chunk(2)
-        align, uniform = align_loss(z_a, z_b), (uniform_loss(z_a) + uniform_loss(z_b)) / 2
+        z_a, z_b = self.directions(out.z, extra).chunk(2)
+        align = align_loss(z_a, z_b)
+        uniform = (uniform_loss(z_a) + uniform_loss(z_b)) / 2
         total = align + s.beta * uniform
         numbers = {"loss_align": align, "loss_uniform": uniform}
         if self.regularised:
             dsr = self.regularisation(z_a, z_b, extra)
-            total, numbers["loss_dsr"] = total + s.gamma * dsr, dsr
+            total = total + s.gamma * dsr
+            numbers["loss_dsr"] = dsr
         if s.delta:
             distill = distill_loss(out.h, out.z, s.temperature, s.direction, stop=s.stop)
-            total, numbers["loss_distill"] = total + s.delta * distill, distill
+            total = total + s.delta * distill
+            numbers["loss_distill"] = distill
         return total, numbers

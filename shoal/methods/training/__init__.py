@@ -1,1 +1,1 @@
-"""What local training and averaging share: batches, steps, optimisers, weights as tensors and vectors, K-means."""
+"""Local training: batches, gradient steps one by one or stacked, optimisers, BatchNorm's statistics, CUDA graphs."""

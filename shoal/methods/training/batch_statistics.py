@@ -1,13 +1,13 @@
-"""BatchNorm's statistics found anew: the moments of each layer's input, layer by layer, over several parties.
+"""BatchNorm's statistics, recomputed: the moments of each layer's input, layer by layer, over several parties.
 
-A network whose weights were averaged carries the mean of statistics that no network ever had: they are not those of
-what its layers receive. Here each party passes its own batches through the network as it would be judged, and says for
-each layer the mean and variance of every channel; parties are put together by the law of total variance. A layer is
-settled before the next one is measured, so that the network, in evaluation mode, answers as it would in training mode
-to all the data in one batch, without any sample leaving its party: one small message for each layer and party.
+A network whose weights were averaged carries the mean of other networks' statistics, which are not those of its own
+layers' inputs. Here each party passes its own batches through the network and reports for each layer the mean and
+variance of every channel; the law of total variance combines the parties. A layer is settled before the next one is
+measured, so that the network, in evaluation mode, answers as it would in training mode to all the data in one batch. No
+sample leaves its party: it sends one small message for each layer.
 
-Source: Ioffe and Szegedy 2015, section 3.1 (statistics of the population); Izmailov et al. 2018, section 3.2 (found
-anew for averaged weights).
+Source: Ioffe and Szegedy 2015, section 3.1 (statistics of the population); Izmailov et al. 2018, section 3.2
+(recomputed for averaged weights).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from shoal.methods.contract.message import Tensors
 
 @dataclass(frozen=True)
 class Party:
-    """Whose data a network is measured on.
+    """An owner of data on which a network is measured.
 
     Attributes:
-        weight: what the party counts in the whole, say its number of samples.
-        batches: each makes a batch as the network takes it, (n, ...); asked again for every layer.
+        weight: the party's weight among all parties, such as its number of samples.
+        batches: each returns a batch of inputs, (n, ...); called again for every layer.
     """
 
     weight: float
@@ -39,7 +39,7 @@ class Party:
 
 @dataclass(frozen=True)
 class Moments:
-    """Mean and variance of each channel, float64 (channels,), of what a layer receives from one party."""
+    """Mean and variance of each channel, float64 (channels,), of a layer's input from one party."""
 
     weight: float
     mean: Tensor
@@ -47,7 +47,7 @@ class Moments:
 
 
 def has_batch_norm(network: nn.Module) -> bool:
-    """Whether a network keeps running statistics."""
+    """Return whether a network keeps running statistics."""
     return any(_keeps_statistics(module) for module in network.modules())
 
 
@@ -55,13 +55,13 @@ def has_batch_norm(network: nn.Module) -> bool:
 def settle(network: nn.Module, parties: Sequence[Party], context: Context) -> Tensors:
     """Give a network the statistics that its layers' inputs have over all parties.
 
-    Variances are of the population (divided by n), as training mode normalises. Layers that the forward pass does not
-    reach keep what they have. One party with one batch takes one pass; otherwise there is one for each layer.
+    Variances are of the population (divided by n), as in training mode. Layers that the forward pass does not reach
+    keep their statistics. One party with one batch needs one pass; otherwise there is one pass for each layer.
 
     Args:
         network: changed in place, and left in evaluation mode.
         parties: at least one with a batch, where the network has BatchNorm.
-        context: for the precision of the pass.
+        context: gives the precision of the pass.
 
     Returns:
         The new statistics by their names in the network's state; empty where it has no BatchNorm.
@@ -70,26 +70,26 @@ def settle(network: nn.Module, parties: Sequence[Party], context: Context) -> Te
     names = {module: name for name, module in network.named_modules() if _keeps_statistics(module)}
     if not names:
         return {}
-    asked = [party for party in parties if party.batches]
-    if [len(party.batches) for party in asked] == [1]:
-        layers = _settle_in_one_pass(network, list(names), asked[0].batches[0](), context)
+    measured = [party for party in parties if party.batches]
+    if [len(party.batches) for party in measured] == [1]:
+        layers = _settle_in_one_pass(network, list(names), measured[0].batches[0](), context)
     else:
         layers = _order(network, list(names), parties, context)
         for layer in layers:
-            whole = together([_moments(network, layer, party, context) for party in asked])
+            whole = combine([_moments(network, layer, party, context) for party in measured])
             _set(layer, whole.mean, whole.variance)
-    found: Tensors = {}
+    statistics: Tensors = {}
     for layer in layers:
         for statistic in ("running_mean", "running_var"):
-            found[f"{names[layer]}.{statistic}"] = getattr(layer, statistic).clone()
-    return found
+            statistics[f"{names[layer]}.{statistic}"] = getattr(layer, statistic).clone()
+    return statistics
 
 
-def together(parts: Sequence[Moments]) -> Moments:
-    """Moments of the whole from those of its parts: the law of total variance, weighted.
+def combine(parts: Sequence[Moments]) -> Moments:
+    """Return the moments of the whole from those of its parts: the law of total variance, weighted.
 
     >>> one, other = (torch.tensor([value], dtype=torch.float64) for value in (0.0, 4.0))
-    >>> whole = together([Moments(3.0, one, one), Moments(1.0, other, one)])
+    >>> whole = combine([Moments(3.0, one, one), Moments(1.0, other, one)])
     >>> whole.mean.tolist(), whole.variance.tolist()
     ([1.0], [3.0])
     """
@@ -104,7 +104,7 @@ def _keeps_statistics(module: nn.Module) -> bool:
 
 
 class _Reached(Exception):
-    """The layer in question has its input: the rest of the pass is not needed."""
+    """The layer has received its input: the rest of the pass is not needed."""
 
 
 def _set(layer: _BatchNorm, mean: Tensor, variance: Tensor) -> None:
@@ -117,12 +117,12 @@ def _set(layer: _BatchNorm, mean: Tensor, variance: Tensor) -> None:
 def _settle_in_one_pass(
     network: nn.Module, layers: Sequence[_BatchNorm], batch: Tensor, context: Context
 ) -> list[_BatchNorm]:
-    """Settle each layer as the one batch that there is comes to it, and so before the next one; who was reached."""
+    """Settle each layer when the only batch reaches it, before the next layer; return the layers reached."""
     reached: list[_BatchNorm] = []
 
     def settle_first(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         if module in reached:
-            return  # used twice: the first input counts, as layer by layer
+            return  # a layer that is used twice: the first input counts, as in one pass a layer
         x = inputs[0].float()
         variance, mean = torch.var_mean(x, dim=_all_but_channels(x), correction=0)
         _set(module, mean, variance)  # type: ignore[arg-type]
@@ -146,15 +146,15 @@ def _all_but_channels(x: Tensor) -> list[int]:
 def _order(
     network: nn.Module, layers: Sequence[_BatchNorm], parties: Sequence[Party], context: Context
 ) -> list[_BatchNorm]:
-    """The layers that a pass reaches, first come first."""
+    """Return the layers that a pass reaches, in the order in which it reaches them."""
     order: list[_BatchNorm] = []
 
-    def note(module: nn.Module, _: Any) -> None:
+    def record(module: nn.Module, _: Any) -> None:
         if module not in order:
             order.append(module)  # type: ignore[arg-type]
 
     batch = next(batch for party in parties for batch in party.batches)()
-    hooks = [layer.register_forward_pre_hook(note) for layer in layers]
+    hooks = [layer.register_forward_pre_hook(record) for layer in layers]
     try:
         # `forward`, not a call: a compiled network would not stop for hooks.
         with context.autocast():
@@ -166,7 +166,7 @@ def _order(
 
 
 def _moments(network: nn.Module, layer: _BatchNorm, party: Party, context: Context) -> Moments:
-    """What a layer receives from a party's batches."""
+    """Return the moments of a layer's input from a party's batches."""
     parts: list[Moments] = []
 
     def measure(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -185,5 +185,5 @@ def _moments(network: nn.Module, layer: _BatchNorm, party: Party, context: Conte
                 pass
     finally:
         hook.remove()
-    whole = together(parts)
+    whole = combine(parts)
     return Moments(party.weight, whole.mean, whole.variance)

@@ -1,8 +1,8 @@
-"""Work on a GPU as a CUDA graph: launched whole, where it is otherwise hundreds of launches by the host.
+"""Work on a GPU as a CUDA graph: one launch by the host instead of hundreds.
 
-What is captured is the same every time: kernels, the addresses of their tensors, numbers of the host. So it reads what
-changes from tensors that stay where they are, draws from generators that the graph knows, and looks at no value. On
-other devices nothing can be captured; there the same work is called as it is.
+A graph replays the same kernels on the same addresses with the same numbers from the host. So captured work reads
+changing values from tensors that stay in place, draws from generators that the graph knows, and looks at no value. On
+other devices nothing can be captured, and the work is called as it is.
 
 Source: docs.pytorch.org/docs/stable/notes/cuda.html, "CUDA Graphs".
 """
@@ -20,29 +20,29 @@ Work = Callable[[], None]
 
 
 class GraphPool:
-    """The memory that several graphs share: one of them is replayed at a time, and none needs what another left."""
+    """The memory that several graphs share: they are replayed one at a time, and none reads another's results."""
 
     def __init__(self) -> None:
         self._handle: Any = None
 
     def handle(self) -> Any:
-        """What torch knows it by."""
+        """Return torch's handle of the memory."""
         if self._handle is None:
             self._handle = torch.cuda.graph_pool_handle()
         return self._handle
 
     def renew(self) -> None:
-        """Take other memory from now on: into that of a graph that failed nothing can be captured."""
+        """Use other memory from now on: after a failed capture, nothing can be captured into this one."""
         self._handle = None
 
 
 def capture(work: Work, generators: Sequence[torch.Generator], device: torch.device, pool: GraphPool) -> Work:
-    """Work that does the same again; on CUDA as one graph. It is not done by capturing it.
+    """Return work that repeats the given work, on CUDA as one graph. Capturing it does not do it.
 
     Args:
-        work: without arguments, on tensors that stay where they are; done a few times before.
-        generators: all that it draws from.
-        device: where it computes.
+        work: takes no arguments, works on tensors that stay in place, and has been done a few times before.
+        generators: all generators that it draws from.
+        device: its device.
         pool: the memory of the graph.
 
     Raises:
@@ -70,17 +70,17 @@ def capture(work: Work, generators: Sequence[torch.Generator], device: torch.dev
 
 
 def _restore(generator: torch.Generator, state: torch.Tensor, device: torch.device) -> None:
-    """Have a generator go on that a failed capture left waiting for the end of the capture."""
+    """Make a generator usable again that a failed capture left waiting for the end of the capture."""
     other = torch.Generator(device)
     other.set_state(state)
     generator.graphsafe_set_state(other.graphsafe_get_state())
 
 
 class SideStream:
-    """Does work on a stream of its own: what autograd made on the ordinary stream cannot be captured.
+    """A stream beside the ordinary one: work that autograd recorded on the ordinary stream cannot be captured.
 
     Args:
-        device: where the work is done; any other than CUDA has no streams.
+        device: the device of the work; devices other than CUDA have no streams.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -88,7 +88,7 @@ class SideStream:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def do(self, work: Work) -> None:
-        """Do the work after all that was asked before, and before all that is asked next."""
+        """Do the work after everything launched before, and before everything launched later."""
         if self._stream is None:
             work()
             return

@@ -1,9 +1,9 @@
 """Local steps of one kind, captured once and replayed for client after client, round after round.
 
-A captured step computes on the tensors that it was captured with. So these are kept: networks, other tensors and an
-optimiser of their own, and the generators of the first client of a kind. Whatever a client brings is copied into them
-before its steps, and what came of it is copied back. Its samples come in stretches: a buffer holds those of several
-steps, and a counter on the device says which is next, so that the host launches a graph a step and nothing else.
+A captured step computes on the tensors that it was captured with. So these are kept: networks, other tensors, an
+optimiser, and the generators of the first client of a kind. A client's tensors are copied into them before its steps,
+and the results are copied back. Its samples come in stretches: a buffer holds those of several steps, and a counter on
+the device points at the next one, so that the host only launches one graph a step.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from shoal.methods.training.network_copies import copy_all, copy_network
 from shoal.methods.training.optimiser_state import reset_optimiser
 
 WARM_UP_STEPS = 3
-"""Steps of a shape that are taken plainly before one is captured: the optimiser makes its state, libraries choose."""
-STEPS_THAT_PAY = 16
-"""With `auto` a shape that comes for the first client is captured only if so many of its steps are still to come."""
+"""Steps of a shape taken without capturing before one is captured: the optimiser and libraries set themselves up."""
+MIN_STEPS_TO_CAPTURE = 16
+"""With `auto`, remaining steps from which on the first client of a shape has one captured."""
 STRETCH_STEPS = 64
 STRETCH_BYTES = 32 << 20
-"""A buffer holds the samples of at most so many steps and bytes, and of one step at least."""
+"""A buffer holds the samples of at most this many steps and bytes, and of one step at least."""
 MAX_KINDS = 6
 MAX_SHAPES = 8
-"""So many kinds are kept, and so many shapes of each: those that were used last."""
+"""Kinds that are kept, and shapes of each: those used last."""
 
 
 @dataclass(frozen=True)
 class StepRules:
-    """What a method says about its steps.
+    """A method's rules for its steps.
 
     Attributes:
-        loss: as `GradientMethod.step_loss`.
-        after: as `GradientMethod.after_step`.
-        optimiser: a fresh optimiser over parameters, at the learning rate of the client's round.
-        device: where steps are taken.
-        must: a step that cannot be captured is an error; otherwise it is taken plainly.
+        loss: see `GradientMethod.step_loss`.
+        after: see `GradientMethod.after_step`.
+        optimiser: returns a fresh optimiser over parameters, at the learning rate of the client's round.
+        device: the device of the steps.
+        required: whether a step that cannot be captured is an error; otherwise it is taken without capturing.
         pool: the memory that all graphs share.
     """
 
@@ -56,7 +56,7 @@ class StepRules:
     after: Callable[[Tensors, dict[str, Tensors]], None]
     optimiser: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
     device: torch.device
-    must: bool = False
+    required: bool = False
     pool: GraphPool = field(default_factory=GraphPool)
 
 
@@ -65,10 +65,10 @@ class Shape:
     """Steps on batches of one shape.
 
     Attributes:
-        buffers: of each tensor of a batch (steps, n, ...), those of the steps to come.
-        place: int64 (1,), which of them is next.
-        taken: how many steps were taken plainly.
-        clients: how many clients had some.
+        buffers: for each tensor of a batch (steps, n, ...), the rows of the coming steps.
+        place: int64 (1,), index of the next step in the buffers.
+        taken: number of steps taken without capturing.
+        clients: number of clients with steps of this shape.
         replay: takes a step; None: none was captured.
     """
 
@@ -80,7 +80,7 @@ class Shape:
 
     @property
     def capacity(self) -> int:
-        """For how many steps the buffers have room."""
+        """The number of steps that fit into the buffers."""
         return len(self.buffers[0])
 
 
@@ -89,8 +89,8 @@ class KeptSteps:
     """One kind of step, with the tensors on which it computes.
 
     Args:
-        own: the first client's.
-        rules: what the method says.
+        own: the first client's steps.
+        rules: the method's.
     """
 
     own: LocalSteps
@@ -99,14 +99,14 @@ class KeptSteps:
     shapes: OrderedDict[torch.Size, Shape] = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
-        own = self.own
-        # What is not computed with is let go: a client's memory may be large.
-        own = self.own = replace(
-            own,
-            client=replace(own.client, memory={}, inbox=()),
-            network=copy_network(own.network),
-            companions={name: copy_network(network) for name, network in own.companions.items()},
-            extra={name: tensor.clone() for name, tensor in own.extra.items()},
+        first = self.own
+        # Tensors that no step computes with are released: a client's memory may be large.
+        self.own = own = replace(
+            first,
+            client=replace(first.client, memory={}, inbox=()),
+            network=copy_network(first.network),
+            companions={name: copy_network(network) for name, network in first.companions.items()},
+            extra={name: tensor.clone() for name, tensor in first.extra.items()},
             batches=(),
             optimiser=None,
             finish=_finished,
@@ -126,37 +126,38 @@ class KeptSteps:
         """Take a client's steps.
 
         Returns:
-            The sums of the loss and the other numbers over the steps, scalars, and how many steps there were. The
-            optimiser stays as the last step left it, until the next client's.
+            The sums of the loss and of the metrics over the steps, scalars, and the number of steps. The optimiser
+            keeps the state of the last step until the next client's steps.
 
         Raises:
-            MethodError: a step cannot be captured, and `rules.must` it.
+            MethodError: a step cannot be captured, and `rules.required` says that it must be.
         """
-        batches, given = list(steps.batches), _tensors(steps)
+        batches = list(steps.batches)
         if not batches:
             return {}, 0
-        self._begin(steps, given)
-        seen: set[torch.Size] = set()
+        tensors = _tensors(steps)
+        self._begin(steps, tensors)
+        shapes: set[torch.Size] = set()
         for size, group in groupby(batches, key=lambda batch: batch.shape):
             same = list(group)
             shape = self._shape(steps, size, same[0])
-            shape.clients += size not in seen
-            seen.add(size)
-            for at in range(0, len(same), shape.capacity):
-                self._stretch(steps, shape, same[at : at + shape.capacity], len(same) - at)
-        self._end(steps, given)
+            shape.clients += size not in shapes
+            shapes.add(size)
+            for start in range(0, len(same), shape.capacity):
+                self._stretch(steps, shape, same[start : start + shape.capacity], len(same) - start)
+        self._end(steps, tensors)
         return dict(zip(self.names, self.sums.unbind(), strict=True)), len(batches)
 
-    def _begin(self, steps: LocalSteps, given: Sequence[Tensor]) -> None:
-        copy_all(self.tensors, given)
+    def _begin(self, steps: LocalSteps, tensors: Sequence[Tensor]) -> None:
+        copy_all(self.tensors, tensors)
         for kept, own in zip(self.own.generators, steps.generators, strict=True):
             kept.set_state(own.get_state())
         reset_optimiser(self.optimiser, steps.optimiser or {})
         if self.names:
             self.sums.zero_()
 
-    def _end(self, steps: LocalSteps, given: Sequence[Tensor]) -> None:
-        copy_all(given[: self.changing], self.tensors[: self.changing])
+    def _end(self, steps: LocalSteps, tensors: Sequence[Tensor]) -> None:
+        copy_all(tensors[: self.changing], self.tensors[: self.changing])
         for kept, own in zip(self.own.generators, steps.generators, strict=True):
             own.set_state(kept.get_state())
 
@@ -172,14 +173,14 @@ class KeptSteps:
             self.shapes.popitem(last=False)
         return self.shapes[size]
 
-    def _stretch(self, steps: LocalSteps, shape: Shape, batches: Sequence[Tensor], left: int) -> None:
-        """Take as many steps as fit into the buffers; `left`: how many of this shape are still to come."""
+    def _stretch(self, steps: LocalSteps, shape: Shape, batches: Sequence[Tensor], remaining: int) -> None:
+        """Take as many steps as fit into the buffers; `remaining`: number of steps of this shape still to come."""
         rows = steps.select(torch.cat(list(batches)))
         for buffer, each in zip(shape.buffers, rows, strict=True):
             buffer[: len(batches)].copy_(each.view(len(batches), *buffer.shape[1:]))
         shape.place.zero_()
         for number in range(len(batches)):
-            if shape.replay is None and self._pays(shape, left - number):
+            if shape.replay is None and self._worth_capturing(shape, remaining - number):
                 shape.replay = self._captured(shape)
             if shape.replay is not None:
                 shape.replay()
@@ -187,10 +188,10 @@ class KeptSteps:
                 self.side.do(lambda: self._step(shape))
                 shape.taken += 1
 
-    def _pays(self, shape: Shape, left: int) -> bool:
+    def _worth_capturing(self, shape: Shape, remaining: int) -> bool:
         if shape.taken < WARM_UP_STEPS:
             return False
-        return self.rules.must or shape.clients > 1 or left >= STEPS_THAT_PAY
+        return self.rules.required or shape.clients > 1 or remaining >= MIN_STEPS_TO_CAPTURE
 
     def _captured(self, shape: Shape) -> Work:
         def step() -> None:
@@ -199,44 +200,44 @@ class KeptSteps:
         try:
             return capture(step, self.own.generators, self.rules.device, self.rules.pool)
         except MethodError as error:
-            if self.rules.must:
+            if self.rules.required:
                 raise
-            warnings.warn(f"{error}: the steps are taken plainly, which is slower", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{error}: steps are taken without it, which is slower", RuntimeWarning, stacklevel=2)
             return step
 
     def _step(self, shape: Shape) -> None:
-        """The next step of those in the buffers."""
+        """Take the next step of those in the buffers."""
         own = self.own
         batch = tuple(buffer.index_select(0, shape.place).squeeze(0) for buffer in shape.buffers)
         shape.place.add_(1)
-        loss, numbers = self.rules.loss(self.model, self.parameters, own.inputs(batch), own.extra)
+        loss, metrics = self.rules.loss(self.model, self.parameters, own.inputs(batch), own.extra)
         for parameter in self.parameters.values():
             parameter.grad = None
         loss.backward()
         self.optimiser.step()
         self.rules.after(self.parameters, self.companions)
-        values = {"loss": loss, **numbers}
-        found = torch.stack([value.detach().float() for value in values.values()])
+        values = {"loss": loss, **metrics}
+        row = torch.stack([value.detach().float() for value in values.values()])
         if not self.names:
             self.names = tuple(values)
-            self.sums = torch.zeros_like(found)
-        self.sums.add_(found)
+            self.sums = torch.zeros_like(row)
+        self.sums.add_(row)
 
 
 class StepKeeper:
-    """The kinds of step that a method's clients take, each kept for the clients to come.
+    """The kinds of step that a method's clients take, each kept for later clients.
 
     Attributes:
-        turn: held while a client's steps are taken and what they made is read: threads share what is kept.
+        lock: acquired while a client's steps are taken and their results are read: threads share the kept tensors.
     """
 
     def __init__(self) -> None:
-        self.turn = threading.Lock()
+        self.lock = threading.Lock()
         self._kinds: OrderedDict[Hashable, KeptSteps] = OrderedDict()
         self.pool = GraphPool()
 
     def kept(self, steps: LocalSteps, rules: StepRules) -> KeptSteps:
-        """The kept steps of a client's kind; `rules` are those of its kind."""
+        """Return the kept steps of a client's kind, made by these rules where there are none yet."""
         kind = _kind(steps, rules)
         if kind not in self._kinds:
             self._kinds[kind] = KeptSteps(steps, rules)
@@ -247,18 +248,18 @@ class StepKeeper:
 
 
 def _finished(taken: TakenSteps) -> Update:
-    raise AssertionError("kept steps are of no client")
+    raise AssertionError("kept steps belong to no client")
 
 
 def _tensors(steps: LocalSteps) -> list[Tensor]:
-    """All that steps read and write, beside the optimiser and the samples."""
+    """Return all tensors that steps read and write, without the optimiser's and the samples."""
     networks = [steps.network, *(steps.companions[name] for name in sorted(steps.companions))]
-    found = [tensor for network in networks for tensor in (*network.parameters(), *network.buffers())]
-    return [*found, *(steps.extra[name] for name in sorted(steps.extra))]
+    tensors = [tensor for network in networks for tensor in (*network.parameters(), *network.buffers())]
+    return [*tensors, *(steps.extra[name] for name in sorted(steps.extra))]
 
 
 def _kind(steps: LocalSteps, rules: StepRules) -> Hashable:
-    """What must be equal for a step to be the same computation on other numbers."""
+    """Return what must be equal for a step to be the same computation on other numbers."""
     probe = nn.Parameter(torch.zeros(1, device=rules.device))
     groups = rules.optimiser([probe]).param_groups
     return (

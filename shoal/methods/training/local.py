@@ -1,4 +1,4 @@
-"""What the local work of most methods shares: a seeded network, batches, an optimiser, a finite loss."""
+"""Parts of local work: a seeded network, batches, an optimiser, the loop over steps, views, weights as tensors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GLOBAL_GENERATOR = threading.Lock()
 
 
 def seeded_build(build: Callable[[], nn.Module], seed: int) -> nn.Module:
-    """What `build` makes when torch's global generator starts from `seed`; the generator is left as it was."""
+    """Return the network that `build` makes when torch's global generator starts from `seed`; then restore it."""
     with _GLOBAL_GENERATOR, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return build()
@@ -32,35 +32,36 @@ def seeded(
     build: Callable[[], nn.Module],
     context: Context,
     purpose: str = "init",
-    drawn: MutableMapping[str, nn.Module] | None = None,
+    cache: MutableMapping[str, nn.Module] | None = None,
 ) -> nn.Module:
-    """A network on the context's device whose initial weights depend on (seed, purpose) alone, compiled if wanted.
+    """Return a network on the run's device whose initial weights depend on (seed, purpose) alone, compiled if set.
 
     Args:
         build: makes the network, from torch's global generator.
         context: of the run.
         purpose: of the draw.
-        drawn: networks that were drawn before, by purpose; of one that is there a copy is given, which costs less.
+        cache: networks built before, by purpose; a copy of one of them costs less than building it again.
     """
-    if drawn is not None and purpose in drawn:
-        network = copy_network(drawn[purpose])
+    if cache is not None and purpose in cache:
+        network = copy_network(cache[purpose])
     else:
         network = seeded_build(build, stream_seed(context.seed, purpose))
         # Channels-last is faster for convolutions on CPUs and GPUs alike.
         network = network.to(context.device).to(memory_format=torch.channels_last)
-        if drawn is not None:
-            drawn[purpose] = copy_network(network)
+        if cache is not None:
+            cache[purpose] = copy_network(network)
     return compiled(network, context.compile)
 
 
 def compiled(network: nn.Module, mode: str) -> nn.Module:
-    """The network, compiled at its first call by torch.compile in this mode; with `off` as it is.
+    """Return the network, set to be compiled at its first call by torch.compile in this mode; `off`: as it is.
 
-    All networks of one kind in a process share what was compiled for the first of them.
+    All networks of one kind in a process share the code that was compiled for the first of them.
     """
     if mode != "off":
-        # For every shape its own code, however many there are: what is computed must not depend on what came before.
-        torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 10_000
+        # Every shape has its own code, however many there are: results must not depend on the shapes that came before.
+        torch._dynamo.config.recompile_limit = 10_000
+        torch._dynamo.config.accumulated_recompile_limit = 10_000
         network.compile(mode=mode, dynamic=False)
     return network
 
@@ -73,9 +74,9 @@ def build_optimiser(
     *,
     capturable: bool = False,
 ) -> torch.optim.Optimizer:
-    """Adam or SGD as the settings say, at the learning rate of round `round` (1-based).
+    """Return Adam or SGD by the settings, at the learning rate of round `round` (1-based).
 
-    With `capturable` its steps can be part of a CUDA graph; they have the same bits.
+    With `capturable`, its steps can be part of a CUDA graph; they have the same bits.
 
     Raises:
         MethodError: another name.
@@ -91,18 +92,18 @@ def build_optimiser(
 def batches(
     client: Client, local: LocalSettings, epochs: int | None = None, *, keep_last: bool = False
 ) -> Iterable[Tensor]:
-    """Positions into the client's samples, batch by batch, each epoch in a new seeded order.
+    """Yield positions of the client's samples, batch by batch, each epoch in a new seeded order.
 
     The last partial batch is dropped; a client with fewer samples than a batch trains on all of them at once.
 
     Args:
-        client: whose samples they are.
-        local: the size of a batch, and the epochs where no number is given.
-        epochs: how many.
-        keep_last: the last partial batch is kept, unless it is a single sample: there is nothing to contrast it with.
+        client: owns the samples.
+        local: size of a batch, and number of epochs where `epochs` is None.
+        epochs: number of epochs.
+        keep_last: keep the last partial batch, unless it is a single sample, which has nothing to be contrasted with.
 
     Raises:
-        ClientError: fewer than two samples: there is nothing to contrast.
+        ClientError: fewer than two samples.
     """
     count = len(client.train)
     if count < 2:
@@ -110,12 +111,15 @@ def batches(
     size = min(local.batch, count)
     generator = client.streams.torch("batches")
     device = client.train.index.device
-    whole = count // size * size
-    taken = count if keep_last and count - whole > 1 else whole
+    used = count // size * size
+    if keep_last and count - used > 1:
+        used = count
+    if epochs is None:
+        epochs = local.epochs
     # All epochs are drawn before the first step: one copy to the device, which no step waits for.
-    drawn = [torch.randperm(count, generator=generator) for _ in range(local.epochs if epochs is None else epochs)]
-    for order in torch.stack(drawn).to(device):
-        yield from order[:taken].split(size)
+    orders = [torch.randperm(count, generator=generator) for _ in range(epochs)]
+    for order in torch.stack(orders).to(device):
+        yield from order[:used].split(size)
 
 
 def run_steps(
@@ -125,14 +129,14 @@ def run_steps(
     step: Callable[[Tensor], tuple[Tensor, Mapping[str, Tensor]]],
     after: Callable[[], None] | None = None,
 ) -> dict[str, float]:
-    """Minimise `step(positions) -> (loss, other numbers)` over the batches; return the means of all numbers.
+    """Minimise `step(positions) -> (loss, metrics)` over the batches; return the means of loss and metrics.
 
     Args:
-        client: for its name in errors.
+        client: named in errors.
         steps: batches of positions.
         optimiser: over the parameters to train.
-        step: the loss of one batch.
-        after: called after each optimiser step (a momentum target follows its network here).
+        step: returns the loss of one batch.
+        after: called after each optimiser step, to move a momentum target after its network.
 
     Raises:
         ClientError: the loss is not finite.
@@ -142,23 +146,23 @@ def run_steps(
     count = 0
     trained = [parameter for group in optimiser.param_groups for parameter in group["params"]]
     for positions in steps:
-        loss, numbers = step(positions)
-        for parameter in trained:  # what `optimiser.zero_grad` does, at a tenth of its price
+        loss, metrics = step(positions)
+        for parameter in trained:  # as `optimiser.zero_grad` does, in a tenth of the time
             parameter.grad = None
         loss.backward()
         optimiser.step()
         if after is not None:
             after()
-        values = {"loss": loss, **numbers}
-        found = torch.stack([value.detach().float() for value in values.values()])
-        sums = sums.add_(found) if count else found
+        values = {"loss": loss, **metrics}
+        row = torch.stack([value.detach().float() for value in values.values()])
+        sums = sums.add_(row) if count else row
         names = tuple(values)
         count += 1
     return finite_means(client, dict(zip(names, sums.unbind(), strict=True)), count)
 
 
 def finite_means(client: Client, sums: Mapping[str, Tensor], count: int) -> dict[str, float]:
-    """Means of a client's numbers, from their sums over `count` steps.
+    """Return the means of a client's metrics, from their sums over `count` steps.
 
     Raises:
         ClientError: one is not finite.
@@ -174,27 +178,27 @@ def finite_means(client: Client, sums: Mapping[str, Tensor], count: int) -> dict
 
 
 def view_recipe(context: Context, auto: Recipe | None = None) -> Recipe:
-    """The recipe of the run's views: the user's, else `auto`, else the data set's."""
+    """Return the recipe of the run's views: the user's, else `auto`, else the data set's."""
     return choose_recipe(context.augment, context.spec.name, context.spec.shape, auto)
 
 
 def views(samples: Samples, positions: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
-    """Views a, then views b, of a batch: normalised, channels-last, (2n, channels, height, width)."""
+    """Return views a, then views b, of a batch: normalised, channels-last, (2n, channels, height, width)."""
     return as_input(two_views(samples.x(positions), recipe, generator))
 
 
 def unit_images(raw: Tensor) -> Tensor:
-    """Images uint8 as float32 in [0, 1], as `Samples.x` gives them."""
+    """Return images uint8 as float32 in [0, 1], as `Samples.x` does."""
     return raw.float().div_(255)
 
 
 def as_input(x: Tensor) -> Tensor:
-    """Images in [0, 1] as networks take them: normalised, channels-last."""
+    """Return images in [0, 1] as inputs of a network: normalised, channels-last."""
     return normalise(x).contiguous(memory_format=torch.channels_last)
 
 
 def weights(network: nn.Module, prefix: str = "") -> Tensors:
-    """A copy of the network's parameters and buffers, contiguous, names starting with `prefix`."""
+    """Return a contiguous copy of the network's parameters and buffers, with `prefix` before their names."""
     state = network.state_dict()
     copies = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in state.values()]
     copy_all(copies, list(state.values()))
@@ -203,9 +207,9 @@ def weights(network: nn.Module, prefix: str = "") -> Tensors:
 
 def load(network: nn.Module, tensors: Mapping[str, Tensor], prefix: str = "") -> None:
     """Load the tensors named `prefix...` into the network (all of its state, nothing else)."""
-    given = {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    values = {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
     own = state_of(network)
-    if own.keys() == given.keys() and all(own[name].shape == tensor.shape for name, tensor in given.items()):
-        copy_all(list(own.values()), [given[name] for name in own])
+    if own.keys() == values.keys() and all(own[name].shape == tensor.shape for name, tensor in values.items()):
+        copy_all(list(own.values()), [values[name] for name in own])
     else:
-        network.load_state_dict(given)  # which says what does not fit
+        network.load_state_dict(values)  # raises an error that names the difference

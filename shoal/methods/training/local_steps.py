@@ -15,11 +15,11 @@ from shoal.methods.training.model_stack import Batch
 
 @dataclass(frozen=True)
 class TakenSteps:
-    """What became of a client's steps.
+    """The result of a client's steps.
 
     Attributes:
-        metrics: means over the steps of the loss and of the other numbers.
-        optimiser: the optimiser's state as tensors, where it is kept; otherwise empty.
+        metrics: means over the steps of the loss and of its metrics.
+        optimiser: the optimiser's state as tensors, where it is kept over rounds; otherwise empty.
     """
 
     metrics: dict[str, float]
@@ -28,25 +28,25 @@ class TakenSteps:
 
 @dataclass(frozen=True)
 class LocalSteps:
-    """What a client's gradient steps need.
+    """The parts of a client's gradient steps.
 
     Attributes:
-        client: whose they are.
-        network: with the weights to start from, in training mode; trained in place.
-        batches: positions into the client's samples, a step each.
-        select: the client's own samples at some positions, and whatever else belongs to each: tensors (n, ...) with a
-            row for each position. It draws nothing, and may be asked for several steps at once.
-        inputs: of what `select` gave for a step's positions, the tensors that the loss takes; draws from the client's
-            streams here. Reads nothing else of the client: it may be asked about other clients' samples.
-        finish: the update, once the network is trained.
-        companions: networks by name that the loss asks and that no gradient trains: a past model, a momentum target.
-            Each is in the mode (training or evaluation) in which it is to be asked.
+        client: takes the steps.
+        network: holds the initial weights, in training mode; trained in place.
+        batches: positions of the client's samples, one tensor a step.
+        select: returns the client's samples at some positions, and other tensors (n, ...) with a row for each position.
+            It draws nothing, and may be called for several steps at once.
+        inputs: returns the tensors that the loss takes, from those selected for a step; draws from the client's streams
+            here. It reads nothing else of the client, since it may be called with other clients' samples.
+        finish: returns the update, once the network is trained.
+        companions: networks by name that the loss uses and that no gradient trains: a past model, a momentum target.
+            Each is in the mode (training or evaluation) in which the loss calls it.
         extra: tensors that every step of this client uses.
-        generators: all that `inputs` draws from on the device.
-        optimiser: where an optimiser goes on over rounds, its state as `TakenSteps.optimiser` gave it (other tensors
-            are ignored; empty before the first round). None: each round begins with a fresh one.
-        alike: in one computation, only clients with equal values are taken together: what else decides which tensors
-            `inputs` gives.
+        optimiser: where an optimiser continues over rounds, its state as of `TakenSteps.optimiser` (other tensors are
+            ignored; empty before the first round). None: each round begins with a fresh one.
+        alike: clients are computed together only where this value is equal: whatever else decides which tensors
+            `inputs` returns.
+        generators: all generators that `inputs` draws from on the device.
     """
 
     client: Client
@@ -62,5 +62,5 @@ class LocalSteps:
     generators: tuple[torch.Generator, ...] = ()
 
     def batch(self, positions: Tensor) -> Batch:
-        """The tensors that the loss of a step takes."""
+        """Return the tensors that the loss of a step takes."""
         return self.inputs(self.select(positions))

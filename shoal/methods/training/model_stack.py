@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any, cast
 
 import torch
@@ -14,21 +13,21 @@ from shoal.methods.contract.message import Tensors
 from shoal.methods.training.stacked_norm import stacked_norms
 
 Batch = tuple[Tensor, ...]
-"""What the loss of one step is of, beside the networks: tensors (n, ...)."""
+"""The inputs of the loss of one step: tensors (n, ...)."""
 StepResult = tuple[Tensor, Mapping[str, Tensor]]
-"""The loss of one step and numbers to log, by name: scalars."""
+"""The loss of one step and its metrics by name: scalars."""
 StepLoss = Callable[["LocalModel", Tensors, Batch, Tensors], StepResult]
 """See `shoal.methods.training.steps.GradientMethod.step_loss`."""
 
 
 class LocalModel(nn.Module):
-    """The network that a client trains and its companions, which are asked and not trained.
+    """The network that a client trains, and its companions, which the loss uses without training them.
 
-    Calling it calls the network in training. Its modules are the client's own; in a stack the same modules stand for
-    one client after another, whose weights are put in their place.
+    Calling it calls the trained network. Its modules are the client's own; in a stack the same modules stand for one
+    client after another, with that client's weights in place of their own.
 
     Args:
-        network: in training.
+        network: the trained network.
         companions: by name.
     """
 
@@ -38,37 +37,37 @@ class LocalModel(nn.Module):
         self.companions = nn.ModuleDict(companions)
 
     def forward(self, *x: Tensor) -> Any:
-        """What the network in training answers."""
+        """Return the output of the trained network."""
         return self.network(*x)
 
     def ask(self, companion: str, *x: Tensor) -> Any:
-        """What a companion answers, without gradient."""
+        """Return the output of a companion, without gradient."""
         with torch.no_grad():
             return self.companions[companion](*x)
 
 
 class _InPlaceOf(nn.Module):
-    """Runs a computation on a model while functional_call has put other tensors in place of the model's own."""
+    """A module that runs a computation on a model in which functional_call has replaced all tensors."""
 
     def __init__(self, model: LocalModel) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, work: Callable[..., Any], *given: Any) -> Any:
-        return work(self.model, *given)
+    def forward(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        return work(self.model, *arguments)
 
 
 class ModelStack:
-    """Weights of several clients' models of one kind, row by row; rows go back into their models as they are done.
+    """Weights of several clients' models of one kind, a row a client; finished rows are copied back into their models.
 
     Args:
-        models: row k is of models[k].
+        models: row k holds the weights of models[k].
 
     Attributes:
-        size: rows that are left.
-        parameters: of the networks in training, by name, (size, ...), with gradient.
-        others: everything else by its name in `LocalModel`, (size, ...): buffers, and the companions' tensors.
-        companions: the parameters of each companion by its name and theirs: the same tensors as in `others`.
+        size: number of rows that are still trained.
+        parameters: parameters of the trained networks by name, (size, ...), with gradient.
+        others: all other tensors by their name in `LocalModel`, (size, ...): buffers, and those of the companions.
+        companions: parameters of each companion by its name and theirs: the same tensors as in `others`.
     """
 
     def __init__(self, models: Sequence[LocalModel]) -> None:
@@ -89,16 +88,16 @@ class ModelStack:
         }
 
     def rows(self) -> Iterable[nn.Parameter]:
-        """The stacked parameters, as an optimiser takes them."""
+        """Return the stacked parameters, for an optimiser."""
         return cast("Iterable[nn.Parameter]", self.parameters.values())
 
     def compute(self, loss: StepLoss, batch: Batch, extra: Tensors) -> StepResult:
-        """The loss (size,) and the numbers (size,) of every row.
+        """Return the loss (size,) and the metrics (size,) of every row.
 
         Args:
-            loss: of one client's step.
-            batch: (size, n, ...), its inputs.
-            extra: (size, ...), tensors by name.
+            loss: computes one client's step.
+            batch: its inputs, (size, n, ...).
+            extra: tensors by name, (size, ...).
         """
 
         def one(parameters: Tensors, others: Tensors, batch: Batch, extra: Tensors) -> StepResult:
@@ -106,10 +105,12 @@ class ModelStack:
             state |= {f"model.{name}": tensor for name, tensor in others.items()}
             return cast("StepResult", functional_call(self._stand_in, state, (loss, parameters, batch, extra)))
 
-        # CPUs have torch's own rule for BatchNorm, and the bits that it gives.
-        there = next(iter(self.parameters.values())).device.type != "cpu"
-        with stacked_norms(self._models[0]) if there else nullcontext():
-            return vmap(one)(self.parameters, self.others, batch, extra)
+        arguments = (self.parameters, self.others, batch, extra)
+        if next(iter(self.parameters.values())).device.type == "cpu":
+            # CPUs use torch's own rule for BatchNorm, and have its bits.
+            return vmap(one)(*arguments)
+        with stacked_norms(self._models[0]):
+            return vmap(one)(*arguments)
 
     @torch.no_grad()
     def shrink(
@@ -118,15 +119,15 @@ class ModelStack:
         optimiser: torch.optim.Optimizer,
         build: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer],
     ) -> torch.optim.Optimizer:
-        """Keep the first `size` rows, and give the others back to their models.
+        """Keep the first `size` rows, and copy the others back into their models.
 
         Args:
-            size: rows to keep.
+            size: number of rows to keep.
             optimiser: over the stack.
-            build: a fresh optimiser over other parameters.
+            build: returns a fresh optimiser over other parameters.
 
         Returns:
-            An optimiser over the rows that are left, with their state.
+            An optimiser over the kept rows, with their state.
         """
         for k in range(size, self.size):
             model = self._models[k]
@@ -136,9 +137,8 @@ class ModelStack:
         self.size = size
         if not size:
             return optimiser
-        before, self.parameters = self.parameters, {}
-        for name, tensor in before.items():
-            self.parameters[name] = tensor[:size].clone().requires_grad_()
+        before = self.parameters
+        self.parameters = {name: tensor[:size].clone().requires_grad_() for name, tensor in before.items()}
         self.others = {name: tensor[:size].clone() for name, tensor in self.others.items()}
         self.companions = self._companions()
         following = build(self.rows())
@@ -151,7 +151,7 @@ class ModelStack:
 
 
 def _others(model: LocalModel) -> Tensors:
-    """Buffers, and all tensors of the companions, by their names in the model."""
+    """Return buffers, and all tensors of the companions, by their names in the model."""
     companions = {name: p.detach() for name, p in model.named_parameters() if name.startswith("companions.")}
     return companions | dict(model.named_buffers())
 

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 IMMUTABLE = frozenset((type(None), bool, int, float, str, bytes, torch.dtype, torch.device, torch.Size))
 CONTAINERS = (dict, set)
-"""What a layer keeps its parts in, beside its tensors: copied themselves, with what is in them shared."""
+"""Types of a layer's attributes that are copied themselves, while their contents are shared."""
 
 
 def copy_network(network: nn.Module) -> nn.Module:
-    """A network with the same values that shares no tensor with the first, as `copy.deepcopy` makes it.
+    """Return a network with the same values that shares no tensor with the first, like `copy.deepcopy`.
 
-    Parameters that one network has under several names stay one. Hooks are shared; compiled code is not taken along.
+    A parameter with several names stays one parameter. Hooks are shared; compiled code is not copied.
     """
     return _copy(network, {})
 
@@ -63,27 +63,27 @@ def _tensor(tensor: Tensor, seen: dict[int, Any]) -> Tensor:
 
 
 def copy_all(to: Sequence[Tensor], source: Sequence[Tensor]) -> None:
-    """Copy tensors into others of the same shapes, in as few launches as there are kinds of them.
+    """Copy tensors into others of the same shapes, with one launch for each kind of tensor.
 
     Args:
         to: written in place.
-        source: as many.
+        source: as many tensors.
     """
-    alike: dict[tuple[torch.dtype, bool], tuple[list[Tensor], list[Tensor]]] = {}
-    for one, other in zip(to, source, strict=True):
-        same = one.stride() == other.stride() and one.dtype == other.dtype and one.device == other.device
-        pairs = alike.setdefault((one.dtype, same), ([], []))
-        pairs[0].append(one)
-        pairs[1].append(other)
+    kinds: dict[tuple[torch.dtype, bool], tuple[list[Tensor], list[Tensor]]] = {}
+    for target, value in zip(to, source, strict=True):
+        same = target.stride() == value.stride() and target.dtype == value.dtype and target.device == value.device
+        targets, values = kinds.setdefault((target.dtype, same), ([], []))
+        targets.append(target)
+        values.append(value)
     with torch.no_grad():
-        for (_, same), (into, values) in alike.items():
+        for (_, same), (targets, values) in kinds.items():
             if same:
-                torch._foreach_copy_(into, values)
+                torch._foreach_copy_(targets, values)
                 continue
-            for one, other in zip(into, values, strict=True):
-                one.copy_(other)
+            for target, value in zip(targets, values, strict=True):
+                target.copy_(value)
 
 
 def state_of(network: nn.Module) -> dict[str, Tensor]:
-    """What `network.state_dict()` gives, without its hooks; of a network whose buffers are all part of its state."""
+    """Return `network.state_dict()` without running its hooks, for a network whose buffers are all persistent."""
     return dict(network.named_parameters(remove_duplicate=False)) | dict(network.named_buffers(remove_duplicate=False))

@@ -1,6 +1,6 @@
-"""An optimiser's state as tensors by name, for methods whose training goes on over rounds.
+"""An optimiser's state as tensors by name, for methods whose training continues over rounds.
 
-Several clients' networks may be one stack, and the optimiser over it has a row of state for each of them.
+Several clients' networks may be one stack, whose optimiser has a row of state for each of them.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from shoal.methods.contract.message import Tensors
 
 OPTIMISER = "optimiser."
 """Prefix of the optimiser's tensors in a client's memory."""
-SHARED = "step"
-"""The one entry of a parameter's state that is a number and has no row for each client: the count of steps."""
+STEP = "step"
+"""The count of steps: the only entry of a parameter's state that is a number, without a row for each client."""
 
 
 def optimiser_tensors(optimiser: torch.optim.Optimizer, prefix: str = OPTIMISER) -> Tensors:
-    """A copy of the state of each parameter (Adam: both moments and the step count), named `prefix` + number + key.
+    """Return a copy of each parameter's state (Adam: both moments and the step count), named `prefix` + number + key.
 
-    Parameters count in the order in which the optimiser holds them. Learning rates and the like are settings, not
-    state.
+    Parameters are numbered in the optimiser's order. Learning rates and the like are settings, not state.
     """
     return {
         f"{prefix}{number}.{key}": value.detach().clone(memory_format=torch.contiguous_format)
@@ -33,7 +32,7 @@ def optimiser_tensors(optimiser: torch.optim.Optimizer, prefix: str = OPTIMISER)
 
 
 def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor], prefix: str = OPTIMISER) -> None:
-    """Give a fresh optimiser over the same parameters the state in `tensors`, to the bit; others in it are ignored."""
+    """Give a fresh optimiser over the same parameters the state in `tensors`, bit for bit; ignore other tensors."""
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():
@@ -41,11 +40,7 @@ def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Te
             continue
         number, key = name[len(prefix) :].split(".", 1)
         parameter = parameters[int(number)]
-        # Fused kernels walk parameter and state side by side: both need the same strides.
-        same = value.shape == parameter.shape
-        state.setdefault(int(number), {})[key] = (
-            torch.empty_like(parameter, dtype=value.dtype).copy_(value).detach() if same else value.clone()
-        )
+        state.setdefault(int(number), {})[key] = _with_strides_of(parameter, value)
     optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
 
 
@@ -56,7 +51,7 @@ def restore_rows(
 
     Args:
         optimiser: over parameters (k, ...).
-        tensors: the states of k clients as `optimiser_tensors` gives them, alike by `steps_before`.
+        tensors: the states of k clients as `optimiser_tensors` returns them, with equal `steps_before`.
         prefix: of the states' names; other tensors are ignored.
     """
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
@@ -66,19 +61,22 @@ def restore_rows(
             continue
         number, key = name[len(prefix) :].split(".", 1)
         rows = [each[name] for each in tensors]
-        # Of the parameter's strides, as in `restore_optimiser`.
-        state.setdefault(int(number), {})[key] = (
-            rows[0].clone()
-            if key == SHARED
-            else torch.empty_like(parameters[int(number)], dtype=rows[0].dtype).copy_(torch.stack(rows)).detach()
-        )
+        value = rows[0] if key == STEP else torch.stack(rows)
+        state.setdefault(int(number), {})[key] = _with_strides_of(parameters[int(number)], value)
     optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
 
 
+def _with_strides_of(parameter: Tensor, value: Tensor) -> Tensor:
+    """Return a copy of a parameter's state; fused kernels walk both side by side, so that strides must be the same."""
+    if value.shape != parameter.shape:
+        return value.clone()
+    return torch.empty_like(parameter, dtype=value.dtype).copy_(value).detach()
+
+
 def row_tensors(optimiser: torch.optim.Optimizer, row: int, prefix: str = OPTIMISER) -> Tensors:
-    """The state of one client's row of an optimiser over stacked parameters, as `optimiser_tensors` names it."""
+    """Return the state of one client's row of an optimiser over stacked parameters, named as by `optimiser_tensors`."""
     return {
-        f"{prefix}{number}.{key}": (value if key == SHARED else value[row])
+        f"{prefix}{number}.{key}": (value if key == STEP else value[row])
         .detach()
         .clone(memory_format=torch.contiguous_format)
         for number, state in optimiser.state_dict()["state"].items()
@@ -88,27 +86,27 @@ def row_tensors(optimiser: torch.optim.Optimizer, row: int, prefix: str = OPTIMI
 
 
 def steps_before(tensors: Mapping[str, Tensor], prefix: str = OPTIMISER) -> Hashable:
-    """What optimisers must agree in to go on as one: which state there is, and after how many steps."""
+    """Return what must be equal for several optimisers to continue as one: names of their state, and step counts."""
     return tuple(
-        (name, float(tensor) if name.endswith(f".{SHARED}") else None)
+        (name, float(tensor) if name.endswith(f".{STEP}") else None)
         for name, tensor in tensors.items()
         if name.startswith(prefix)
     )
 
 
 def reset_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor], prefix: str = OPTIMISER) -> None:
-    """Have an optimiser go on from the state in `tensors`, or as a fresh one; its own tensors stay where they are.
+    """Set an optimiser to the state in `tensors`, or to that of a fresh one; its own tensors stay in place.
 
-    An optimiser that has taken no step yet has none, and makes them.
+    An optimiser that has taken no step yet has no tensors, and makes them.
 
     Args:
-        optimiser: of which all state may be zeros before its first step, as of Adam and of SGD.
-        tensors: a state, as `optimiser_tensors` gives it; without any the optimiser begins.
+        optimiser: one whose state may be all zeros before its first step, such as Adam and SGD.
+        tensors: a state, as `optimiser_tensors` returns it; empty: the optimiser starts afresh.
         prefix: of the states' names; other tensors are ignored.
     """
-    given = any(name.startswith(prefix) for name in tensors)
+    restores = any(name.startswith(prefix) for name in tensors)
     if not optimiser.state:
-        if given:
+        if restores:
             restore_optimiser(optimiser, tensors, prefix)
         return
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
@@ -119,7 +117,7 @@ def reset_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tens
         if isinstance(value, Tensor)
     }
     with torch.no_grad():
-        if not given:
+        if not restores:
             torch._foreach_zero_(list(own.values()))
             return
         for name, value in own.items():

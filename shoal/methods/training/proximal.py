@@ -1,4 +1,4 @@
-"""FedProx's term: local steps are held near the model that they began from (Li et al. 2020, arXiv 1812.06127, eq. 2).
+"""FedProx's term, which keeps local steps near their initial model (Li et al. 2020, arXiv 1812.06127, eq. 2).
 
 The loss of a step gains (mu / 2) |w - w_0|^2 over the parameters w of the network, w_0 those at the start of the round.
 """
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 ANCHOR = "proximal/"
-"""How the names of the parameters at the start of the round begin among a step's extra tensors."""
+"""Prefix of the initial parameters among a step's extra tensors."""
 
 
 def anchors(network: nn.Module) -> dict[str, Tensor]:

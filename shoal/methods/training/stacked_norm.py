@@ -1,8 +1,8 @@
-"""BatchNorm of several networks at once: the channels of all of them are those of one, with statistics in float32.
+"""BatchNorm of several networks at once, as one BatchNorm over the channels of all, with statistics in float32.
 
-torch's own rule for BatchNorm under `vmap` takes the weights out of the operation. On a GPU what is left refuses
-activations in bf16 beside statistics in float32, and activations that lie channels-last. Here a stack of B networks
-with C channels is one BatchNorm of B x C channels, which every device has, in any precision and layout.
+torch's own rule for BatchNorm under `vmap` takes the weights out of the operation. On a GPU the rest refuses
+activations in bf16 beside statistics in float32, and channels-last activations. Here a stack of B networks with C
+channels is one BatchNorm of B x C channels, which every device has, in any precision and layout.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from shoal.methods.contract.context import MethodError
 
 
 class _StackedNorm(torch.autograd.Function):
-    """BatchNorm that under `vmap` is one over the channels of all rows.
+    """BatchNorm that under `vmap` is one BatchNorm over the channels of all rows.
 
-    Only `vmap` reaches it: the gradient is that of the operations in its rule.
+    It is only called under `vmap`: its gradient is that of the operations in the rule below.
     """
 
     @staticmethod
@@ -57,18 +57,35 @@ class _StackedNorm(torch.autograd.Function):
         eps: float,
     ) -> tuple[Tensor, int]:
         rows = info.batch_size
-        # (n, rows, channels, ...): how a convolution of a stack leaves it, so that nothing is copied.
-        stacked = x.movedim(in_dims[0], 1) if in_dims[0] is not None else x.unsqueeze(1).expand(-1, rows, *x.shape[1:])
-        mean, variance, weight, bias = (
-            each if each is None else (each.movedim(dim, 0) if dim is not None else each.expand(rows, -1)).reshape(-1)
-            for each, dim in zip((mean, variance, weight, bias), (*in_dims[3:5], *in_dims[1:3]), strict=True)
+        if in_dims[0] is None:
+            stacked = x.unsqueeze(1).expand(-1, rows, *x.shape[1:])
+        else:
+            # (n, rows, channels, ...): the layout after a stack's convolution, so that nothing is copied.
+            stacked = x.movedim(in_dims[0], 1)
+        result = F.batch_norm(
+            stacked.flatten(1, 2),
+            _all_rows(mean, in_dims[3], rows),
+            _all_rows(variance, in_dims[4], rows),
+            _all_rows(weight, in_dims[1], rows),
+            _all_rows(bias, in_dims[2], rows),
+            training,
+            momentum,
+            eps,
         )
-        found = F.batch_norm(stacked.flatten(1, 2), mean, variance, weight, bias, training, momentum, eps)
-        return found.unflatten(1, (rows, -1)), 1
+        return result.unflatten(1, (rows, -1)), 1
+
+
+def _all_rows(tensor: Tensor | None, dim: int | None, rows: int) -> Tensor | None:
+    """Return a channel's tensor (rows * channels,) of a stack, whose rows lie along `dim`; None: all rows share it."""
+    if tensor is None:
+        return None
+    if dim is None:
+        return tensor.expand(rows, -1).reshape(-1)
+    return tensor.movedim(dim, 0).reshape(-1)
 
 
 def _forward(module: _BatchNorm, x: Tensor) -> Tensor:
-    """As the module's own, of one row of a stack."""
+    """Do the module's own forward pass, for one row of a stack."""
     if module.momentum is None:
         raise MethodError(
             "several clients in one computation cannot have BatchNorm with momentum None: set workers.batched=1"
@@ -83,7 +100,7 @@ def _forward(module: _BatchNorm, x: Tensor) -> Tensor:
 
 @contextlib.contextmanager
 def stacked_norms(model: nn.Module) -> Iterator[None]:
-    """Within it, a model's BatchNorm computes as part of a stack: under `vmap`, and nowhere else."""
+    """Make a model's BatchNorm compute as part of a stack within this context, where it is called under `vmap`."""
     norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     for module in norms:
         module.forward = partial(_forward, module)  # type: ignore[method-assign]

@@ -1,18 +1,18 @@
-"""A client's local gradient steps, laid out before they are taken: client after client, or many in one computation.
+"""Local gradient steps, taken client after client or for many clients in one computation.
 
-A method says what its clients' steps are (`GradientMethod.local_steps`) and what the loss of one step is
-(`GradientMethod.step_loss`). The loop over one client is the reference. Together, the networks of k clients are one
-stack of weights (torch.func), each with its own batches, and an optimiser over the stack does to every row what it
-would do to that row alone: the results agree up to the rounding of the sums inside a layer. It pays where one client's
-network is too small to fill a GPU.
+A method defines its clients' steps (`GradientMethod.local_steps`) and the loss of one step
+(`GradientMethod.step_loss`). The loop over one client's steps is the reference. In one computation, the networks of k
+clients are one stack of weights (torch.func), each with its own batches, and an optimiser over the stack updates every
+row as it would update that row alone: the results agree up to the rounding of the sums inside a layer. This is faster
+where one client's network is too small to fill a GPU.
 """
 
 from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -37,10 +37,11 @@ from shoal.methods.training.proximal import anchors, squared_distance
 
 
 class GradientMethod(Method):
-    """A method whose local work is gradient steps, all clients with one loss: it can be compiled and batched.
+    """A method whose local work is gradient steps with one loss for all clients, which can be compiled and batched.
 
-    To override: `local_steps` and `step_loss`; `after_step` where companions follow the network; `optimiser` where the
-    settings under `local` do not say which; `stackable` where several networks cannot be computed at once.
+    A subclass implements `local_steps` and `step_loss`. It overrides `after_step` where companions follow the network,
+    `optimiser` where the section `local` does not choose it, and `stackable` where the networks of several clients
+    cannot be computed at once.
     """
 
     proximal = True
@@ -52,70 +53,70 @@ class GradientMethod(Method):
 
     @property
     def capturable(self) -> bool:
-        """Whether a step can be a CUDA graph: it looks at no value and has the same shapes whatever the batch."""
+        """Whether a step can be a CUDA graph: it looks at no value, and its shapes follow from the batch's shape."""
         return self.stackable
 
     @abstractmethod
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
-        """A client's work of one round, not yet done.
+        """Return a client's steps of one round, to be taken.
 
         Raises:
-            ClientError: this client cannot do it.
+            ClientError: this client cannot take any.
         """
 
     @abstractmethod
     def step_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
-        """The loss of one step and numbers to log, scalars; with `stackable`, without looking at values.
+        """Return the loss of one step and metrics to log, scalars; with `stackable`, without looking at values.
 
         Args:
-            model: call it for the answer of the network in training; `model.ask` asks a companion.
-            parameters: of the network in training, by name: what a proximal term is of.
-            batch: what `LocalSteps.inputs` gave.
+            model: call it for the output of the trained network, and `model.ask` for that of a companion.
+            parameters: parameters of the trained network, by name, for penalties on the weights.
+            batch: the tensors that `LocalSteps.inputs` returned.
             extra: `LocalSteps.extra`.
         """
 
-    def held_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
-        """`step_loss`, and with `local.proximal` FedProx's term; arguments as of `step_loss`."""
-        loss, numbers = self.step_loss(model, parameters, batch, extra)
+    def proximal_loss(self, model: LocalModel, parameters: Tensors, batch: Batch, extra: Tensors) -> StepResult:
+        """Return `step_loss` plus, with `local.proximal`, FedProx's term; arguments as of `step_loss`."""
+        loss, metrics = self.step_loss(model, parameters, batch, extra)
         mu = self.context.local.proximal
         if not mu:
-            return loss, numbers
+            return loss, metrics
         distance = squared_distance(parameters, extra)
-        return loss + mu / 2 * distance, {**numbers, "proximal": distance.detach()}
+        return loss + mu / 2 * distance, {**metrics, "proximal": distance.detach()}
 
-    def held(self, steps: LocalSteps) -> LocalSteps:
-        """A client's steps with what FedProx's term measures from, where `local.proximal` asks for it."""
+    def with_anchors(self, steps: LocalSteps) -> LocalSteps:
+        """Return a client's steps with the initial parameters that FedProx's term needs, if `local.proximal` is set."""
         if not self.context.local.proximal:
             return steps
         return replace(steps, extra={**steps.extra, **anchors(steps.network)})
 
     def after_step(self, parameters: Tensors, companions: dict[str, Tensors]) -> None:
-        """What follows a step of the optimiser: by default nothing.
+        """Update the companions after a step of the optimiser; by default do nothing.
 
-        Only operations element by element and in place: the tensors are one client's, or stacks of several clients'.
+        Use operations element by element and in place: the tensors are one client's, or stacks of several clients'.
 
         Args:
-            parameters: of the network in training, by name.
-            companions: the parameters of each companion, by its name and theirs.
+            parameters: parameters of the trained network, by name.
+            companions: parameters of each companion, by its name and theirs.
         """
 
     def optimiser(self, parameters: Iterable[nn.Parameter], round: int) -> torch.optim.Optimizer:
-        """A fresh optimiser for round `round` (1-based): as the settings under `local` say."""
+        """Return a fresh optimiser for round `round` (1-based), by default that of the section `local`."""
         c = self.context
         return build_optimiser(parameters, c.local, round, c.device, capturable=self.captures)
 
     def client_update(self, message: Message, client: Client) -> Update:
-        """The steps of one client."""
+        """Take the steps of one client."""
         return self.take(self.local_steps(message, client))
 
     @property
     def captures(self) -> bool:
-        """Whether steps are captured in this run: where it is asked for, and they can be."""
+        """Whether this run captures steps as CUDA graphs."""
         return self.context.graphs != "off" and self.capturable
 
     @cached_property
     def keeper(self) -> StepKeeper:
-        """The captured steps of this run's clients, as far as they were taken here."""
+        """The captured steps of the clients that were trained in this process."""
         return StepKeeper()
 
     def take(self, steps: LocalSteps) -> Update:
@@ -124,11 +125,11 @@ class GradientMethod(Method):
         Raises:
             ClientError: see `shoal.methods.training.local.run_steps`.
         """
-        steps = self.held(steps)
+        steps = self.with_anchors(steps)
         if self.captures:
             return self._take_captured(steps)
         model = LocalModel(steps.network, steps.companions)
-        # Parameters are updated in place: one look-up serves all steps.
+        # Parameters are updated in place, so that these dictionaries hold for all steps.
         parameters: Tensors = dict(steps.network.named_parameters())
         companions: dict[str, Tensors] = {
             name: dict(network.named_parameters()) for name, network in steps.companions.items()
@@ -138,71 +139,70 @@ class GradientMethod(Method):
             restore_optimiser(optimiser, steps.optimiser)
 
         def step(positions: Tensor) -> StepResult:
-            return self.held_loss(model, parameters, steps.batch(positions), steps.extra)
+            return self.proximal_loss(model, parameters, steps.batch(positions), steps.extra)
 
-        metrics = run_steps(
-            steps.client,
-            steps.batches,
-            optimiser,
-            step,
-            after=lambda: self.after_step(parameters, companions),
-        )
-        return steps.finish(TakenSteps(metrics, {} if steps.optimiser is None else optimiser_tensors(optimiser)))
+        def after() -> None:
+            self.after_step(parameters, companions)
+
+        metrics = run_steps(steps.client, steps.batches, optimiser, step, after)
+        return steps.finish(TakenSteps(metrics, _kept_state(steps, optimiser)))
 
     def _take_captured(self, steps: LocalSteps) -> Update:
-        """As `take`, by a step that was captured for this or for an earlier client."""
+        """Take a client's steps by one that was captured for this or for an earlier client."""
         round = steps.client.streams.round
         rules = StepRules(
-            self.held_loss,
+            self.proximal_loss,
             self.after_step,
             lambda parameters: self.optimiser(parameters, round),
             self.context.device,
-            must=self.context.graphs == "on",
+            required=self.context.graphs == "on",
             pool=self.keeper.pool,
         )
-        with self.keeper.turn:
+        with self.keeper.lock:
             kept = self.keeper.kept(steps, rules)
             sums, count = kept.take(steps)
             metrics = finite_means(steps.client, sums, count)
-            optimiser = {} if steps.optimiser is None else optimiser_tensors(kept.optimiser)
-            return steps.finish(TakenSteps(metrics, optimiser))
+            return steps.finish(TakenSteps(metrics, _kept_state(steps, kept.optimiser)))
 
     def cohort_update(self, cohort: Sequence[tuple[Message, Client]]) -> list[Update | Exception]:
-        """The steps of several clients; those whose steps are of one kind are taken together."""
+        """Take the steps of several clients; those whose steps are of one kind are computed together."""
         if not self.stackable:
             return super().cohort_update(cohort)
-        found: list[Update | Exception | None] = [None] * len(cohort)
-        alike: dict[Hashable, list[tuple[int, LocalSteps, list[Tensor]]]] = {}
-        for number, (message, client) in enumerate(cohort):
+        outcomes: list[Update | Exception | None] = [None] * len(cohort)
+        groups: dict[Hashable, list[_Work]] = {}
+        for place, (message, client) in enumerate(cohort):
             try:
-                steps = self.held(self.local_steps(message, client))
+                steps = self.with_anchors(self.local_steps(message, client))
                 batches = list(steps.batches)
-                alike.setdefault(_kind(steps, batches), []).append((number, steps, batches))
+                groups.setdefault(_kind(steps, batches), []).append(_Work(place, steps, batches))
             except Exception as error:  # one client's fault is not the others'
-                found[number] = error
-        for group in alike.values():
-            if not self._computable_together(group[0][1].network):
-                for number, steps, batches in group:
-                    try:
-                        found[number] = self.take(replace(steps, batches=batches))
-                    except Exception as error:
-                        found[number] = error
-                continue
-            group.sort(key=lambda entry: (-len(entry[2]), entry[0]))
-            outcomes = self._take_together([steps for _, steps, _ in group], [batches for _, _, batches in group])
-            for (number, steps, _), outcome in zip(group, outcomes, strict=True):
-                found[number] = outcome if isinstance(outcome, Exception) else steps.finish(outcome)
-        return cast("list[Update | Exception]", found)
+                outcomes[place] = error
+        for group in groups.values():
+            for place, outcome in self._take_group(group):
+                outcomes[place] = outcome
+        return cast("list[Update | Exception]", outcomes)
+
+    def _take_group(self, group: list[_Work]) -> Iterator[tuple[int, Update | Exception]]:
+        """Take the steps of clients of one kind; yield each client's place in the cohort and its outcome."""
+        if self._computable_together(group[0].steps.network):
+            group.sort(key=lambda work: (-len(work.batches), work.place))
+            for work, taken in zip(group, self._take_together(group), strict=True):
+                yield work.place, taken if isinstance(taken, Exception) else work.steps.finish(taken)
+            return
+        for work in group:
+            try:
+                yield work.place, self.take(replace(work.steps, batches=work.batches))
+            except Exception as error:
+                yield work.place, error
 
     def _computable_together(self, network: nn.Module) -> bool:
-        """Whether torch has what a stack of this network asks for: on the CPU not BatchNorm without weights in bf16."""
+        """Return whether torch can compute a stack of this network: in bf16, CPUs lack BatchNorm without weights."""
         context = self.context
         return not (context.precision == "bf16" and context.device.type == "cpu" and has_batch_norm(network))
 
-    def _take_together(
-        self, steps: Sequence[LocalSteps], batches: Sequence[Sequence[Tensor]]
-    ) -> list[TakenSteps | ClientError]:
-        """Take the steps of clients sorted by how many they have, most first; what became of each client's."""
+    def _take_together(self, group: Sequence[_Work]) -> list[TakenSteps | ClientError]:
+        """Take the steps of clients sorted by their number of steps, largest first; return each client's outcome."""
+        steps = [work.steps for work in group]
         round = steps[0].client.streams.round
         stack = ModelStack([LocalModel(each.network, each.companions) for each in steps])
         optimiser = self.optimiser(stack.rows(), round)
@@ -210,48 +210,70 @@ class GradientMethod(Method):
             restore_rows(optimiser, [each.optimiser or {} for each in steps])
         extra = {name: torch.stack([each.extra[name] for each in steps]) for name in steps[0].extra}
         sums: list[dict[str, Tensor]] = [{} for _ in steps]
-        kept: list[Tensors] = [{} for _ in steps]
+        states: list[Tensors] = [{} for _ in steps]
 
         def shrink(size: int) -> None:
             nonlocal optimiser, extra
             for k in range(size, stack.size):
                 if steps[k].optimiser is not None:
-                    kept[k] = row_tensors(optimiser, k)
+                    states[k] = row_tensors(optimiser, k)
             optimiser = stack.shrink(size, optimiser, lambda rows: self.optimiser(rows, round))
             extra = {name: tensor[:size] for name, tensor in extra.items()}
 
-        for number in range(len(batches[0])):
-            active = sum(number < len(mine) for mine in batches)
-            if active < stack.size:  # who has no batch left is done
-                shrink(active)
-            inputs = [each.batch(mine[number]) for each, mine in zip(steps[:active], batches[:active], strict=True)]
+        for number in range(len(group[0].batches)):
+            active = [work for work in group if number < len(work.batches)]
+            if len(active) < stack.size:  # some clients have taken their last step
+                shrink(len(active))
+            inputs = [work.steps.batch(work.batches[number]) for work in active]
             stacked = tuple(torch.stack(parts) for parts in zip(*inputs, strict=True))
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "There is a performance drop")  # some losses go row by row inside
-                losses, numbers = stack.compute(self.held_loss, stacked, extra)
+                warnings.filterwarnings("ignore", "There is a performance drop")  # vmap loops over rows in some losses
+                losses, metrics = stack.compute(self.proximal_loss, stacked, extra)
             for parameter in stack.parameters.values():
                 parameter.grad = None
             losses.sum().backward()
             optimiser.step()
             self.after_step(stack.parameters, stack.companions)
-            for name, values in {"loss": losses, **numbers}.items():
-                for total, value in zip(sums, values.detach().float(), strict=False):
-                    total[name] = total[name] + value if name in total else value
+            _add_rows(sums, {"loss": losses, **metrics})
         shrink(0)
-        outcomes: list[TakenSteps | ClientError] = []
-        for each, total, mine, state in zip(steps, sums, batches, kept, strict=True):
-            try:
-                outcomes.append(TakenSteps(finite_means(each.client, total, len(mine)), state))
-            except ClientError as error:
-                outcomes.append(error)
-        return outcomes
+        return [_taken(*each) for each in zip(group, sums, states, strict=True)]
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The steps of one client of a cohort: its place there, its steps, and their batches."""
+
+    place: int
+    steps: LocalSteps
+    batches: list[Tensor]
+
+
+def _add_rows(sums: Sequence[dict[str, Tensor]], values: Mapping[str, Tensor]) -> None:
+    """Add row k of each value to the sums of client k; clients beyond the last row have no more steps."""
+    for name, rows in values.items():
+        for total, value in zip(sums, rows.detach().float(), strict=False):
+            total[name] = total[name] + value if name in total else value
+
+
+def _taken(work: _Work, sums: Mapping[str, Tensor], state: Tensors) -> TakenSteps | ClientError:
+    try:
+        return TakenSteps(finite_means(work.steps.client, sums, len(work.batches)), state)
+    except ClientError as error:
+        return error
+
+
+def _kept_state(steps: LocalSteps, optimiser: torch.optim.Optimizer) -> Tensors:
+    """Return the optimiser's state where it continues over rounds."""
+    if steps.optimiser is None:
+        return {}
+    return optimiser_tensors(optimiser)
 
 
 def _kind(steps: LocalSteps, batches: Sequence[Tensor]) -> tuple[Any, ...]:
-    """What must be equal for clients to be taken together: the shapes and the modes of the computation."""
+    """Return what must be equal for clients to be computed together: the shapes and the modes of the computation."""
     sizes = tuple(map(len, batches))
     return (
-        # Batches of one size may be of any number; where the last of an epoch is smaller, they must match step by step.
+        # Clients may differ in their number of batches of one size; where sizes differ, they must match step by step.
         sizes[:1] if len(set(sizes)) < 2 else sizes,
         tuple((name, network.training) for name, network in steps.companions.items()),
         tuple((name, tensor.shape) for name, tensor in steps.extra.items()),

@@ -1,4 +1,4 @@
-"""Local steps on two augmented views of each image of a batch: what contrastive and self-supervised methods share."""
+"""Local steps on two augmented views of each image: the base of contrastive and self-supervised methods."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from shoal.methods.training.steps import GradientMethod
 
 
 class TwoViewMethod(GradientMethod):
-    """A method whose clients train on two views: the broadcast weights, for some local epochs, which are sent back.
+    """A method whose clients train the broadcast weights on two views for some local epochs, and send them back.
 
-    A batch of its `step_loss` is one tensor (2n, channels, height, width): views a, then views b, of n images. To
-    override: `network` and `step_loss`; `prepare` where the steps of a client use tensors of its own; `local_steps`
-    where there are companions, or weights that stay with the client.
+    A batch of its `step_loss` is one tensor (2n, channels, height, width): views a, then views b, of n images. A
+    subclass implements `network` and `step_loss`. It overrides `prepare` where a client's steps use tensors of its own,
+    and `local_steps` where there are companions, or weights that stay with the client.
     """
 
     @abstractmethod
     def network(self) -> nn.Module:
-        """A fresh network with the run's initial weights."""
+        """Return a fresh network with the run's initial weights."""
 
     def recipe(self) -> Recipe:
-        """The recipe of the views: the user's, else the data set's."""
+        """Return the recipe of the views: the user's, else the data set's."""
         return view_recipe(self.context)
 
     @cached_property
     def make_views(self) -> Callable[[Tensor, torch.Generator], Tensor]:
-        """Makes views a, then views b, of images in [0, 1], by the run's recipe."""
+        """A function from images in [0, 1] to views a, then views b, by the run's recipe."""
         device = self.context.device
         if device.type == "cpu":
             recipe = self.recipe()
@@ -45,11 +45,11 @@ class TwoViewMethod(GradientMethod):
         return DeviceViews(self.recipe(), self.context.spec.shape, device)
 
     def prepare(self, message: Message, client: Client) -> Tensors:
-        """Tensors that every step of a client's round uses: the `extra` of `step_loss`; nothing by default."""
+        """Return tensors that every step of a client's round uses, the `extra` of `step_loss`; by default none."""
         return {}
 
     def local_steps(self, message: Message, client: Client) -> LocalSteps:
-        """Local epochs from the broadcast weights; the trained weights and the number of samples go up."""
+        """Take local epochs from the broadcast weights; send the trained weights and the number of samples."""
         network = self.network()
         load(network, message.tensors)
 
@@ -61,7 +61,7 @@ class TwoViewMethod(GradientMethod):
         )
 
     def keeps_last_batch(self, message: Message) -> bool:
-        """Whether an epoch ends with a smaller batch, where samples are left over; by default they are left out."""
+        """Return whether an epoch ends with a smaller batch of the remaining samples; by default they are left out."""
         return False
 
     def view_steps(
@@ -75,7 +75,7 @@ class TwoViewMethod(GradientMethod):
         optimiser: Mapping[str, Tensor] | None = None,
         keep_last: bool = False,
     ) -> LocalSteps:
-        """A client's local epochs on two views, not yet done; `keep_last` as `batches`, others as `LocalSteps` has."""
+        """Return a client's local epochs on two views, to be taken; arguments as of `LocalSteps` and `batches`."""
         make_views = self.make_views
         generator = client.streams.torch("views", self.context.device)
 

@@ -1,4 +1,4 @@
-"""The mean of the flows that clients trained, and the sums of what they report beside them (algorithm 3)."""
+"""The mean of the flows that clients trained, and the sums of their reports (algorithm 3)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from shoal.methods.uifca.state import LearnReport
 
 
 class Averaged(NamedTuple):
-    """What a round's reports come to, over all clients.
+    """The reports of a round, summed or averaged over all clients.
 
     Attributes:
         flows: the mean of each flow by points of its cluster, (p,); None where nobody could train it.
-        counts, points: of each flow, the points it was trained on, and the points it had.
-        changed: points that changed their cluster.
-        clients: who reported.
-        held: of each flow, summed losses and numbers of held-out points: float64 (2, K).
+        counts: number of points that each flow was trained on.
+        points: number of points of each flow.
+        changed: number of points that changed their cluster.
+        clients: the clients that reported.
+        held: summed losses and numbers of held-out points of each flow: float64 (2, K).
     """
 
     flows: list[Tensor | None]
@@ -32,23 +33,50 @@ class Averaged(NamedTuple):
     clients: list[int]
     held: Tensor
 
+    @property
+    def empty(self) -> list[int]:
+        """Flows without a point."""
+        return [k for k, number in enumerate(self.points) if not number]
+
+    @property
+    def diverged(self) -> list[int]:
+        """Flows that had points, and no finite result from any client."""
+        return [k for k, number in enumerate(self.counts) if not number and self.points[k]]
+
+    def filled(self, starts: Tensor, waiting: Tensor) -> Tensor:
+        """Return all flows (K, p): the means; without points a flow of `waiting`, diverged a flow of `starts`.
+
+        Args:
+            starts: (K, p).
+            waiting: (K, p).
+        """
+        rows = []
+        for k, mean in enumerate(self.flows):
+            if mean is None:
+                mean = starts[k] if self.points[k] else waiting[k]
+            rows.append(mean)
+        return torch.stack(rows)
+
 
 def average(updates: Iterable[Update], starts: Tensor, settings: AggregationSettings) -> Averaged:
-    """The mean of each of K flows over the clients, by their points of its cluster, and the sums of their reports.
+    """Average each of K flows over the clients by their points of its cluster, and sum their reports.
 
     Args:
         updates: of the clients.
         starts: the flows that they began from, (K, p).
-        settings: what may stand in place of the mean.
+        settings: the rule that takes the place of the mean.
     """
     clusters = len(starts)
     means = [mean_by(settings, {"flow": start}) for start in starts]
-    counts, points, changed, who = [0] * clusters, [0] * clusters, 0, []
+    counts = [0] * clusters
+    points = [0] * clusters
+    changed = 0
+    clients = []
     held = torch.zeros(2, clusters, dtype=torch.float64)
     for update in updates:
         report = LearnReport.from_message(update.message)
         changed += report.changed
-        who.append(update.client)
+        clients.append(update.client)
         for k, count in enumerate(report.counts):
             points[k] += report.points[k]
             counts[k] += count
@@ -56,5 +84,5 @@ def average(updates: Iterable[Update], starts: Tensor, settings: AggregationSett
                 means[k].add({"flow": update.message.tensors[f"flow/{k}"]}, count)
         if report.held_loss:
             held += torch.tensor([report.held_loss, report.held_count], dtype=torch.float64)
-    found = [mean.mean()["flow"] if mean.weight else None for mean in means]
-    return Averaged(found, counts, points, changed, who, held)
+    flows = [mean.mean()["flow"] if mean.weight else None for mean in means]
+    return Averaged(flows, counts, points, changed, clients, held)

@@ -1,8 +1,9 @@
 """UIFCA with affine flows, all clients and clusters in one computation.
 
-The same draws, steps and averages as `shoal.methods.uifca.uifca` with `flow: affine` and plain SGD, with the gradient
-written out: for z = A (x - b), the mean loss has gradients A mean((x - b) (x - b)^T) - A^-T in A, and -A^T A mean(x -
-b) in b. The inverse follows A by Newton's iteration, one per step, and is computed anew in every communication round.
+The draws, steps and averages are those of `shoal.methods.uifca.uifca` with `flow: affine` and SGD without momentum. The
+gradient is written out: for z = A (x - b), the mean loss has gradients A mean((x - b) (x - b)^T) - A^-T in A, and
+-A^T A mean(x - b) in b. The inverse follows A by one Newton iteration a step, and is computed exactly at the beginning
+of every communication round.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from shoal.methods.uifca.held_out import fold
 
 @dataclass(frozen=True)
 class AffineRun:
-    """What a batched run found.
+    """The result of a batched run.
 
     Attributes:
-        flows: (K, d * d + d), as `AffineFlow`'s vector: matrix, then shift.
+        flows: (K, d * d + d), vectors of `AffineFlow`: matrix, then shift.
         assignment: int64 (clients, points).
         assignments: the assignment at the start of each cluster round, then the final one.
-        cluster_rounds: how many were carried out.
+        cluster_rounds: number of cluster rounds.
     """
 
     flows: Tensor
@@ -36,9 +37,10 @@ class AffineRun:
 
 
 def affine_losses(flows: Tensor, x: Tensor) -> Tensor:
-    """-log p up to its constant, of points x (..., d) under flows (K, d * d + d): (..., K)."""
+    """Return -log p without its constant, of points x (..., d) under flows (K, d * d + d): (..., K)."""
     d = x.shape[-1]
-    matrix, shift = flows[:, : d * d].view(-1, d, d), flows[:, d * d :]
+    matrix = flows[:, : d * d].view(-1, d, d)
+    shift = flows[:, d * d :]
     z = torch.einsum("kij,...kj->...ki", matrix, x[..., None, :] - shift)
     result: Tensor = 0.5 * z.square().sum(-1) - torch.linalg.slogdet(matrix)[1]
     return result
@@ -65,21 +67,21 @@ def run_batched(
     Args:
         x: points, float32 (clients, points, d).
         starts: the K flows that every cluster round begins from, (K, d * d + d).
-        seed: of the draws, as the run's.
+        seed: of the run.
         lr: learning rate of SGD.
         batch: points per step.
-        cluster_rounds, comm_rounds, steps: T, tau and M; fewer cluster rounds where no assignment changes.
+        cluster_rounds, comm_rounds, steps: T, tau and M; the run ends early where no assignment changes.
         assignment: the first one, int64 (clients, points); None: random.
         first_round: the engine's number of the first communication round.
-        tries, trial, folds: as `UIFCASettings`; with an `assignment` there is one try.
+        tries, trial, folds: see `UIFCASettings`; with an `assignment` there is one try.
 
     Raises:
-        ValueError: the tries leave none of the cluster rounds, or come with folds.
+        ValueError: the tries leave none of the cluster rounds, or folds are set too.
     """
     if tries > 1 and folds > 1:
-        raise ValueError("tries are of random first assignments without folds")
+        raise ValueError("tries need random first assignments without folds: set folds to 1")
     if tries > 1 and tries * trial >= cluster_rounds:
-        raise ValueError(f"{tries} tries of {trial} cluster rounds leave none of {cluster_rounds}")
+        raise ValueError(f"{tries} tries of {trial} cluster rounds leave none of {cluster_rounds}: lower tries")
     learn = _Learner(x, starts, seed, lr, batch, comm_rounds, steps, first_round, folds)
     if assignment is not None or tries == 1:
         return learn.run(learn.draw() if assignment is None else assignment, cluster_rounds, last=True)
@@ -98,7 +100,7 @@ def run_batched(
 
 @dataclass
 class _Learner:
-    """Cluster rounds from any assignment; `round` counts communication rounds as the engine does."""
+    """Cluster rounds from any assignment; `round` is the engine's number of a communication round."""
 
     x: Tensor
     starts: Tensor
@@ -111,33 +113,33 @@ class _Learner:
     folds: int = 1
 
     def draw(self) -> Tensor:
-        """A random assignment, int64 (clients, points)."""
+        """Draw a random assignment, int64 (clients, points)."""
         clients, count = self.x.shape[:2]
-        return torch.stack(
-            [
-                torch.randint(
-                    len(self.starts), (count,), generator=Streams(self.seed, self.round, i).torch("assignment")
-                )
-                for i in range(clients)
-            ]
-        )
+        rows = []
+        for i in range(clients):
+            generator = Streams(self.seed, self.round, i).torch("assignment")
+            rows.append(torch.randint(len(self.starts), (count,), generator=generator))
+        return torch.stack(rows)
 
-    def kept(self, cluster_round: int) -> Tensor:
-        """Points that a cluster round keeps from training, bool (clients, points)."""
+    def held_out(self, cluster_round: int) -> Tensor:
+        """Return which points a cluster round does not train on, bool (clients, points)."""
         clients, count = self.x.shape[:2]
-        kept = torch.zeros(clients, count, dtype=torch.bool)
+        held = torch.zeros(clients, count, dtype=torch.bool)
         if self.folds > 1:
-            for i, row in enumerate(kept):
+            for i, row in enumerate(held):
                 row[fold(self.seed, i, count, self.folds, cluster_round)] = True
-        return kept
+        return held
 
     def run(self, assignment: Tensor, cluster_rounds: int, last: bool = False) -> AffineRun:
-        """At most so many cluster rounds, until no assignment changes; where not `last`, a round of judging follows."""
-        history, flows, done, still = [assignment], self.starts, 0, 0
+        """Run cluster rounds until no assignment changes; unless `last`, a round that judges the try follows."""
+        history = [assignment]
+        flows = self.starts
+        done = 0
+        still = 0
         while done < cluster_rounds:
             flows = self.starts
-            kept = self.kept(done)
-            parts = _by_cluster(self.x, assignment.masked_fill(kept, -1), len(flows))
+            held = self.held_out(done)
+            parts = _by_cluster(self.x, assignment.masked_fill(held, -1), len(flows))
             for _ in range(self.comm_rounds):
                 flows = _communication_round(
                     parts, flows, self.seed, self.round, self.lr, self.batch, self.steps, self.starts
@@ -146,11 +148,11 @@ class _Learner:
             done += 1
             after = affine_losses(flows, self.x).nan_to_num(nan=float("inf")).argmin(-1)
             if self.folds > 1:
-                after = torch.where(kept, after, assignment)
+                after = torch.where(held, after, assignment)
             history.append(after)
             still = still + 1 if torch.equal(after, assignment) else 0
             if still == self.folds:  # each part of the points has had its turn
-                # The engine hears of it in the round after.
+                # The engine takes one more round to notice.
                 self.round += done < cluster_rounds
                 break
             assignment = after
@@ -159,7 +161,7 @@ class _Learner:
 
 
 def _by_cluster(x: Tensor, assignment: Tensor, clusters: int) -> dict[tuple[int, int], Tensor]:
-    """Each client's points of each cluster that has any."""
+    """Return the points of each (client, cluster) that has any."""
     parts = {
         (i, k): x[i].index_select(0, torch.nonzero(labels == k).squeeze(1))
         for i, labels in enumerate(assignment)
@@ -178,8 +180,9 @@ def _communication_round(
     steps: int,
     starts: Tensor,
 ) -> Tensor:
-    """Local steps of every (client, cluster) with points, then the mean of each flow by points."""
-    clusters, d = len(flows), math.isqrt(flows.shape[1])
+    """Take the local steps of every (client, cluster), then average each flow by points."""
+    clusters = len(flows)
+    d = math.isqrt(flows.shape[1])
     pairs = [k for _, k in parts]
     sizes = [len(points) for points in parts.values()]
     points = torch.cat(list(parts.values()))
@@ -195,16 +198,16 @@ def _communication_round(
     shift = flows[pairs, d * d :].clone()[:, None]
     inverse = torch.linalg.inv(matrix)
     drawn = torch.empty(len(pairs) * batch, d)
-    off = drawn.view(len(pairs), batch, d)
+    offset = drawn.view(len(pairs), batch, d)
     mean = torch.full((len(pairs), 1, batch), 1 / batch)
     for step in rows.flatten(1):
         torch.index_select(points, 0, step, out=drawn)
-        off.sub_(shift)
-        second = torch.bmm(off.transpose(1, 2), off)
-        moved = torch.bmm(torch.bmm(mean, off), matrix.transpose(1, 2))
+        offset.sub_(shift)
+        second = torch.bmm(offset.transpose(1, 2), offset)
+        moved = torch.bmm(torch.bmm(mean, offset), matrix.transpose(1, 2))
         shift.baddbmm_(moved, matrix, alpha=lr)
         matrix = torch.add(matrix, inverse.transpose(1, 2), alpha=lr).baddbmm_(matrix, second, alpha=-lr / batch)
-        # Newton: exact to second order in a step that is small.
+        # A Newton step: exact to second order, since the step is small.
         inverse = torch.baddbmm(inverse, torch.bmm(inverse, matrix), inverse, beta=2, alpha=-1)
     trained = torch.cat((matrix.flatten(1), shift.flatten(1)), 1).double()
     weights = torch.tensor(sizes, dtype=torch.float64) * torch.isfinite(trained).all(1)

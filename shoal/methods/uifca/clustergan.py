@@ -1,8 +1,8 @@
 """ClusterGAN (Mukherjee et al. 2019) by federated averaging: the baseline of UIFCA's image experiments.
 
-A generator turns a continuous and a one-hot vector into an image, an encoder turns it back, a critic compares the
-generated with real images (Wasserstein distance with gradient penalty). A point's cluster is the largest entry of
-what the encoder reads as its one-hot part.
+A generator turns a continuous and a one-hot vector into an image, an encoder turns the image back into both, and a
+critic compares generated with real images (Wasserstein distance with gradient penalty). A point's cluster is the
+largest entry of its one-hot part by the encoder.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from shoal.methods.scores.clustering import cluster_scores
 from shoal.methods.training.local import build_optimiser, load, seeded, weights
 from shoal.models.gan import ClusterGANNetwork
 
-BATCH = 1000
-"""Images in one pass when they are only encoded."""
+FORWARD_IMAGES = 1000
+"""Images in one pass where they are only encoded."""
+PENALTY = 10.0
+"""Weight of the critic's gradient penalty (WGAN-GP)."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +38,9 @@ class ClusterGANSettings:
 
     latent: int = setting(30, "width of the continuous part of the latent vector", ge=1)
     sigma: float = setting(0.75, "standard deviation of the continuous part of the latent vector", gt=0)
-    beta_n: float = setting(10.0, "weight of the loss of recovering the continuous part", ge=0)
-    beta_c: float = setting(10.0, "weight of the loss of recovering the one-hot part", ge=0)
-    penalty: float = setting(10.0, "weight of the critic's gradient penalty", ge=0)
+    beta: float = setting(
+        10.0, "weight of the losses of recovering both parts of the latent vector (beta_n = beta_c)", ge=0
+    )
     critic_steps: int = setting(5, "number of critic steps for each step of generator and encoder", ge=1)
     steps: int = setting(100, "number of generator steps in each communication round", ge=1)
     layers: Literal["conv", "dense"] = setting("conv", "layers of the networks: convolutions, or only linear layers")
@@ -46,7 +48,7 @@ class ClusterGANSettings:
 
 
 class ClusterGAN(Method):
-    """ClusterGAN as a method: server state is the three networks."""
+    """ClusterGAN as a method: the server state is the three networks."""
 
     name = "clustergan"
     Settings = ClusterGANSettings
@@ -58,29 +60,33 @@ class ClusterGAN(Method):
     loss_falls = False  # a game
 
     def network(self) -> ClusterGANNetwork:
-        """The networks with their initial weights."""
-        s, c = self.settings, self.context
-        dense = s.layers == "dense"
-        built = seeded(
-            lambda: ClusterGANNetwork(s.latent, c.clusters, c.spec.shape, s.width, dense), c, drawn=self.drawn
-        )
-        assert isinstance(built, ClusterGANNetwork)
-        return built
+        """Build the networks with their initial weights."""
+        network = seeded(self.build, self.context, cache=self.network_cache)
+        assert isinstance(network, ClusterGANNetwork)
+        return network
+
+    def build(self) -> ClusterGANNetwork:
+        """Build the networks; their initial weights come from torch's global generator."""
+        s = self.settings
+        return ClusterGANNetwork(s.latent, self.context.clusters, self.context.spec.shape, s.width, s.layers == "dense")
 
     def init_server(self, federation: Federation) -> Server:
-        """Initial weights."""
+        """Start from the initial weights."""
         return Server(weights(self.network()))
 
     def broadcast(self, server: Server, client: int) -> Message:
-        """The three networks."""
+        """Send the three networks."""
         return Message(server.model)
 
     def client_update(self, message: Message, client: Client) -> Update:
-        """`steps` rounds of the game on the client's images."""
-        s, local, device = self.settings, self.context.local, self.context.device
+        """Play `steps` rounds of the game on the client's images."""
+        s = self.settings
+        batch = self.context.local.batch
+        device = self.context.device
         if not len(client.train):
             raise ClientError(f"client {client.id} has no training samples")
-        load(network := self.network(), message.tensors)
+        network = self.network()
+        load(network, message.tensors)
         critic_optimiser = self.optimiser(network.critic.parameters(), client)
         pair = [*network.generator.parameters(), *network.encoder.parameters()]
         pair_optimiser = self.optimiser(pair, client)
@@ -88,13 +94,13 @@ class ClusterGAN(Method):
         sums = {name: torch.zeros((), dtype=torch.float64, device=device) for name in ("critic", "loss")}
         for _ in range(s.steps):
             for _ in range(s.critic_steps):
-                rows = torch.randint(len(client.train), (local.batch,), generator=generator, device=device)
+                rows = torch.randint(len(client.train), (batch,), generator=generator, device=device)
                 real = client.train.x(rows.to(client.train.index.device))
                 with torch.no_grad():
-                    fake = network.generate(*self.latents(local.batch, generator))
-                critic = critic_loss(network, real, fake, s.penalty, generator)
+                    fake = network.generate(*self.latents(batch, generator))
+                critic = critic_loss(network, real, fake, generator)
                 step(critic, critic_optimiser)
-            z, cluster = self.latents(local.batch, generator)
+            z, cluster = self.latents(batch, generator)
             fake = network.generate(z, cluster)
             loss = -network.judge(fake).mean() + self.cycle(network, fake, z, cluster)
             step(loss, pair_optimiser)
@@ -106,7 +112,7 @@ class ClusterGAN(Method):
         return Update(Message(weights(network), {"n": len(client.train)}), metrics=means)
 
     def optimiser(self, parameters: Iterable[Parameter], client: Client) -> torch.optim.Optimizer:
-        """As the settings say; Adam with the moments 0.5 and 0.9 that are usual for such games."""
+        """Build the optimiser of the settings; Adam has the moments 0.5 and 0.9 that are usual for such games."""
         built = build_optimiser(parameters, self.context.local, client.streams.round, self.context.device)
         for group in built.param_groups:
             if "betas" in group:
@@ -114,29 +120,32 @@ class ClusterGAN(Method):
         return built
 
     def latents(self, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Continuous parts (n, latent) and cluster numbers (n,)."""
-        s, device = self.settings, self.context.device
+        """Draw continuous parts (n, latent) and cluster numbers (n,)."""
+        s = self.settings
+        device = self.context.device
         z = s.sigma * torch.randn(n, s.latent, generator=generator, device=device)
         return z, torch.randint(self.context.clusters, (n,), generator=generator, device=device)
 
     def cycle(self, network: ClusterGANNetwork, fake: Tensor, z: Tensor, cluster: Tensor) -> Tensor:
-        """The cycle loss: how far the encoder is from recovering the latent vectors behind generated images."""
-        found, logits = network.encode(fake)
-        return self.settings.beta_n * F.mse_loss(found, z) + self.settings.beta_c * F.cross_entropy(logits, cluster)
+        """Return the cycle loss: how far the encoder is from recovering the latent vectors of generated images."""
+        recovered, logits = network.encode(fake)
+        beta = self.settings.beta
+        return beta * F.mse_loss(recovered, z) + beta * F.cross_entropy(logits, cluster)
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
-        """The mean by number of samples."""
+        """Average the networks by number of samples."""
         return next_average(server, updates, self.context.aggregation, lambda: trained_counts(self.network()))
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
-        """Purity, ACC, NMI and ARI over all clients' points; clusters in use."""
+        """Return purity, ACC, NMI and ARI over all clients' points, and the clusters in use."""
         if not server.round:
             return {}
         predict = self.predictor(server)
-        found, truth = [], []
+        found = []
+        truth = []
         for client in clients:
             positions = torch.arange(len(client.train), device=client.train.index.device)
-            found += [predict(client.train.x(part)).cluster.cpu() for part in positions.split(BATCH)]
+            found += [predict(client.train.x(part)).cluster.cpu() for part in positions.split(FORWARD_IMAGES)]
             if client.train.data.train_y is not None:
                 truth.append(client.train.y().cpu())
         cluster = torch.cat(found)
@@ -146,8 +155,9 @@ class ClusterGAN(Method):
         return metrics
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
-        """The encoder's cluster, its softmax, and its continuous part as embedding."""
-        load(network := self.network(), server.model)
+        """Return a function from images to the encoder's cluster, its softmax, and its continuous part (embedding)."""
+        network = self.network()
+        load(network, server.model)
         network.eval()
 
         @torch.no_grad()
@@ -158,27 +168,24 @@ class ClusterGAN(Method):
         return predict
 
 
-def critic_loss(
-    network: ClusterGANNetwork, real: Tensor, fake: Tensor, penalty: float, generator: torch.Generator
-) -> Tensor:
-    """WGAN-GP: mean score of the generated minus that of the real, and the squared distance of gradient norms from 1.
+def critic_loss(network: ClusterGANNetwork, real: Tensor, fake: Tensor, generator: torch.Generator) -> Tensor:
+    """Return WGAN-GP's loss: mean score of generated minus real images, and squared distance of gradient norms from 1.
 
     Args:
-        network: whose critic is judged.
+        network: the network with the critic.
         real, fake: images (n, ...) each.
-        penalty: weight of the gradient penalty.
         generator: of the points between real and fake at which gradients are taken.
     """
     mix = torch.rand((len(real), 1, 1, 1), generator=generator, device=real.device)
     between = (mix * real + (1 - mix) * fake).requires_grad_(True)
     (gradient,) = torch.autograd.grad(network.judge(between).sum(), between, create_graph=True)
     norms = gradient.flatten(1).norm(dim=1)
-    result: Tensor = network.judge(fake).mean() - network.judge(real).mean() + penalty * (norms - 1).square().mean()
+    result: Tensor = network.judge(fake).mean() - network.judge(real).mean() + PENALTY * (norms - 1).square().mean()
     return result
 
 
 def step(loss: Tensor, optimiser: torch.optim.Optimizer) -> None:
-    """One step down a loss."""
+    """Take one step down a loss."""
     optimiser.zero_grad(set_to_none=True)
     loss.backward()
     optimiser.step()

@@ -1,4 +1,4 @@
-"""What a UIFCA client may send and keep, by what the round is for."""
+"""Declared messages and memories of UIFCA clients, by the purpose of the round."""
 
 from __future__ import annotations
 
@@ -9,29 +9,33 @@ from shoal.methods.contract.base import Update
 from shoal.methods.contract.declared import FactForm, MessageForm, TensorForm, exactly
 from shoal.methods.contract.message import Message
 from shoal.methods.uifca.state import LearnReport
-from shoal.methods.uifca.tries import WORST
+from shoal.methods.uifca.tries import MAX_LOSS
 
 MEMORY = ("assignment", "local", "cluster_round")
 
 
 def centres_form(clusters: int, dimensions: int) -> MessageForm:
-    """k-FED's local centres, of one cluster at least."""
+    """Declare k-FED's local centres, of at least one cluster."""
     return MessageForm({"centres": TensorForm((range(1, clusters + 1), dimensions))})
 
 
 def judge_form(samples: int) -> MessageForm:
-    """A verdict on a try, see `shoal.methods.uifca.tries.JudgeReport`."""
-    bound = WORST * max(1, samples)
-    loss, changed = FactForm(-bound, bound), FactForm(0, samples, whole=True)
-    return MessageForm({}, {"loss": loss, "count": exactly(samples), "changed": changed})
+    """Declare a verdict on a try, see `shoal.methods.uifca.tries.JudgeReport`."""
+    bound = MAX_LOSS * max(1, samples)
+    facts = {
+        "loss": FactForm(-bound, bound),
+        "count": exactly(samples),
+        "changed": FactForm(0, samples, whole=True),
+    }
+    return MessageForm({}, facts)
 
 
 def learn_form(flows: Tensor, samples: int) -> MessageForm:
-    """Trained flows, and the report beside them, see `shoal.methods.uifca.state.LearnReport`.
+    """Declare trained flows and the report beside them, see `shoal.methods.uifca.state.LearnReport`.
 
     Args:
-        flows: what the flows began from, (K, p).
-        samples: of the client.
+        flows: the flows that training began from, (K, p).
+        samples: number of the client's samples.
     """
     counts = FactForm(0, samples, whole=True, length=len(flows))
     largest = torch.finfo(torch.float32).max * max(1, samples)
@@ -39,7 +43,7 @@ def learn_form(flows: Tensor, samples: int) -> MessageForm:
         "counts": counts,
         "points": counts,
         "changed": FactForm(0, samples, whole=True),
-        # The loss of a flow that has diverged is no number, and that is nobody's fault.
+        # The loss of a flow that has diverged is not finite: this is no fault of the client.
         "held_loss": FactForm(-largest, largest, length=len(flows), finite=False),
         "held_count": counts,
     }
@@ -48,28 +52,29 @@ def learn_form(flows: Tensor, samples: int) -> MessageForm:
     def rule(message: Message) -> str | None:
         report = LearnReport.from_message(message)
         if any(bool(count) != (f"flow/{k}" in message.tensors) for k, count in enumerate(report.counts)):
-            return f"its counts {list(report.counts)} are not of the flows that it holds"
+            return f"its counts {list(report.counts)} do not match the flows that it holds"
         if sum(report.points) > samples or any(a > b for a, b in zip(report.counts, report.points, strict=True)):
             return f"its flows have {list(report.points)} points, expected {samples} together at most"
         if len(report.held_loss) != len(report.held_count):
-            return "of held-out points it says the losses or the numbers, expected both or neither"
+            return "it holds either losses or numbers of held-out points, expected both or neither"
         return None
 
     return MessageForm(tensors, facts, optional=(*tensors, "held_loss", "held_count"), rule=rule)
 
 
 def beyond_centres(update: Update) -> str | None:
-    """Why a client's local clusters cannot be those of the centres that it sends; None where they can."""
-    centres, local = update.message.tensors.get("centres"), (update.memory or {}).get("local")
+    """Return why a client's local clusters do not belong to the centres that it sends; None where they do."""
+    centres = update.message.tensors.get("centres")
+    local = (update.memory or {}).get("local")
     if centres is None or local is None or not local.numel() or int(local.max()) < len(centres):
         return None
     return f"'local' names cluster {int(local.max())}, and {len(centres)} centres were sent"
 
 
 def memory_form(clusters: int, samples: int) -> MessageForm:
-    """The clusters of a client's points, which are judged where they lie."""
-    of_points = TensorForm((samples,), torch.int64, least=0, most=clusters - 1)
-    number = TensorForm((1,), torch.int64, least=0)
+    """Declare the clusters of a client's points in its memory, where they are judged."""
+    of_points = TensorForm((samples,), torch.int64, minimum=0, maximum=clusters - 1)
+    number = TensorForm((1,), torch.int64, minimum=0)
     return MessageForm(
         {"assignment": of_points, "local": of_points, "cluster_round": number}, optional=MEMORY, others=True
     )

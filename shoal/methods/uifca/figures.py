@@ -12,12 +12,12 @@ from shoal.core.streams import SERVER, Streams
 from shoal.methods.averaging.vectors import Vectors
 from shoal.models.normalising_flows import Flow
 
-IMAGES = 10
-"""Drawn from each flow."""
+IMAGES_PER_FLOW = 10
+"""Number of images drawn from each flow."""
 
 
 def rounds_figure(rounds: DataFrame) -> Figure:
-    """Purity, and mean losses of right and wrong points, over communication rounds; lines where cluster rounds end."""
+    """Draw purity and mean losses of right and wrong points over rounds, with lines where cluster rounds end."""
     figure = Figure(figsize=(10, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2)
     for axes, columns in ((left, ("purity", "purity_held")), (right, ("loss_right", "loss_wrong"))):
@@ -37,7 +37,7 @@ def rounds_figure(rounds: DataFrame) -> Figure:
 
 
 def confusion_figure(truth: np.ndarray, cluster: np.ndarray, clusters: int, names: tuple[str, ...]) -> Figure:
-    """How many points of each class are in each cluster, (classes, K)."""
+    """Draw how many points of each class are in each cluster, (classes, K)."""
     classes = sorted(set(truth.tolist()))
     found = sorted(set(cluster.tolist()))
     counts = np.zeros((len(classes), clusters), dtype=int)
@@ -54,22 +54,22 @@ def confusion_figure(truth: np.ndarray, cluster: np.ndarray, clusters: int, name
 
 
 def samples_figure(flow: Flow, flows: Tensor, seed: int) -> Figure:
-    """A row of images drawn from each flow, (K, IMAGES).
+    """Draw a row of images from each flow, (K, IMAGES_PER_FLOW).
 
     Args:
-        flow: the network, into which each flow's weights are loaded.
+        flow: a network; each flow's weights are loaded into it.
         flows: weights of the K flows, (K, p).
         seed: of the run.
     """
     vectors = Vectors(flow)
-    figure = Figure(figsize=(IMAGES * 0.7, len(flows) * 0.75), layout="constrained")
-    rows = figure.subplots(len(flows), IMAGES, squeeze=False)
+    figure = Figure(figsize=(IMAGES_PER_FLOW * 0.7, len(flows) * 0.75), layout="constrained")
+    rows = figure.subplots(len(flows), IMAGES_PER_FLOW, squeeze=False)
     for k, axes in enumerate(rows):
         vectors.load(flow, flows[k])
         generator = Streams(seed, 0, SERVER).torch(f"figure {k}")
-        images = flow.eval().sample(IMAGES, generator).nan_to_num().cpu()
-        for image, at in zip(images, axes, strict=True):
-            at.imshow(image.mean(0), cmap="gray", vmin=0, vmax=255)
-            at.axis("off")
+        images = flow.eval().sample(IMAGES_PER_FLOW, generator).nan_to_num().cpu()
+        for image, place in zip(images, axes, strict=True):
+            place.imshow(image.mean(0), cmap="gray", vmin=0, vmax=255)
+            place.axis("off")
         axes[0].set_title(f"flow {k}", fontsize=7, loc="left", pad=1)
     return figure

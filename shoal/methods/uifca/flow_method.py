@@ -1,4 +1,4 @@
-"""What UIFCA and IFCA on flows share: K initial flows, local training, and the losses of points under each flow."""
+"""Base of UIFCA and IFCA on flows: K initial flows, local training, and the losses of points under each flow."""
 
 from __future__ import annotations
 
@@ -19,32 +19,26 @@ from shoal.methods.contract.prediction import Prediction
 from shoal.methods.training.local import build_optimiser, seeded
 from shoal.models.normalising_flows import Flow, build_flow
 
-BATCH = 1000
-"""Points in one pass when losses are only read."""
+FORWARD_POINTS = 1000
+"""Points in one pass where flows are evaluated without training."""
+FlowName = Literal["auto", "affine", "tabular", "cycle", "dense_cycle", "standard"]
 
 
 @dataclass(frozen=True)
 class FlowSettings:
-    """The architecture of the normalising flows, and how long they are trained."""
+    """The architecture of the normalising flows, and the length of their training."""
 
     steps: int = setting(100, "number of local steps M in each communication round", ge=1)
-    flow: Literal["auto", "affine", "tabular", "cycle", "standard"] = setting(
-        "auto", "kind of normalising flow; auto: affine for vectors, cycle for images"
-    )
-    layers: Literal["conv", "dense"] = setting(
-        "conv", "networks of the cycle flow: convolutions, or only linear layers, which suit small images on a CPU"
+    flow: FlowName = setting(
+        "auto",
+        "kind of normalising flow; affine or tabular for vectors, cycle or standard for images; dense_cycle is the "
+        "cycle flow with linear layers in place of convolutions, which suits small images on a CPU; auto: affine for "
+        "vectors, cycle for images",
     )
     width: int = setting(
         32, "number of filters in a flow's networks; for tabular and dense flows a quarter of the hidden width", ge=1
     )
     blocks: int = setting(2, "number of residual blocks in a flow's convolutional networks", ge=1)
-    together: bool = setting(
-        False,
-        "train all flows of a client in one computation; equal up to rounding, and not available for convolutions",
-    )
-    margin: float = setting(
-        0.05, "for images: the logit is taken of values squeezed into [margin, 1 - margin]", gt=0, lt=0.5
-    )
     spread: float = setting(0.001, "standard deviation of the K initial flows around their common start", ge=0)
     background: bool = setting(False, "for images: replace pixels below 0.01 of the range by uniform noise")
 
@@ -53,24 +47,27 @@ class FlowMethod(Method):
     """Base of methods whose server holds K normalising flows as rows of one tensor (K, p)."""
 
     kinds = ("vector", "image")
-    local_defaults = LocalSettings(epochs=1, batch=64, optimiser="sgd", lr=1e-4)  # the paper's, of images
+    local_defaults = LocalSettings(epochs=1, batch=64, optimiser="sgd", lr=1e-4)  # from the paper, for images
     affine_defaults = LocalSettings(epochs=1, batch=100, optimiser="sgd", lr=1e-5)
     """Measured: affine flows find Gaussian points where the rate times the steps of a cluster round is 0.03 to 0.1."""
     settings: Any
-    """`FlowSettings`, or what has its fields."""
+    """`FlowSettings`."""
 
     def flow(self) -> Flow:
-        """A flow with the run's common start."""
-        s, c = self.settings, self.context
-        network = seeded(lambda: new_flow(s, c), c, "flow", self.drawn)
-        if s.together and any(True for _ in network.buffers()):
-            raise MethodError("method.together: flows of convolutions have batch statistics; set layers dense")
+        """Build a flow with the run's common start."""
+        network = seeded(self.build, self.context, "flow", self.network_cache)
         assert isinstance(network, Flow)
         return network
 
+    def build(self) -> Flow:
+        """Build a flow; its initial weights come from torch's global generator."""
+        s = self.settings
+        return new_flow(s.flow, self.context, s.width, s.blocks)
+
     def starts(self) -> Tensor:
-        """The K starts (K, p): the common one plus N(0, spread^2) on every parameter."""
-        vectors = Vectors(flow := self.flow())
+        """Return the K starts (K, p): the common one plus N(0, spread^2) on every parameter."""
+        flow = self.flow()
+        vectors = Vectors(flow)
         common = vectors.flatten(flow)
         rows = []
         for k in range(self.context.clusters):
@@ -81,14 +78,14 @@ class FlowMethod(Method):
         return torch.stack(rows)
 
     def points(self, samples: Samples, streams: Streams, purpose: str) -> Callable[[Tensor], Tensor]:
-        """A function from positions to points as flows take them, with seeded noise on images."""
+        """Return a function from positions to the inputs of flows, with seeded noise on images."""
         generator = streams.torch(purpose, self.context.device)
         return lambda positions: flow_input(samples, positions, self.context, self.settings.background, generator)
 
     def losses(self, flows: Tensor, samples: Samples, streams: Streams) -> Tensor:
-        """-log p of each point under each flow, float32 (n, K); not finite where a flow has diverged."""
-        vectors = Vectors(flow := self.flow())
-        flow.eval()
+        """Return -log p of each point under each flow, float32 (n, K); not finite where a flow has diverged."""
+        flow = self.flow().eval()
+        vectors = Vectors(flow)
         columns = []
         with torch.no_grad():
             for row in flows:
@@ -96,32 +93,32 @@ class FlowMethod(Method):
                 # The same noise for every flow.
                 points = self.points(samples, streams, "flow noise")
                 positions = torch.arange(len(samples), device=samples.index.device)
-                columns.append(torch.cat([-flow.log_prob(points(part)) for part in positions.split(BATCH)]))
+                columns.append(torch.cat([-flow.log_prob(points(part)) for part in positions.split(FORWARD_POINTS)]))
         return torch.stack(columns, 1).float()
 
     @classmethod
     def local_defaults_for(cls, settings: Any, kind: str | None) -> LocalSettings:
-        """Affine flows, which vectors have by default, want a far smaller rate than networks."""
+        """Return the local defaults: affine flows, the default of vectors, need a far smaller rate than networks."""
         affine = settings.flow == "affine" or (settings.flow == "auto" and kind == "vector")
         return cls.affine_defaults if affine else cls.local_defaults
 
     @property
     def partial(self) -> bool:
-        """Whether only a share of the clients takes part in a round."""
+        """Whether only some of the clients take part in a round."""
         return self.context.fraction < 1
 
     def fit(
         self, start: Tensor, positions: Tensor, client: Client, k: int, round: int = 1
     ) -> tuple[Tensor, float] | None:
-        """`steps` minibatch steps of flow k on some of a client's points; None where it diverged.
+        """Train flow k for `steps` minibatch steps on some of a client's points.
 
-        Minibatches are drawn with replacement; the learning rate is that of round `round` (1-based) by `lr_decay`.
-        Returns the trained vector and the mean loss.
+        Minibatches are drawn with replacement; `lr_decay` gives the learning rate of round `round` (1-based). Returns
+        the trained vector and the mean loss; None where the flow diverged.
         """
         local = self.context.local
-        vectors = Vectors(flow := self.flow())
+        flow = self.flow().train()
+        vectors = Vectors(flow)
         vectors.load(flow, start)
-        flow.train()
         draws = minibatches(client.streams, k, len(positions), self.settings.steps, local.batch).to(positions.device)
         points = self.points(client.train, client.streams, f"flow noise {k}")
         optimiser = build_optimiser(flow.parameters(), local, round, self.context.device)
@@ -138,10 +135,17 @@ class FlowMethod(Method):
     def fit_all(
         self, starts: Tensor, positions: Mapping[int, Tensor], client: Client, round: int = 1
     ) -> dict[int, tuple[Tensor, float] | None]:
-        """`fit` of every flow k that `positions` names, from starts[k]; with `together` in one computation."""
-        if not self.settings.together or len(positions) < 2:
-            return {k: self.fit(starts[k], rows, client, k, round) for k, rows in positions.items()}
-        local, flow = self.context.local, self.flow()
+        """Run `fit` for every flow k of `positions`, from starts[k]; dense cycle flows in one computation."""
+        if self.settings.flow == "dense_cycle" and len(positions) > 1:
+            return self.fit_together(starts, positions, client, round)
+        return {k: self.fit(starts[k], rows, client, k, round) for k, rows in positions.items()}
+
+    def fit_together(
+        self, starts: Tensor, positions: Mapping[int, Tensor], client: Client, round: int
+    ) -> dict[int, tuple[Tensor, float] | None]:
+        """Run `fit` for several flows in one computation: equal up to rounding, and only for flows without buffers."""
+        local = self.context.local
+        flow = self.flow()
         ks = list(positions)
         # Rows of each parameter: flow after flow, as `Vectors` orders a flow's own.
         sizes = [p.numel() for p in flow.parameters()]
@@ -172,8 +176,9 @@ class FlowMethod(Method):
         }
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
-        """The likeliest flow; its posterior among the K (equal priors) and the K log-densities as embedding."""
-        vectors, flows = Vectors(self.flow()), []
+        """Return a function to the likeliest flow, posteriors under equal priors, and log-densities (embedding)."""
+        vectors = Vectors(self.flow())
+        flows = []
         for row in server.model["flows"]:
             flow = self.flow()
             vectors.load(flow, row)
@@ -189,21 +194,24 @@ class FlowMethod(Method):
         return predict
 
 
-def new_flow(settings: Any, context: Context) -> Flow:
-    """A flow as the settings say, its initial weights from torch's global generator.
+def new_flow(name: FlowName, context: Context, width: int, blocks: int = 2, *, of_images: FlowName = "cycle") -> Flow:
+    """Build a flow; its initial weights come from torch's global generator.
 
     Args:
-        settings: `FlowSettings`, or what has its fields of the architecture; with `layers: auto` a cycle flow is dense.
+        name: kind of flow.
         context: of the run.
+        width: number of filters.
+        blocks: number of residual blocks.
+        of_images: the kind that `auto` means for images.
 
     Raises:
-        MethodError: the flow is not of such samples.
+        MethodError: the flow does not fit such samples.
     """
-    s = settings
-    name = {"vector": "affine", "image": "cycle"}[context.spec.kind] if s.flow == "auto" else s.flow
-    dense = s.layers == "dense" or (s.layers == "auto" and name == "cycle")
+    if name == "auto":
+        name = of_images if context.spec.kind == "image" else "affine"
+    dense = name == "dense_cycle"
     try:
-        return build_flow(name, context.spec.shape, s.width, s.blocks, s.margin, dense)
+        return build_flow("cycle" if dense else name, context.spec.shape, width, blocks, dense=dense)
     except ValueError as error:
         raise MethodError(f"method.flow: {error}") from None
 
@@ -220,20 +228,20 @@ class _Density(nn.Module):
 
 
 def minibatches(streams: Streams, k: int, count: int, steps: int, batch: int) -> Tensor:
-    """Rows of minibatches among `count` points, with replacement: int64 (steps, batch)."""
+    """Draw rows of minibatches among `count` points, with replacement: int64 (steps, batch)."""
     return torch.randint(count, (steps, batch), generator=streams.torch(f"batches {k}"))
 
 
 def flow_input(
     samples: Samples, positions: Tensor, context: Context, background: bool, generator: torch.Generator
 ) -> Tensor:
-    """Points as flows take them: vectors as they are; images dequantised to [0, 256).
+    """Return the inputs of flows: vectors unchanged, images dequantised to [0, 256).
 
     Args:
-        samples: to take from.
-        positions: int64 (m,).
+        samples: the samples.
+        positions: which of them, int64 (m,).
         context: of the run.
-        background: pixels below 0.01 of the range become uniform over the range.
+        background: whether pixels below 0.01 of the range become uniform over the range.
         generator: of the noise.
     """
     x = samples.raw(positions)
@@ -241,7 +249,7 @@ def flow_input(
 
 
 def dequantise(x: Tensor, background: bool, generator: torch.Generator) -> Tensor:
-    """Bytes as values in [0, 256), by uniform noise; with `background` those below 0.01 of the range are all noise."""
+    """Add uniform noise to bytes, values in [0, 256); with `background` those below 0.01 of the range are all noise."""
     noise = torch.rand(x.shape, generator=generator, device=x.device)
     values = x.float() + noise
     return torch.where(x < 256 * 0.01, 256 * noise, values) if background else values

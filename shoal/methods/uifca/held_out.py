@@ -1,7 +1,7 @@
-"""Which of a client's points no flow is trained on in a cluster round, and which are assigned anew after it.
+"""Held-out points of a client: no flow is trained on them in a cluster round.
 
-Against over-fitting (the paper leaves it open): a flow gives points that it was trained on, also wrong ones, a higher
-likelihood than the flow they belong to. Two ways, by the settings: `folds`, and `stop: validation`.
+This is against over-fitting, which the paper leaves open: a flow gives the points that it was trained on, also wrong
+ones, a higher likelihood than the right flow does. The settings `folds` and `held_out` choose the points.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from shoal.methods.contract.base import Client
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The held-out points of every client and cluster round; the same whoever asks, in whatever order.
+    """The held-out points of every client and cluster round; they depend on the seed, the client and the round alone.
 
     Attributes:
         seed: of the run.
-        folds: so many parts of a client's points are held out in turn; 1: no such parts.
+        folds: number of parts of a client's points that are held out in turn; 1: no parts.
         share: without folds, the share of a client's points that is held out in every cluster round; 0: none.
     """
 
@@ -30,8 +30,9 @@ class HeldOut:
     share: float
 
     def positions(self, client: Client, cluster_round: int) -> Tensor:
-        """Positions held out in a cluster round (0-based): int64 (m,) into the client's points; ascending by folds."""
-        count, device = len(client.train), client.train.index.device
+        """Return the held-out positions among a client's points in a cluster round (0-based): int64 (m,)."""
+        count = len(client.train)
+        device = client.train.index.device
         if self.folds > 1:
             return fold(self.seed, client.id, count, self.folds, cluster_round).to(device)
         if not self.share:
@@ -40,20 +41,20 @@ class HeldOut:
         return torch.randperm(count, generator=generator)[: int(self.share * count)].to(device)
 
     def reassigned(self, client: Client, cluster_round: int) -> Tensor:
-        """Positions assigned anew after a cluster round: with folds only those no flow was trained on, else all."""
+        """Return the positions that are assigned again after a cluster round: held-out ones with folds, else all."""
         if self.folds > 1:
             return self.positions(client, cluster_round)
         return torch.arange(len(client.train), device=client.train.index.device)
 
 
 def fold(seed: int, client: int, count: int, folds: int, cluster_round: int) -> Tensor:
-    """The part of a client's points whose turn it is: ascending int64 positions.
+    """Return the part of a client's points that a cluster round holds out: ascending int64 positions.
 
     Args:
         seed: of the run.
         client: its number.
-        count: how many points it has.
-        folds: parts.
+        count: number of its points.
+        folds: number of parts.
         cluster_round: 0-based.
     """
     order = torch.randperm(count, generator=Streams(seed, 0, client).torch("folds"))

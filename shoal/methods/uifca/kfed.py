@@ -1,8 +1,8 @@
 """k-FED: one-shot federated K-means (Dennis et al. 2021; UIFCA's algorithm 1).
 
 Each client clusters its points by K-means and sends the centres; the server clusters the centres of all clients. A
-point belongs to the server's cluster of its local centre. A centre of one point would be that point itself: clusters
-smaller than a least size are joined to the nearest before anything is sent.
+point belongs to the server's cluster of its local centre. The centre of a single point is that point itself: therefore
+clusters below a smallest size are joined to the nearest before anything is sent.
 """
 
 from __future__ import annotations
@@ -36,34 +36,36 @@ class KFedSettings:
     starts: int = setting(10, "number of starts of K-means on clients and on the server; the best one counts", ge=1)
     min_points: int = setting(
         2,
-        "number of points that a centre is the mean of, at least: smaller clusters are joined to the nearest; with 1 a "
-        "client may send single samples as they are",
+        "smallest number of points whose mean a centre is: smaller clusters are joined to the nearest; with 1 a client "
+        "may send single samples",
         ge=1,
     )
 
 
-def local_clustering(x: np.ndarray, clusters: int, rng: np.random.Generator, starts: int, least: int) -> Clustering:
-    """K-means of one client's points (n, d), clusters of fewer than `least` points joined to the nearest."""
-    return join_small(x, kmeans(x, min(clusters, len(x)), rng, starts=starts), least)
+def local_clustering(
+    x: np.ndarray, clusters: int, rng: np.random.Generator, starts: int, min_points: int
+) -> Clustering:
+    """Return K-means of one client's points (n, d); clusters below `min_points` points are joined to the nearest."""
+    return join_small(x, kmeans(x, min(clusters, len(x)), rng, starts=starts), min_points)
 
 
-def local_centres(client: Client, clusters: int, starts: int, least: int) -> tuple[Tensor, Tensor]:
-    """A client's K-means: centres float32 (k, d), k <= clusters, and the local cluster of each point, int64 (n,).
+def local_centres(client: Client, clusters: int, starts: int, min_points: int) -> tuple[Tensor, Tensor]:
+    """Return a client's centres float32 (k, d), k <= clusters, and the local cluster of each point, int64 (n,).
 
     Raises:
-        ClientError: fewer points than a centre must be the mean of, or values that are not finite.
+        ClientError: the client has fewer than `min_points` points, or values that are not finite.
     """
     x = client.train.x().flatten(1).float().cpu().numpy()
     if not len(x):
         raise ClientError(f"client {client.id} has no training samples to cluster")
-    if len(x) < least:
+    if len(x) < min_points:
         raise ClientError(
-            f"client {client.id} has {len(x)} training samples, and a centre of k-FED is the mean of {least} at least: "
-            "leave this client out, or lower method.min_points"
+            f"client {client.id} has {len(x)} training samples, and a centre of k-FED is the mean of at least "
+            f"{min_points}: leave this client out, or lower method.min_points"
         )
     if not np.isfinite(x).all():
         raise ClientError(f"client {client.id} holds values that are not finite")
-    found = local_clustering(x, clusters, client.streams.numpy("kfed"), starts, least)
+    found = local_clustering(x, clusters, client.streams.numpy("kfed"), starts, min_points)
     return torch.from_numpy(found.centres).float(), torch.from_numpy(found.cluster)
 
 
@@ -89,42 +91,42 @@ class KFed(Method):
     settings: KFedSettings
 
     def init_server(self, federation: Federation) -> Server:
-        """Nothing."""
+        """Start without centres."""
         return Server(facts={"seed": federation.streams.seed})
 
     def broadcast(self, server: Server, client: int) -> Message:
-        """Nothing."""
+        """Send an empty message."""
         return Message()
 
     def declared(self, server: Server, client: int, samples: int) -> MessageForm:
-        """Local centres."""
+        """Declare local centres."""
         return centres_form(self.context.clusters, math.prod(self.context.spec.shape))
 
     def declared_memory(self, server: Server, client: int, samples: int) -> MessageForm:
-        """The local cluster of each point."""
+        """Declare the local cluster of each point."""
         return memory_form(self.context.clusters, samples)
 
     def mismatch(self, update: Update) -> str | None:
-        """A local cluster without a centre: it could not be judged."""
+        """Return the fault of a local cluster without a centre, else None: it could not be judged."""
         return beyond_centres(update)
 
     def client_update(self, message: Message, client: Client) -> Update:
-        """Local centres up, local clusters into memory."""
+        """Send local centres, and remember the local clusters."""
         s = self.settings
         centres, local = local_centres(client, self.context.clusters, s.starts, s.min_points)
         return Update(Message({"centres": centres}), memory={"local": local})
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
-        """Cluster the centres; nothing is left to do."""
+        """Cluster the centres; the run is finished."""
         rng = Streams(self.context.seed).numpy("kfed server")
         centres, labels = gather_centres(updates, self.context.clusters, self.settings.starts, rng)
         return server.next({"centres": centres}, state=labels, finished=True)
 
     def predictor(self, server: Server) -> Callable[[Tensor], Prediction]:
-        """The nearest of the server's centres, as a hard assignment: for samples that no client holds.
+        """Return a function that assigns samples to the nearest of the server's centres, for samples of no client.
 
         Raises:
-            MethodError: before the one round.
+            MethodError: the run has not had its one round.
         """
         if "centres" not in server.model:
             raise MethodError("k-FED has no centres before its round")
@@ -138,9 +140,10 @@ class KFed(Method):
         return predict
 
     def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
-        """A client's points go with their local centres; the rest to the nearest of the server's centres."""
+        """Assign clients' points with their local centres, and other samples to the nearest of the server's centres."""
         predict = self.predictor(server)
-        index, cluster = [], []
+        index = []
+        cluster = []
         for client in clients:
             labels = server.state.get(f"labels/{client.id}")
             if labels is not None and "local" in client.memory:
@@ -150,8 +153,9 @@ class KFed(Method):
         return assign_samples(predict, evaluation, None, centres=server.model["centres"], held=held)
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
-        """Clusters in use over all clients' points, and, of data with labels, purity, ACC, NMI and ARI."""
-        found, truth = [], []
+        """Return the clusters in use over all clients' points; with labels also purity, ACC, NMI and ARI."""
+        found = []
+        truth = []
         for client in clients:
             labels = server.state.get(f"labels/{client.id}")
             if labels is not None and "local" in client.memory:

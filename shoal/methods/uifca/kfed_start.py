@@ -1,4 +1,4 @@
-"""`init: kfed`: UIFCA begins with the assignment that k-FED finds, in one round before the first cluster round.
+"""`init: kfed`: UIFCA begins with k-FED's assignment, in one round before the first cluster round.
 
 A client keeps the local cluster of each point in its memory (`local`); the server tells each client which of its own
 clusters each local one belongs to (`labels/I`).
@@ -18,34 +18,34 @@ from shoal.methods.uifca.kfed import gather_centres, local_centres
 from shoal.methods.uifca.state import UIFCAState
 
 STARTS = 10
-"""Starts of K-means, on clients and server; the best counts."""
+"""Number of starts of K-means on clients and server; the best counts."""
 
 
-def send_centres(client: Client, clusters: int, least: int) -> Update:
-    """A client's local centres, each of `least` points or more, go up; the local cluster of each point stays with it.
+def send_centres(client: Client, clusters: int, min_points: int) -> Update:
+    """Send a client's local centres, each of `min_points` points or more; the client keeps its local clusters.
 
     Raises:
-        ClientError: fewer than `least` points, or values that are not finite.
+        ClientError: the client has fewer than `min_points` points, or values that are not finite.
     """
-    centres, local = local_centres(client, clusters, STARTS, least)
+    centres, local = local_centres(client, clusters, STARTS, min_points)
     return Update(Message({"centres": centres}), memory={"local": local})
 
 
 def labels_of(updates: Iterable[Update], clusters: int, seed: int) -> Tensors:
-    """The server's K-means of all local centres: `labels/I` for each client I, int64, a cluster for each of its own."""
+    """Cluster all local centres: `labels/I` holds a cluster for each local cluster of client I, int64."""
     _, labels = gather_centres(updates, clusters, STARTS, Streams(seed).numpy("kfed server"))
     return labels
 
 
 def cluster_centres(server: Server, updates: Iterable[Update], clusters: int, seed: int) -> Server:
-    """The server clusters all local centres; the next round learns from the assignment that follows."""
+    """Cluster all local centres on the server; the next round learns from this assignment."""
     labels = labels_of(updates, clusters, seed)
     facts = replace(UIFCAState.from_server(server), phase="learn").facts()
     return server.next(server.model, state={**server.state, **labels}, facts=facts)
 
 
 def kfed_assignment(message: Message, client: Client) -> Tensor | None:
-    """The cluster of each point by k-FED, int64 (n,); None where the client had no part in it."""
+    """Return the cluster of each point by k-FED, int64 (n,); None where the client took no part in it."""
     if "labels" in message.tensors and "local" in client.memory:
         return message.tensors["labels"][client.memory["local"]]
     return None

@@ -9,8 +9,10 @@ from torch import Tensor, nn
 
 from shoal.models.normalising_flows import LOG_2PI, Flow
 
-MEANS, LOG_DEVIATIONS = "means", "log_deviations"
-"""Names of the parameters that are a cluster's own, (K, d) each."""
+MEANS = "means"
+"""Name of the parameter with the mean of each cluster, (K, d)."""
+LOG_DEVIATIONS = "log_deviations"
+"""Name of the parameter with the log-deviations of each cluster, (K, d)."""
 
 
 class LatentMixture(nn.Module):
@@ -20,7 +22,7 @@ class LatentMixture(nn.Module):
 
     Args:
         flow: the trunk that the clusters share.
-        clusters: K.
+        clusters: number of clusters K.
     """
 
     def __init__(self, flow: Flow, clusters: int) -> None:
@@ -31,12 +33,12 @@ class LatentMixture(nn.Module):
         self.log_deviations = nn.Parameter(torch.zeros(clusters, dimensions))
 
     def latent(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Z, flattened (n, d), and the log-determinant (n,)."""
+        """Return z, flattened (n, d), and the log-determinant (n,)."""
         z, log_det = self.flow(x)
         return z.flatten(1), log_det
 
     def forward(self, x: Tensor) -> Tensor:
-        """Log-density in nats of each point under each cluster, (n, K)."""
+        """Return the log-density in nats of each point under each cluster, (n, K)."""
         z, log_det = self.latent(x)
         scaled = (z[:, None] - self.means) * (-self.log_deviations).exp()
         density = -0.5 * (scaled.square().sum(2) + z.shape[1] * LOG_2PI) - self.log_deviations.sum(1)
@@ -44,7 +46,7 @@ class LatentMixture(nn.Module):
 
 
 def breadth(log_shares: Tensor) -> Tensor:
-    """How many clusters a client has, as many as alike would have the same entropy: from log-shares (K,), a number.
+    """Return a client's effective number of clusters: exp of the entropy of its shares, given their logs (K,).
 
     >>> breadth(torch.tensor([0.5, 0.5, 1e-30]).log()).round(decimals=4)
     tensor(2.)

@@ -1,4 +1,4 @@
-"""How good an assignment of all clients' points is: against the truth where it is known, and by its losses."""
+"""Scores of an assignment of all clients' points: against known true classes, and by its losses."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from shoal.methods.scores.clustering import cluster_scores
 
 
 class CurrentAssignment(NamedTuple):
-    """The assignment under the current flows, all clients' points one client after another.
+    """The assignment under the current flows, of the points of all clients, client after client.
 
     Attributes:
         cluster: int64 (n,).
         truth: the true class, int64 (n,); None where the data has no labels.
         loss: -log p under the flow of the point's cluster, nats, (n,).
-        held_out: whether the point is kept from training in this cluster round, bool (n,).
+        held_out: whether no flow is trained on the point in this cluster round, bool (n,).
     """
 
     cluster: Tensor
@@ -27,7 +27,7 @@ class CurrentAssignment(NamedTuple):
 
 
 def majority(truth: Tensor, cluster: Tensor) -> Tensor:
-    """Whether each point is of its cluster's most frequent class, bool (n,)."""
+    """Return whether each point has its cluster's most frequent class, bool (n,)."""
     right = torch.zeros(len(truth), dtype=torch.bool)
     for k in cluster.unique():
         inside = cluster == k
@@ -36,15 +36,15 @@ def majority(truth: Tensor, cluster: Tensor) -> Tensor:
 
 
 def assignment_scores(found: CurrentAssignment, loss: Tensor) -> dict[str, float]:
-    """Clusters in use, mean losses, and, where the truth is known, purity, ACC, NMI and ARI.
+    """Return the clusters in use and mean losses; with known true classes also purity, ACC, NMI and ARI.
 
     Args:
         found: the assignment.
-        loss: its losses in the unit that is reported, (n,).
+        loss: its losses in the reported unit, (n,).
 
     Returns:
-        `loss_all`; with the truth also `loss_right` and `loss_wrong`, of points that are of their cluster's majority
-        or not, and `purity_held`, of the held-out points. A mean of no point, or one that is not finite, is left out.
+        `loss_all`; with true classes also `loss_right` and `loss_wrong`, of points with and without the majority class
+        of their cluster, and `purity_held`, of the held-out points. A mean that is not finite is left out.
     """
     metrics = {"clusters_used": float(len(found.cluster.unique())), **_mean("loss_all", loss)}
     if found.truth is None:

@@ -1,7 +1,7 @@
-"""What crosses the network in UIFCA with one trunk, and what the server makes of it.
+"""Messages of UIFCA with one trunk, and the server's computations on them.
 
-A round is for one of three things (`State.phase`); what clients send in each has a form of its own. Symbols in shapes:
-n points, K clusters, d dimensions.
+A round has one of three purposes (`State.phase`), each with its own form of the clients' messages. Symbols in shapes: n
+points, K clusters, d dimensions.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from shoal.methods.uifca.declared import centres_form
 from shoal.methods.uifca.latent_mixture import LOG_DEVIATIONS, MEANS
 
 OFFSETS = "offsets"
-"""Among the model's tensors: (K,), subtracted from scaled log-densities."""
-NARROWEST = 1e-2
+"""Tensor of the model (K,), subtracted from scaled log-densities."""
+MIN_DEVIATION = 1e-2
 """Added to the deviations that the Gaussians begin with."""
 Phase = Literal["centres", "moments", "learn"]
 
 
 @dataclass(frozen=True)
 class State:
-    """What a round is for, on the server and in its messages.
+    """The purpose of a round, on the server and in its messages.
 
     Attributes:
-        phase: gathering k-FED's centres, then the moments of its clusters in the latent space, then learning.
-        cluster_round, comm_round: how many are done, the latter within the present cluster round.
+        phase: collect k-FED's centres, then the moments of its clusters in the latent space, then learn.
+        cluster_round: number of finished cluster rounds.
+        comm_round: number of finished communication rounds of the present cluster round.
     """
 
     phase: Phase = "centres"
@@ -43,23 +44,24 @@ class State:
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> State:
-        """The state among the facts of a server or a message."""
+        """Read the state from the facts of a server or a message."""
         return cls(**facts)
 
     def facts(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return the state as JSON values."""
         return dict(vars(self))
 
 
 def form_of(server: Server, samples: int, context: Context) -> MessageForm:
-    """Local centres, moments, or a trained mixture: by what the round is for.
+    """Declare local centres, moments, or a trained mixture, by the purpose of the round.
 
     Args:
         server: the state before the round.
-        samples: of the client.
+        samples: number of the client's samples.
         context: of the run.
     """
-    clusters, dimensions = context.clusters, math.prod(context.spec.shape)
+    clusters = context.clusters
+    dimensions = math.prod(context.spec.shape)
     state = State.from_facts(server.facts)
     if state.phase == "centres":
         return centres_form(clusters, dimensions)
@@ -71,45 +73,48 @@ def form_of(server: Server, samples: int, context: Context) -> MessageForm:
     if state.phase == "moments":
         forms = {
             "total": TensorForm((clusters, dimensions)),
-            "squares": TensorForm((clusters, dimensions), least=0),
+            "squares": TensorForm((clusters, dimensions), minimum=0),
         }
-        return MessageForm(forms, facts, rule=_no_more_points_than_there_are)
-    full = TensorForm((clusters,), least=0, most=float(samples), measured=False)
+        return MessageForm(forms, facts, rule=_check_point_number)
+    full = TensorForm((clusters,), minimum=0, maximum=float(samples), measured=False)
     forms = forms_like(mixture_of(server.model)) | {"fullness": full}
-    return MessageForm(forms, facts, rule=_of_all_points)
+    return MessageForm(forms, facts, rule=_check_all_points)
 
 
 def mixture_of(tensors: Tensors) -> Tensors:
-    """The mixture's tensors alone, of the server's or of a message's."""
+    """Return the tensors of the mixture among those of the server or a message."""
     return {k: t for k, t in tensors.items() if k != OFFSETS and not k.startswith("labels")}
 
 
 def gaussians(updates: Iterable[Update]) -> Tensors:
-    """Mean and log-deviation of each cluster over all clients' points in the latent space, (K, d) each.
+    """Return mean and log-deviation of each cluster over all clients' points in the latent space, (K, d) each.
 
     A cluster without points begins as the Gaussian of all of them.
     """
-    total = squares = counts = torch.zeros((), dtype=torch.float64)
+    zero = torch.zeros((), dtype=torch.float64)
+    total = zero
+    squares = zero
+    counts = zero
     for update in updates:
         total = total + update.message.tensors["total"].double()
         squares = squares + update.message.tensors["squares"].double()
         counts = counts + torch.tensor(update.message.facts["counts"], dtype=torch.float64)
     if not counts.sum():
-        raise MethodError("no client that takes part had a part in k-FED's round: raise participation.fraction")
+        raise MethodError("no client of this round took part in k-FED's round: raise participation.fraction")
     filled = (counts > 0)[:, None]
     number = torch.where(filled, counts[:, None], counts.sum())
     mean = torch.where(filled, total, total.sum(0)) / number
     variance = (torch.where(filled, squares, squares.sum(0)) / number - mean.square()).clamp_min(0)
-    return {MEANS: mean.float(), LOG_DEVIATIONS: (variance.sqrt() + NARROWEST).log().float()}
+    return {MEANS: mean.float(), LOG_DEVIATIONS: (variance.sqrt() + MIN_DEVIATION).log().float()}
 
 
 def moved_offsets(offsets: Tensor, fullness: Tensor, balance: float) -> Tensor:
-    """Offsets (K,) moved by `balance` times the log of how full a cluster is over an even share.
+    """Return offsets (K,) moved by `balance` times the log of a cluster's size over an even share.
 
     Args:
         offsets: so far.
         fullness: summed posteriors over the points of all clients of the round, (K,).
-        balance: 1 evens out at once what the same posteriors would be without interaction; 0 leaves all as it is.
+        balance: with 1 the sizes are even at once if clusters do not interact; with 0 nothing changes.
 
     >>> moved_offsets(torch.zeros(2), torch.tensor([3.0, 1.0]), 1.0).exp()
     tensor([1.5000, 0.5000])
@@ -118,13 +123,16 @@ def moved_offsets(offsets: Tensor, fullness: Tensor, balance: float) -> Tensor:
     return (offsets.double() + balance * (share * len(share)).clamp_min(1e-3).log()).float()
 
 
-def _no_more_points_than_there_are(message: Message) -> str | None:
-    counts, n = message.facts["counts"], message.facts["n"]
+def _check_point_number(message: Message) -> str | None:
+    counts = message.facts["counts"]
+    n = message.facts["n"]
     return None if sum(counts) <= n else f"its clusters have {counts} points, expected {n} together at most"
 
 
-def _of_all_points(message: Message) -> str | None:
-    counts, n, full = message.facts["counts"], message.facts["n"], float(message.tensors["fullness"].double().sum())
+def _check_all_points(message: Message) -> str | None:
+    counts = message.facts["counts"]
+    n = message.facts["n"]
+    full = float(message.tensors["fullness"].double().sum())
     if sum(counts) != n:
         return f"its clusters have {counts} points, expected {n} together"
     return None if abs(full - n) <= 1e-3 * n else f"its posteriors sum to {full:.6g}, expected {n}"

@@ -1,7 +1,7 @@
-"""`stop: validation`: of every flow the version of the communication round with the best held-out loss is kept.
+"""`held_out`: every flow is kept as it was in the communication round of its best loss on held-out points.
 
-Clients judge the flows that they receive on points that no flow is trained on; the server keeps, within a cluster
-round, the best version of each flow so far: tensors `best` (K, p) and `best_loss` (K,).
+Clients judge the flows that they receive on points that no flow is trained on. Within a cluster round the server keeps
+the best version of each flow so far: tensors `best` (K, p) and `best_loss` (K,).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shoal.methods.contract.message import Tensors
 
 @dataclass(frozen=True)
 class HeldOutLosses:
-    """Of each flow k: the summed -log p, in nats, of the held-out points of cluster k, and how many there are."""
+    """For each flow k the summed -log p, in nats, of the held-out points of cluster k, and their number."""
 
     loss: tuple[float, ...] = ()
     count: tuple[int, ...] = ()
@@ -29,14 +29,15 @@ def held_out_losses(losses: Tensor, clusters: Tensor) -> HeldOutLosses:
         losses: -log p of the held-out points under each flow, (m, K).
         clusters: the cluster of each, int64 (m,).
     """
-    own, flows = losses.gather(1, clusters[:, None]).squeeze(1), range(losses.shape[1])
+    own = losses.gather(1, clusters[:, None]).squeeze(1)
+    flows = range(losses.shape[1])
     return HeldOutLosses(
         tuple(float(own[clusters == k].sum()) for k in flows), tuple(int((clusters == k).sum()) for k in flows)
     )
 
 
 def keep_best(kept: Tensors, judged: Tensor, held: Tensor, *, first: bool) -> Tensors:
-    """The best version of each flow in this cluster round so far.
+    """Return the best version of each flow in this cluster round so far.
 
     Args:
         kept: the server's tensors, with `best` and `best_loss` unless `first`.
@@ -45,7 +46,7 @@ def keep_best(kept: Tensors, judged: Tensor, held: Tensor, *, first: bool) -> Te
         first: whether this is the first communication round of its cluster round.
 
     Returns:
-        `best` (K, p) and `best_loss` float32 (K,), infinite where nobody had a held-out point.
+        `best` (K, p) and `best_loss` float32 (K,), infinite where no client had a held-out point.
     """
     loss = (held[0] / held[1].clamp(min=1)).float()
     loss = torch.where(held[1] > 0, loss, torch.inf)

@@ -1,8 +1,8 @@
-"""`tries`: several random first assignments, each learned from for a few cluster rounds; the most likely one goes on.
+"""`tries`: several random first assignments, each learned for a few cluster rounds; the run continues with the best.
 
-A try ends with a round that judges it: clients assign their points by the flows that it led to, send the summed loss,
-and remember the assignment. The server remembers the flows of each try (both under `try/NUMBER`), begins the next one
-at the common starts, and after the last goes on with the try of the lowest mean loss.
+A try ends with a round that judges it: clients assign their points by its flows, send the summed loss, and remember the
+assignment. The server keeps the flows of each try (both under `try/NUMBER`), begins the next try at the common starts,
+and after the last one continues with the try of the lowest mean loss.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.uifca.state import Instruction, Try, UIFCAState
 
 PREFIX = "try/"
-WORST = 1e30
-"""Taken for a loss that is not finite: such a try is never the best, and the sum stays a number."""
+MAX_LOSS = 1e30
+"""Replaces a loss that is not finite: such a try is never the best, and the sum stays finite."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class JudgeReport:
     """A client's facts after it judged a try.
 
     Attributes:
-        loss: -log p of its points under the flows of their clusters, summed; in nats.
-        count: its points.
+        loss: -log p of its points under the flows of their clusters, summed, in nats.
+        count: number of its points.
         changed: how many of them changed their cluster by these flows.
     """
 
@@ -38,54 +38,54 @@ class JudgeReport:
 
     @classmethod
     def from_message(cls, message: Message) -> JudgeReport:
-        """The report in a message to the server."""
+        """Read the report from a message to the server."""
         return cls(**message.facts)
 
     def facts(self) -> dict[str, Any]:
-        """The report as JSON values."""
+        """Return the report as JSON values."""
         return dict(vars(self))
 
 
 def of_tries(tensors: Tensors) -> Tensors:
-    """Those of a client's, or the server's, tensors that belong to tries."""
+    """Return the tensors of a client or the server that belong to tries."""
     return {key: value for key, value in tensors.items() if key.startswith(PREFIX)}
 
 
 def judge(instruction: Instruction, client: Client, losses: Tensor, clusters: Tensor, changed: int) -> Update:
-    """A client's verdict on a try.
+    """Return a client's verdict on a try.
 
     Args:
         instruction: of the round.
-        client: who judges.
+        client: the client that judges.
         losses: -log p of its points under each flow, (n, K).
         clusters: their clusters by these flows, int64 (n,); remembered until a try is chosen.
-        changed: how many of them changed.
+        changed: how many points changed their cluster.
     """
-    losses = losses.nan_to_num(nan=WORST, posinf=WORST)
+    losses = losses.nan_to_num(nan=MAX_LOSS, posinf=MAX_LOSS)
     loss = float(losses.gather(1, clusters[:, None]).double().sum())
     memory = {**client.memory, f"{PREFIX}{instruction.trial}": clusters}
     return Update(Message({}, JudgeReport(loss, len(clusters), changed).facts()), memory=memory)
 
 
 def returns_to_chosen(instruction: Instruction, client: Client) -> bool:
-    """Whether this round begins from the chosen try, and the client still remembers tries of its own."""
+    """Return whether this round begins from the chosen try, and the client still remembers its tries."""
     return instruction.decided and bool(of_tries(client.memory))
 
 
 def chosen_assignment(instruction: Instruction, client: Client) -> Tensor | None:
-    """The client's assignment of the chosen try, int64 (n,); None where it was not there when that was judged."""
+    """Return the client's assignment of the chosen try, int64 (n,); None if it did not judge that try."""
     return client.memory.get(f"{PREFIX}{instruction.chosen}")
 
 
 def conclude_try(server: Server, updates: Iterable[Update], tries: int, starts: Tensor, partial: bool) -> Server:
-    """After a try has been judged: the next one begins, or, after the last, the best goes on.
+    """Begin the next try after one has been judged; after the last, continue with the best.
 
     Args:
         server: the state, with the flows of the try.
         updates: the clients' verdicts.
-        tries: how many there are.
+        tries: number of tries.
         starts: the common starts of the flows, (K, p).
-        partial: whether clients may miss the round that follows, and are then assigned by its flows later.
+        partial: whether clients may miss the next round; they are then assigned by its flows later.
     """
     state = UIFCAState.from_server(server)
     reports = [JudgeReport.from_message(update.message) for update in updates]

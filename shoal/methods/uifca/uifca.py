@@ -1,12 +1,12 @@
 """UIFCA: unsupervised iterative federated clustering, one normalising flow per cluster.
 
-A cluster round (algorithm 2): K flows are learned by federated averaging over some communication rounds (algorithm 3),
-each client training every flow on its points of that cluster (algorithm 4); then every client assigns each point to
-the flow under which it is likeliest. Which point is in which cluster never leaves the client.
+In a cluster round (algorithm 2) K flows are learned by federated averaging over some communication rounds (algorithm
+3): each client trains every flow on its points of that cluster (algorithm 4). Then every client assigns each point to
+the flow under which it is likeliest. The cluster of a point never leaves the client.
 
-A round of the engine is one communication round; where a cluster round begins, clients assign before they learn.
-Beside the paper's algorithm, each in a module of its own: k-FED's start, tries of several random starts, held-out
-points, and stopping by validation. Where this departs from the paper's print: docs/methods.md.
+A round of the engine is one communication round. Where a cluster round begins, clients assign before they learn.
+Modules of their own add to the paper's algorithm: k-FED's start, tries of several random starts, held-out points, and
+stopping by validation. docs/methods.md lists where this departs from the paper.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shoal.methods.contract.message import Message, Tensors
 from shoal.methods.contract.prediction import Assignment
 from shoal.methods.scores.assignment import assign_samples
 from shoal.methods.uifca import kfed_start, stopping, tries
-from shoal.methods.uifca.averaged import average
+from shoal.methods.uifca.averaged import Averaged, average
 from shoal.methods.uifca.declared import beyond_centres, centres_form, judge_form, learn_form, memory_form
 from shoal.methods.uifca.flow_method import FlowMethod, FlowSettings
 from shoal.methods.uifca.held_out import HeldOut
@@ -53,25 +53,25 @@ class UIFCASettings(FlowSettings):
     )
     tries: int = setting(
         1,
-        "random first assignments, each tried for `trial` cluster rounds; the one with the lowest loss goes on",
+        "number of random first assignments, each tried for `trial` cluster rounds; the run continues with the one of "
+        "the lowest loss",
         ge=1,
     )
     trial: int = setting(4, "cluster rounds of each try; they count towards cluster_rounds", ge=1)
-    stop: Literal["none", "validation"] = setting(
-        "none",
-        "against over-fitting: with validation, keep each flow as it was in the communication round of its best "
-        "held-out loss",
-    )
     held_out: float = setting(
-        0.2, "with stop validation: share of each client's points that is held out from training", gt=0, lt=1
+        0.0,
+        "against over-fitting: share of each client's points that no flow is trained on, for example 0.2; each flow is "
+        "kept as it was in the communication round of its best loss on these points; 0: train on all points",
+        ge=0,
+        lt=1,
     )
     min_points: int = setting(
-        2, "with init kfed: number of points that a centre is the mean of, at least; see method kfed", ge=1
+        2, "with init kfed: smallest number of points whose mean a centre is; see method kfed", ge=1
     )
     folds: int = setting(
         1,
-        "against over-fitting: number of parts that each client's points are divided into; in every cluster round one "
-        "in turn is held out from training, and only its points are assigned anew; 1: train on all, assign all",
+        "against over-fitting: number of parts of each client's points; every cluster round holds one part in turn out "
+        "from training, and assigns only its points; 1: train on all points and assign all",
         ge=1,
     )
 
@@ -83,8 +83,24 @@ class Assigned(NamedTuple):
     changed: int
 
 
+class Learned(NamedTuple):
+    """The server after a communication round.
+
+    Attributes:
+        flows: the K flows, (K, p).
+        kept: the other tensors of the server.
+        state: its facts.
+        settled: whether no assignment changes any more.
+    """
+
+    flows: Tensor
+    kept: Tensors
+    state: UIFCAState
+    settled: bool = False
+
+
 class UIFCA(FlowMethod):
-    """UIFCA as a method: server state is K flows, rows of `flows` (K, p), and `UIFCAState`."""
+    """UIFCA as a method: the server state is K flows, rows of `flows` (K, p), and `UIFCAState`."""
 
     name = "uifca"
     Settings = UIFCASettings
@@ -95,27 +111,29 @@ class UIFCA(FlowMethod):
         super().__init__(settings, context)
         s = settings
         if s.tries > 1 and (s.init != "random" or s.folds > 1):
-            raise MethodError("method.tries is of random first assignments without folds: set init random and folds 1")
+            raise MethodError(
+                "method.tries needs random first assignments without folds: set method.init random and method.folds 1"
+            )
         if s.tries > 1 and s.tries * s.trial >= s.cluster_rounds:
             raise MethodError(
-                f"method.tries {s.tries} of {s.trial} cluster rounds each leave none of cluster_rounds "
-                f"{s.cluster_rounds}: lower tries or trial"
+                f"method.tries {s.tries} of {s.trial} cluster rounds each leave none of method.cluster_rounds "
+                f"{s.cluster_rounds}: lower method.tries or method.trial"
             )
-        self.held_out = HeldOut(context.seed, s.folds, 0.0 if s.stop == "none" else s.held_out)
+        self.held_out = HeldOut(context.seed, s.folds, s.held_out)
 
     def init_server(self, federation: Federation) -> Server:
-        """The K starts; with `init: kfed` the first round collects local centres."""
+        """Return the K starts; with `init: kfed` the first round collects local centres."""
         state = UIFCAState("centres" if self.settings.init == "kfed" else "learn", clients=federation.clients)
         return Server({"flows": self.starts()}, facts=state.facts())
 
     def stage(self, server: Server) -> str:
-        """What the round is for."""
+        """Return the purpose of the next round."""
         return UIFCAState.from_server(server).phase
 
     def broadcast(self, server: Server, client: int) -> Message:
-        """The flows, and what the round is for; after k-FED's round also the clusters of the client's centres.
+        """Send the flows and the purpose of the round; after k-FED's round also the clusters of the client's centres.
 
-        To a client that was not there when this cluster round began, also the flows that it began from: `assigning`.
+        A client that was not present when this cluster round began also gets the flows of its beginning: `assigning`.
         """
         state = UIFCAState.from_server(server)
         facts = Instruction.from_state(state).facts()
@@ -129,24 +147,24 @@ class UIFCA(FlowMethod):
         return Message(tensors, facts)
 
     def declared(self, server: Server, client: int, samples: int) -> MessageForm:
-        """Local centres, trained flows, or a verdict on a try: by what the round is for."""
+        """Declare local centres, trained flows, or a verdict on a try, by the purpose of the round."""
         phase = UIFCAState.from_server(server).phase
         if phase == "centres":
             return centres_form(self.context.clusters, math.prod(self.context.spec.shape))
         return judge_form(samples) if phase == "judge" else learn_form(server.model["flows"], samples)
 
     def declared_memory(self, server: Server, client: int, samples: int) -> MessageForm:
-        """The clusters of the client's points."""
+        """Declare the clusters of the client's points."""
         return memory_form(self.context.clusters, samples)
 
     def mismatch(self, update: Update) -> str | None:
-        """A local cluster without a centre: it could not be judged."""
+        """Return the fault of a local cluster without a centre, else None: it could not be judged."""
         return beyond_centres(update)
 
     # --- clients --------------------------------------------------------------------------------------------------
 
     def client_update(self, message: Message, client: Client) -> Update:
-        """Assign where a cluster round begins, then learn (or judge a try; before all, send the centres of k-FED)."""
+        """Assign where a cluster round begins, then learn, or judge a try; in k-FED's round send local centres."""
         if not len(client.train):
             raise ClientError(f"client {client.id} has no training samples to cluster")
         if not bool(torch.isfinite(client.train.x().float()).all()):
@@ -161,21 +179,24 @@ class UIFCA(FlowMethod):
         return self.learn(message, client, assigned)
 
     def assign(self, message: Message, client: Client) -> Assigned:
-        """The cluster of each point: once a cluster round, its likeliest flow (algorithm 2).
+        """Assign each point to its likeliest flow, once a cluster round (algorithm 2).
 
-        That is where the cluster round begins, or, for a client that was not there, when it next takes part.
+        A client does so where the cluster round begins, or, if it was not present then, when it next takes part.
         """
-        instruction, count = Instruction.from_message(message), len(client.train)
+        instruction = Instruction.from_message(message)
+        count = len(client.train)
         flows = message.tensors.get("assigning", message.tensors["flows"])
         due = instruction.begins_cluster_round or "assigning" in message.tensors
-        before, of_round = client.memory.get("assignment"), assigned_in(client.memory, instruction)
+        before = client.memory.get("assignment")
+        of_round = assignment_round(client.memory, instruction)
         if tries.returns_to_chosen(instruction, client):
             own = tries.chosen_assignment(instruction, client)
             return Assigned(self.likeliest(flows, client) if own is None else own, count)
         if before is None or of_round < instruction.began or instruction.begins_try:
-            # Nothing in this try is assigned yet. Before its first flows are learned, points begin at random.
-            known = due and (instruction.decided or not instruction.first_of_try)
-            return Assigned(self.likeliest(flows, client) if known else self.first_assignment(message, client), count)
+            # No point is assigned in this try. Before its first flows are learned, points begin at random.
+            learned = due and (instruction.decided or not instruction.first_of_try)
+            first = self.likeliest(flows, client) if learned else self.first_assignment(message, client)
+            return Assigned(first, count)
         if not due or (of_round == instruction.cluster_round and not instruction.begins_cluster_round):
             return Assigned(before, 0)
         after = before.clone()
@@ -184,7 +205,7 @@ class UIFCA(FlowMethod):
         return Assigned(after, int((after != before).sum()))
 
     def first_assignment(self, message: Message, client: Client) -> Tensor:
-        """The assignment that algorithm 2 is given: k-FED's where there is one, else a random one; int64 (n,)."""
+        """Return the start of algorithm 2: k-FED's assignment where there is one, else a random one; int64 (n,)."""
         if (found := kfed_start.kfed_assignment(message, client)) is not None:
             return found
         generator = client.streams.torch("assignment")
@@ -192,19 +213,19 @@ class UIFCA(FlowMethod):
         return draw.to(client.train.index.device)
 
     def likeliest(self, flows: Tensor, client: Client, positions: Tensor | None = None) -> Tensor:
-        """The flow with the lowest loss for each of a client's points, or of those at `positions`: int64 (m,)."""
+        """Return the flow with the lowest loss for a client's points, or those at `positions`: int64 (m,)."""
         samples = client.train if positions is None else client.train.take(positions)
         return lowest(self.losses(flows, samples, client.streams))
 
     def learn(self, message: Message, client: Client, assigned: Assigned) -> Update:
-        """Train each flow on the client's points of its cluster (algorithm 4), held-out points left out."""
-        s, instruction = self.settings, Instruction.from_message(message)
-        # Clients know the seed of the starts: they need not travel.
-        restart = instruction.begins_cluster_round and not s.warm_start
+        """Train each flow on the client's points of its cluster (algorithm 4), without held-out points."""
+        instruction = Instruction.from_message(message)
+        # Clients know the seed of the starts: these need not travel.
+        restart = instruction.begins_cluster_round and not self.settings.warm_start
         flows = self.starts() if restart else message.tensors["flows"]
         held = self.held_out.positions(client, instruction.cluster_round)
         judged = stopping.HeldOutLosses()
-        if s.stop == "validation":
+        if self.settings.held_out:
             losses = self.losses(flows, client.train.take(held), client.streams)
             judged = stopping.held_out_losses(losses, assigned.cluster[held])
         positions = cluster_positions(assigned.cluster, held, len(flows))
@@ -226,74 +247,97 @@ class UIFCA(FlowMethod):
         return Update(Message(tensors, report.facts()), memory=memory, metrics=metrics)
 
     def rounds_learned(self, instruction: Instruction) -> int:
-        """Communication rounds that the present flows have been learned for: what the learning rate decays by."""
+        """Return how many communication rounds the present flows have learned for: the learning rate decays by them."""
         earlier = instruction.cluster_round * self.settings.comm_rounds if self.settings.warm_start else 0
         return earlier + instruction.comm_round
 
     # --- server ---------------------------------------------------------------------------------------------------
 
     def aggregate(self, server: Server, updates: Iterable[Update]) -> Server:
-        """Average each flow (algorithm 3); then say whether the cluster round, a try, or the run is over."""
-        s, state = self.settings, UIFCAState.from_server(server)
+        """Average each flow (algorithm 3); then decide whether the cluster round, a try, or the run is over."""
+        s = self.settings
+        state = UIFCAState.from_server(server)
         if state.phase == "centres":
             return kfed_start.cluster_centres(server, updates, self.context.clusters, self.context.seed)
         if state.phase == "judge":
             return tries.conclude_try(server, updates, s.tries, self.starts(), self.partial)
-        begins, sent = state.begins_cluster_round, server.model["flows"]
+        sent = server.model["flows"]
         starts = sent if s.warm_start else self.starts()
         averaged = average(updates, starts, self.context.aggregation)
-        empty = [k for k, number in enumerate(averaged.points) if not number]
-        diverged = [k for k, number in enumerate(averaged.counts) if not number and averaged.points[k]]
-        # A flow that nobody could train begins anew; one whose clients are not there waits for them.
-        waits = sent if self.partial and not begins else starts
-        flows = [
-            mean if mean is not None else (waits if k in empty else starts)[k] for k, mean in enumerate(averaged.flows)
-        ]
-        learned = torch.stack(flows)
-        kept = tries.of_tries(server.state)
-        if s.stop == "validation":
-            judged = starts if begins else sent
-            kept |= stopping.keep_best(server.state, judged, averaged.held, first=begins)
         if self.partial:
-            state = state.after_part(averaged.clients, averaged.changed, empty, diverged)
-            kept |= of_cluster_round(server.state)
+            learned = self.part_learned(server, state, averaged, starts)
         else:
-            state = state.after_averaging(averaged.changed, empty, diverged)
-        ends = state.comm_round == s.comm_rounds
-        if self.partial and ends:
-            state = state.after_parts()
-        # Each part of the points must have had its turn.
-        settled = (ends if self.partial else begins) and state.still >= s.folds
-        if settled and not self.partial:
-            # The assignment that did not change was made by the flows that this round began from.
-            learned = sent
-            state = replace(state, comm_round=0)
-        elif ends:
-            learned = kept.get("best", learned)
-            state = replace(state, cluster_round=state.cluster_round + 1, comm_round=0, current=())
-            if self.partial:
-                kept = {k: v for k, v in kept.items() if not k.startswith("labels/")}
-                kept["assigning"] = learned
+            learned = self.all_learned(server, state, averaged, starts)
+        state = learned.state
+        model = {"flows": learned.flows}
         if s.tries > 1 and not state.decided:
-            ends = settled or state.cluster_round - state.began == s.trial
-            facts = replace(state, phase="judge" if ends else "learn").facts()
-            return server.next({"flows": learned}, state=kept, facts=facts)
-        finished = settled or state.cluster_round == s.cluster_rounds
-        return server.next({"flows": learned}, state=kept, facts=state.facts(), finished=finished)
+            try_ends = learned.settled or state.cluster_round - state.began == s.trial
+            facts = replace(state, phase="judge" if try_ends else "learn").facts()
+            return server.next(model, state=learned.kept, facts=facts)
+        finished = learned.settled or state.cluster_round == s.cluster_rounds
+        return server.next(model, state=learned.kept, facts=state.facts(), finished=finished)
+
+    def all_learned(self, server: Server, state: UIFCAState, averaged: Averaged, starts: Tensor) -> Learned:
+        """Return the state after a communication round of all clients.
+
+        Args:
+            server: the state before it.
+            state: the facts before it.
+            averaged: the clients' reports.
+            starts: what the flows of this cluster round began from, (K, p).
+        """
+        begins = state.begins_cluster_round
+        kept = self.kept_tensors(server, state, averaged, starts)
+        state = state.after_averaging(averaged.changed, averaged.empty, averaged.diverged)
+        if begins and state.still >= self.settings.folds:  # each part of the points has had its turn
+            # The flows that this round began from made the assignment that did not change.
+            return Learned(server.model["flows"], kept, replace(state, comm_round=0), settled=True)
+        flows = averaged.filled(starts, starts)
+        if state.comm_round == self.settings.comm_rounds:
+            flows = kept.get("best", flows)
+            state = state.next_cluster_round()
+        return Learned(flows, kept, state)
+
+    def part_learned(self, server: Server, state: UIFCAState, averaged: Averaged, starts: Tensor) -> Learned:
+        """Return the state after a communication round of some of the clients; arguments as of `all_learned`."""
+        # A flow that nobody could train restarts; a flow without points waits for the clients that have some.
+        waiting = starts if state.begins_cluster_round else server.model["flows"]
+        flows = averaged.filled(starts, waiting)
+        kept = self.kept_tensors(server, state, averaged, starts) | of_cluster_round(server.state)
+        state = state.after_part(averaged.clients, averaged.changed, averaged.empty, averaged.diverged)
+        if state.comm_round < self.settings.comm_rounds:
+            return Learned(flows, kept, state)
+        state = state.after_parts()
+        flows = kept.get("best", flows)
+        kept = {name: tensor for name, tensor in kept.items() if not name.startswith("labels/")}
+        kept["assigning"] = flows
+        settled = state.still >= self.settings.folds
+        return Learned(flows, kept, state.next_cluster_round(), settled)
+
+    def kept_tensors(self, server: Server, state: UIFCAState, averaged: Averaged, starts: Tensor) -> Tensors:
+        """Return the server's tensors that outlast a round: those of tries, and the best flows on held-out points."""
+        kept = tries.of_tries(server.state)
+        if self.settings.held_out:
+            begins = state.begins_cluster_round
+            judged = starts if begins else server.model["flows"]
+            kept |= stopping.keep_best(server.state, judged, averaged.held, first=begins)
+        return kept
 
     # --- what is found --------------------------------------------------------------------------------------------
 
     def evaluate(self, server: Server, clients: Clients, evaluation: Evaluation) -> dict[str, float]:
-        """Purity, ACC, NMI and ARI of the assignment under the current flows; mean losses of right and wrong points.
+        """Return purity, ACC, NMI and ARI under the current flows, and the mean losses of right and wrong points.
 
-        Losses are -log p in nats, of images in bits per dimension. With `folds`, points that the current flows are
-        trained on keep the cluster they have. `purity_held` is of the points kept from training, where there are any.
+        Losses are -log p in nats, for images in bits per dimension. With `folds`, points that the current flows are
+        trained on keep their clusters. `purity_held` is of the held-out points, where there are any.
         """
         state = UIFCAState.from_server(server)
         if not state.assigned or not server.round:
             return {}
-        found, spec = self.current_assignment(server, clients), self.context.spec
-        loss = bits_per_dimension(-found.loss, math.prod(spec.shape)) if spec.kind == "image" else found.loss
+        found = self.current_assignment(server, clients)
+        loss = found.loss
+        if self.context.spec.kind == "image":
+            loss = bits_per_dimension(-loss, math.prod(self.context.spec.shape))
         progress = {
             "cluster_round": float(state.cluster_round),
             "changed": float(state.changed),
@@ -303,7 +347,7 @@ class UIFCA(FlowMethod):
         return progress | assignment_scores(found, loss)
 
     def assignment(self, server: Server, clients: Clients, evaluation: Evaluation) -> Assignment:
-        """The assignment under the current flows; of test samples the likeliest flow; with the flows' posteriors.
+        """Assign clients' points under the current flows, and test samples to their likeliest flow, with posteriors.
 
         Raises:
             MethodError: before the first cluster round.
@@ -315,8 +359,8 @@ class UIFCA(FlowMethod):
         return assign_samples(self.predictor(server), evaluation, None, held=held)
 
     def figures(self, history: RunHistory) -> dict[str, Figure]:
-        """Purity and losses over rounds; clusters against classes and images drawn from each flow of the last state."""
-        from shoal.methods.uifca import figures  # here: training does without matplotlib
+        """Draw purity and losses over rounds, clusters against classes, and images from each flow of the last state."""
+        from shoal.methods.uifca import figures  # training needs no matplotlib
 
         drawn = {"purity": figures.rounds_figure(history.rounds)} if "purity" in history.rounds else {}
         server = history.server
@@ -324,25 +368,29 @@ class UIFCA(FlowMethod):
             return drawn
         found = self.current_assignment(server, history.clients)
         if found.truth is not None:
-            truth, cluster = found.truth.numpy(), found.cluster.numpy()
-            clusters, names = self.context.clusters, history.class_names
-            drawn["confusion"] = figures.confusion_figure(truth, cluster, clusters, names)
+            drawn["confusion"] = figures.confusion_figure(
+                found.truth.numpy(), found.cluster.numpy(), self.context.clusters, history.class_names
+            )
         if self.context.spec.kind == "image":
             drawn["samples"] = figures.samples_figure(self.flow(), server.model["flows"], self.context.seed)
         return drawn
 
     def current_assignment(self, server: Server, clients: Clients) -> CurrentAssignment:
-        """The assignment under the current flows: what clients would find if a cluster round began now."""
+        """Return the assignment that clients would find if a cluster round began now."""
         state = UIFCAState.from_server(server)
-        # The cluster round whose flows these are: a finished one has already been counted.
+        # The cluster round of these flows: a finished one has already been counted.
         during = state.cluster_round - (1 if state.begins_cluster_round else 0)
-        found, truth, losses, held_out = [], [], [], []
+        found = []
+        truth = []
+        losses = []
+        held_out = []
         for client in clients:
             rows = self.losses(server.model["flows"], client.train, client.streams)
             cluster = lowest(rows)
             if self.settings.folds > 1 and "assignment" in client.memory:
                 free = self.held_out.reassigned(client, during)
-                cluster, likeliest = client.memory["assignment"].clone(), cluster
+                likeliest = cluster
+                cluster = client.memory["assignment"].clone()
                 cluster[free] = likeliest[free]
             losses.append(rows.gather(1, cluster[:, None]).squeeze(1).cpu())
             found.append(cluster.cpu())
@@ -357,27 +405,27 @@ class UIFCA(FlowMethod):
 
 
 def lowest(losses: Tensor) -> Tensor:
-    """The flow with the lowest loss for each point, int64 (n,), of losses (n, K); one that diverged is never it."""
+    """Return the flow with the lowest of the losses (n, K) for each point, int64 (n,); a diverged flow never is."""
     return losses.nan_to_num(nan=float("inf")).argmin(1)
 
 
-def assigned_in(memory: Tensors, instruction: Instruction) -> int:
-    """The cluster round in which a client's points were last assigned; before this was noted, the present one."""
+def assignment_round(memory: Tensors, instruction: Instruction) -> int:
+    """Return the cluster round in which a client's points were last assigned; without a note the present one."""
     noted = memory.get("cluster_round")
     return instruction.cluster_round if noted is None else int(noted)
 
 
 def of_cluster_round(tensors: Tensors) -> Tensors:
-    """Those of the server's tensors that clients need who take part in a cluster round for the first time."""
+    """Return the server's tensors for clients that take part in a cluster round for the first time."""
     return {key: value for key, value in tensors.items() if key == "assigning" or key.startswith("labels/")}
 
 
 def cluster_positions(cluster: Tensor, held: Tensor, clusters: int) -> list[Tensor]:
-    """Positions of the points of each cluster that a client trains on, int64.
+    """Return the positions of the points of each cluster that a client trains on, int64.
 
     Args:
         cluster: of each point, int64 (n,).
-        held: positions that are kept from training.
+        held: positions of held-out points.
         clusters: K.
     """
     free = torch.ones(len(cluster), dtype=torch.bool, device=cluster.device)

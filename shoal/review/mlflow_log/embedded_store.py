@@ -27,6 +27,18 @@ EMBEDDED = f"sqlite:///mlflow/{FILE}"
 WHOLE = ("alembic_version", "experiments", "runs", "metrics", "latest_metrics", "params", "tags", "registered_models")
 """Some tables of MLflow's, from its first to later versions."""
 
+NO_DAMAGE = (
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_NOMEM,
+)
+"""Why a whole store cannot be looked at now: its next user is told the reason, and it is not replaced."""
+
 
 class TrackingStoreError(ShoalError):
     """The embedded store cannot be made."""
@@ -43,7 +55,8 @@ def broken(store: Path) -> str | None:
     if not path.exists():
         return None
     try:
-        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=60)) as opened:
+        # Not read-only: what a killed process left in the middle of a change SQLite takes back as it opens the file.
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=60)) as opened:
             tables = {name for (name,) in opened.execute("select name from sqlite_master where type = 'table'")}
             missing = [name for name in WHOLE if name not in tables]
             if missing:
@@ -58,8 +71,7 @@ def broken(store: Path) -> str | None:
             (found,) = opened.execute("pragma quick_check(1)").fetchone()
             return None if found == "ok" else f"SQLite finds {found}"
     except sqlite3.Error as error:
-        # A lock that others hold for long is no damage.
-        return None if "locked" in str(error) else f"SQLite cannot read it ({brief(error)})"
+        return None if error.sqlite_errorcode & 0xFF in NO_DAMAGE else f"SQLite cannot read it ({brief(error)})"
 
 
 @lru_cache

@@ -96,7 +96,7 @@ def log_clients_table(client: Any, run_id: str, run: RunFolder) -> None:
 def log_figures(client: Any, run_id: str, run: RunFolder) -> None:
     """The figures as files and, without contact sheets of clusters, as images at the run's last round."""
     client.log_artifacts(run_id, str(run.figures), "figures")
-    round = int(run.status()["round"])
+    round = run.status().round
     stamp = round_stamp(run, round)
     drawn = {f"figures/{path.stem}": path for path in sorted(run.figures.glob("*.png"))}
     with tempfile.TemporaryDirectory() as scratch:

@@ -20,7 +20,7 @@ from shoal.review.mlflow_log.models import MODEL, models_of, ready
 NEWEST = "newest"
 """Alias of the version that was registered last; `latest` is MLflow's own word."""
 CHAMPION = "champion"
-"""Alias of the version to use: the first one, until it is moved by `tracking.champion` or on MLflow's page."""
+"""Alias of the version to use: the first one, until a night, `set_champion` or a person on MLflow's page moves it."""
 CHALLENGER = "challenger"
 """Alias of the newest version where that is not the champion."""
 
@@ -54,7 +54,7 @@ def register(run: RunFolder, settings: Settings, client: Any, run_id: str) -> st
         known = [each for each in client.search_model_versions(f"run_id = '{run_id}'") if each.name == name]
         version = str(known[0].version) if known else _new_version(run, settings, client, run_id, name)
         if version is not None:
-            _point(client, name, version, champion=settings.tracking.champion)
+            _point(client, name, version)
         return version
     except MlflowException as error:
         # A tracking server without a registry: the run and its logged model are as good without a name.
@@ -84,7 +84,7 @@ def _aliases(client: Any, name: str) -> dict[str, str]:
     return {alias: str(version) for alias, version in client.get_registered_model(name).aliases.items()}
 
 
-def _point(client: Any, name: str, version: str, *, champion: bool) -> None:
+def _point(client: Any, name: str, version: str) -> None:
     """Move the aliases to a new version; those of one whose aliases were moved before stay where they are now.
 
     `newest` is moved last: before it is, a kill in between leaves the others to be moved again.
@@ -92,10 +92,8 @@ def _point(client: Any, name: str, version: str, *, champion: bool) -> None:
     aliases = _aliases(client, name)
     if int(aliases.get(NEWEST, 0)) >= int(version):
         return
-    if champion or CHAMPION not in aliases:
+    if CHAMPION not in aliases:
         client.set_registered_model_alias(name, CHAMPION, version)
-        if CHALLENGER in aliases:
-            client.delete_registered_model_alias(name, CHALLENGER)
     elif aliases[CHAMPION] != version:
         client.set_registered_model_alias(name, CHALLENGER, version)
     client.set_registered_model_alias(name, NEWEST, version)

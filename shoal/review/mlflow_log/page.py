@@ -20,11 +20,11 @@ def mlflow_page(folder: RunFolder) -> str | None:
     """
     about = folder.lineage()
     settings = folder.settings()
-    run_id = about.get("mlflow_run")
-    if not about.get("mlflow_uri") or not run_id:
+    run_id = about.mlflow_run
+    if not about.mlflow_uri or not run_id:
         return None
     store = tracking_uri(settings, places.mlflow_store())
-    if not is_kept_uri(about["mlflow_uri"], shown_uri(settings, places.mlflow_store()), places.mlflow_store()):
+    if not is_kept_uri(about.mlflow_uri, shown_uri(settings, places.mlflow_store()), places.mlflow_store()):
         return None  # it is logged elsewhere now
     if store.startswith("http"):
         page: str | None = without_user(store)

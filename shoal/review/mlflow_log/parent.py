@@ -111,7 +111,7 @@ class ParentRun:
 
     def _adopt(self, run: RunFolder) -> None:
         about = run.lineage()
-        there = about.get("mlflow_run") if is_kept_uri(about.get("mlflow_uri"), self._shown, self._store) else None
+        there = about.mlflow_run if is_kept_uri(about.mlflow_uri, self._shown, self._store) else None
         child = lookup(self._client, there) if there else None
         if child is None:
             run.set_lineage(mlflow_parent=self._id)

@@ -142,7 +142,7 @@ def servable(run: RunFolder) -> Checkpoint | None:
     try:
         OpenedRun(run).method.predictor(checkpoint.server)
     except MethodError as error:
-        if all(event.get("message") != str(error) for event in run.events()):
+        if all(event.message != str(error) for event in run.events()):
             run.event("model_skipped", message=str(error))
         return None
     return checkpoint

@@ -116,12 +116,12 @@ def log_rounds(client: Any, run_id: str, tags: Mapping[str, str], run: RunFolder
 
 def lost_rounds(run: RunFolder) -> set[int]:
     """Return the rounds whose manifests were damaged when the run was resumed, as its events say."""
-    return {int(event["round"]) for event in run.events() if event["event"] == "manifest_unreadable"}
+    return {event.round for event in run.events() if event.kind == "manifest_unreadable"}
 
 
 def last_round(run: RunFolder) -> int:
     """The last round that is done: the status of a run that was interrupted may be one behind."""
-    last = int(run.status()["round"])
+    last = run.status().round
     while RoundPaths(run.path, last + 1).manifest.is_file():
         last += 1
     return last
@@ -158,7 +158,7 @@ def names_of_clients(run: RunFolder, settings: Settings) -> list[str] | None:
         return None
     if METHODS[settings.method.name].pooled:
         return ["all"]
-    return _metric_names(run.path, run.lineage()["partition"]["digest"])
+    return _metric_names(run.path, run.lineage().partition.digest)
 
 
 @lru_cache(4)
@@ -198,7 +198,7 @@ def quality_metrics(run: RunFolder) -> tuple[int, dict[str, float]]:
     facts = cluster_facts(run)
     if facts is None:
         return 0, {}
-    return int(facts["round"]), {metric_name(name): float(value) for name, value in facts["quality"].items()}
+    return facts.round, {metric_name(name): float(value) for name, value in facts.quality.items()}
 
 
 def log_quality(client: Any, run_id: str, tags: Mapping[str, str], run: RunFolder) -> None:
@@ -206,12 +206,12 @@ def log_quality(client: Any, run_id: str, tags: Mapping[str, str], run: RunFolde
     from mlflow.entities import Metric, RunTag
 
     facts = cluster_facts(run)
-    if facts is None or tags.get(QUALITY_LOGGED) == facts["weights_sha256"]:
+    if facts is None or tags.get(QUALITY_LOGGED) == facts.weights_sha256:
         return
     round, found = quality_metrics(run)
     stamp = round_stamp(run, round)
     metrics = [Metric(name, value, stamp, round) for name, value in found.items()]
-    client.log_batch(run_id, metrics=metrics, tags=[RunTag(QUALITY_LOGGED, facts["weights_sha256"])])
+    client.log_batch(run_id, metrics=metrics, tags=[RunTag(QUALITY_LOGGED, facts.weights_sha256)])
 
 
 def round_stamp(run: RunFolder, round: int) -> int:
@@ -219,4 +219,4 @@ def round_stamp(run: RunFolder, round: int) -> int:
     try:
         return int(load_manifest(run, round).finished_at * 1000)
     except StoreError:
-        return int(run.status().get("updated", 0) * 1000)
+        return int((run.status().updated or 0) * 1000)

@@ -54,11 +54,10 @@ class DataSet:
 
 def data_sets(run: RunFolder, settings: Settings) -> tuple[DataSet, DataSet]:
     """The prepared data of a run, and their partition."""
-    about = run.lineage()
-    data, partition = (
-        DataSet(f"{settings.data.name} {what}", about[what]["digest"][:36], about[what]["folder"], what)
-        for what in ("data", "partition")
-    )
+    lineage = run.lineage()
+    name = settings.data.name
+    data = DataSet(f"{name} data", lineage.data.digest[:36], lineage.data.folder, "data")
+    partition = DataSet(f"{name} partition", lineage.partition.digest[:36], lineage.partition.folder, "partition")
     return data, partition
 
 
@@ -99,7 +98,7 @@ def mlflow_run(client: Any, run: RunFolder, settings: Settings, shown: str, arti
         An mlflow.entities.Run.
     """
     lineage = run.lineage()
-    known = lineage.get("mlflow_run") if is_kept_uri(lineage.get("mlflow_uri"), shown, places.mlflow_store()) else None
+    known = lineage.mlflow_run if is_kept_uri(lineage.mlflow_uri, shown, places.mlflow_store()) else None
     found = lookup(client, known) if known else None
     if found is None:
         found = begin(client, run, settings, artifacts)
@@ -148,7 +147,7 @@ def begin(client: Any, run: RunFolder, settings: Settings, artifacts: Path | Non
 def begun(client: Any, experiment_id: str, run: RunFolder) -> str | None:
     """The MLflow run of a run folder whose lineage does not name it: a kill came in between, or another store did."""
     named = client.search_runs([experiment_id], f"tags.`shoal.run` = '{run.name}'")
-    own = {run.lineage().get("id", "unknown"), stored_path(run.path), str(run.path)}
+    own = {run.lineage().id or "unknown", stored_path(run.path), str(run.path)}
     here = [each for each in named if each.data.tags.get(RUN_ID, each.data.tags.get(RUN_FOLDER)) in own]
     return str(here[0].info.run_id) if here else None
 
@@ -167,24 +166,23 @@ def in_file(settings: Settings, key: str) -> str:
 def tags(run: RunFolder) -> dict[str, str]:
     """The lineage as tags: from a number in MLflow back to code, data and settings."""
     lineage = run.lineage()
-    git = lineage.get("git") or {}
     found = {
         "shoal.run": run.name,
-        RUN_ID: lineage.get("id"),
+        RUN_ID: lineage.id,
         RUN_FOLDER: stored_path(run.path),
-        "shoal.settings_sha256": lineage.get("settings_sha256"),
-        "shoal.data_sha256": lineage["data"]["digest"],
-        "shoal.data_dvc": lineage["data"].get("dvc"),
-        "shoal.partition_sha256": lineage["partition"]["digest"],
-        "shoal.partition_dvc": lineage["partition"].get("dvc"),
-        "shoal.git_commit": git.get("commit"),
-        "shoal.git_dirty": git.get("dirty"),
-        "shoal.prefect_flow_run": (lineage.get("prefect") or {}).get("flow_run"),
+        "shoal.settings_sha256": lineage.settings_sha256,
+        "shoal.data_sha256": lineage.data.digest,
+        "shoal.data_dvc": lineage.data.dvc,
+        "shoal.partition_sha256": lineage.partition.digest,
+        "shoal.partition_dvc": lineage.partition.dvc,
+        "shoal.git_commit": lineage.git.commit,
+        "shoal.git_dirty": lineage.git.dirty,
+        "shoal.prefect_flow_run": None if lineage.prefect is None else lineage.prefect.flow_run,
         # MLflow's own columns Source and Version.
         "mlflow.source.name": run.name,
         "mlflow.source.type": "LOCAL",
-        "mlflow.source.git.commit": git.get("commit"),
-        "mlflow.parentRunId": lineage.get("mlflow_parent"),
+        "mlflow.source.git.commit": lineage.git.commit,
+        "mlflow.parentRunId": lineage.mlflow_parent,
     }
     return {key: str(value) for key, value in found.items() if value is not None}
 

@@ -20,6 +20,7 @@ from typing import Any
 from shoal.engine.settings import places
 from shoal.engine.settings.addresses import masked, resolved
 from shoal.engine.settings.run_settings import Settings
+from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.review.mlflow_log.embedded_store import ready_store, store_uri
 from shoal.review.mlflow_log.files import log_files
@@ -27,6 +28,9 @@ from shoal.review.mlflow_log.models import log_models
 from shoal.review.mlflow_log.rounds import log_quality, log_rounds
 from shoal.review.mlflow_log.run import describe, mlflow_run
 from shoal.review.mlflow_log.trouble import check_installed, tell_trouble
+
+SYSTEM_METRICS_VARIABLE = "MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING"
+"""MLflow's own variable: with true a run logs system metrics of this machine."""
 
 # A server out of reach must be noticed in seconds; MLflow's own defaults wait for minutes.
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
@@ -108,8 +112,9 @@ class Tracker:
 
     def _begin(self) -> None:
         self._safely("RUNNING", look=True)
-        run_id = self.run.lineage().get("mlflow_run")
-        if self.settings.tracking.system and run_id and not self._told:
+        run_id = self.run.lineage().mlflow_run
+        wanted = os.environ.get(SYSTEM_METRICS_VARIABLE, "false").lower() in ("true", "1")
+        if wanted and run_id and not self._told:
             # System metrics are a courtesy: whatever keeps them from starting must not stop the run.
             with contextlib.suppress(Exception):
                 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
@@ -118,10 +123,10 @@ class Tracker:
                 self._monitor = SystemMetricsMonitor(run_id, resume_logging=True, tracking_uri=uri)
                 self._monitor.start()
 
-    def observe(self, event: dict[str, Any]) -> None:
+    def observe(self, event: Event) -> None:
         """After each round, sync; but not while a sync is going on, and not so often that it slows short rounds."""
         idle = self._pending is None or self._pending.done()
-        if event["event"] == "round_finished" and idle and time.monotonic() >= self._next:
+        if event.kind == "round_finished" and idle and time.monotonic() >= self._next:
             self._pending = self._thread.submit(self._safely, "RUNNING")
 
     def close(self) -> bool:
@@ -197,5 +202,5 @@ def sync(run: RunFolder, settings: Settings, store: Path, status: str = "FINISHE
         if status == "RUNNING":
             client.update_run(run_id, status=status)
         else:
-            client.set_terminated(run_id, status, int(run.status().get("updated", 0) * 1000) or None)
+            client.set_terminated(run_id, status, int((run.status().updated or 0) * 1000) or None)
     return run_id

@@ -91,17 +91,17 @@ def told_of_mlflow(run: RunFolder) -> bool:
     """Return whether the events of a run say, since it was started or resumed, that MLflow does not have it."""
     told = False
     for event in run.events():
-        if event["event"] in ("started", "resumed"):
+        if event.kind in ("started", "resumed"):
             told = False
-        elif event["event"] in (UNREACHABLE, INCOMPLETE):
+        elif event.kind in (UNREACHABLE, INCOMPLETE):
             told = True
     return told
 
 
 def last_trouble(run: RunFolder) -> str:
     """Return what the newest event of a run says of MLflow; empty where none does."""
-    told = [event["message"] for event in run.events() if event["event"] in (UNREACHABLE, INCOMPLETE)]
-    return str(told[-1]) if told else ""
+    told = [event.message for event in run.events() if event.kind in (UNREACHABLE, INCOMPLETE)]
+    return told[-1] if told else ""
 
 
 def check_experiment(name: str, lifecycle_stage: str, experiment_id: str) -> None:

@@ -21,7 +21,7 @@ def check_whole(run: RunFolder) -> None:
     for name in TABLES:
         run.table(name)
     lost = lost_rounds(run)
-    for round in range(int(run.status()["round"]) + 1):
+    for round in range(run.status().round + 1):
         if round in lost:
             continue
         try:

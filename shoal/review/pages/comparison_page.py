@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -178,16 +177,14 @@ def differing(columns: Sequence[dict[str, str]]) -> list[tuple[str, list[str]]]:
 
 def origins_of(folder: RunFolder) -> dict[str, str]:
     """What a run comes from, by name: equal words mean equal bytes."""
-    lineage: dict[str, Any] = folder.lineage()
-    code, resolved = lineage.get("git") or {}, lineage.get("resolved") or {}
-    changed = " with changes" if code.get("dirty") else ""
-    versions = ", ".join(f"{name} {version}" for name, version in (lineage.get("versions") or {}).items())
+    lineage = folder.lineage()
+    changed = " with changes" if lineage.git.dirty else ""
     found = {
-        "data": (lineage.get("data") or {}).get("digest"),
-        "partition": (lineage.get("partition") or {}).get("digest"),
-        "commit": f"{code['commit']}{changed}" if code.get("commit") else None,
-        "device": " ".join(filter(None, (resolved.get("device"), resolved.get("precision")))),
-        "versions": versions,
+        "data": lineage.data.digest,
+        "partition": lineage.partition.digest,
+        "commit": f"{lineage.git.commit}{changed}" if lineage.git.commit else None,
+        "device": f"{lineage.resolved.device} {lineage.resolved.precision}",
+        "versions": ", ".join(f"{name} {version}" for name, version in lineage.versions.items()),
     }
     return {name: masked(value) for name, value in found.items() if value}
 

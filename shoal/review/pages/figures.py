@@ -11,6 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from shoal.core.records import record_to_json
+from shoal.engine.store.choice import Choice
 from shoal.engine.store.client_names import client_names, named
 from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.metrics import DESCRIBED, shown_in
@@ -55,20 +57,20 @@ def draw_figures(run: RunFolder) -> list[Path]:
         axes.set_ylim(bottom=0)
         axes.legend()
         drawn.append(save(figure, run.figures / "bytes.png"))
-    if chosen := run.lineage().get("clusters_chosen"):
+    if chosen := run.lineage().clusters_chosen:
         drawn.append(save(number_figure(chosen), run.figures / "cluster-number.png"))
     return drawn + draw_method_views(run)
 
 
-def number_figure(chosen: Mapping[str, Any]) -> Figure:
+def number_figure(chosen: Choice) -> Figure:
     """Stability and silhouette over the number of clusters, and the number that was chosen.
 
     Args:
-        chosen: as `shoal.lifecycle.choosing.choose_clusters` gives it.
+        chosen: the choice.
     """
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
-    curve = pd.DataFrame(chosen["curve"])
+    curve = pd.DataFrame([record_to_json(each) for each in chosen.curve])
     spread = {"stability": "stability: Rand index of two halves", "silhouette": "simplified silhouette"}
     for number, (name, label) in enumerate(spread.items()):
         look = style(number)
@@ -81,7 +83,7 @@ def number_figure(chosen: Mapping[str, Any]) -> Figure:
             linewidth=0,
         )
         axes.plot(curve["clusters"], curve[name], label=label, **look)
-    axes.axvline(chosen["clusters"], color="black", linestyle=":", label=f"chosen: {chosen['clusters']}")
+    axes.axvline(chosen.clusters, color="black", linestyle=":", label=f"chosen: {chosen.clusters}")
     axes.set(title="how many clusters", xlabel="number of clusters", ylabel="mean over pairs of halves (1 is best)")
     axes.set_ylim(top=1.02)
     axes.grid(alpha=0.3)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import shlex
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from shoal.core.errors import ShoalError
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.run_settings import Settings, flatten, make_settings
+from shoal.engine.store.lineage import DataVersion, PartitionVersion
 from shoal.engine.store.run_folder import LINEAGE, SETTINGS, RunFolder
 from shoal.review.mlflow_log.page import mlflow_page
 
@@ -79,34 +79,34 @@ def origins(run: RunFolder) -> list[Origin]:
     """
     lineage = run.lineage()
     rows = []
-    if run_id := lineage.get("mlflow_run"):
+    if run_id := lineage.mlflow_run:
         page = None
         with contextlib.suppress(ShoalError):  # the store's address names a variable that is not set here
             page = mlflow_page(run)
         # Without a page one can be started: the name is then what to look for there.
-        name = str(run_id) if page else f"{run_id}, on the page that shoal serve starts"
+        name = run_id if page else f"{run_id}, on the page that shoal serve starts"
         rows.append(Origin("MLflow run", name, masked(page or "")))
-    prefect = lineage.get("prefect") or {}
-    if flow_run := prefect.get("flow_run"):
-        rows.append(Origin("Prefect flow run", str(flow_run), masked(prefect.get("page") or "")))
-    code = lineage.get("git") or {}
-    if commit := code.get("commit"):
-        rows.append(Origin("commit", f"{commit}{' with changes' if code.get('dirty') else ''}", code.get("page") or ""))
-    for what in ("data", "partition"):
-        about = lineage.get(what) or {}
-        folder = run.folder_of(what) if about.get("folder") else Path()
-        link = folder.as_uri() if folder.is_absolute() and folder.is_dir() else ""
-        digest = ", ".join(
-            f"{kind} {about[key]}" for kind, key in (("sha256", "digest"), ("DVC", "dvc")) if about.get(key)
-        )
-        rows.append(Origin(what, str(about.get("name") or folder.name), link, digest))
-    rows.append(Origin("settings", SETTINGS, "", f"sha256 {lineage.get('settings_sha256', '')}"))
-    if resolved := lineage.get("resolved"):
-        machine = lineage.get("hardware") or {}
-        named = ", ".join(str(gpu) for gpu in machine.get("gpus") or []) or f"{machine.get('cores')} cores"
-        rows.append(Origin("machine", f"{resolved.get('device')}, {resolved.get('precision')}, {named}"))
-    versions = ", ".join(f"{name} {version}" for name, version in (lineage.get("versions") or {}).items())
-    return [*rows, Origin("versions", versions)] if versions else rows
+    if prefect := lineage.prefect:
+        rows.append(Origin("Prefect flow run", prefect.flow_run, masked(prefect.page or "")))
+    code = lineage.git
+    if code.commit:
+        changes = " with changes" if code.dirty else ""
+        rows.append(Origin("commit", f"{code.commit}{changes}", code.page or ""))
+    rows.append(data_origin("data", run, lineage.data, lineage.data.name))
+    rows.append(data_origin("partition", run, lineage.partition, run.folder_of("partition").name))
+    rows.append(Origin("settings", SETTINGS, "", f"sha256 {lineage.settings_sha256}"))
+    machine = ", ".join(lineage.hardware.gpus) or f"{lineage.hardware.cores} cores"
+    rows.append(Origin("machine", f"{lineage.resolved.device}, {lineage.resolved.precision}, {machine}"))
+    versions = ", ".join(f"{name} {version}" for name, version in lineage.versions.items())
+    rows.append(Origin("versions", versions))
+    return rows
+
+
+def data_origin(what: str, run: RunFolder, version: DataVersion | PartitionVersion, name: str) -> Origin:
+    """The line of the data set (`data`) or the partition (`partition`) of a run, with a link where it is here."""
+    folder = run.folder_of(what)
+    link = folder.as_uri() if folder.is_absolute() and folder.is_dir() else ""
+    return Origin(what, name, link, f"sha256 {version.digest}, DVC {version.dvc}")
 
 
 def run_files(run: RunFolder) -> list[str]:

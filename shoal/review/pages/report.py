@@ -13,6 +13,7 @@ import yaml
 from PIL import Image
 
 from shoal.core.errors import ShoalError
+from shoal.core.records import record_to_json
 from shoal.data.partition.table import load_partition
 from shoal.engine.settings.addresses import masked
 from shoal.engine.store.checkpoint import manifests
@@ -92,13 +93,13 @@ def write_report(run: RunFolder, *, beside: bool = True) -> Path:
         chosen=part("settings that were chosen", lambda: chosen_settings(settings)),
         settings=masked(yaml.safe_dump(settings.to_json(), sort_keys=False)),
         origins=part("origins", lambda: origins(run)),
-        lineage=masked(yaml.safe_dump(run.lineage(), sort_keys=False)),
+        lineage=masked(yaml.safe_dump(record_to_json(run.lineage()))),
         files=run_files(run) if beside else [],
         repeat=repeat_command(run) if beside else "dvc repro",
         figures=figures,
         figures_left=figures_left,
         embedding=part("the figure of features", lambda: embedded_if_there(run.figures / EMBEDDING)),
-        events=[event for event in run.whole_events() if event["event"] not in QUIET],
+        events=[event for event in run.whole_events() if event.kind not in QUIET],
     )
     if beside:
         keep_report(run)
@@ -164,7 +165,7 @@ def cluster_rows(run: RunFolder) -> list[dict[str, Any]]:
         return []
     labelled = "label" in table and table["label"].notna().any()
     rows = []
-    for cluster in range(facts["clusters"]):
+    for cluster in range(facts.clusters):
         own = table[table["cluster"] == cluster]
         row: dict[str, Any] = {
             "cluster": cluster,

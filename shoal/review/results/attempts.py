@@ -1,4 +1,4 @@
-"""Parts of a report that are made where they can be: one that fails is left out and told, and the run is as it was."""
+"""Parts of a report: one that fails is left out and reported, and the run stays as it was."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ Made = TypeVar("Made")
 def attempted(
     run: RunFolder, what: str, make: Callable[[], Made], but: tuple[type[Exception], ...] | type[Exception] = ()
 ) -> Made | None:
-    """What `make` gives; where it fails None, and one event of the run says what is missing and why.
+    """Return what `make` returns; where it fails return None, and log one event that says what is missing and why.
 
     Args:
         run: the run's folder.
         what: the part that is made, in words.
         make: makes it.
-        but: errors that are raised all the same.
+        but: errors that are raised and not reported.
     """
     try:
         return make()
     except but:
         raise
-    except Exception as error:  # whatever it is: figures and tables are views, and a run is worth more than they
+    except Exception as error:  # of any kind: a view that fails must not stop the run
         message = f"{what} left out: {type(error).__name__}: {brief(error)}"
-        with contextlib.suppress(ShoalError):  # on a full disk nothing can be told
-            if all(event.get("message") != message for event in run.events()):
+        with contextlib.suppress(ShoalError):  # on a full disk no event can be written
+            if all(event.message != message for event in run.events()):
                 run.event("not_shown", message=message)
         return None

@@ -25,17 +25,18 @@ class CertainImages:
 
 
 def certain_images(run: RunFolder, count: int) -> list[CertainImages]:
-    """Of each cluster of the run's final model the `count` training images with the largest soft assignment to it.
+    """Return the `count` training images with the largest soft assignment to each cluster of the final model.
 
     Args:
         run: a run on images, of a method whose server assigns clusters.
-        count: images a cluster; a smaller cluster gives all it has.
+        count: images for each cluster; a smaller cluster gives all it has.
 
     Raises:
         RunError: no round is finished, or the data are not images. StoreError: the state is damaged.
         MethodError: the method's server holds no model.
     """
-    opened, checkpoint = OpenedRun(run), read_state(run)
+    opened = OpenedRun(run)
+    checkpoint = read_state(run)
     if opened.prepared.manifest.kind != "image":
         raise RunError(f"run {run.name} is on {opened.prepared.manifest.kind}s: only images can be drawn")
     predict = opened.method.predictor(checkpoint.judged)
@@ -54,7 +55,7 @@ def certain_images(run: RunFolder, count: int) -> list[CertainImages]:
 
 
 def draw_rows(axes: Axes, clusters: list[CertainImages], count: int, gap: int = 1) -> None:
-    """A row of images a cluster, its size beside it."""
+    """Draw a row of images for each cluster, with its size beside it."""
     if not clusters:
         return
     _, height, width = clusters[0].images.shape[1:]

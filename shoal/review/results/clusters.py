@@ -6,12 +6,12 @@
     features.safetensors some rows of the table, and the model's features of them (`shoal.methods.scores.shown`)
 
 Both states are judged by worker slots after the last round, so that no bit of a run depends on it. clusters.json is
-written last: without it, or with another state's digest in it, the table is made anew when the run is taken up.
+written last: without it, or with another state's digest in it, the table is made again when the run is resumed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,8 +21,9 @@ import pandas as pd
 import torch
 
 from shoal.core.errors import DataError, ShoalError
+from shoal.core.records import BadRecord, record_from_json, record_to_json
 from shoal.data.partition.table import Partition, load_partition
-from shoal.data.prepared import Prepared, open_prepared
+from shoal.data.prepared import DataSpec, Kind, Prepared, open_prepared
 from shoal.data.sample_files import sample_files
 from shoal.engine.messages.wire import Assign, Assigned, Failed
 from shoal.engine.rounds.active_run import Call, active_run_at
@@ -40,8 +41,8 @@ from shoal.engine.store.codec import (
 )
 from shoal.engine.store.memory_index import MemoryIndex
 from shoal.engine.store.round_paths import RoundPaths
-from shoal.engine.store.run_events import LEVEL, WARNING
-from shoal.engine.store.run_folder import FINISHED, RunFolder
+from shoal.engine.store.run_events import WARNING
+from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.table_file import read_table
 from shoal.engine.workers.worker_processes import WorkerLost
 from shoal.methods.contract.base import Method
@@ -49,13 +50,63 @@ from shoal.methods.contract.context import MethodError
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.quality import size_shares, stability
 
-TABLE, FACTS = "clusters.parquet", "clusters.json"
-CENTRES, FEATURES = "centres.safetensors", "features.safetensors"
-FACTS_SHA256 = "clusters_sha256"
-"""Entry of the status of a finished run: the digest of clusters.json."""
+TABLE = "clusters.parquet"
+FACTS = "clusters.json"
+CENTRES = "centres.safetensors"
+FEATURES = "features.safetensors"
 TEST = "test"
 QUALITY = ("silhouette", "stability", "smallest_cluster", "largest_cluster", "empty_clusters")
 WORDS = ("client_name", "file", "label")
+
+
+@dataclass(frozen=True)
+class ClusteredData:
+    """The data set that has the clusters, as new samples are compared with it.
+
+    Args:
+        name, kind, classes, train, test, shape: as of `DataSpec`.
+        features: the columns of a table, in the order in which the model takes them; empty for other kinds.
+        on_odd: what is done with new images of another size: `resize` or `skip`.
+    """
+
+    name: str
+    kind: Kind
+    classes: int | None
+    train: int
+    test: int
+    shape: tuple[int, ...]
+    features: tuple[str, ...]
+    on_odd: str
+
+    @property
+    def spec(self) -> DataSpec:
+        """What a method may know of the set."""
+        return DataSpec(self.name, self.kind, self.shape, self.classes, self.train, self.test)
+
+
+@dataclass(frozen=True)
+class ClusterFacts:
+    """What clusters.json holds.
+
+    Args:
+        round: the last round, after which the clusters are those of the table.
+        compared_with_round: the round that `stability` compares them with; None where no other state is kept.
+        weights_sha256: digest of the state after the last round.
+        clusters: how many there are, empty ones included.
+        confidence: what the column of that name holds: `margin` where there are centres, else `probability`.
+        quality: numbers that need no labels, by name (`QUALITY`).
+        data: the data set.
+        files: sha256 of the table and of the files of tensors, by name.
+    """
+
+    round: int
+    compared_with_round: int | None
+    weights_sha256: str
+    clusters: int
+    confidence: str
+    quality: Mapping[str, float]
+    data: ClusteredData
+    files: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -70,7 +121,7 @@ class FindClusters:
     name: ClassVar[str] = "clusters of all samples"
 
     def execute(self) -> bool:
-        """Whether the run has a table now; where it has one already, nothing is done."""
+        """Make the table unless it is there; return whether the run has one now."""
         return keep_clusters(RunFolder(self.run), active_run_at(self.run).call)
 
 
@@ -79,18 +130,18 @@ def keep_clusters(run: RunFolder, call: Call) -> bool:
 
     Args:
         run: the run's folder.
-        call: has a worker do a request (`shoal.engine.cluster.pools.Pool.call`).
+        call: has a worker do a request (`shoal.engine.cluster.pool_interface.Pool.call`).
 
     Returns:
         Whether the run has a table now.
     """
     status = run.status()
-    if status["state"] != FINISHED or not status["round"]:
+    if not status.is_finished or not status.round:
         return False
-    if whole_clusters(run, status["weights_sha256"]):
+    if whole_clusters(run, status.weights_sha256):
         remember(run)
         return True
-    round = int(status["round"])
+    round = status.round
     states = [r for r in rounds_done(run) if 0 < r <= round and has_server(run, r)][-2:]
     try:
         # One after the other: workers that share no file system with this machine keep one state at a time.
@@ -99,9 +150,9 @@ def keep_clusters(run: RunFolder, call: Call) -> bool:
         remember(run)
     except ShoalError as error:  # the run itself is done, whatever becomes of its table
         message = f"no cluster table: {error}"
-        if all(event.get("message") != message for event in run.events()):
+        if all(event.message != message for event in run.events()):
             expected = can_have_clusters(METHODS[run.settings().method.name])
-            run.event("clusters_skipped", message=message, **({LEVEL: WARNING} if expected else {}))
+            run.event("clusters_skipped", level=WARNING if expected else None, message=message)
         return False
     return True
 
@@ -109,7 +160,7 @@ def keep_clusters(run: RunFolder, call: Call) -> bool:
 def has_clusters(run: RunFolder) -> bool:
     """Return whether a finished run has the clusters of its final state, whole."""
     status = run.status()
-    return status["state"] == FINISHED and whole_clusters(run, status["weights_sha256"])
+    return status.is_finished and whole_clusters(run, status.weights_sha256)
 
 
 def can_have_clusters(kind: type[Method]) -> bool:
@@ -126,28 +177,29 @@ def expects_clusters(kind: type[Method]) -> bool:
     return bool(kind.finds_clusters) or kind.assignment is not Method.assignment
 
 
-def whole_clusters(run: RunFolder, weights_sha256: str) -> bool:
+def whole_clusters(run: RunFolder, weights_sha256: str | None) -> bool:
     """Return whether all files of a run's clusters are there, as they were written, and of this state."""
     path = run.path / FACTS
     if not path.exists():
         return False
     try:
-        facts = read_sealed(path)
-        for name, sha256 in facts.get("files", {}).items():
+        facts = read_facts(path)
+        for name, sha256 in facts.files.items():
             check_digest(run.path / name, sha256)
     except StoreError:
         return False
-    return bool(facts["weights_sha256"] == weights_sha256) and (run.path / TABLE).exists()
+    return facts.weights_sha256 == weights_sha256 and (run.path / TABLE).exists()
 
 
 def remember(run: RunFolder) -> None:
     """Keep the digest of clusters.json in the status, so that a file that goes missing is noticed."""
-    if run.status().get(FACTS_SHA256) != (digest := file_digest(run.path / FACTS)):
-        run.add_to_status(**{FACTS_SHA256: digest})
+    digest = file_digest(run.path / FACTS)
+    if run.status().clusters_sha256 != digest:
+        run.add_to_status(clusters_sha256=digest)
 
 
 def assigned(run: RunFolder, round: int, call: Call, *, judge: bool) -> Assigned:
-    """The clusters of all samples under the state of a round, by a worker slot
+    """Have a worker slot find the clusters of all samples under the state of a round
     (`shoal.engine.workers.worker.Worker.assign`).
 
     Raises:
@@ -156,12 +208,14 @@ def assigned(run: RunFolder, round: int, call: Call, *, judge: bool) -> Assigned
     paths = RoundPaths(run.path, round)
     settings = run.settings()
     deadline = Deadline(Limits.from_settings(settings.workers), f"the clusters of round {round}")
-    index = load_index(run, round) if METHODS[settings.method.name].evaluation_reads_memory else MemoryIndex()
-    wanted = Assign(run.path, round, paths.server, index, judge, deadline)
+    index = MemoryIndex()
+    if METHODS[settings.method.name].evaluation_reads_memory:
+        index = load_index(run, round)
+    request = Assign(run.path, round, paths.server, index, judge, deadline=deadline)
     try:
-        answer = call(wanted)
+        answer = call(request)
     except WorkerLost:
-        answer = call(wanted)
+        answer = call(request)
     if isinstance(answer, Failed):
         raise MethodError(answer.error)
     assert isinstance(answer, Assigned)
@@ -169,7 +223,7 @@ def assigned(run: RunFolder, round: int, call: Call, *, judge: bool) -> Assigned
 
 
 def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.ndarray]) -> None:
-    """Table, centres, features to draw and facts from what a worker slot found.
+    """Write table, centres, features to draw and facts from what a worker slot found.
 
     Args:
         run: the run's folder.
@@ -180,11 +234,11 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
     prepared = open_prepared(run.folder_of("data"))
     partition = load_partition(run.folder_of("partition"))
     table = cluster_table(run, prepared, partition, found)
-    kept = {
+    files = {
         CENTRES: {"centres": found.centres},
         FEATURES: {"rows": found.shown, "features": found.features},
     }
-    for file, arrays in kept.items():
+    for file, arrays in files.items():
         (run.path / file).unlink(missing_ok=True)
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items() if array is not None}
         if tensors:
@@ -192,37 +246,51 @@ def write_clusters(run: RunFolder, found: Assigned, assignments: dict[int, np.nd
     write_atomic(run.path / TABLE, table.to_parquet(index=False), sync=False)
     quality: dict[str, float | None] = {"silhouette": found.silhouette}
     *earlier, last = sorted(assignments)
+    assert status.weights_sha256 is not None, "the run is finished"
     if earlier:
         quality["stability"] = stability(assignments[earlier[-1]], assignments[last])
     quality |= size_shares(found.cluster, found.clusters)
+    confidence = "margin"
+    if found.centres is None:
+        confidence = "probability"
+    facts = ClusterFacts(
+        round=last,
+        compared_with_round=earlier[-1] if earlier else None,
+        weights_sha256=status.weights_sha256,
+        clusters=found.clusters,
+        confidence=confidence,
+        quality={name: value for name, value in quality.items() if value is not None},
+        data=clustered_data(prepared),
+        files={name: file_digest(run.path / name) for name in (TABLE, *files) if (run.path / name).exists()},
+    )
+    write_sealed(run.path / FACTS, record_to_json(facts), sync=False)
+
+
+def clustered_data(prepared: Prepared) -> ClusteredData:
+    """Return what clusters.json says of a data set."""
     spec = prepared.spec
-    facts = {
-        "round": last,
-        "compared_with_round": earlier[-1] if earlier else None,
-        "weights_sha256": status["weights_sha256"],
-        "clusters": found.clusters,
-        "confidence": "margin" if found.centres is not None else "probability",
-        "quality": {name: value for name, value in quality.items() if value is not None},
-        "data": {
-            **{name: getattr(spec, name) for name in ("name", "kind", "classes", "train", "test")},
-            "shape": list(spec.shape),
-            "features": prepared.manifest.extra.get("features", []),
-            "on_odd": odd_choice(prepared),
-        },
-    }
-    facts["files"] = {name: file_digest(run.path / name) for name in (TABLE, *kept) if (run.path / name).exists()}
-    write_sealed(run.path / FACTS, facts, sync=False)
+    return ClusteredData(
+        name=spec.name,
+        kind=spec.kind,
+        classes=spec.classes,
+        train=spec.train,
+        test=spec.test,
+        shape=spec.shape,
+        features=tuple(prepared.manifest.extra.get("features", [])),
+        on_odd=odd_choice(prepared),
+    )
 
 
 def cluster_table(run: RunFolder, prepared: Prepared, partition: Partition, found: Assigned) -> pd.DataFrame:
-    """A row a sample: training samples that some client holds, in the order of the set, then all test samples.
+    """Return a row a sample: training samples of some client, in the order of the set, then all test samples.
 
     Columns: client (its number; missing where nobody holds the sample), client_name, part (train or test), sample
     (number in that part of the set), file (where the set keeps file names), label (where it has labels: a class's name
     where classes have names, planted label maps applied), cluster, confidence and, with centres, distance.
     """
     order = np.argsort(partition.sample, kind="stable")  # as `shoal.data.view.all_samples` orders them
-    held, test = len(order), prepared.spec.test
+    held = len(order)
+    test = prepared.spec.test
     if len(found.cluster) != held + test:
         raise MethodError(f"{len(found.cluster)} samples were given a cluster, expected {held} + {test}")
     names = client_names(partition)
@@ -242,8 +310,8 @@ def cluster_table(run: RunFolder, prepared: Prepared, partition: Partition, foun
         columns["file"] = rows["file"].to_list()
         # Test samples of a user's own data come from a client too.
         number = {name: k for k, name in enumerate(names)}
-        of = rows["client"].to_list()
-        columns["client_name"] = [mine or other for mine, other in zip(columns["client_name"], of, strict=True)]
+        clients = rows["client"].to_list()
+        columns["client_name"] = [mine or other for mine, other in zip(columns["client_name"], clients, strict=True)]
         if partition.client_names:
             columns["client"] = pd.array([number.get(name) for name in columns["client_name"]], dtype="Int64")
     if (labels := label_names(prepared, partition, order)) is not None:
@@ -257,22 +325,24 @@ def cluster_table(run: RunFolder, prepared: Prepared, partition: Partition, foun
 
 
 def client_names(partition: Partition) -> list[str]:
-    """What each client is called: its own name, or its number."""
+    """Return the name of each client, or its number where it has none."""
     return list(partition.client_names) or [str(k) for k in range(partition.clients)]
 
 
 def origins(run: RunFolder, prepared: Prepared) -> pd.DataFrame | None:
-    """The files of a set by (part, number); None where it keeps none, or where they cannot be read, which is told."""
+    """Return the files of a set by (part, number); None where it keeps none. Log an event where they cannot be read."""
     try:
         files = sample_files(prepared)
     except DataError as error:
         run.event("files_unknown", message=f"the cluster table has no file names: {error}")
         return None
-    return None if files is None else files.set_index(["part", "index"])
+    if files is None:
+        return None
+    return files.set_index(["part", "index"])
 
 
 def label_names(prepared: Prepared, partition: Partition, order: np.ndarray) -> list[str | None] | None:
-    """The label of each row of the table in words; None where the set has no labels."""
+    """Return the label of each row of the table in words; None where the set has no labels."""
     if prepared.train_y is None:
         return None
     y = np.asarray(prepared.train_y)[partition.sample[order]]
@@ -287,36 +357,50 @@ def label_names(prepared: Prepared, partition: Partition, order: np.ndarray) -> 
 
 
 def odd_choice(prepared: Prepared) -> str:
-    """What new images of another size come to: resized where the set itself was made that way, else skipped."""
+    """Return what is done with new images of another size: resize where the set itself was made so, else skip."""
     extra = prepared.manifest.extra
-    return "resize" if extra.get("on_odd") == "resize" or extra.get("resized") else "skip"
+    if extra.get("on_odd") == "resize" or extra.get("resized"):
+        return "resize"
+    return "skip"
 
 
-def cluster_facts(run: RunFolder) -> dict[str, Any] | None:
-    """What clusters.json holds; None where the run has no cluster table.
+def read_facts(path: Path) -> ClusterFacts:
+    """Read clusters.json.
+
+    Raises:
+        StoreError: it is missing or damaged.
+    """
+    try:
+        return record_from_json(ClusterFacts, read_sealed(path))
+    except BadRecord as error:
+        raise StoreError(f"{path} does not hold facts about clusters: {error}") from None
+
+
+def cluster_facts(run: RunFolder) -> ClusterFacts | None:
+    """Return what clusters.json holds; None where the run has no cluster table.
 
     Raises:
         StoreError: the file is damaged, of another state than the run ended with, or has gone missing.
     """
     path = run.path / FACTS
     status = run.status()
-    if not path.exists() and FACTS_SHA256 not in status:
+    if not path.exists() and status.clusters_sha256 is None:
         return None
     try:
-        facts = read_sealed(path)
-        check_digest(path, status.get(FACTS_SHA256))
+        facts = read_facts(path)
+        check_digest(path, status.clusters_sha256)
     except StoreError as error:
         raise damaged_clusters(run, error) from error
     return facts
 
 
 def damaged_clusters(run: RunFolder, error: StoreError) -> StoreError:
-    """The error to show of a damaged file of a run's clusters."""
+    """Return the error for a damaged file of a run's clusters."""
     return StoreError(f"run {run.name}: {error}; `shoal run --resume {run.name}` writes it again")
 
 
 def read_clusters(run: RunFolder, columns: Sequence[str] | None = None) -> pd.DataFrame | None:
-    """The cluster table of a run, a row a sample (`cluster_table`); None where it has none.
+    """Read the cluster table of a run, a row a sample (`cluster_table`); None where it has none.
 
     Args:
         run: the run's folder.
@@ -329,19 +413,19 @@ def read_clusters(run: RunFolder, columns: Sequence[str] | None = None) -> pd.Da
     if facts is None:
         return None
     try:
-        return read_table(run.path / TABLE, facts.get("files", {}).get(TABLE), columns)
+        return read_table(run.path / TABLE, facts.files.get(TABLE), columns)
     except StoreError as error:
         raise damaged_clusters(run, error) from error
 
 
 def read_cluster_tensors(run: RunFolder, name: str) -> dict[str, torch.Tensor] | None:
-    """The tensors of `CENTRES` or `FEATURES`; None where the run has no such file.
+    """Read the tensors of `CENTRES` or `FEATURES`; None where the run has no such file.
 
     Raises:
         StoreError: it is missing, truncated or changed.
     """
     facts = cluster_facts(run)
-    sha256 = (facts or {}).get("files", {}).get(name)
+    sha256 = None if facts is None else facts.files.get(name)
     path = run.path / name
     if facts is None or (sha256 is None and not path.exists()):
         return None
@@ -352,6 +436,8 @@ def read_cluster_tensors(run: RunFolder, name: str) -> dict[str, torch.Tensor] |
 
 
 def quality(run: RunFolder) -> dict[str, float]:
-    """The numbers that need no labels: silhouette, stability, shares of the smallest and largest cluster, empty."""
+    """Return the numbers that need no labels: silhouette, stability, cluster shares, and empty clusters."""
     facts = cluster_facts(run)
-    return {name: facts["quality"][name] for name in QUALITY if name in facts["quality"]} if facts else {}
+    if facts is None:
+        return {}
+    return {name: facts.quality[name] for name in QUALITY if name in facts.quality}

@@ -1,30 +1,62 @@
-"""Runs side by side: what each was and came to, as plain values."""
+"""Runs side by side: what each was and came to."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from shoal.engine.store.run_folder import RunFolder
-from shoal.review.results.result import run_result
+from shoal.review.results.result import RunResult, run_result
 
 
-def side_by_side(runs: Sequence[RunFolder], rate: float | None = None) -> list[dict[str, Any]]:
-    """A dictionary a run: method, data, and what `shoal.review.results.result.RunResult` has.
+@dataclass(frozen=True)
+class ComparedRun:
+    """A run beside others.
+
+    Args:
+        method, data: names.
+        result: what the run came to.
+        delay: seconds that its messages take on links of a given rate, and that choosing samples takes; None where no
+            rate is given.
+    """
+
+    method: str
+    data: str
+    result: RunResult
+    delay: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the run as one flat JSON object."""
+        plain = {"method": self.method, "data": self.data, **self.result.to_json()}
+        if self.delay is not None:
+            plain["delay"] = self.delay
+        return plain
+
+
+def side_by_side(runs: Sequence[RunFolder], rate: float | None = None) -> list[ComparedRun]:
+    """Return what each run was and came to.
 
     Args:
         runs: the runs.
-        rate: bits per second of every link: adds `delay`, the seconds that messages take at that rate and choosing
-            samples takes.
+        rate: bits per second of every link: adds the delay.
     """
-    found = [
-        {"method": run.settings().method.name, "data": run.settings().data.name, **run_result(run).to_json()}
-        for run in runs
-    ]
-    if rate is not None:
-        from shoal.review.results.delay import LinkRates, delays
+    return [compared(run, rate) for run in runs]
 
-        links = LinkRates(up=rate, down=rate, d2d=rate)
-        for run, result in zip(runs, found, strict=True):
-            result["delay"] = float(delays(run, links)["delay"].iloc[-1]) if result["rounds"] else 0.0
-    return found
+
+def compared(run: RunFolder, rate: float | None) -> ComparedRun:
+    """Return a run as it is compared; arguments as of `side_by_side`."""
+    settings = run.settings()
+    result = run_result(run)
+    delay = None if rate is None else delay_of(run, result, rate)
+    return ComparedRun(settings.method.name, settings.data.name, result, delay)
+
+
+def delay_of(run: RunFolder, result: RunResult, rate: float) -> float:
+    """Return the delay of all rounds of a run, in seconds, on links of a rate in bits per second."""
+    from shoal.review.results.delay import LinkRates, delays
+
+    if not result.rounds:
+        return 0.0
+    links = LinkRates(up=rate, down=rate, d2d=rate)
+    return float(delays(run, links)["delay"].iloc[-1])

@@ -10,10 +10,11 @@ from scipy.optimize import linear_sum_assignment
 
 from shoal.data.partition.summary import label_counts
 from shoal.engine.store.run_folder import RunFolder
+from shoal.review.results.clusters import client_names
 from shoal.review.results.run_data import run_data
 
-CROSSED = 30
-"""Of a table at most so many rows and columns are shown."""
+MAX_CROSSED = 30
+"""A table shows at most so many rows, and so many columns."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class CrossTable:
 
 
 def cross_table(counts: pd.DataFrame, row: str, column: str) -> CrossTable | None:
-    """The largest `CROSSED` rows and columns of a table of counts, in the order in which they stand there.
+    """Return the largest `MAX_CROSSED` rows and columns of a table of counts, in their order there.
 
     Args:
         counts: integers, whose index and columns name rows and columns.
@@ -48,8 +49,8 @@ def cross_table(counts: pd.DataFrame, row: str, column: str) -> CrossTable | Non
     """
     if not counts.size:
         return None
-    rows = np.sort(np.argsort(-counts.sum(axis=1).to_numpy(), kind="stable")[:CROSSED])
-    columns = np.sort(np.argsort(-counts.sum(axis=0).to_numpy(), kind="stable")[:CROSSED])
+    rows = np.sort(np.argsort(-counts.sum(axis=1).to_numpy(), kind="stable")[:MAX_CROSSED])
+    columns = np.sort(np.argsort(-counts.sum(axis=0).to_numpy(), kind="stable")[:MAX_CROSSED])
     shown = counts.iloc[rows, columns]
     return CrossTable(
         row,
@@ -62,7 +63,7 @@ def cross_table(counts: pd.DataFrame, row: str, column: str) -> CrossTable | Non
 
 
 def clusters_by_clients(table: pd.DataFrame) -> CrossTable | None:
-    """Samples by cluster and client.
+    """Count samples by cluster and client.
 
     Args:
         table: the run's cluster table (`shoal.review.results.clusters`).
@@ -70,17 +71,17 @@ def clusters_by_clients(table: pd.DataFrame) -> CrossTable | None:
     Returns:
         None where no sample has a client.
     """
-    held = table.dropna(subset=["client_name"])
-    if not len(held):
+    owned = table.dropna(subset=["client_name"])
+    if not len(owned):
         return None
-    counts = pd.crosstab(held["cluster"], held["client_name"])
+    counts = pd.crosstab(owned["cluster"], owned["client_name"])
     # In the order of the partition, not of the alphabet: client 10 comes after client 9.
-    order = held.drop_duplicates("client_name").sort_values("client")["client_name"]
+    order = owned.drop_duplicates("client_name").sort_values("client")["client_name"]
     return cross_table(counts[list(order)], "cluster", "client")
 
 
 def confusion(table: pd.DataFrame) -> CrossTable | None:
-    """Samples by label and cluster; clusters stand in the order that puts matched labels on the diagonal.
+    """Count samples by label and cluster; the order of clusters puts matched labels on the diagonal.
 
     Args:
         table: the run's cluster table, of training and test samples.
@@ -90,8 +91,8 @@ def confusion(table: pd.DataFrame) -> CrossTable | None:
     """
     if "label" not in table or not table["label"].notna().any():
         return None
-    known = table.dropna(subset=["label"])
-    counts = pd.crosstab(known["label"], known["cluster"])
+    labelled = table.dropna(subset=["label"])
+    counts = pd.crosstab(labelled["label"], labelled["cluster"])
     counts = counts.loc[sorted(counts.index, key=by_number)]
     rows, columns = linear_sum_assignment(counts.to_numpy(), maximize=True)
     matched = [int(column) for _, column in sorted(zip(rows, columns, strict=True))]
@@ -100,16 +101,18 @@ def confusion(table: pd.DataFrame) -> CrossTable | None:
 
 
 def by_number(name: str) -> tuple[int, int, str]:
-    """A key to sort names by: numbers by their size, before words.
+    """Return a key to sort names by: numbers by their size, before words.
 
     >>> sorted(["10", "9", "cat"], key=by_number)
     ['9', '10', 'cat']
     """
-    return (0, int(name), "") if name.isdecimal() else (1, 0, name)
+    if name.isdecimal():
+        return (0, int(name), "")
+    return (1, 0, name)
 
 
 def labels_by_clients(run: RunFolder) -> CrossTable | None:
-    """Samples by label and client, as the partition dealt them (before planted label maps).
+    """Count samples by label and client, as the partition dealt them (before planted label maps).
 
     Returns:
         None where there are no labels, or the data are not on this machine, or are others now.
@@ -120,5 +123,5 @@ def labels_by_clients(run: RunFolder) -> CrossTable | None:
     prepared, partition = data
     counts = label_counts(partition, prepared)
     labels = list(prepared.manifest.class_names) or [str(label) for label in range(len(counts))]
-    clients = list(partition.client_names) or [str(client) for client in range(partition.clients)]
-    return cross_table(pd.DataFrame(counts, index=labels, columns=clients), "label", "client")
+    table = pd.DataFrame(counts, index=labels, columns=client_names(partition))
+    return cross_table(table, "label", "client")

@@ -57,7 +57,7 @@ class LinkRates:
 
 
 def delays(run: RunFolder, links: LinkRates | None = None) -> pd.DataFrame:
-    """Simulated delay after each round.
+    """Simulate the delay after each round.
 
     Args:
         run: with at least one round.
@@ -70,7 +70,9 @@ def delays(run: RunFolder, links: LinkRates | None = None) -> pd.DataFrame:
     clients = run.table("clients")
     factor = links.parameter_bits / 32
     exchange = METHODS[run.settings().method.name].exchange_metric
-    exchanging = clients[exchange].fillna(0) > 0 if exchange in clients else pd.Series(False, clients.index)
+    exchanging = pd.Series(False, clients.index)
+    if exchange in clients:
+        exchanging = clients[exchange].fillna(0) > 0
     working = clients["seconds"].where(exchanging, 0) * links.exchanging
     working += clients["seconds"].where(~exchanging, 0) * links.computing
     # What devices that only exchange send each other are raw samples; anything else is parameters.
@@ -87,7 +89,7 @@ def delays(run: RunFolder, links: LinkRates | None = None) -> pd.DataFrame:
 
 
 def sending(run: RunFolder, clients: pd.DataFrame, links: LinkRates) -> pd.Series:
-    """Seconds each client of each round sends to its neighbours, in the order of the clients table."""
+    """Return the seconds that each client of each round sends to its neighbours, in the order of the clients table."""
     if not links.between:
         return 8 * clients["bytes_d2d"] / links.d2d
     table = run.table("links")

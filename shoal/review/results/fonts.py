@@ -38,8 +38,8 @@ def drawable(text: str) -> str:
     >>> print(drawable("Łódź"), drawable("上"), drawable("a\nb"))
     Łódź \u4e0a a\nb
     """
-    known = letters()
-    return "".join(c if ord(c) in known else c.encode("unicode_escape").decode("ascii") for c in escaped(text))
+    codes = letters()
+    return "".join(c if ord(c) in codes else c.encode("unicode_escape").decode("ascii") for c in escaped(text))
 
 
 def make_drawable(figure: Figure) -> None:
@@ -55,7 +55,7 @@ def make_drawable(figure: Figure) -> None:
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):
             formatter = axis.get_major_formatter()
-            # Names at ticks are made anew whenever the figure is drawn.
+            # Names at ticks are made again whenever the figure is drawn.
             vars(formatter)["format_ticks"] = partial(drawable_ticks, formatter.format_ticks)
 
 
@@ -70,5 +70,5 @@ def drawable_ticks(format_ticks: Callable[[list[float]], list[str]], values: lis
 
 
 def lines_drawable(text: str) -> str:
-    """As `drawable`, but line ends stay."""
+    """Return a text as `drawable` does, but keep its line ends."""
     return "\n".join(map(drawable, text.split("\n")))

@@ -9,6 +9,9 @@ from shoal.engine.store.run_folder import RunFolder
 from shoal.methods.scores.metrics import METRICS
 from shoal.review.results.clusters import quality
 
+WAYS = ("up", "down", "d2d")
+"""The ways of a message: to the server, from it, and between clients."""
+
 
 @dataclass(frozen=True)
 class RunResult:
@@ -38,33 +41,39 @@ class RunResult:
     weights_sha256: str | None
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the result as JSON."""
         return asdict(self)
 
 
 def run_result(run: RunFolder) -> RunResult:
-    """What the run in a folder came to so far."""
+    """Return what the run in a folder came to so far."""
     status = run.status()
     rounds = run.table("rounds")
     skip = {"round", "clients", "left_out", "bytes_up", "bytes_down", "bytes_d2d", "finished_at"}
     names = [c for c in rounds.columns if c not in skip and not c.startswith("seconds_")]
-    evaluated = rounds.dropna(subset=names, how="all") if names else rounds[:0]
-    last: dict[str, Any] = dict(evaluated.iloc[-1][names].dropna()) if len(evaluated) else {}
+    metrics: dict[str, float] = {}
+    for _, evaluated in rounds[names].dropna(how="all").tail(1).iterrows():
+        metrics = {name: float(value) for name, value in evaluated.dropna().items()}
+    sent = dict.fromkeys(WAYS, 0)
+    seconds = 0.0
+    if len(rounds):
+        sent = {way: int(rounds[f"bytes_{way}"].sum()) for way in WAYS}
+        seconds = round(float(rounds["seconds_round"].sum()), 3)
     return RunResult(
         run=str(run.path),
-        status=status["state"],
-        rounds=int(status["round"]),
-        metrics={name: float(value) for name, value in last.items()},
+        status=status.state,
+        rounds=status.round,
+        metrics=metrics,
         quality=quality(run),
-        bytes={k: int(rounds[f"bytes_{k}"].sum()) if len(rounds) else 0 for k in ("up", "down", "d2d")},
-        seconds=round(float(rounds["seconds_round"].sum()), 3) if len(rounds) else 0.0,
-        mlflow_run=run.lineage().get("mlflow_run"),
-        weights_sha256=status.get("weights_sha256"),
+        bytes=sent,
+        seconds=seconds,
+        mlflow_run=run.lineage().mlflow_run,
+        weights_sha256=status.weights_sha256,
     )
 
 
 def shown_metrics(result: RunResult) -> dict[str, float]:
-    """The numbers of a result in the order in which tables show them.
+    """Return the numbers of a result in the order in which tables show them.
 
     First the measures of quality that have a description, in its order, then other metrics, then quality without
     labels. Last comes what is no measure of quality: equally full clusters are right only where classes are equally

@@ -9,7 +9,7 @@ from shoal.engine.store.run_folder import RunFolder
 
 
 def run_data(run: RunFolder) -> tuple[Prepared, Partition] | None:
-    """The data set and the partition of a run; None where either is not here, or is another one now.
+    """Return the data set and the partition of a run; None where either is not here, or is another one now.
 
     Args:
         run: the run's folder.
@@ -20,5 +20,7 @@ def run_data(run: RunFolder) -> tuple[Prepared, Partition] | None:
         partition = load_partition(run.folder_of("partition"))
     except (ShoalError, OSError):
         return None
-    same = prepared.manifest.digest == lineage["data"]["digest"] and partition.digest == lineage["partition"]["digest"]
-    return (prepared, partition) if same else None
+    same = prepared.manifest.digest == lineage.data.digest and partition.digest == lineage.partition.digest
+    if not same:
+        return None
+    return prepared, partition

@@ -1,4 +1,4 @@
-"""The runs that are there: what each is and came to, and how one is removed."""
+"""The runs of a folder: what each is and came to, and how one is removed."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from typing import Any
 
 from shoal.core.errors import ShoalError
 from shoal.engine.store.codec import disk_error
-from shoal.engine.store.run_folder import INTERRUPTED, RUNNING, RunError, RunFolder, in_order
+from shoal.engine.store.run_folder import RunError, RunFolder, in_order
+from shoal.engine.store.status import INTERRUPTED, RUNNING
 from shoal.methods.registry import METHODS
 from shoal.review.results.clusters import expects_clusters
 from shoal.review.results.result import run_result, shown_metrics
 
 REMOVED = ".removed"
 """The folder, among the runs, of those that are being removed."""
-OF_CLUSTERS = ("acc", "stability")
-"""The numbers by which clusters are known, with and without labels: the first that is there."""
-OF_FEATURES = ("probe", "knn")
-"""Those by which features are known."""
+CLUSTER_SCORES = ("acc", "stability")
+"""The numbers that judge clusters, with labels and without: a run is listed with the first that it has."""
+FEATURE_SCORES = ("probe", "knn")
+"""The numbers that judge features."""
 UNREADABLE = "unreadable"
 """The state of a run whose files cannot be trusted any more."""
 
@@ -57,7 +58,7 @@ class ListedRun:
     epsilon: tuple[float, float | None] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON, which has no infinite numbers: None stands for one."""
+        """Return the run as JSON, which has no infinite numbers: None stands for one."""
         epsilon = self.epsilon and [e if e is not None and math.isfinite(e) else None for e in self.epsilon]
         return asdict(self) | {"epsilon": epsilon}
 
@@ -65,7 +66,7 @@ class ListedRun:
 def listed_runs(
     runs: Path, *, method: str | None = None, data: str | None = None, states: Sequence[str] = ()
 ) -> list[ListedRun]:
-    """The runs of a folder, the newest first.
+    """Return the runs of a folder, the newest first.
 
     Args:
         runs: the folder.
@@ -83,37 +84,45 @@ def listed_runs(
 
 
 def listed(run: RunFolder) -> ListedRun:
-    """One run in a line; what cannot be read of it is said, and is no error."""
+    """Return one run in a line; a run that cannot be read says why, and is no error."""
     size = bytes_of(run.path)
     try:
-        settings, result = run.settings(), run_result(run)
-        state = INTERRUPTED if result.status == RUNNING and not at_work(run) else result.status
-        why = str(run.status().get("message", ""))
+        settings = run.settings()
+        result = run_result(run)
+        state = result.status
+        if state == RUNNING and not at_work(run):
+            state = INTERRUPTED
+        why = run.status().message
     except (ShoalError, OSError, ValueError, KeyError) as error:
         return ListedRun(run.name, bytes=size, why=str(error))
     kind = METHODS[settings.method.name]
     score = main_score(shown_metrics(result), of_features=not expects_clusters(kind))
     about = (settings.method.name, settings.data.name, state, result.rounds)
     numbers = result.metrics
-    epsilon = (numbers["epsilon_sent"], numbers.get("epsilon_set_sent")) if "epsilon_sent" in numbers else None
+    epsilon = None
+    if "epsilon_sent" in numbers:
+        epsilon = (numbers["epsilon_sent"], numbers.get("epsilon_set_sent"))
     return ListedRun(run.name, *about, score=score, bytes=size, seconds=result.seconds, why=why, epsilon=epsilon)
 
 
 def main_score(shown: Mapping[str, float], *, of_features: bool) -> tuple[str, float] | None:
-    """The number that stands for a run: where none of those for its kind is there, the first of all."""
-    first = OF_FEATURES if of_features else OF_CLUSTERS
+    """Return the number that stands for a run: the first of those for its kind, else the first of all."""
+    first = CLUSTER_SCORES
+    if of_features:
+        first = FEATURE_SCORES
     return next(((name, shown[name]) for name in (*first, *shown) if name in shown), None)
 
 
 def bytes_of(folder: Path) -> int:
-    """How many bytes the files below a folder have; those that go meanwhile are not counted."""
-    total, left = 0, [str(folder)]
-    while left:
+    """Count the bytes of the files below a folder; files that vanish meanwhile are left out."""
+    total = 0
+    folders = [str(folder)]
+    while folders:
         try:
-            with os.scandir(left.pop()) as entries:
+            with os.scandir(folders.pop()) as entries:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
-                        left.append(entry.path)
+                        folders.append(entry.path)
                     else:
                         total += entry.stat(follow_symlinks=False).st_size
         except OSError:
@@ -122,7 +131,7 @@ def bytes_of(folder: Path) -> int:
 
 
 def at_work(run: RunFolder) -> bool:
-    """Whether a process holds the run."""
+    """Return whether a process holds the run."""
     if not (run.path / "lock").exists():
         return False
     try:
@@ -139,7 +148,7 @@ def remove_run(run: RunFolder) -> None:
         RunError: a process is working on it. StoreError: the folder cannot be removed.
     """
     with run.locked():
-        # Where it lies then nobody takes it for a run, wherever the removal is cut short.
+        # There nothing takes it for a run, wherever the removal is cut short.
         bin = run.path.parent / REMOVED
         try:
             bin.mkdir(exist_ok=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shoal.engine.store.run_folder import FINISHED, RunFolder
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.status import FINISHED
 from shoal.methods.registry import METHODS
 from shoal.methods.scores.metrics import DESCRIBED
 from shoal.review.results.clusters import cluster_facts, read_clusters
@@ -17,7 +18,7 @@ SCORES = ("acc", "nmi", "perplexity", "knn", "probe", "silhouette", "stability",
 SHOWN = 2
 """How many scores a summary names."""
 IN_WORDS = {"acc": "ACC", "nmi": "NMI", "knn": "k-NN accuracy", "probe": "linear probe"}
-"""What people call a score that is known by its letters; the others are called by their names."""
+"""What people call a score that has letters for a name; other scores have their own names."""
 
 
 @dataclass(frozen=True)
@@ -51,19 +52,20 @@ class Summary:
 
 
 def summary_of(run: RunFolder) -> Summary:
-    """The summary of a run, finished or not; what it does not have is not named.
+    """Return the summary of a run, finished or not; what it does not have is left out.
 
     Args:
         run: the run's folder.
     """
     result = run_result(run)
-    clusters, scores = clusters_found(run, result), scores_of(result)
+    clusters = clusters_found(run, result)
+    scores = scores_of(result)
     numbers = (*clusters, *scores, bytes_moved(result.bytes), Number(duration(result.seconds), "time", "of all rounds"))
     return Summary(asked(run), found(run, result, (*clusters, *scores)), numbers)
 
 
 def asked(run: RunFolder) -> str:
-    """The task in one sentence; how many samples there are is left out where the data are elsewhere."""
+    """Return the task in one sentence; the number of samples is left out where the data are elsewhere."""
     settings = run.settings()
     method = METHODS[settings.method.name]
     held = ""
@@ -79,29 +81,37 @@ def asked(run: RunFolder) -> str:
 
 
 def found(run: RunFolder, result: RunResult, numbers: tuple[Number, ...]) -> str:
-    """The outcome in one sentence."""
+    """Return the outcome in one sentence."""
     if result.status == FINISHED:
         state = f"It finished after {counted(result.rounds, 'round')}"
     else:
         state = f"It is {result.status} after {result.rounds} of {counted(run.settings().rounds, 'round')}"
-    told = [f"{n.value} {n.name}" if n.name.startswith("cluster") else f"{n.name} {n.value}" for n in numbers]
-    if numbers and numbers[0].name.startswith("cluster") and numbers[0].about:
-        told[0] += f" {numbers[0].about}"
-    return f"{state}: {', '.join(told)}." if told else f"{state}."
+    parts = []
+    for number in numbers:
+        if number.name.startswith("cluster"):
+            parts.append(f"{number.value} {number.name} {number.about}".strip())
+        else:
+            parts.append(f"{number.name} {number.value}")
+    if not parts:
+        return f"{state}."
+    return f"{state}: {', '.join(parts)}."
 
 
 def clusters_found(run: RunFolder, result: RunResult) -> tuple[Number, ...]:
-    """How many clusters have samples, and how many samples; else what the method counted; nothing where it has none."""
+    """Return how many clusters have samples, and how many; else what the method counted; empty where it has none."""
     facts = cluster_facts(run)
     table = read_clusters(run, ["cluster"])
     if facts is not None and table is not None:
         sizes = table["cluster"].value_counts()
-        empty = facts["clusters"] - len(sizes)
-        least, most = int(sizes.min()), int(sizes.max())
-        about = f"of {least:,} to {most:,} samples" if least < most else f"of {counted(most, 'sample')} each"
+        empty = facts.clusters - len(sizes)
+        smallest = int(sizes.min())
+        largest = int(sizes.max())
+        sizes_in_words = f"of {counted(largest, 'sample')} each"
+        if smallest < largest:
+            sizes_in_words = f"of {smallest:,} to {largest:,} samples"
         if empty:
-            about += f"; {empty} of {facts['clusters']} are empty"
-        return (Number(f"{len(sizes)}", plural(len(sizes), "cluster"), about),)
+            sizes_in_words += f"; {empty} of {facts.clusters} are empty"
+        return (Number(f"{len(sizes)}", plural(len(sizes), "cluster"), sizes_in_words),)
     for name, what in (("clusters_used", "cluster"), ("clusters", "cluster of clients")):
         if name in result.metrics:
             count = round(result.metrics[name])
@@ -111,7 +121,7 @@ def clusters_found(run: RunFolder, result: RunResult) -> tuple[Number, ...]:
 
 
 def scores_of(result: RunResult) -> tuple[Number, ...]:
-    """The most telling scores that the run has."""
+    """Return the most telling scores that the run has."""
     values = {**result.metrics, **result.quality}
     names = [name for name in SCORES if name in values][:SHOWN]
     return tuple(
@@ -121,14 +131,14 @@ def scores_of(result: RunResult) -> tuple[Number, ...]:
 
 
 def bytes_moved(moved: Mapping[str, int]) -> Number:
-    """All bytes that were sent, and the share of each way."""
+    """Return all bytes that were sent, and the share of each way."""
     ways = (("up", "up"), ("down", "down"), ("d2d", "between clients"))
     parts = [f"{size(moved[key])} {words}" for key, words in ways if moved.get(key)]
     return Number(size(sum(moved.values())), "moved", ", ".join(parts))
 
 
 def size(count: float) -> str:
-    """Bytes in the unit that leaves few digits.
+    """Return a number of bytes in the unit that leaves few digits.
 
     >>> size(14_349_360)
     '14.3 MB'
@@ -136,23 +146,28 @@ def size(count: float) -> str:
     units = ("B", "kB", "MB", "GB", "TB")
     power = 0
     while count >= 1000 and power < len(units) - 1:
-        count, power = count / 1000, power + 1
-    return f"{count:,.1f} {units[power]}" if power else f"{count:,.0f} B"
+        count /= 1000
+        power += 1
+    if not power:
+        return f"{count:,.0f} B"
+    return f"{count:,.1f} {units[power]}"
 
 
 def duration(seconds: float) -> str:
-    """A time in minutes; below one in seconds, from two hours on in hours.
+    """Return a time in minutes; below one in seconds, from two hours on in hours.
 
     >>> duration(9.4), duration(90), duration(9000)
     ('9.4 s', '1.5 min', '2.5 h')
     """
     if seconds < 60:
         return f"{seconds:.1f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    if seconds < 7200:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"
 
 
 def counted(count: int, noun: str) -> str:
-    """A number with its noun.
+    """Return a number with its noun.
 
     >>> counted(1, "round"), counted(1797, "sample")
     ('1 round', '1,797 samples')
@@ -161,5 +176,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """The noun as it follows a number."""
-    return noun if count == 1 else f"{noun}s"
+    """Return the noun as it follows a number."""
+    if count == 1:
+        return noun
+    return f"{noun}s"

@@ -14,12 +14,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from shoal.core.records import record_to_json
 from shoal.engine.store.codec import StoreError, check_digest, file_digest, read_sealed, write_sealed
 from shoal.engine.store.run_folder import RunFolder
 
 VIEWS = "views.json"
 REPORT = "report.html"
-DRAWN = ("settings.yaml", "rounds.parquet", "clients.parquet", "clusters.json")
+FIGURE_SOURCES = ("settings.yaml", "rounds.parquet", "clients.parquet", "clusters.json")
 """The files of a run that its figures are drawn from, beside its final state."""
 ROUTINE = frozenset(
     {
@@ -60,20 +61,20 @@ def sources(run: RunFolder) -> dict[str, str]:
 
 def keep_source(run: RunFolder, view: str, source: str) -> None:
     """Remember what a view was made of."""
-    known = read_sealed(run.path / VIEWS)
-    write_sealed(run.path / VIEWS, {**known, "sources": {**known.get("sources", {}), view: source}}, sync=False)
+    record = read_sealed(run.path / VIEWS)
+    write_sealed(run.path / VIEWS, {**record, "sources": {**record.get("sources", {}), view: source}}, sync=False)
 
 
 def source_of_figures(run: RunFolder) -> str:
     """Return a digest of what the figures of a finished run are drawn from: tables, clusters, final state, and code."""
-    files = {name: file_digest(run.path / name) for name in DRAWN if (run.path / name).exists()}
-    return digest_of([files, run.status().get("weights_sha256"), code_digest()])
+    files = {name: file_digest(run.path / name) for name in FIGURE_SOURCES if (run.path / name).exists()}
+    return digest_of([files, run.status().weights_sha256, code_digest()])
 
 
 def source_of_report(run: RunFolder) -> str:
     """Return a digest of what the report of a finished run shows: what figures show, lineage, and events of note."""
-    events = [event for event in run.events() if event["event"] not in ROUTINE]
-    return digest_of([source_of_figures(run), run.lineage(), events])
+    events = [event.to_json() for event in run.events() if event.kind not in ROUTINE]
+    return digest_of([source_of_figures(run), record_to_json(run.lineage()), events])
 
 
 def digest_of(content: Any) -> str:
@@ -123,8 +124,10 @@ def drop_damaged_figures(run: RunFolder) -> None:
 def keep_report(run: RunFolder) -> None:
     """Keep the digest of the report as it was written just now."""
     path = run.path / VIEWS
-    known = read_sealed(path) if path.exists() else {}
-    write_sealed(path, {**known, "report": file_digest(run.path / REPORT)}, sync=False)
+    record = {}
+    if path.exists():
+        record = read_sealed(path)
+    write_sealed(path, {**record, "report": file_digest(run.path / REPORT)}, sync=False)
 
 
 def report_is_whole(run: RunFolder) -> bool:

@@ -129,7 +129,7 @@ def _look(predictor: Predictor, prepared: Prepared, table: Any, rows: np.ndarray
         pairs = zip(held[part], index[part], strict=True)
         x = np.stack([test_x[i] if out else prepared.train_x[i] for out, i in pairs])
         assigned, seen = predictor.judge(x)
-        clusters.append(assigned["cluster"])
+        clusters.append(np.asarray(assigned["cluster"]))
         features.append(seen)
     return _Part(np.concatenate(clusters), np.concatenate(features) if features else np.zeros((0, 1)), held)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from shoal.core.streams import Streams
 from shoal.data.partition.make import make_partition
@@ -61,8 +62,45 @@ def new_client(
         client_samples(data, partition, client, validation=True),
         {},
         (),
-        Streams(opened.settings.seed, run.status()["round"] + 1, opened.partition.clients),
+        Streams(opened.settings.seed, run.status().round + 1, opened.partition.clients),
     )
+
+
+@dataclass(frozen=True)
+class Step:
+    """A node of the tree on the way of a new client.
+
+    Args:
+        node: its number.
+        similarities: how near the client's update is to each branch, by the number of the branch's node; empty at a
+            leaf.
+        accuracy: of the node's model on the client's validation samples; None where it has none.
+    """
+
+    node: int
+    similarities: Mapping[int, float]
+    accuracy: float | None
+
+
+@dataclass(frozen=True)
+class Enrolment:
+    """The place of a new client in the tree.
+
+    Args:
+        path: the nodes from the root to its cluster.
+        cluster: number of the last node.
+        clients: who is in that cluster.
+        given: the node whose model it gets.
+        model: the file of that model: named tensors of the network.
+        round: the round whose tree was used.
+    """
+
+    path: tuple[Step, ...]
+    cluster: int
+    clients: tuple[int, ...]
+    given: int
+    model: str
+    round: int
 
 
 def check_alike(prepared: Prepared, opened: OpenedRun) -> None:
@@ -81,7 +119,7 @@ def check_alike(prepared: Prepared, opened: OpenedRun) -> None:
 
 def enroll(
     run: RunFolder, client: Client, give: str = "leaf", out: Path | None = None, round: int | None = None
-) -> dict[str, Any]:
+) -> Enrolment:
     """Walk a new client down the tree by what its training would change, and write the model it gets.
 
     Args:
@@ -90,10 +128,6 @@ def enroll(
         give: `leaf`, `root`, `best` on the client's validation samples, or the number of a node on its path.
         out: the model's file; by default in the run's folder.
         round: the round whose tree is used; None: the last.
-
-    Returns:
-        path (node, similarities of the branches, accuracy on the validation samples), cluster, clients (who is in
-        it), given, model (the file: named tensors of the network), round.
 
     Raises:
         RunError: the run is of another method, has no round yet or no such round, or `give` names no node of the path.
@@ -109,49 +143,43 @@ def enroll(
     state = CFLState.from_server(server)
     tree = state.tree
     vectors, network = method.vectors(), method.network()
-    path: list[dict[str, Any]] = []
-    node: int | None = 0
-    while node is not None:
+    path: list[Step] = []
+    node = 0
+    while True:
         weights = server.model[f"node/{node}"]
-        step: dict[str, Any] = {"node": node, "similarities": {}, "accuracy": None}
+        accuracy = None
         if len(client.validation):
-            step["accuracy"] = judge(vectors.load(network, weights), client.validation, method.context).accuracy
-        path.append(step)
+            accuracy = judge(vectors.load(network, weights), client.validation, method.context).accuracy
         if not tree.nodes[node].children:
+            path.append(Step(node, {}, accuracy))
             break
         update = method.learn(weights, client)
-        step["similarities"] = branch_similarities(tree, server.state, node, update, state.size)
-        node = nearest_child(step["similarities"])
-    cluster = path[-1]["node"]
+        similarities = branch_similarities(tree, server.state, node, update, state.size)
+        path.append(Step(node, similarities, accuracy))
+        node = nearest_child(similarities)
+    cluster = path[-1].node
     given = choose(path, give)
     vectors.load(network, server.model[f"node/{given}"])
     file = out or run.path / f"enrolled-node-{given}.safetensors"
     about = {"run": run.name, "node": given, "settings": run.settings().to_json()}
     save_tensors(file, {name: tensor.contiguous() for name, tensor in network.state_dict().items()}, about)
-    return {
-        "path": path,
-        "cluster": cluster,
-        "clients": list(tree.nodes[cluster].clients),
-        "given": given,
-        "model": str(file),
-        "round": server.round,
-    }
+    return Enrolment(tuple(path), cluster, tuple(tree.nodes[cluster].clients), given, str(file), server.round)
 
 
-def choose(path: list[dict[str, Any]], give: str) -> int:
+def choose(path: Sequence[Step], give: str) -> int:
     """The node whose model is given.
 
     Raises:
         RunError: it is not on the path, or there is nothing to choose the best by.
     """
-    nodes = [step["node"] for step in path]
+    nodes = [step.node for step in path]
     if give in ("leaf", "root"):
-        return int(nodes[-1] if give == "leaf" else nodes[0])
+        return nodes[-1] if give == "leaf" else nodes[0]
     if give == "best":
-        if path[0]["accuracy"] is None:
+        if path[0].accuracy is None:
             raise RunError("--give best needs validation samples of the new client: raise --validation")
         # The most special of equally good ones.
-        return int(max(path, key=lambda step: (step["accuracy"], nodes.index(step["node"])))["node"])
+        return max(path, key=lambda step: (step.accuracy or 0.0, nodes.index(step.node))).node
     if not give.isdigit() or int(give) not in nodes:
         raise RunError(f"--give {give}: expected leaf, root, best, or a node of the path {nodes}")
     return int(give)

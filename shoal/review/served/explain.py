@@ -146,8 +146,8 @@ def explain(run: RunFolder, cluster: int) -> Explained:
             "have clusters"
         )
     rows = table[table["cluster"] == cluster]
-    if not 0 <= cluster < facts["clusters"]:
-        raise RunError(f"run {run.name} has no cluster {cluster}: its clusters are 0 to {facts['clusters'] - 1}")
+    if not 0 <= cluster < facts.clusters:
+        raise RunError(f"run {run.name} has no cluster {cluster}: its clusters are 0 to {facts.clusters - 1}")
     if not len(rows):
         raise RunError(f"cluster {cluster} of run {run.name} is empty: no sample is in it")
     names = table["client_name"].fillna(NOBODY).astype(str)
@@ -155,7 +155,7 @@ def explain(run: RunFolder, cluster: int) -> Explained:
     clients = by_client(table, rows)
     shown = pd.concat([certain_and_unsure(rows[rows["client_name"] == name]) for name in clients["client"]])
     lines = tuple(about(rows))
-    return Explained(run, cluster, len(rows), len(table), lines, clients, shown, str(facts["data"]["kind"]))
+    return Explained(run, cluster, len(rows), len(table), lines, clients, shown, facts.data.kind)
 
 
 def by_client(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Literal, cast, get_args
 
 import numpy as np
 import pandas as pd
@@ -22,11 +22,11 @@ from shoal.data.image_decoding import Unusable, decode, decode_with_changes
 from shoal.data.images import Rejected, listing
 from shoal.data.intake import Intake
 from shoal.data.own_images import note_left_out
-from shoal.data.prepared import DataSpec
 from shoal.data.spelling import tidy
 from shoal.data.tables import features, read_table
 from shoal.engine.store.kept_state import read_state
-from shoal.engine.store.run_folder import FINISHED, RunError, RunFolder
+from shoal.engine.store.run_folder import RunError, RunFolder
+from shoal.engine.store.status import FINISHED
 from shoal.methods.contract.context import Context, MethodError
 from shoal.methods.contract.prediction import Prediction
 from shoal.methods.registry import METHODS
@@ -38,6 +38,8 @@ from shoal.review.served.new_images import MADE_GREY, fitted, note_changes, one_
 OddSize = Literal["as-set", "skip", "resize"]
 Embedding = Literal["none", "columns", "list"]
 """Embeddings in a table: left out; a column a dimension, `embedding_0` and so on; or one column of lists."""
+Column = np.ndarray | list[np.ndarray]
+"""A column of a table of samples: a value a sample, or an embedding a sample."""
 TABLES = (".parquet", ".csv", ".csv.gz")
 BATCH = 256
 """Images that are decoded at a time."""
@@ -87,19 +89,19 @@ class Predictor:
 
     def __init__(self, run: RunFolder, round: int | None = None) -> None:
         status = run.status()
-        if status["state"] != FINISHED:
+        if status.state != FINISHED:
             raise RunError(
-                f"run {run.name} is not finished ({status['state']} after round {status['round']}): finish it with "
+                f"run {run.name} is not finished ({status.state} after round {status.round}): finish it with "
                 f"`shoal run --resume {run.name}`, then predict"
             )
         facts = cluster_facts(run)
         if facts is None:
-            told = [e["message"] for e in run.events() if e["event"] == "clusters_skipped"]
+            told = [e.message for e in run.events() if e.kind == "clusters_skipped"]
             if told:
                 raise RunError(f"run {run.name} cannot give new samples a cluster: {told[-1]}")
             raise RunError(f"run {run.name} has no cluster table yet: `shoal run --resume {run.name}` writes it")
         centres = read_cluster_tensors(run, CENTRES)
-        self.rounds = int(status["round"])
+        self.rounds = status.round
         if round not in (None, self.rounds) and centres is not None:
             raise RunError(
                 f"run {run.name} keeps the centres of its clusters for the last round, {self.rounds}, alone: predict "
@@ -107,12 +109,11 @@ class Predictor:
             )
         checkpoint = read_state(run, round)
         self.round = checkpoint.server.round
-        settings, data = run.settings(), facts["data"]
-        self.features: list[str] = data["features"]
-        self.on_odd: str = data["on_odd"]
-        self.clusters: int = facts["clusters"]
-        sizes = (data["classes"], data["train"], data["test"])
-        self.spec = DataSpec(data["name"], data["kind"], tuple(data["shape"]), *sizes)
+        settings = run.settings()
+        self.features = list(facts.data.features)
+        self.on_odd = facts.data.on_odd
+        self.clusters = facts.clusters
+        self.spec = facts.data.spec
         # On the CPU in full precision: new samples are few, and any machine gives the same.
         model, local, augment = (settings.dataclass(name) for name in ("model", "local", "augment"))
         context = Context(self.spec, model, local, augment, settings.seed)
@@ -120,28 +121,29 @@ class Predictor:
         self._predict = method.predictor(checkpoint.judged)
         self._centres = None if centres is None else centres["centres"]
 
-    def assign(self, x: np.ndarray, embedding: Embedding = "none") -> dict[str, Any]:
+    def assign(self, x: np.ndarray, embedding: Embedding = "none") -> dict[str, Column]:
         """Cluster, confidence and, with centres, distance of samples (n, *shape) in the set's stored dtype.
 
         Args:
             x: the samples.
             embedding: which columns of it are added.
         """
-        columns, h = self.judge(x)
+        assigned, h = self.judge(x)
+        columns: dict[str, Column] = {**assigned}
         if embedding == "columns":
             columns |= {f"embedding_{place}": h[:, place] for place in range(h.shape[1])}
         elif embedding == "list":
             columns["embedding"] = list(h)
         return columns
 
-    def judge(self, x: np.ndarray) -> tuple[dict[str, Any], np.ndarray]:
+    def judge(self, x: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """What `assign` says of samples, and what the model makes of each, float32 (n, d)."""
         with torch.no_grad():
             given = torch.from_numpy(x).float()
             found = self._predict(given.div_(255) if self.spec.kind == "image" else given)
         return self._assigned(found), found.embedding.flatten(1).float().cpu().numpy()
 
-    def _assigned(self, found: Prediction) -> dict[str, Any]:
+    def _assigned(self, found: Prediction) -> dict[str, np.ndarray]:
         if self._centres is not None:
             near = nearest_centres(found.embedding, self._centres)
             return {name: getattr(near, name).numpy() for name in near._fields}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.errors import ShoalError, brief
+from shoal.core.records import record_from_json
 from shoal.engine.settings import places
 from shoal.engine.settings.addresses import masked
 from shoal.engine.settings.run_settings import Settings
@@ -20,7 +21,7 @@ from shoal.review.mlflow_log.model_registry import CHAMPION, registered_name, se
 from shoal.review.mlflow_log.tracking import shown_uri, tracking_uri
 from shoal.review.mlflow_log.trouble import check_installed, is_no_answer
 from shoal.review.served.drift import Drift
-from shoal.review.served.judging import Decision, Judged
+from shoal.review.served.judging import Decision
 
 DECIDED, DRIFTED = "night_decided", "drift"
 """Events of a run: what became of it when it was judged against the champion; and what was unlike before."""
@@ -91,18 +92,11 @@ def keep_decision(run: RunFolder, decision: Decision, drift: Sequence[Drift]) ->
 
 def decision_of(run: RunFolder) -> Decision | None:
     """What was decided of a run; None where it was not judged."""
-    found = next((event for event in reversed(run.whole_events()) if event["event"] == DECIDED), None)
+    found = next((event for event in reversed(run.whole_events()) if event.kind == DECIDED), None)
     if found is None:
         return None
-    champion = found["champion"]
-    return Decision(
-        found["promoted"],
-        found["why"],
-        found["score"],
-        found["margin"],
-        Judged(**found["challenger"]),
-        None if champion is None else Judged(**champion),
-    )
+    facts = {name: fact for name, fact in found.facts.items() if name not in ("message", "drift")}
+    return record_from_json(Decision, facts)
 
 
 def carry_out_decision(run: RunFolder) -> str | None:
@@ -114,7 +108,7 @@ def carry_out_decision(run: RunFolder) -> str | None:
     Raises:
         PromotionError: MLflow does not answer, or has no model of the run.
     """
-    settings, decision, run_id = run.settings(), decision_of(run), run.lineage().get("mlflow_run")
+    settings, decision, run_id = run.settings(), decision_of(run), run.lineage().mlflow_run
     name = registered_name(settings)
     if decision is None or name is None:
         return None

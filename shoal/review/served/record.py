@@ -56,7 +56,7 @@ class PromoteModel:
     def execute(self) -> str | None:
         """The model's version; None where the settings want none, or MLflow has no model of the run."""
         run = RunFolder(self.run)
-        settings, run_id = run.settings(), run.lineage().get("mlflow_run")
+        settings, run_id = run.settings(), run.lineage().mlflow_run
         if run_id is None:
             return None
         try:

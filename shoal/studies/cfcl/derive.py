@@ -1,8 +1,8 @@
-"""Derived rows and figures of the CF-CL studies; who got whose samples."""
+"""Derived rows and figures of the CF-CL studies, and the table of exchanged samples."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,112 +16,117 @@ from shoal.data.csv_file import write_csv
 from shoal.engine.store.kept_state import read_state_if_any
 from shoal.engine.store.opened_run import OpenedClients, OpenedRun
 from shoal.engine.store.run_folder import RunFolder
-from shoal.methods.cfcl.memory import NOBODY, at_hand
+from shoal.methods.cfcl.memory import NO_SAMPLES, with_pulled
 from shoal.review.pages.method_views import method_tables
 from shoal.review.results.delay import delays
 from shoal.review.results.result import run_result
 from shoal.studies.definition import Study
-from shoal.studies.rows import Group, StudyRow, each_run, metric_of, of_role, study_row
+from shoal.studies.figures import draw_band
+from shoal.studies.rows import Group, StudyRow, each_run, metric_of, study_row, with_role
 
 SHOWN = 1500
-"""Samples of an embedding figure."""
+"""Samples in a figure of embeddings."""
 
 
 def exchange_table(run: RunFolder) -> pd.DataFrame:
-    """Who got whose samples: columns sample, from, to, round; of all pulls up to the newest checkpoint."""
+    """Return the samples that devices pulled up to the newest checkpoint: columns sample, from, to, round."""
     return method_tables(run)["exchange"]
 
 
 def convergence(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
-    """Figure 3b: probe accuracy over steps and over delay.
+    """Draw figure 3b, probe accuracy over steps and over delay; return when each run reached the goal.
 
-    `probe_over_steps` is the mean of a run's probes; `steps_to_uniform` and `delay_to_uniform` (seconds) are when a run
-    first reached the mean final accuracy of uniform pulls whose negatives are drawn as its own; of runs that never did
-    it is their end, which is earlier than the truth. `curve_steps_to_uniform` and `curve_delay_to_uniform` are of the
-    mean over seeds, as it is drawn.
+    The goal is the mean final accuracy of uniform pulls whose negatives are drawn in the same way. `steps_to_uniform`
+    and `delay_to_uniform` (seconds) are when a run first reached it; for a run that never did they are its end, which
+    is too early. `curve_steps_to_uniform` and `curve_delay_to_uniform` are the same for the mean over seeds, as it is
+    drawn. `probe_over_steps` is the mean of a run's probes.
     """
     figure = Figure(figsize=(10, 4.6), layout="constrained")
     over_steps, over_delay = figure.subplots(1, 2, sharey=True)
     goals = {
         (group.column.key, negatives_of(group.runs[0])): float(np.mean([metric_of(run, "probe") for run in group.runs]))
-        for group in of_role(groups, "reference")
+        for group in with_role(groups, "reference")
     }
-    reached = []
+    rows = []
     for group in groups:
-        tables = pd.concat([curve(run) for run in group.runs])
-        mean = tables.groupby("step")[["probe", "delay"]].mean()
-        low, high = tables.groupby("step")["probe"].min(), tables.groupby("step")["probe"].max()
-        (line,) = over_steps.plot(mean.index, mean["probe"], marker=".", label=group.row.caption)
-        over_steps.fill_between(mean.index, low, high, alpha=0.12, color=line.get_color())
+        table = pd.concat([curve(run) for run in group.runs])
+        draw_band(over_steps, table, "step", "probe", group.row.caption)
+        mean = table.groupby("step")[["probe", "delay"]].mean()
         over_delay.plot(mean["delay"], mean["probe"], marker=".", label=group.row.caption)
-        there = mean[mean["probe"] >= goals.get((group.column.key, negatives_of(group.runs[0])), np.inf)]
-        if len(there):
-            reached.append(study_row(study, group, "curve_steps_to_uniform", [float(there.index[0])]))
-            reached.append(study_row(study, group, "curve_delay_to_uniform", [float(there["delay"].iloc[0])]))
+        reached = mean[mean["probe"] >= goals.get((group.column.key, negatives_of(group.runs[0])), np.inf)]
+        if len(reached):
+            rows.append(study_row(study, group, "curve_steps_to_uniform", [float(reached.index[0])]))
+            rows.append(study_row(study, group, "curve_delay_to_uniform", [float(reached["delay"].iloc[0])]))
     over_steps.set(xlabel="local steps", ylabel="linear probe accuracy")
     over_delay.set(xlabel="simulated delay, s (1 Mbit/s links)")
     for axes in (over_steps, over_delay):
         axes.grid(alpha=0.3)
     figure.legend(*over_steps.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize="small")
     figure.savefig(folder / "convergence.png", dpi=120)
-    for group in of_role(groups, "method"):
+    own = with_role(groups, "method")
+    for group in own:
         write_csv(exchange_table(group.runs[0]), folder / "exchange.csv")
-    draw_graph((of_role(groups, "method") or list(groups))[-1].runs[0], folder / "graph.png")
-    column_of = {run.name: group.column.key for group in groups for run in group.runs}
+    draw_graph((own or list(groups))[-1].runs[0], folder / "graph.png")
+    goal_of = {run.name: goals.get((group.column.key, negatives_of(run))) for group in groups for run in group.runs}
+    values = {
+        "probe_over_steps": over_steps_mean,
+        "steps_to_uniform": first_at(goal_of, "step"),
+        "delay_to_uniform": first_at(goal_of, "delay"),
+    }
+    return rows + each_run(study, groups, values)
 
-    def until(axis: str) -> Callable[[RunFolder], float | None]:
-        def reach(run: RunFolder) -> float | None:
-            goal = goals.get((column_of[run.name], negatives_of(run)))
-            table = curve(run)
-            if goal is None or not len(table):
-                return None
-            there = table[table["probe"] >= goal]
-            return float((there if len(there) else table[-1:])[axis].iloc[0])
 
-        return reach
+def first_at(goals: Mapping[str, float | None], axis: str) -> Callable[[RunFolder], float | None]:
+    """Return a function that finds where on an axis a run first reached its goal, or ended.
 
-    return reached + each_run(
-        study,
-        groups,
-        {
-            "probe_over_steps": over_steps_mean,
-            "steps_to_uniform": until("step"),
-            "delay_to_uniform": until("delay"),
-        },
-    )
+    Args:
+        goals: accuracy by name of the run; None where it has no goal.
+        axis: step or delay.
+    """
+
+    def first(run: RunFolder) -> float | None:
+        goal = goals[run.name]
+        table = curve(run)
+        if goal is None or not len(table):
+            return None
+        reached = table[table["probe"] >= goal]
+        return float((reached if len(reached) else table[-1:])[axis].iloc[0])
+
+    return first
 
 
 def over_steps_mean(run: RunFolder) -> float:
-    """The mean of a run's probes."""
+    """Return the mean of a run's probes."""
     return float(curve(run)["probe"].mean())
 
 
 def mean_probe(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
-    """`probe_over_steps`, the mean of each run's probes."""
+    """Return `probe_over_steps`, the mean of each run's probes."""
     return each_run(study, groups, {"probe_over_steps": over_steps_mean})
 
 
 def negatives_of(run: RunFolder) -> str:
-    """What the negatives of a run's triplets are drawn from."""
+    """Return what the negatives of a run's triplets are drawn from."""
     return str(run.settings().to_json()["method"]["negatives"])
 
 
 def curve(run: RunFolder) -> pd.DataFrame:
-    """Columns step, probe, delay of one run, where the probe was measured."""
+    """Return columns step, probe, delay of one run, where the probe was measured."""
     table = run.table("rounds").merge(delays(run), on="round")
     return table[["step", "probe", "delay"]].dropna()
 
 
 def traffic(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
-    """Megabytes between devices."""
+    """Return the megabytes that moved between devices."""
     return each_run(study, groups, {"MB d2d": lambda run: run_result(run).bytes["d2d"] / 1e6})
 
 
 def labels_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
-    """Figure 3c: variance of label counts over steps; and how many of each label every device holds at the end.
+    """Draw figure 3c, the variance of label counts over steps, and the labels that every device holds at the end.
 
-    `label_variance_mean` is the mean over rounds from the first pull on, as in the paper's right panel; without
-    exchange over all.
+    Returns:
+        `label_variance_mean`, the mean over rounds from the first pull on, as in the paper's right panel; over all
+        rounds where nothing is pulled.
     """
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
@@ -143,15 +148,16 @@ def labels_over_rounds(study: Study, groups: Sequence[Group], folder: Path) -> l
 
 
 def from_first_pull(run: RunFolder) -> pd.DataFrame:
-    """The table of a run's rounds without those before the first pull: only then has a device anything of others."""
-    table, first = run.table("rounds"), exchange_table(run)["round"].min()
+    """Return the table of a run's rounds without those before the first pull, when devices hold only their own."""
+    table = run.table("rounds")
+    first = exchange_table(run)["round"].min()
     return table if pd.isna(first) else table[table["round"] >= first]
 
 
 def redundancy(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
-    """`redundancy_mean`: the share of pulled samples whose label the receiver holds itself, mean over rounds.
+    """Return `redundancy_mean`: the share of pulled samples whose label the receiver holds itself, mean over rounds.
 
-    Judged with labels, which no device has.
+    It is computed from labels, which no device has.
     """
 
     def mean(run: RunFolder) -> float | None:
@@ -162,14 +168,14 @@ def redundancy(study: Study, groups: Sequence[Group], folder: Path) -> list[Stud
 
 
 def draw_labels(run: RunFolder, path: Path) -> Path:
-    """How many samples of each label every device trains on after the last pull."""
+    """Draw how many samples of each label every device trains on after the last pull."""
     checkpoint = read_state_if_any(run)
     assert checkpoint is not None
     opened = OpenedRun(run)
     classes = opened.prepared.spec.classes or 0
     counts = []
     for client in OpenedClients(opened, checkpoint.server.round, checkpoint.memory_index):
-        labels = at_hand(client.train, client.memory.get("pulled", NOBODY)).y()
+        labels = with_pulled(client.train, client.memory.get("pulled", NO_SAMPLES)).y()
         counts.append(torch.bincount(labels, minlength=classes).numpy())
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
@@ -181,25 +187,26 @@ def draw_labels(run: RunFolder, path: Path) -> Path:
 
 
 def embeddings(study: Study, groups: Sequence[Group], folder: Path) -> list[StudyRow]:
-    """Figure 3a: the test set's embeddings on their first two principal components, coloured by class."""
+    """Draw figure 3a: the test set's embeddings on their first two principal components, coloured by class."""
     shown = {group.row.caption: group.runs[0] for group in groups}
     figure = Figure(figsize=(5 * len(shown), 4.6), layout="constrained")
     for axes, (caption, run) in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown.items(), strict=True):
-        opened, checkpoint = OpenedRun(run), read_state_if_any(run)
+        opened = OpenedRun(run)
+        checkpoint = read_state_if_any(run)
         assert checkpoint is not None
         data = opened.data
         order = torch.randperm(len(data.test_x), generator=Streams(0, 0, SERVER).torch("shown"))[:SHOWN]
         h = opened.method.predictor(checkpoint.judged)(data.test_x[order].float().div(255)).embedding
-        flat = PCA(2, random_state=0).fit_transform(h.cpu().numpy())
+        plane = PCA(2, random_state=0).fit_transform(h.cpu().numpy())
         assert data.test_y is not None
-        axes.scatter(flat[:, 0], flat[:, 1], c=data.test_y[order].cpu().numpy(), cmap="tab10", s=5)
+        axes.scatter(plane[:, 0], plane[:, 1], c=data.test_y[order].cpu().numpy(), cmap="tab10", s=5)
         axes.set(title=caption, xticks=[], yticks=[])
     figure.savefig(folder / "embeddings.png", dpi=120)
     return []
 
 
 def draw_graph(run: RunFolder, path: Path) -> Path:
-    """The devices on a circle, links as wide as the samples that went over them."""
+    """Draw the devices on a circle, with links as wide as the number of samples that crossed them."""
     checkpoint = read_state_if_any(run)
     assert checkpoint is not None
     facts = checkpoint.server.facts
@@ -207,12 +214,12 @@ def draw_graph(run: RunFolder, path: Path) -> Path:
     turn = 2 * np.pi * np.arange(count) / count
     places = np.stack((np.cos(turn), np.sin(turn)), 1)
     table = exchange_table(run)
-    flows = table.groupby(["from", "to"]).size().to_dict() if len(table) else {}
-    most = max(flows.values(), default=1)
+    pulls = table.groupby(["from", "to"]).size().to_dict() if len(table) else {}
+    most = max(pulls.values(), default=1)
     figure = Figure(figsize=(5, 5), layout="constrained")
     axes = figure.subplots()
     for i, j in facts["edges"]:
-        moved = flows.get((i, j), 0) + flows.get((j, i), 0)
+        moved = pulls.get((i, j), 0) + pulls.get((j, i), 0)
         axes.plot(*places[[i, j]].T, color="tab:blue" if moved else "lightgrey", linewidth=0.5 + 3 * moved / (2 * most))
     axes.scatter(places[:, 0], places[:, 1], s=260, color="white", edgecolor="black", zorder=2)
     for k, (x, y) in enumerate(places):

@@ -13,19 +13,22 @@ from shoal.methods.cfl.bipartition import bipartition, correct, separation_gap
 
 
 def noisy_gradients(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float]:
-    """Figure 3: how often noisy gradients at a stationary point can be told apart by their groups.
+    """Simulate figure 3: how often noisy gradients at a stationary point can be separated by their groups.
 
-    k group gradients are normal with mean zero over groups (stationary), each client's is its group's plus normal
-    noise whose norm is `noise` times as large.
+    The k group gradients are normal with mean zero over groups (stationary). The gradient of a client is that of its
+    group plus normal noise whose norm is `noise` times as large.
 
     Returns:
-        Shares of `trials`: `gap_positive`, the separation gap is positive (what eq. 30 is the probability of), and
-        `correct_bipartition`, no group is cut (definition 1), which is less: remark 2 takes the two for the same.
+        Shares of `trials`: `gap_positive`, the separation gap is positive (eq. 30 is its probability), and
+        `correct_bipartition`, no group is cut (definition 1), which happens less often: remark 2 equates the two.
     """
-    k, d, trials = settings["groups"], settings["dimension"], settings["trials"]
+    k = settings["groups"]
+    d = settings["dimension"]
+    trials = settings["trials"]
     rng = Streams(seed).numpy(f"separation {k} {settings['noise']}")
     truth = np.repeat(np.arange(k), settings["clients_per_group"])
-    positive = right = 0
+    positive = 0
+    right = 0
     for _ in range(trials):
         gradients = rng.standard_normal((k, d))
         gradients -= gradients.mean(0)
@@ -40,13 +43,14 @@ def noisy_gradients(settings: dict[str, Any], seed: int, folder: Path) -> dict[s
 
 
 def toy_paths(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float]:
-    """Figure 2: two clients in the plane, each with zero risk inside a disc of its own.
+    """Simulate figure 2: two clients in the plane, each with zero risk inside its own disc.
 
-    A client's risk is half the squared distance to its disc. Discs that overlap are congruent: federated averaging
-    comes to rest where both gradients vanish; disjoint ones are not, and the gradients point apart at rest.
+    A client's risk is half the squared distance to its disc. Overlapping discs are congruent: federated averaging comes
+    to rest where both gradients vanish. Disjoint discs are not: at rest the gradients point apart.
 
     Returns:
-        `mean_norm`, `max_norm` and `cosine` of the gradients at rest, and `split`: 1 where eps1 and eps2 ask for one.
+        `mean_norm`, `max_norm` and `cosine` of the gradients at rest, and `split`: 1 where eps1 and eps2 ask for a
+        split, else 0.
     """
     half = settings["distance"] / 2
     centres = np.array([[-half, 0.0], [half, 0.0]])
@@ -64,9 +68,24 @@ def toy_paths(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, fl
         path.append(path[-1] - settings["lr"] * gradients(path[-1]).mean(0))
     at_rest = gradients(path[-1])
     norms = np.linalg.norm(at_rest, axis=1)
-    mean_norm, max_norm = float(np.linalg.norm(at_rest.mean(0))), float(norms.max())
+    mean_norm = float(np.linalg.norm(at_rest.mean(0)))
+    max_norm = float(norms.max())
     cosine = float(at_rest[0] @ at_rest[1] / (norms[0] * norms[1])) if norms.min() > 1e-9 else 0.0
+    draw_path(np.array(path), centres, radius, -at_rest, folder / "paths.png")
+    split = mean_norm < settings["eps1"] and max_norm > settings["eps2"]
+    return {"mean_norm": mean_norm, "max_norm": max_norm, "cosine": cosine, "split": float(split)}
 
+
+def draw_path(walk: np.ndarray, centres: np.ndarray, radius: float, pulls: np.ndarray, file: Path) -> None:
+    """Draw the path of federated averaging over the risk of both clients.
+
+    Args:
+        walk: (steps + 1, 2).
+        centres: of the clients' discs, (2, 2).
+        radius: of the discs.
+        pulls: the direction that each client wants at rest, (2, 2).
+        file: the PNG file.
+    """
     figure = Figure(figsize=(5, 4.2), layout="constrained")
     axes = figure.subplots()
     side = np.linspace(-3.2, 3.2, 120)
@@ -77,13 +96,10 @@ def toy_paths(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, fl
     for centre, colour in zip(centres, ("tab:blue", "tab:orange"), strict=True):
         turn = np.linspace(0, 2 * np.pi, 100)
         axes.fill(centre[0] + radius * np.cos(turn), centre[1] + radius * np.sin(turn), color=colour, alpha=0.25)
-    walked = np.array(path)
-    axes.plot(walked[:, 0], walked[:, 1], "k.-", markersize=3, linewidth=0.8)
-    for pull, colour in zip(-at_rest, ("tab:blue", "tab:orange"), strict=True):
+    axes.plot(walk[:, 0], walk[:, 1], "k.-", markersize=3, linewidth=0.8)
+    for pull, colour in zip(pulls, ("tab:blue", "tab:orange"), strict=True):
         if np.linalg.norm(pull) > 1e-6:
-            axes.annotate("", tuple(path[-1] + pull), tuple(path[-1]), arrowprops={"arrowstyle": "->", "color": colour})
+            axes.annotate("", tuple(walk[-1] + pull), tuple(walk[-1]), arrowprops={"arrowstyle": "->", "color": colour})
     axes.set(aspect="equal", title="path of federated averaging; arrows: what each client wants at rest")
     axes.title.set_fontsize("small")
-    figure.savefig(folder / "paths.png", dpi=120)
-    split = mean_norm < settings["eps1"] and max_norm > settings["eps2"]
-    return {"mean_norm": mean_norm, "max_norm": max_norm, "cosine": cosine, "split": float(split)}
+    figure.savefig(file, dpi=120)

@@ -1,8 +1,9 @@
-"""Figures 5 and 6 of UIFCA: what longer training does to one cluster round, and assignment by held-out likelihood."""
+"""Figures 5 and 6 of UIFCA: the effect of longer training on one cluster round, and of held-out likelihoods."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,82 +23,129 @@ from shoal.models.normalising_flows import Flow, build_flow
 from shoal.review.pages.figures import save
 
 
+@dataclass(frozen=True)
+class Points:
+    """The points of one cluster round.
+
+    Attributes:
+        x: float32 (n, d).
+        y: the true cluster, int64 (n,).
+        cluster: the assigned cluster, int64 (n,).
+        trained: which points the flows are trained on, bool (n,).
+        counted: which points purity is computed on, bool (n,).
+    """
+
+    x: Tensor
+    y: Tensor
+    cluster: Tensor
+    trained: Tensor
+    counted: Tensor
+
+    def purity(self, assignment: Tensor) -> float:
+        """Return the purity of an assignment (n,) of the points that count."""
+        return purity(self.y[self.counted].numpy(), assignment[self.counted].numpy())
+
+
 def longer_training(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float]:
-    """One cluster round on two Gaussian clusters: purity and losses after each epoch, and after how many steps that is.
+    """Simulate one cluster round on two Gaussian clusters: purity and losses after each epoch, with its steps.
 
-    An epoch of more points is more steps: over epochs, figure 6 mixes the one with the other. With `steps` the flows
-    take so many of them, whatever the number of points.
+    An epoch over more points has more steps: over epochs, figure 6 mixes the two effects. With `steps` the flows take
+    the same number of steps, whatever the number of points.
 
-    Points start in the cluster of their own type with probability `right`. One flow is trained on each cluster; after
-    each epoch all points that count are given to the likelier flow. With `held_out` the flows are trained on one half
-    of the points, and the other half counts (as `folds: 2` of the method does). With `watch`, a share, so many points
-    are kept from training, though they count (as `stop: validation` of the method does).
+    Points start in their true cluster with probability `right`. One flow is trained on each cluster; after each epoch
+    all points that count are given to the likelier flow. With `held_out` the flows are trained on one half of the
+    points, and the other half counts (as `folds: 2` of the method does). With `watch`, this share of the points is
+    held out of training and still counts (as `stop: validation` of the method does).
 
-    Where points are kept from training, the mean loss of these under the flow of their cluster says when to stop: no
-    truth is needed for it.
+    Where points are held out, their mean loss under the flow of their cluster says when to stop, without any truth.
 
     Args:
-        settings: points (in all), dimension, right, held_out, watch (0 where it is missing), flow, width, epochs or
-            steps (of each flow), batch, lr (Adam).
+        settings: points (in all), dimension, right, held_out, watch (by default 0), flow, width, epochs or steps (of
+            each flow), batch, lr (Adam).
         seed: of the points, the first assignment, weights and batches.
         folder: for the table over epochs and its figure.
 
     Returns:
-        `purity_first` (of the given assignment), `purity_best` over epochs, `purity_last`, `epoch_best`, `steps_best`,
-        `steps_last`, and `apart`: the share of the epochs after which the wrong points of cluster 1 were, on average,
-        likelier under flow 2 (figure 6c: all). Where points are kept from training, `purity_stopped`, `epoch_stopped`
-        and `steps_stopped`: at the lowest mean loss of these.
+        `purity_first` (of the first assignment), `purity_best` over epochs, `purity_last`, `epoch_best`, `steps_best`,
+        `steps_last`, and `apart`: the share of epochs after which the wrong points of cluster 1 were, on average,
+        likelier under flow 2 (figure 6c: all). Where points are held out, also `purity_stopped`, `epoch_stopped` and
+        `steps_stopped`: at the lowest mean loss of the held-out points.
     """
-    count = settings["points"]
-    x_all, y_all = synthetic.gaussian(2, count // 2, settings["dimension"], seed)
-    x, y = torch.from_numpy(x_all), torch.from_numpy(y_all)
-    draw = Streams(seed).torch("overfitting assignment")
-    cluster = torch.where(torch.rand(count, generator=draw) < settings["right"], y, 1 - y)
-    trained = torch.ones(count, dtype=torch.bool)
-    kept = count // 2 if settings["held_out"] else int(settings.get("watch", 0.0) * count)
-    if kept:
-        trained[torch.randperm(count, generator=draw)[:kept]] = False
-    counted = ~trained if settings["held_out"] else torch.ones_like(trained)
-    flows = []
-    for k in range(2):
-        built = seeded_build(
-            lambda: build_flow(settings["flow"], (settings["dimension"],), settings["width"]),
-            stream_seed(seed, f"overfitting flow {k}"),
-        )
-        assert isinstance(built, Flow)
-        flows.append(built)
+    points = draw_points(settings, seed)
+    flows = [make_flow(settings, seed, k) for k in range(2)]
     optimisers = [torch.optim.Adam(flow.parameters(), settings["lr"]) for flow in flows]
-    right = majority(y, cluster)
-    table = []
-    per_epoch = math.ceil(int((trained & (cluster == 0)).sum()) / settings["batch"])
+    per_epoch = math.ceil(int((points.trained & (points.cluster == 0)).sum()) / settings["batch"])
     epochs = max(1, round(settings["steps"] / per_epoch)) if "steps" in settings else settings["epochs"]
+    table = []
     for epoch in range(1, epochs + 1):
         for k in range(2):
-            own = x[trained & (cluster == k)]
+            own = points.x[points.trained & (points.cluster == k)]
             order = torch.randperm(len(own), generator=Streams(seed, epoch, k).torch("overfitting batches"))
             train_epoch(flows[k], optimisers[k], own[order], settings["batch"])
         with torch.no_grad():
-            losses = torch.stack([-flow.eval().log_prob(x) for flow in flows], 1)
-        first = counted & (cluster == 0)
-        row: dict[str, float] = {"epoch": epoch, "steps": epoch * per_epoch}
-        for name, rows in (("right", first & right), ("wrong", first & ~right)):
-            for k in range(2):
-                row[f"{name}_{k + 1}"] = float(losses[rows, k].mean())
-        row["purity"] = purity(y[counted].numpy(), losses[counted].argmin(1).numpy())
-        if kept:
-            row["kept_loss"] = float(losses[~trained].gather(1, cluster[~trained, None]).mean())
-        table.append(row)
+            losses = torch.stack([-flow.eval().log_prob(points.x) for flow in flows], 1)
+        table.append({"epoch": epoch, "steps": epoch * per_epoch, **measure(points, losses)})
     frame = pd.DataFrame(table)
     write_csv(frame, folder / "epochs.csv")
-    given = purity(y[counted].numpy(), cluster[counted].numpy())
-    draw_round(frame, given, folder / "epochs.png")
-    stopped: dict[str, float] = {}
-    if kept:
+    first = points.purity(points.cluster)
+    draw_round(frame, first, folder / "epochs.png")
+    return summary(frame, first)
+
+
+def draw_points(settings: dict[str, Any], seed: int) -> Points:
+    """Draw points, their first assignment, and which of them are held out of training."""
+    count = settings["points"]
+    x, y = synthetic.gaussian(2, count // 2, settings["dimension"], seed)
+    truth = torch.from_numpy(y)
+    draw = Streams(seed).torch("overfitting assignment")
+    cluster = torch.where(torch.rand(count, generator=draw) < settings["right"], truth, 1 - truth)
+    trained = torch.ones(count, dtype=torch.bool)
+    held_out = count // 2 if settings["held_out"] else int(settings.get("watch", 0.0) * count)
+    if held_out:
+        trained[torch.randperm(count, generator=draw)[:held_out]] = False
+    counted = ~trained if settings["held_out"] else torch.ones_like(trained)
+    return Points(torch.from_numpy(x), truth, cluster, trained, counted)
+
+
+def make_flow(settings: dict[str, Any], seed: int, k: int) -> Flow:
+    """Build the flow of a cluster with its first weights."""
+    flow = seeded_build(
+        lambda: build_flow(settings["flow"], (settings["dimension"],), settings["width"]),
+        stream_seed(seed, f"overfitting flow {k}"),
+    )
+    assert isinstance(flow, Flow)
+    return flow
+
+
+def measure(points: Points, losses: Tensor) -> dict[str, float]:
+    """Return purity, and mean losses of the right and wrong points of cluster 1 and of the held-out points.
+
+    Args:
+        points: of the round.
+        losses: of each point under both flows (n, 2).
+    """
+    right = majority(points.y, points.cluster)
+    first = points.counted & (points.cluster == 0)
+    row = {}
+    for name, rows in (("right", first & right), ("wrong", first & ~right)):
+        for k in range(2):
+            row[f"{name}_{k + 1}"] = float(losses[rows, k].mean())
+    row["purity"] = points.purity(losses.argmin(1))
+    held_out = ~points.trained
+    if held_out.any():
+        row["kept_loss"] = float(losses[held_out].gather(1, points.cluster[held_out, None]).mean())
+    return row
+
+
+def summary(frame: pd.DataFrame, first: float) -> dict[str, float]:
+    """Return the metrics of `longer_training`, given a row an epoch and the purity of the first assignment."""
+    found: dict[str, float] = {}
+    if "kept_loss" in frame:
         stop = int(np.argmin(frame["kept_loss"].to_numpy()))
-        stopped = {f"{name}_stopped": float(frame[name][stop]) for name in ("purity", "epoch", "steps")}
+        found = {f"{name}_stopped": float(frame[name][stop]) for name in ("purity", "epoch", "steps")}
     best = int(np.argmax(frame["purity"].to_numpy()))
-    return stopped | {
-        "purity_first": given,
+    return found | {
+        "purity_first": first,
         "purity_best": float(frame["purity"][best]),
         "purity_last": float(frame["purity"].iloc[-1]),
         "epoch_best": float(frame["epoch"][best]),
@@ -108,7 +156,7 @@ def longer_training(settings: dict[str, Any], seed: int, folder: Path) -> dict[s
 
 
 def train_epoch(flow: Flow, optimiser: torch.optim.Optimizer, points: Tensor, batch: int) -> None:
-    """One pass over the points of a cluster, in the order given."""
+    """Train a flow for one pass over the points of a cluster, in their order."""
     flow.train()
     for rows in points.split(batch):
         loss = -flow.log_prob(rows).mean()
@@ -117,24 +165,25 @@ def train_epoch(flow: Flow, optimiser: torch.optim.Optimizer, points: Tensor, ba
         optimiser.step()
 
 
-def draw_round(frame: pd.DataFrame, given: float, path: Path) -> None:
-    """Purity over steps, and mean losses of right and wrong points of cluster 1 under both flows; epochs above."""
+def draw_round(frame: pd.DataFrame, first: float, path: Path) -> None:
+    """Draw purity over steps, and mean losses of right and wrong points of cluster 1 under both flows."""
     figure = Figure(figsize=(10, 4.2), layout="constrained")
-    left, middle = figure.subplots(1, 2)
+    left, right = figure.subplots(1, 2)
     left.plot(frame["steps"], frame["purity"], marker=".")
-    left.axhline(given, color="tab:red", linestyle="--", label="assignment that was trained on")
+    left.axhline(first, color="tab:red", linestyle="--", label="assignment that the flows were trained on")
     left.set(ylabel="purity if assigned now", ylim=(0.45, 1.02))
     left.legend(fontsize="small")
     for name, style in (("right", "-"), ("wrong", "--")):
         for k, colour in ((1, "tab:blue"), (2, "tab:orange")):
-            middle.plot(
+            right.plot(
                 frame["steps"], frame[f"{name}_{k}"], style, color=colour, label=f"{name} points of cluster 1, flow {k}"
             )
-    low, high = frame[["right_1", "wrong_1", "wrong_2"]].min().min(), frame["wrong_2"].quantile(0.9)
-    middle.set(ylabel="mean -log p", ylim=(low - 2, max(high, low + 1) * 1.1))
-    middle.legend(fontsize="x-small")
+    low = frame[["right_1", "wrong_1", "wrong_2"]].min().min()
+    high = frame["wrong_2"].quantile(0.9)
+    right.set(ylabel="mean -log p", ylim=(low - 2, max(high, low + 1) * 1.1))
+    right.legend(fontsize="x-small")
     per_epoch = float(frame["steps"].iloc[0])
-    for axes in (left, middle):
+    for axes in (left, right):
         axes.set(xlabel="steps of each flow")
         epochs = axes.secondary_xaxis("top", functions=(lambda x: x / per_epoch, lambda x: x * per_epoch))
         epochs.set_xlabel("epoch")

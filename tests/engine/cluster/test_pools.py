@@ -25,7 +25,9 @@ from shoal.engine.cluster.cluster_work import ClusterLost, work
 from shoal.engine.cluster.dask_pool import DaskPool
 from shoal.engine.cluster.pools import open_pool
 from shoal.engine.messages.wire import Train
+from shoal.engine.rounds import deadlines
 from shoal.engine.settings.run_settings import SettingsError
+from shoal.engine.store.run_events import Event
 from shoal.engine.workers.worker_processes import WorkerLost
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
@@ -119,14 +121,14 @@ def test_a_cluster_gives_the_same_bits_and_a_killed_worker_loses_nothing(home: A
         assert numbers(there) == numbers(whole)
         killed: list[int] = []
 
-        def watch(event: dict[str, Any]) -> None:
-            if event["event"] == "client_finished" and not killed:
+        def watch(event: Event) -> None:
+            if event.kind == "client_finished" and not killed:
                 killed.extend(kill_in_the_middle(pool))
 
         after = straight(settings_of(small), pool.call, [watch], slots=2)
     assert killed, "nobody was at work when the first client was done"
     assert numbers(after) == numbers(whole)
-    assert any(e["event"] == "slot_lost" for e in after.events())
+    assert any(e.kind == "slot_lost" for e in after.events())
 
 
 @pytest.mark.slow
@@ -134,23 +136,23 @@ def test_a_worker_of_a_cluster_that_is_stopped_is_given_up(
     home: Any, small: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a cluster of one worker, so that nobody else could go on."""
-    monkeypatch.setattr(cluster_work, "LOOK", 0.1)
-    deadlines = {"slots": 1, "deadline": 3.0, "min_deadline": 8.0, "first_deadline": 120.0}
-    settings = small(rounds=2, workers={"runner": "dask", **deadlines})
+    monkeypatch.setattr(cluster_work, "POLL_SECONDS", 0.1)
+    monkeypatch.setattr(deadlines, "LONGEST_TIME_FACTOR", 3.0)
+    monkeypatch.setattr(deadlines, "MIN_DEADLINE_SECONDS", 8.0)
+    monkeypatch.setattr(deadlines, "FIRST_DEADLINE_SECONDS", 120.0)
+    settings = small(rounds=2, workers={"runner": "dask", "slots": 1})
     stopped: list[int] = []
     with open_pool(settings.workers, "cpu") as pool:
 
-        def watch(event: dict[str, Any]) -> None:
-            while event["event"] == "client_finished" and not stopped:  # the next client is on its way
+        def watch(event: Event) -> None:
+            while event.kind == "client_finished" and not stopped:  # the next client is on its way
                 for pid in looker(pool)():
                     os.kill(pid, signal.SIGSTOP)
                     stopped.append(pid)
 
         run = straight(settings, pool.call, [watch])
     assert numbers(run) == numbers(straight(small(rounds=2)))
-    assert [
-        e["message"] for e in run.events() if e["event"] == "slot_lost" and "was given up at client" in e["message"]
-    ]
+    assert [e.message for e in run.events() if e.kind == "slot_lost" and "was given up at client" in e.message]
 
 
 @pytest.mark.slow
@@ -208,15 +210,15 @@ def cluster() -> Iterator[tuple[subprocess.Popen[str], str]]:
 def test_a_scheduler_that_is_gone_ends_the_run_resumable(
     home: Any, small: Make, cluster: tuple[subprocess.Popen[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dask_pool, "PATIENCE", 2.0)
+    monkeypatch.setattr(dask_pool, "RECONNECT_SECONDS", 2.0)
     printed = logging.StreamHandler(io.StringIO())
     monkeypatch.setattr(logging.getLogger("distributed"), "handlers", [printed])
     process, address = cluster
     settings = small(rounds=3, workers={"runner": "dask", "address": address, "slots": 1})
     run = new_run(settings)
 
-    def kill(event: dict[str, Any]) -> None:
-        if event["event"] == "client_finished":
+    def kill(event: Event) -> None:
+        if event.kind == "client_finished":
             process.kill()
 
     with open_pool(settings.workers, "cpu") as pool, pytest.raises(ClusterLost) as lost:
@@ -224,7 +226,7 @@ def test_a_scheduler_that_is_gone_ends_the_run_resumable(
     assert f"the Dask scheduler at {address} is gone" in str(lost.value)
     assert f"shoal run --resume {run.name}" in str(lost.value)
     assert not printed.stream.getvalue(), "Dask's own words about it are a traceback"
-    assert run.status()["state"] == "failed"
+    assert run.status().state == "failed"
     go_on(run)
     assert numbers(run) == numbers(straight(small(rounds=3)))
 
@@ -235,13 +237,14 @@ def test_a_cluster_that_does_nothing_any_more_ends_the_run_resumable(
     home: Any, small: Make, cluster: tuple[subprocess.Popen[str], str], monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     if what == "stopped":  # a busy machine's scheduler may be silent for as long while it lets its workers go
-        monkeypatch.setattr(dask_pool, "SILENCE", 5.0)
+        monkeypatch.setattr(dask_pool, "SILENT_SECONDS", 5.0)
     process, address = cluster
-    settings = small(rounds=3, workers={"runner": "dask", "address": address, "slots": 1, "no_worker_timeout": 3.0})
+    monkeypatch.setattr(dask_pool, "NO_WORKER_SECONDS", 3.0)
+    settings = small(rounds=3, workers={"runner": "dask", "address": address, "slots": 1})
     run = new_run(settings)
 
-    def stop(event: dict[str, Any]) -> None:
-        if event["event"] != "round_finished":
+    def stop(event: Event) -> None:
+        if event.kind != "round_finished":
             return
         if what == "stopped":
             process.send_signal(signal.SIGSTOP)
@@ -255,7 +258,7 @@ def test_a_cluster_that_does_nothing_any_more_ends_the_run_resumable(
     said = "has not answered for" if what == "stopped" else "has had no worker for"
     assert f"the Dask scheduler at {address} {said}" in str(lost.value)
     assert f"shoal run --resume {run.name}" in str(lost.value)
-    assert run.status()["state"] == "failed"
+    assert run.status().state == "failed"
     go_on(run)
     assert numbers(run) == numbers(straight(small(rounds=3)))
 
@@ -281,11 +284,11 @@ def test_a_pause_of_this_process_is_no_silence_of_the_scheduler(monkeypatch: pyt
 
 @pytest.mark.parametrize("status", ["cancelled", "error"])
 def test_a_request_dropped_while_it_is_waited_for_is_a_lost_one(monkeypatch: pytest.MonkeyPatch, status: str) -> None:
-    monkeypatch.setattr(dask_pool, "PATIENCE", 0.0)
+    monkeypatch.setattr(dask_pool, "RECONNECT_SECONDS", 0.0)
     unbound = UnboundLocalError("cannot access local variable 'result' where it is not associated with a value")
     future = mock.Mock(status=status, result=mock.Mock(side_effect=unbound))
     client = mock.Mock(_scheduler_identity={"total_threads": 1}, status="running", submit=lambda *a, **k: future)
-    pool, request = DaskPool(client, 1, "cpu", {}), Train(Path("/runs/this"), 1, (), ())
+    pool, request = DaskPool(client, 1, "cpu"), Train(Path("/runs/this"), 1, (), ())
     if status == "error":  # a client's own fault, which is told as it is
         with pytest.raises(UnboundLocalError):
             pool.call(request)
@@ -309,7 +312,7 @@ def test_a_signal_ends_a_run_whose_scheduler_does_not_answer(
     )
     driver = subprocess.Popen([sys.executable, "-c", program, str(run.path)], stderr=subprocess.PIPE, text=True)
     try:
-        while not any(e["event"] == "client_finished" for e in run.events()):
+        while not any(e.kind == "client_finished" for e in run.events()):
             assert driver.poll() is None
             time.sleep(0.02)
         process.send_signal(signal.SIGSTOP)
@@ -320,7 +323,7 @@ def test_a_signal_ends_a_run_whose_scheduler_does_not_answer(
         process.send_signal(signal.SIGCONT)
     assert driver.returncode == 130
     assert "Traceback" not in said
-    assert run.status()["state"] == "interrupted"
+    assert run.status().state == "interrupted"
     go_on(run)
     assert numbers(run) == numbers(straight(settings))
 
@@ -332,7 +335,7 @@ def test_workers_that_join_are_used_and_requests_wait_for_them(home: Any, small:
         settings = small(workers={"runner": "dask", "address": cluster.scheduler_address, "slots": "auto"})
         with open_pool(settings.workers, "cpu") as pool:
             assert pool.count == 1
-            assert pool.most > 64
+            assert pool.max_requests > 64
             cluster.scale(2)
             cluster.wait_for_workers(2)
             for _ in range(500):
@@ -342,16 +345,8 @@ def test_workers_that_join_are_used_and_requests_wait_for_them(home: Any, small:
             assert pool.count == 2
 
 
-@pytest.mark.slow
-def test_resources_that_workers_declare_are_asked_for(home: Any, small: Make) -> None:
-    settings = small(rounds=1, workers={"runner": "dask", "slots": 1, "resources": {"MEMORY": 1.0}})
-    with open_pool(settings.workers, "cpu") as pool:
-        run = straight(settings, pool.call)
-    assert numbers(run) == numbers(straight(small(rounds=1)))
-
-
 def test_a_cluster_that_does_not_answer_is_named(small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dask_pool, "ANSWER", 2.0)
+    monkeypatch.setattr(dask_pool, "CONNECT_SECONDS", 2.0)
     settings = small(workers={"runner": "dask", "address": "tcp://127.0.0.1:9"})
     with pytest.raises(SettingsError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"):  # noqa: SIM117
         with open_pool(settings.workers, "cpu"):
@@ -382,12 +377,3 @@ def test_workers_can_be_started_before_torch_is_imported() -> None:
     code = "import shoal.engine.workers.worker_processes, sys; print({'torch', 'pandas', 'prefect', 'mlflow'} & set(sys.modules))"  # noqa: E501
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
-
-
-def test_a_cluster_listens_elsewhere_only_when_told(home: Any, small: Make) -> None:
-    settings = small(workers={"runner": "dask", "slots": 1, "listen": "0.0.0.0"})
-    with open_pool(settings.workers, "cpu") as pool:
-        assert "0.0.0.0" in listening()
-        nobody_else_can_use(pool)
-    with pytest.raises(SettingsError, match=r"workers\.listen"):
-        small(workers={"listen": "every where"})

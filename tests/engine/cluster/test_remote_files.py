@@ -1,4 +1,4 @@
-"""Workers that see neither the run's folder nor the data: the same bits through a depot."""
+"""Workers that see neither the run's folder nor the data: the same bits through a remote store."""
 
 from __future__ import annotations
 
@@ -19,14 +19,24 @@ from shoal.engine.cluster import host_cache, remote_files
 from shoal.engine.cluster.cluster_work import work
 from shoal.engine.cluster.host_cache import UNUSED_DAYS, drop_others, fetch
 from shoal.engine.cluster.pools import open_pool
-from shoal.engine.cluster.remote_files import DepotGone, RemoteFiles
+from shoal.engine.cluster.remote_files import RemoteFiles, RemoteFilesGone
 from shoal.engine.cluster.remote_pool import RemoteFilesPool
-from shoal.engine.messages.wire import Answer, Evaluate, Failed, RemoteRequest, Request, Train, Trained, answer_of
+from shoal.engine.messages.wire import (
+    Answer,
+    Evaluate,
+    Failed,
+    RemoteRequest,
+    Request,
+    Train,
+    Trained,
+    answer_from_json,
+)
 from shoal.engine.rounds.outcomes import RoundFailed
 from shoal.engine.settings.run_settings import SettingsError
 from shoal.engine.store.codec import StoreError, file_digest, private_folder, read_json
 from shoal.engine.store.memory_index import MemoryIndex
 from shoal.engine.store.round_paths import copy_of, folders_of_clients, round_of, sender_of
+from shoal.engine.store.run_events import Event
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerLost
 from shoal.lifecycle.starting import new_run
@@ -42,7 +52,7 @@ Make = Callable[..., Any]
 
 @pytest.fixture
 def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A depot beside the home folder, and an empty cache."""
+    """A remote store beside the home folder, and an empty cache."""
     monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
     return (tmp_path / "depot").as_uri()
 
@@ -59,7 +69,7 @@ class Elsewhere:
         plain = request.to_json()
         self.seen.add(plain["do"])
         nowhere: dict[str, Any] = {key: "/nowhere" for key in ("run", "server") if key in plain}
-        return answer_of(request, work({**plain, **nowhere}, "cpu"))
+        return answer_from_json(request, work({**plain, **nowhere}, "cpu"))
 
 
 def soon(holds: Callable[[], bool]) -> None:
@@ -113,8 +123,8 @@ def test_asynchronous_rounds_begin_from_several_states(
     assert whole.table("rounds")["staleness"].max() > 0
     remote, there = RemoteFiles(url), []
 
-    def watch(entry: dict[str, Any]) -> None:
-        if entry["event"] == "round_finished" and entry["round"] < 12:
+    def watch(entry: Event) -> None:
+        if entry.kind == "round_finished" and entry.round < 12:
             there.append(len(remote.fs.glob(f"{remote.root}/runs/*/rounds/server-*.safetensors")))
 
     pool = RemoteFilesPool(Elsewhere(), url)
@@ -169,20 +179,20 @@ def test_an_answer_damaged_on_its_way_is_the_clients_failure(home: Path, small: 
         count = most = 1
 
         def call(self, request: RemoteRequest) -> Answer:
-            answer = answer_of(request, work(request.to_json(), "cpu"))
+            answer = answer_from_json(request, work(request.to_json(), "cpu"))
             if isinstance(request.request, Train) and not spoilt:
                 spoilt.append(next((home / "depot").glob("runs/*/back/*/update-*")))
                 spoilt[0].write_bytes(b"x")
             return answer
 
     run = straight(small(rounds=1), RemoteFilesPool(Damaging(), url).call)
-    failed = [e for e in run.events() if e["event"] == "client_failed"]
+    failed = [e for e in run.events() if e.kind == "client_failed"]
     assert len(failed) == 1
-    assert "came back with other bytes" in failed[0]["message"]
+    assert "as when it was written" in failed[0].message
     assert numbers(run) == numbers(straight(small(rounds=1)))
 
 
-@pytest.mark.parametrize("through", ["depot", "shared folder"])
+@pytest.mark.parametrize("through", ["remote store", "shared folder"])
 def test_a_run_that_goes_on_otherwise_is_not_given_bytes_of_before(
     home: Path, small: Make, url: str, through: str
 ) -> None:
@@ -209,7 +219,7 @@ def test_a_run_that_goes_on_otherwise_is_not_given_bytes_of_before(
     run = new_run(settings)
     with pytest.raises(KeyboardInterrupt):
         go_on(run, without_client_0)
-    assert "client_left_out" in {e["event"] for e in run.events()}
+    assert "client_left_out" in {e.kind for e in run.events()}
     go_on(run, of_one_driver())
     assert numbers(run) == numbers(straight(settings))
 
@@ -234,7 +244,7 @@ def test_memory_travels_to_an_evaluation_that_reads_it(
 
 
 def test_damaged_copies_are_fetched_again(tmp_path: Path, home: Path, small: Make, url: str) -> None:
-    """One in the cache of a worker, then one in the depot, which costs that worker's cohort a second try."""
+    """One in the cache of a worker, then one in the remote store, which costs that worker's cohort a second try."""
     spoilt: list[str] = []
 
     class Damaging(Elsewhere):
@@ -252,8 +262,8 @@ def test_damaged_copies_are_fetched_again(tmp_path: Path, home: Path, small: Mak
     run = straight(settings, RemoteFilesPool(Damaging(), url).call)
     assert spoilt == ["cache/runs", "depot/runs"]
     assert numbers(run) == numbers(straight(settings))
-    (lost,) = [e["message"] for e in run.events() if e["event"] == "slot_lost"]
-    assert "it came back with other bytes" in lost
+    (lost,) = [e.message for e in run.events() if e.kind == "slot_lost"]
+    assert "as when it was written" in lost
     assert f"shoal run --resume {run.name}" in lost
 
 
@@ -279,10 +289,10 @@ class Weak:
 
 @pytest.fixture
 def weak(monkeypatch: pytest.MonkeyPatch) -> Weak:
-    """The file system of every depot, one for this machine and the workers."""
-    monkeypatch.setattr(remote_files, "PAUSES", (0.01,))
-    monkeypatch.setattr(remote_files, "PATIENCE", 0.05)
-    monkeypatch.setattr(remote_files, "LOOK", 0.05)
+    """The file system of every remote store, one for this machine and the workers."""
+    monkeypatch.setattr(remote_files, "PAUSE_SECONDS", (0.01,))
+    monkeypatch.setattr(remote_files, "MAX_FAILING_SECONDS", 0.05)
+    monkeypatch.setattr(remote_files, "ANSWER_SECONDS", 0.05)
     found = Weak(fsspec.filesystem("file"))
     monkeypatch.setattr(remote_files.fsspec.core, "url_to_fs", lambda url, **_: (found, url.removeprefix("file://")))
     return found
@@ -299,7 +309,7 @@ def test_a_transfer_that_fails_once_is_tried_again(home: Path, small: Make, url:
     weak.fails = first_time
     run = straight(small(rounds=2), RemoteFilesPool(Elsewhere(), url).call)
     assert weak.failed > 5
-    assert not {"slot_lost", "client_failed"} & {e["event"] for e in run.events()}
+    assert not {"slot_lost", "client_failed"} & {e.kind for e in run.events()}
     assert numbers(run) == numbers(straight(small(rounds=2)))
 
 
@@ -310,9 +320,9 @@ def test_a_transfer_that_fails_costs_a_try_and_not_the_run(
 ) -> None:
     said: list[str] = []
 
-    def watch(event: dict[str, Any]) -> None:
-        if event["event"] in ("slot_lost", "client_failed"):
-            said.append(event["message"])
+    def watch(event: Event) -> None:
+        if event.kind in ("slot_lost", "client_failed"):
+            said.append(event.message)
 
     weak.fails = lambda this, path: this == act and what in path and not said
     run = straight(small(rounds=2), RemoteFilesPool(Elsewhere(), url).call, [watch])
@@ -323,7 +333,7 @@ def test_a_transfer_that_fails_costs_a_try_and_not_the_run(
 def test_a_store_that_is_away_for_less_than_its_patience_is_waited_for(
     tmp_path: Path, weak: Weak, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_files, "PATIENCE", 60.0)
+    monkeypatch.setattr(remote_files, "MAX_FAILING_SECONDS", 60.0)
     remote = RemoteFiles((tmp_path / "depot").as_uri())
     (tmp_path / "one").write_bytes(b"bytes")
     weak.fails = lambda act, path: weak.failed < 20
@@ -379,18 +389,18 @@ def test_no_client_is_left_out_because_the_depot_is_gone(home: Path, small: Make
     settings = small(rounds=3, evaluate={"every": 3}, participation={"retries": 0})
     run = new_run(settings)
 
-    def watch(event: dict[str, Any]) -> None:
-        done = sum(each["event"] == "client_finished" for each in run.events())
+    def watch(event: Event) -> None:
+        done = sum(each.kind == "client_finished" for each in run.events())
         weak.gone = weak.gone or done == 2
 
-    with pytest.raises(DepotGone) as gone:
+    with pytest.raises(RemoteFilesGone) as gone:
         go_on(run, RemoteFilesPool(Elsewhere(), url).call, [watch])
     assert "nobody listens, and it does not answer any more" in str(gone.value)
     assert str(gone.value).count(f"shoal run --resume {run.name}") == 1
-    assert run.status()["state"] == "failed"
+    assert run.status().state == "failed"
     weak.gone = False
     go_on(run, RemoteFilesPool(Elsewhere(), url).call)
-    assert not {"client_failed", "client_left_out"} & {e["event"] for e in run.events()}
+    assert not {"client_failed", "client_left_out"} & {e.kind for e in run.events()}
     assert numbers(run) == numbers(straight(settings))
 
 
@@ -402,7 +412,7 @@ def test_a_pool_whose_depot_is_gone_closes_without_it(
     straight(small(rounds=1), pool.call)
     weak.gone = gone
     if gone:
-        with pytest.raises(DepotGone):
+        with pytest.raises(RemoteFilesGone):
             pool.call(Train(new_run(small(rounds=1)).path, 1, (), ()))
     pool.close()
     weak.gone = False
@@ -416,9 +426,11 @@ def test_a_depot_that_fails_at_every_state_ends_the_run_resumable(
     settings = small(rounds=2)
     run = new_run(settings)
     weak.fails = lambda act, path: "/rounds/" in path
-    with pytest.raises(RoundFailed, match=r"the depot file:.* failed at runs/.*the store hung up.*shoal run --resume"):
+    with pytest.raises(
+        RoundFailed, match=r"the remote store file:.* failed at runs/.*the store hung up.*shoal run --resume"
+    ):
         go_on(run, RemoteFilesPool(Elsewhere(), url).call)
-    assert run.status()["state"] == "failed"
+    assert run.status().state == "failed"
     weak.fails = lambda act, path: False
     go_on(run, RemoteFilesPool(Elsewhere(), url).call)
     assert numbers(run) == numbers(straight(settings))
@@ -437,7 +449,7 @@ def test_a_disk_of_a_worker_that_is_full_is_that_workers_loss(
     monkeypatch.setattr("shoal.engine.cluster.host_cache.private_folder", full)
     run = straight(small(rounds=1), RemoteFilesPool(Elsewhere(), url).call)
     assert numbers(run) == numbers(straight(small(rounds=1)))
-    (lost,) = [e["message"] for e in run.events() if e["event"] == "slot_lost"]
+    (lost,) = [e.message for e in run.events() if e.kind == "slot_lost"]
     assert "it cannot keep files in" in lost
 
 
@@ -538,9 +550,9 @@ def test_what_is_dropped_depends_on_what_is_asked_for(tmp_path: Path, monkeypatc
 def test_a_depot_that_cannot_be_is_named(small: Make, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"workers\.remote_files: 'nowhere://x' cannot be used"):
         RemoteFiles("nowhere://x")
-    with pytest.raises(SettingsError, match=r"workers\.remote_files is for workers on other hosts"):
+    with pytest.raises(SettingsError, match=r"workers\.remote_files only applies to workers on other hosts"):
         small(workers={"remote_files": "memory://x"})
-    with pytest.raises(StoreError, match=r"the depot file:.* failed at a/b"):
+    with pytest.raises(StoreError, match=r"the remote store file:.* failed at a/b"):
         RemoteFiles((tmp_path / "none").as_uri()).get("a/b", tmp_path / "b")
 
 
@@ -581,12 +593,12 @@ def test_what_waits_for_a_depot_that_is_gone_does_not_try_it_too(home: Path, sma
     run = new_run(small(rounds=1))
     pool = RemoteFilesPool(Elsewhere(), url)
     weak.gone = True
-    with pytest.raises(DepotGone) as first:
+    with pytest.raises(RemoteFilesGone) as first:
         go_on(run, pool.call)
     asked: list[str] = []
     weak.gone = False
     weak.fails = lambda act, path: bool(asked.append(act))
-    with pytest.raises(DepotGone) as second:
+    with pytest.raises(RemoteFilesGone) as second:
         pool.call(Train(run.path, 1, (), ()))
     assert str(second.value) == str(first.value)
     assert not asked

@@ -12,6 +12,7 @@ import torch
 
 from shoal.engine.rounds.loop import Engine
 from shoal.engine.rounds.units import ThreadRunner
+from shoal.engine.store.run_events import Event
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.starting import new_run
 from shoal.methods.contract.base import Client, Clients, Evaluation, Federation, Message, Method, Server, Update
@@ -64,8 +65,8 @@ def test_a_ring_of_letters(home: Path, small: Callable[..., Any], monkeypatch: p
     monkeypatch.setattr("shoal.engine.settings.run_settings.Settings.dataclass", lambda self, key: _sections(self, key))
     stop = {"at": 2}
 
-    def watch(event: dict[str, Any]) -> None:
-        if event["event"] == "round_finished" and event["round"] == stop["at"]:
+    def watch(event: Event) -> None:
+        if event.kind == "round_finished" and event.round == stop["at"]:
             stop["at"] = -1
             raise KeyboardInterrupt
 

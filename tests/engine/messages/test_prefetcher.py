@@ -74,7 +74,7 @@ def test_what_was_read_early_is_given_away_once() -> None:
 
 
 def test_only_large_messages_are_and_as_many_as_there_is_room_for() -> None:
-    reads, messages = Reads(), MessagePrefetcher[str](most=2 * WORTHWHILE)
+    reads, messages = Reads(), MessagePrefetcher[str](max_bytes=2 * WORTHWHILE)
     messages.begin(1, work(0, WORTHWHILE - 1), reads)
     for client in (1, 2, 3):
         messages.begin(1, work(client), reads)
@@ -114,7 +114,7 @@ def test_what_reading_raised_is_raised_when_it_is_taken() -> None:
 
 
 def test_what_nobody_took_makes_room() -> None:
-    reads, messages = Reads(), MessagePrefetcher[str](most=WORTHWHILE)
+    reads, messages = Reads(), MessagePrefetcher[str](max_bytes=WORTHWHILE)
     messages.begin(1, work(1), reads)
     reads.wait(1)
     messages.clear()
@@ -220,8 +220,8 @@ def test_an_answer_that_is_damaged_is_made_anew(home: Path, small: Make, all_ear
 
     go_on(run, rots)
     assert numbers(run) == whole
-    (failed,) = [e for e in run.events() if e["event"] == "client_failed"]
-    assert failed["client"] == 1
+    (failed,) = [e for e in run.events() if e.kind == "client_failed"]
+    assert failed.client == 1
 
 
 def test_of_an_answer_done_twice_the_last_counts(
@@ -229,7 +229,7 @@ def test_of_an_answer_done_twice_the_last_counts(
 ) -> None:
     """An aggregation that is done once more reads every message that is left again."""
     monkeypatch.setattr(
-        inspection, "too_long", lambda changes, max_update_ratio: {2: "of no use"} if 2 in changes else {}
+        inspection, "too_large_changes", lambda changes, max_update_ratio: {2: "of no use"} if 2 in changes else {}
     )
     run = straight(small(**ROUNDS))
-    assert {(e["round"], e["client"]) for e in run.events() if e["event"] == "client_refused"} == {(1, 2), (2, 2)}
+    assert {(e.round, e.client) for e in run.events() if e.kind == "client_refused"} == {(1, 2), (2, 2)}

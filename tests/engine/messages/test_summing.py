@@ -22,6 +22,7 @@ from shoal.engine.store.codec import load_message, read_sealed, save_message
 from shoal.engine.store.finished_work import FinishedWork, finished_work
 from shoal.engine.store.opened_run import OpenedRun
 from shoal.engine.store.round_paths import RoundPaths
+from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerProcesses
@@ -44,7 +45,7 @@ THREES = {**SEVEN, "workers": {"summed": 3}}
 
 @pytest.fixture
 def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A depot beside the home folder, and an empty cache."""
+    """A remote store beside the home folder, and an empty cache."""
     monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
     return (tmp_path / "depot").as_uri()
 
@@ -55,8 +56,8 @@ def weights(run: RunFolder) -> torch.Tensor:
     return torch.cat([t.double().flatten() for _, t in sorted(tensors.items())])
 
 
-def told(run: RunFolder, kind: str) -> list[dict[str, Any]]:
-    return [event for event in run.events() if event["event"] == kind]
+def told(run: RunFolder, kind: str) -> list[Event]:
+    return [event for event in run.events() if event.kind == kind]
 
 
 class Watching(Worker):
@@ -173,7 +174,7 @@ def test_a_sum_that_is_damaged_after_training_is_made_anew(home: Path, small: Ma
     run = straight(small(**THREES), Damaging().handle)
     assert damaged
     assert numbers(run) == numbers(straight(small(**THREES)))
-    assert {event["client"] for event in told(run, "client_failed")} == {3, 4, 5}
+    assert {event.client for event in told(run, "client_failed")} == {3, 4, 5}
 
 
 def test_through_a_depot_each_sum_travels_once(
@@ -199,7 +200,7 @@ def test_who_cannot_be_trained_is_left_out_of_its_sum(home: Path, small: Make, m
     unwell(monkeypatch, 3)
     sums, loop = straight(small(**THREES)), straight(small(**SEVEN))
     assert list(sums.table("clients")["client"]) == [0, 1, 2, 4, 5, 6] * 2
-    assert {event["message"] for event in told(sums, "client_left_out")} == {"client 3 is not well"}
+    assert {event.message for event in told(sums, "client_left_out")} == {"client 3 is not well"}
     torch.testing.assert_close(weights(sums), weights(loop), rtol=1e-5, atol=1e-6)
 
 
@@ -217,8 +218,8 @@ def test_a_client_that_fails_in_the_second_try_of_its_group_alone_is_tried_again
 
     monkeypatch.setattr(FedAvg, "local_steps", local_steps)
     run = straight(small(**THREES, participation={"retries": 2}))
-    assert run.status()["weights_sha256"] == whole.status()["weights_sha256"]
-    assert [event["client"] for event in told(run, "client_failed")] == [3, 4]
+    assert run.status().weights_sha256 == whole.status().weights_sha256
+    assert [event.client for event in told(run, "client_failed")] == [3, 4]
 
 
 def test_a_change_out_of_proportion_is_refused_and_the_others_of_its_group_are_summed_anew(
@@ -228,8 +229,8 @@ def test_a_change_out_of_proportion_is_refused_and_the_others_of_its_group_are_s
     for run in (sums, loop):
         assert list(run.table("clients")["client"]) == [0, 1, 2, 3, 5, 6] * 2
         refused = told(run, "client_refused")
-        assert {event["client"] for event in refused} == {4}
-        assert "participation.max_update_ratio" in refused[0]["message"]
+        assert {event.client for event in refused} == {4}
+        assert "participation.max_update_ratio" in refused[0].message
         assert not told(run, "client_failed"), "the others of its group did nothing wrong"
         assert not told(run, "client_left_out")
     torch.testing.assert_close(weights(sums), weights(loop), rtol=1e-5, atol=1e-6)
@@ -243,7 +244,7 @@ def test_a_message_without_the_declared_form_never_reaches_a_sum(home: Path, sma
         return replace(update, message=replace(update.message, tensors=tensors))
 
     run = straight(small(**THREES, participation={"retries": 0}), Watching(nan).handle)
-    assert {event["client"] for event in told(run, "client_refused")} == {4}
+    assert {event.client for event in told(run, "client_refused")} == {4}
     assert torch.isfinite(weights(run)).all()
 
 
@@ -289,7 +290,7 @@ def test_groups_in_one_computation_can_be_summed(home: Path, small: Make) -> Non
     torch.testing.assert_close(weights(run), weights(straight(small(**SEVEN))), rtol=1e-2, atol=1e-3)
     with WorkerProcesses(2) as slots:
         assert numbers(straight(settings, slots.call, slots=2)) == numbers(run)
-    with pytest.raises(SettingsError, match=r"workers\.summed must be a multiple of workers\.batched"):
+    with pytest.raises(SettingsError, match=r"workers\.summed to 1 or to a multiple of workers\.batched"):
         make_settings({"workers": {"summed": 3, "batched": 2}})
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import FailureCause
-from shoal.engine.cluster.remote_files import DepotError
+from shoal.engine.cluster.remote_files import RemoteFilesError
 from shoal.engine.messages.inspection import MessageRefused
 from shoal.engine.messages.wire import (
     Answer,
@@ -25,8 +25,8 @@ from shoal.engine.messages.wire import (
     Request,
     Train,
     Trained,
-    answer_of,
-    request_of,
+    answer_from_json,
+    request_from_json,
 )
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.finished_work import FinishedWork
@@ -76,12 +76,12 @@ DONE = {
     ],
 )
 def test_requests_travel_as_json(request_: Request | RemoteRequest) -> None:
-    assert request_of(json.loads(json.dumps(request_.to_json()))) == request_
+    assert request_from_json(json.loads(json.dumps(request_.to_json()))) == request_
 
 
 def test_an_unknown_request_is_refused() -> None:
     with pytest.raises(ValueError, match="a worker cannot do 'sing'"):
-        request_of({**EVALUATE.to_json(), "do": "sing"})
+        request_from_json({**EVALUATE.to_json(), "do": "sing"})
 
 
 @pytest.mark.parametrize(
@@ -97,12 +97,12 @@ def test_an_unknown_request_is_refused() -> None:
     ],
 )
 def test_answers_travel_as_plain_values(request_: Request, answer: Answer) -> None:
-    assert answer_of(request_, answer.to_json()) == answer
+    assert answer_from_json(request_, answer.to_json()) == answer
 
 
 def test_clusters_travel_as_arrays() -> None:
     found = Assigned(2, np.array([0, 1]), np.array([0.5, 1.0], np.float32), silhouette=0.25)
-    back = answer_of(ASSIGN, found.to_json())
+    back = answer_from_json(ASSIGN, found.to_json())
     assert isinstance(back, Assigned)
     assert back.cluster.tolist() == [0, 1]
     assert (back.centres, back.silhouette) == (None, 0.25)
@@ -165,7 +165,7 @@ def test_an_unknown_cause_is_another() -> None:
 
 def test_a_cause_follows_from_the_type_of_an_exception() -> None:
     assert failure(StoreError("gone")).cause is FailureCause.FILE
-    assert failure(DepotError("gone")).cause is FailureCause.REMOTE_FILES
+    assert failure(RemoteFilesError("gone")).cause is FailureCause.REMOTE_FILES
     assert failure(MessageRefused("NaN")).cause is FailureCause.MESSAGE_REFUSED
     assert failure(ClientError("ill")).cause is FailureCause.OTHER
     assert failure(ValueError("ill")).cause is FailureCause.OTHER

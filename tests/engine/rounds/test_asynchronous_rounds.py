@@ -47,7 +47,7 @@ def by_hand(speeds: Speeds, buffer: int, rounds: int) -> list[tuple[dict[int, in
 
 
 def test_all_at_work_is_as_by_hand() -> None:
-    speeds = Speeds([5, 10, 20, 40, 7, 30], seed=3, slowness=0.7)
+    speeds = Speeds([5, 10, 20, 40, 7, 30], seed=3, speed_spread=0.7)
     arrivals = AnswerSchedule(speeds, at_work=6, buffer=2)
     expected = by_hand(speeds, 2, 60)
     for number, (begun_from, time) in enumerate(expected, 1):
@@ -83,7 +83,7 @@ def test_any_round_can_be_asked_for_first(
 
 
 def test_slow_clients_answer_seldom_and_late() -> None:
-    speeds = Speeds([10] * 8, seed=0, slowness=1.5)
+    speeds = Speeds([10] * 8, seed=0, speed_spread=1.5)
     arrivals = AnswerSchedule(speeds, at_work=8, buffer=3)
     count = dict.fromkeys(range(8), 0)
     for number in range(1, 201):
@@ -95,7 +95,7 @@ def test_slow_clients_answer_seldom_and_late() -> None:
 
 
 def test_silent_clients_never_answer() -> None:
-    speeds = Speeds([10] * 40, seed=0, slowness=0.0)
+    speeds = Speeds([10] * 40, seed=0, speed_spread=0.0)
     busy, half = AnswerSchedule(speeds, 10, 5), AnswerSchedule(speeds, 10, 5, dropout=0.5)
     # Half of the work is in vain, so that as many answers take twice as long.
     assert half.round(200).time / busy.round(200).time == pytest.approx(2.0, rel=0.1)
@@ -114,7 +114,7 @@ def test_others_stand_in_for_those_who_are_not_asked_any_more(
     (alone,) = expected.round(4).begun_from
     monkeypatch.setattr(Quarantine, "clients", [alone])
     run = straight(settings)
-    assert run.status()["state"] == "finished"
+    assert run.status().state == "finished"
     clients = run.table("clients")
     assert alone not in set(clients["client"])
     assert clients["round"].tolist() == [1, 2, 3, 4, 5, 6]
@@ -138,7 +138,7 @@ def test_an_old_change_is_laid_on_the_newest_state() -> None:
 def test_a_buffer_for_all_is_the_round_that_waits(home: Any, small: Make) -> None:
     waits = straight(small(rounds=3, method={"name": "fedcc"}))
     buffered = straight(small(rounds=3, method={"name": "fedcc"}, participation={"buffer": 3}))
-    assert buffered.status()["weights_sha256"] == waits.status()["weights_sha256"]
+    assert buffered.status().weights_sha256 == waits.status().weights_sha256
     table = buffered.table("rounds").set_index("round")
     assert table.loc[1:, "staleness"].tolist() == [0, 0, 0]
     assert "staleness" not in waits.table("rounds")
@@ -212,7 +212,7 @@ def test_time_is_simulated_for_rounds_that_wait_too(home: Any, small: Make) -> N
     again = stopped(settings, "client_finished", 3)
     go_on(again)
     assert numbers(again) == numbers(run)
-    assert run.status()["weights_sha256"] == straight(small(rounds=3)).status()["weights_sha256"]
+    assert run.status().weights_sha256 == straight(small(rounds=3)).status().weights_sha256
 
 
 def test_what_cannot_be_is_refused(home: Any, small: Make) -> None:
@@ -224,5 +224,5 @@ def test_what_cannot_be_is_refused(home: Any, small: Make) -> None:
     with pytest.raises(MethodError, match=r"set participation\.staleness to 0"):
         check_buffer(small(**private, participation={"buffer": 2}))
     check_buffer(small(**private, participation={"buffer": 2, "staleness": 0}))
-    with pytest.raises(RunError, match=r"waits for 3 answers, and 2 of 3 clients are at work at once"):
+    with pytest.raises(RunError, match=r"participation\.buffer is 3, and only 2 of 3 clients train at the same time"):
         straight(small(method={"name": "fedcc"}, participation={"buffer": 3, "fraction": 0.6}))

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from shoal.engine.store.checkpoint import load_round
+from shoal.engine.store.run_events import Event
 from shoal.engine.workers.worker_processes import WorkerProcesses
 from shoal.lifecycle.starting import new_run
 from tests.runs import go_on, numbers, straight, unwell
@@ -81,8 +82,8 @@ def test_pairs_give_the_same_bits_on_two_slots_and_after_a_kill(home: Path, smal
     with WorkerProcesses(2) as slots:
         assert numbers(straight(small(**PAIRS), slots.call, slots=2)) == numbers(whole)
 
-    def stop(event: dict[str, Any]) -> None:
-        if event["event"] == "client_finished" and event["round"] == 2:
+    def stop(event: Event) -> None:
+        if event.kind == "client_finished" and event.round == 2:
             raise KeyboardInterrupt
 
     run = new_run(small(**PAIRS))
@@ -102,4 +103,4 @@ def test_who_cannot_be_trained_is_left_out_of_a_pair(
     unwell(monkeypatch, 3)
     run = straight(small(**PAIRS))
     assert list(run.table("clients")["client"]) == [0, 1, 2, 4] * 2
-    assert {e["message"] for e in run.events() if e["event"] == "client_left_out"} == {"client 3 is not well"}
+    assert {e.message for e in run.events() if e.kind == "client_left_out"} == {"client 3 is not well"}

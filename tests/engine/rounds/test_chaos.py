@@ -19,6 +19,7 @@ SHORT = (
     ("worker stopped", "fedavg"),
     ("workers stopped, then SIGTERM", "fedavg"),
     ("disk full", "fedavg"),
+    ("driver and workers killed, home moved", "fedavg"),
     ("two drivers on one run", "kfed"),
 )
 

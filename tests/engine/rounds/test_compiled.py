@@ -61,7 +61,7 @@ def test_without_a_compiler_it_is_refused_at_once(
     monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(SettingsError, match=r"neither g\+\+ nor clang\+\+ is on the PATH"):
         resolve(small(**COMPILED))
-    assert resolve(small())["device"] == "cpu"
+    assert resolve(small()).device == "cpu"
 
 
 @compiler

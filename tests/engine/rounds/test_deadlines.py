@@ -16,9 +16,10 @@ import psutil
 import pytest
 
 from shoal.engine.messages.wire import Answer, Request, Train
-from shoal.engine.rounds import dispatch
-from shoal.engine.rounds.deadlines import COMPILING, Deadline, Limits, WorkTimes
+from shoal.engine.rounds import deadlines, dispatch
+from shoal.engine.rounds.deadlines import COMPILE_SECONDS, Deadline, Limits, WorkTimes
 from shoal.engine.rounds.outcomes import RoundFailed
+from shoal.engine.store.run_events import Event
 from shoal.engine.workers import worker_processes
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerLost, WorkerProcesses
@@ -31,9 +32,6 @@ from tests.runs import go_on, numbers, straight
 
 Make = Callable[..., Any]
 LIMITS = Limits(10.0, 5.0, 1000.0)
-QUICK = {"deadline": 4.0, "min_deadline": 1.5, "first_deadline": 600.0}
-"""Deadlines for clients of a tenth of a second."""
-FIRST = {**QUICK, "first_deadline": 4.0}
 
 
 def times(*sizes: int) -> WorkTimes:
@@ -45,17 +43,17 @@ def times(*sizes: int) -> WorkTimes:
 
 def test_nobody_is_ended_in_a_first_round_before_something_was_measured() -> None:
     deadline = times().cohort("", [[0], [1, 2]], lambda client: None, lambda client: None)
-    assert deadline.why(999.0, 0.0) is None
-    assert deadline.why(1001.0, 0.0) == "client 0, which took 1001 s, longer than the 1000 s of its deadline"
+    assert deadline.reason(999.0, 0.0) is None
+    assert deadline.reason(1001.0, 0.0) == "client 0, which took 1001 s, longer than the 1000 s of its deadline"
 
 
 def test_what_others_took_meanwhile_counts_in_a_first_round_too() -> None:
     known = times()
     deadline = known.cohort("", [[0]], lambda client: None, lambda client: None)
-    assert deadline.why(60.0, 0.0) is None
+    assert deadline.reason(60.0, 0.0) is None
     known.trained("", 1, 3.0)
-    assert deadline.why(29.0, 0.0) is None
-    assert "30 s" in str(deadline.why(31.0, 0.0))
+    assert deadline.reason(29.0, 0.0) is None
+    assert "30 s" in str(deadline.reason(31.0, 0.0))
     assert known.allowed("", [2]) == 60.0, "twice the samples"
     known.trained("", 2, 0.1)
     assert known.allowed("", [2]) == 5.0, "what a client took itself, but no less than the least"
@@ -93,17 +91,17 @@ def test_each_client_of_a_cohort_has_its_time_and_is_measured() -> None:
     known, done = times(), dict.fromkeys(range(3), 0)
     done[2] = 7  # from before: what the round was cut short with does not count as done now
     deadline = known.cohort("", [[0], [1], [2]], lambda client: done[client], lambda client: None)
-    assert deadline.why(4.0, 0.0) is None
+    assert deadline.reason(4.0, 0.0) is None
     done[0] = 1
-    assert deadline.why(4.5, 0.0) is None
-    assert deadline.why(48.0, 0.0) is None, "client 0 took 4.5 s, so that 45 s more are allowed"
-    assert "client 1," in str(deadline.why(50.0, 0.0))
+    assert deadline.reason(4.5, 0.0) is None
+    assert deadline.reason(48.0, 0.0) is None, "client 0 took 4.5 s, so that 45 s more are allowed"
+    assert "client 1," in str(deadline.reason(50.0, 0.0))
     done[1] = 1
-    assert deadline.why(50.0, 0.0) is None
-    assert "client 2," in str(deadline.why(9e9, 0.0))
+    assert deadline.reason(50.0, 0.0) is None
+    assert "client 2," in str(deadline.reason(9e9, 0.0))
     done[2] = 8
-    assert deadline.why(50.1, 0.0) is None
-    assert "the answer of a cohort" in str(deadline.why(56.0, 0.0))
+    assert deadline.reason(50.1, 0.0) is None
+    assert "the answer of a cohort" in str(deadline.reason(56.0, 0.0))
 
 
 def test_who_failed_is_not_waited_for_and_measures_nobody() -> None:
@@ -111,39 +109,41 @@ def test_who_failed_is_not_waited_for_and_measures_nobody() -> None:
     failed[0] = failed[1] = 5  # marks of a try before this one
     deadline = known.cohort("", [[0], [1, 2]], lambda client: done[client], lambda client: failed[client])
     failed[0] = 6
-    assert deadline.why(900.0, 0.0) is None
+    assert deadline.reason(900.0, 0.0) is None
     assert known.allowed("", [1]) == 1000.0, "nothing is known of a client that comes through"
-    assert "clients 1, 2," in str(deadline.why(2901.0, 0.0)), "their own 2000 s begin where client 0 failed"
+    assert "clients 1, 2," in str(deadline.reason(2901.0, 0.0)), "their own 2000 s begin where client 0 failed"
     done[1] = 1
-    assert "clients 1, 2," in str(deadline.why(2901.0, 0.0))
+    assert "clients 1, 2," in str(deadline.reason(2901.0, 0.0))
     failed[2] = 1
-    assert deadline.why(2901.0, 0.0) is None
+    assert deadline.reason(2901.0, 0.0) is None
     assert known.allowed("", [1]) == pytest.approx(10 * 2001 / 2, abs=1), "the half of their time"
-    assert "the answer of a cohort" in str(deadline.why(2907.0, 0.0))
+    assert "the answer of a cohort" in str(deadline.reason(2907.0, 0.0))
 
 
 def test_a_worker_that_uses_no_core_is_stopped() -> None:
     deadline = times().cohort("", [[0, 1]], lambda client: None, lambda client: None)
-    assert deadline.why(100.0, 4.9) is None
-    assert deadline.why(100.0, 5.1) == ("clients 0, 1, since it is stopped or waits in vain: it used no core for 5 s")
+    assert deadline.reason(100.0, 4.9) is None
+    assert deadline.reason(100.0, 5.1) == ("clients 0, 1: it is stopped or blocked, since it used no core for 5 s")
 
 
 def test_evaluations_are_measured_and_the_last_one_is_another() -> None:
     known = times()
-    assert known.evaluation(1, final=False).why(999.0, 0.0) is None
+    assert known.evaluation(1, final=False).reason(999.0, 0.0) is None
     known.evaluated(2.0)
     known.evaluated(1.0)
-    assert known.evaluation(2, final=False).why(19.0, 0.0) is None
-    assert "evaluation of round 2, which took 21 s" in str(known.evaluation(2, final=False).why(21.0, 0.0))
-    assert known.evaluation(3, final=True).why(999.0, 0.0) is None
+    assert known.evaluation(2, final=False).reason(19.0, 0.0) is None
+    assert "evaluation of round 2, which took 21 s" in str(known.evaluation(2, final=False).reason(21.0, 0.0))
+    assert known.evaluation(3, final=True).reason(999.0, 0.0) is None
 
 
 def test_deadlines_can_be_switched_off_and_leave_time_to_compile(small: Make) -> None:
-    off = Limits.from_settings(small(workers={"deadline": 0}).workers)
-    assert Deadline(off, "this").why(1e9, 1e9) is None
+    off = Limits.from_settings(small(workers={"timeout_factor": 0}).workers)
+    assert Deadline(off, "this").reason(1e9, 1e9) is None
+    double = Limits.from_settings(small(workers={"timeout_factor": 2}).workers)
+    assert double == Limits(20.0, 600.0, 43200.0)
     compiled = Limits.from_settings(small(workers={"compile": "default"}).workers)
     plain = Limits.from_settings(small().workers)
-    assert compiled.least == plain.least + COMPILING
+    assert compiled.min_seconds == plain.min_seconds + COMPILE_SECONDS
 
 
 def test_methods_whose_rounds_differ_say_what_comes(small: Make, home: Path) -> None:
@@ -189,24 +189,33 @@ def orders(forks: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_processes, "LOOK", 0.05)
+    """Deadlines for clients of a tenth of a second."""
+    monkeypatch.setattr(worker_processes, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(deadlines, "LONGEST_TIME_FACTOR", 4.0)
+    monkeypatch.setattr(deadlines, "MIN_DEADLINE_SECONDS", 1.5)
+    monkeypatch.setattr(deadlines, "FIRST_DEADLINE_SECONDS", 600.0)
+
+
+@pytest.fixture
+def quick_first(monkeypatch: pytest.MonkeyPatch, quick: None) -> None:
+    monkeypatch.setattr(deadlines, "FIRST_DEADLINE_SECONDS", 4.0)
 
 
 def lost(run: Any) -> list[str]:
-    return [e["message"] for e in run.events() if e["event"] == "slot_lost"]
+    return [e.message for e in run.events() if e.kind == "slot_lost"]
 
 
 @pytest.mark.parametrize("slots", [1, 2])
 def test_a_stopped_worker_is_ended_and_its_clients_are_done(
     home: Path, small: Make, quick: None, orders: Path, slots: int
 ) -> None:
-    settings = small(workers={**QUICK, "slots": slots})
+    settings = small(workers={"slots": slots})
     whole = straight(settings)
     with WorkerProcesses(slots) as pool:
         stopped: list[int] = []
 
-        def watch(event: dict[str, Any]) -> None:
-            if event["event"] == "round_started" and event["round"] == 2:
+        def watch(event: Event) -> None:
+            if event.kind == "round_started" and event.round == 2:
                 for worker in pool.processes:
                     os.kill(worker.process.pid, signal.SIGSTOP)
                     stopped.append(worker.process.pid)
@@ -219,7 +228,7 @@ def test_a_stopped_worker_is_ended_and_its_clients_are_done(
 
 
 def test_a_looping_worker_is_ended_in_a_first_round_too(home: Path, small: Make, quick: None, orders: Path) -> None:
-    settings = small(workers={**QUICK, "slots": 2})
+    settings = small(workers={"slots": 2})
     whole = straight(settings)
     with WorkerProcesses(2) as pool:
         (orders / "once-1").touch()
@@ -228,20 +237,20 @@ def test_a_looping_worker_is_ended_in_a_first_round_too(home: Path, small: Make,
     assert numbers(run) == numbers(whole)
     assert len(lost(run)) == 1
     assert "was ended at client 1, which took" in lost(run)[0]
-    assert [e["client"] for e in run.events() if e["event"] == "client_failed"] == [1]
+    assert [e.client for e in run.events() if e.kind == "client_failed"] == [1]
 
 
 @pytest.mark.slow
-def test_who_loops_at_every_try_is_left_out_alone(home: Path, small: Make, quick: None, orders: Path) -> None:
+def test_who_loops_at_every_try_is_left_out_alone(home: Path, small: Make, quick_first: None, orders: Path) -> None:
     """On one worker, where the others wait behind the one that loops."""
-    settings = small(workers=FIRST, participation={"retries": 0}, rounds=2)
+    settings = small(participation={"retries": 0}, rounds=2)
     with WorkerProcesses(1) as pool:
         (orders / "always-0").touch()
         run = straight(settings, pool.call)
     clients = run.table("clients")
     assert list(clients["client"]) == [1, 2, 1, 2]
     assert list(run.table("rounds")["left_out"]) == [1, 1]
-    out = [(e["round"], e["client"]) for e in run.events() if e["event"] == "client_left_out"]
+    out = [(e.round, e.client) for e in run.events() if e.kind == "client_left_out"]
     assert out == [(1, 0), (2, 0)]
 
 
@@ -251,27 +260,25 @@ def test_clients_that_fail_late_are_no_worker_that_hangs(
     """Six clients in one cohort; four need a second each, longer together than the deadline of the next."""
     monkeypatch.setattr(dispatch, "MAX_COHORTS_PER_SLOT", 1)
     participation = {"retries": 0, "minimum": 0.1}
-    settings = small(
-        partition={"clients": 6}, data={"limit": 300}, rounds=1, participation=participation, workers=QUICK
-    )
+    settings = small(partition={"clients": 6}, data={"limit": 300}, rounds=1, participation=participation)
     for client in range(1, 5):
         (orders / f"late-{client}").touch()
     with WorkerProcesses(1) as pool:
         run = straight(settings, pool.call)
     assert not lost(run)
     assert sorted(run.table("clients")["client"]) == [0, 5]
-    failed = {e["client"]: e["message"] for e in run.events() if e["event"] == "client_failed"}
+    failed = {e.client: e.message for e in run.events() if e.kind == "client_failed"}
     assert failed == dict.fromkeys(range(1, 5), "late")
 
 
 @pytest.mark.slow
-def test_a_looping_evaluation_is_ended_and_done_again(home: Path, small: Make, quick: None, orders: Path) -> None:
-    settings = small(workers=FIRST)
+def test_a_looping_evaluation_is_ended_and_done_again(home: Path, small: Make, quick_first: None, orders: Path) -> None:
+    settings = small()
     whole = straight(settings)
     with WorkerProcesses(1) as pool:
 
-        def watch(event: dict[str, Any]) -> None:
-            if event["event"] == "round_started" and event["round"] == 2:
+        def watch(event: Event) -> None:
+            if event.kind == "round_started" and event.round == 2:
                 (orders / "once-evaluate").touch()
 
         run = straight(settings, pool.call, [watch])
@@ -284,15 +291,15 @@ def test_a_looping_evaluation_is_ended_and_done_again(home: Path, small: Make, q
 
 @pytest.mark.slow
 def test_an_evaluation_that_always_loops_ends_the_run_resumable(
-    home: Path, small: Make, quick: None, orders: Path
+    home: Path, small: Make, quick_first: None, orders: Path
 ) -> None:
-    settings = small(workers=FIRST, rounds=1)
+    settings = small(rounds=1)
     run = new_run(settings)
     with WorkerProcesses(1) as pool:
         (orders / "always-evaluate").touch()
         with pytest.raises(WorkerLost, match="was ended at evaluation of round 1"):
             go_on(run, pool.call)
-    assert run.status()["state"] == "failed"
+    assert run.status().state == "failed"
     go_on(run)
     assert numbers(run) == numbers(straight(settings))
 
@@ -322,7 +329,7 @@ def test_a_signal_ends_a_run_whose_workers_are_stopped(
     process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
     stopped: list[psutil.Process] = []
     try:
-        while not any(e["event"] == "client_finished" for e in run.events()):
+        while not any(e.kind == "client_finished" for e in run.events()):
             assert process.poll() is None
             time.sleep(0.02)
         (parent,) = (p for p in psutil.Process(process.pid).children() if "forkserver" in " ".join(p.cmdline()))
@@ -339,7 +346,7 @@ def test_a_signal_ends_a_run_whose_workers_are_stopped(
     assert process.returncode == 130
     assert "Traceback" not in said
     assert f"shoal run --resume {run.name}" in said.replace("\n", "")
-    assert run.status()["state"] == "interrupted"
+    assert run.status().state == "interrupted"
     go_on(run)
     assert numbers(run) == numbers(straight(settings))
 
@@ -350,15 +357,15 @@ def test_whatever_asks_the_process_to_end_interrupts_the_run(home: Path, small: 
     class Terminated(BaseException):
         pass
 
-    def stop(event: dict[str, Any]) -> None:
-        if event["event"] == "client_finished":
+    def stop(event: Event) -> None:
+        if event.kind == "client_finished":
             raise Terminated
 
     run = new_run(small(rounds=1))
     with pytest.raises(Terminated):
         go_on(run, observers=[stop])
-    assert run.status()["state"] == "interrupted"
-    assert [e["event"] for e in run.events()][-1] == "interrupted"
+    assert run.status().state == "interrupted"
+    assert [e.kind for e in run.events()][-1] == "interrupted"
 
 
 # --- whose fault it is ------------------------------------------------------------------------------------------------
@@ -388,7 +395,7 @@ def test_only_who_was_at_work_is_charged_with_a_lost_worker(home: Path, small: M
         patch.setattr(dispatch, "MAX_COHORTS_PER_SLOT", 1)
         run = straight(settings, losing({0, 3}))
     assert list(run.table("clients")["client"]) == [1, 2, 4, 5]
-    failed = [e["client"] for e in run.events() if e["event"] == "client_failed"]
+    failed = [e.client for e in run.events() if e.kind == "client_failed"]
     assert sorted(failed) == [0, 3]
 
 

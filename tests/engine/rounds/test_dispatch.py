@@ -88,14 +88,14 @@ def test_every_cohort_is_answered_once() -> None:
 
 def test_a_hanging_cohort_is_begun_again_on_a_free_slot_and_the_copy_counts() -> None:
     slots = FakeWorkers(stuck=(1,))
-    found, told = answers(slots, 5, reissue=3.0)
+    found, told = answers(slots, 5, straggler_factor=3.0)
     assert found == {k: {"of": k} for k in range(5)}
     assert told == ["round 1, clients 1"]
     assert sorted(slots.calls) == [0, 1, 1, 2, 3, 4]
 
 
 def test_a_lost_slot_is_reported_for_its_cohort_alone() -> None:
-    found, _ = answers(FakeWorkers(lost=(2,)), 4, reissue=3.0)
+    found, _ = answers(FakeWorkers(lost=(2,)), 4, straggler_factor=3.0)
     assert isinstance(found.pop(2), WorkerLost)
     assert found == {k: {"of": k} for k in (0, 1, 3)}
 

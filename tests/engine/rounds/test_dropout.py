@@ -18,7 +18,8 @@ from shoal.engine.rounds.dropout import answering
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.checkpoint import load_manifest
 from shoal.engine.store.codec import load_tensors, save_tensors
-from shoal.engine.store.run_folder import FINISHED
+from shoal.engine.store.run_events import Event
+from shoal.engine.store.status import FINISHED
 from shoal.engine.workers.worker import Worker
 from shoal.lifecycle.starting import new_run
 from shoal.methods.averaging.mean import WeightedMean
@@ -113,7 +114,7 @@ def test_a_run_with_dropout_says_who_answered(home: Path, small: Make) -> None:
         record = load_manifest(run, round).record
         assert record is not None
         assert record.left_out == tuple(sorted(set(range(6)) - set(here)))
-    told = {e["round"]: e["clients"] for e in run.events() if e["event"] == "clients_dropped"}
+    told = {e.round: e.facts["clients"] for e in run.events() if e.kind == "clients_dropped"}
     assert told == {r: sorted(set(range(6)) - set(answering(range(6), r, 0, 0.5))) for r in told}
     missed = {row["client"]: row["rounds missed"] for row in missed_rounds(run)}
     gone = [client for clients in told.values() for client in clients]
@@ -128,8 +129,8 @@ def test_a_run_with_dropout_resumes_to_the_same_bits(home: Path, small: Make) ->
     whole = straight(settings)
     run = new_run(settings)
 
-    def stop(event: dict[str, Any]) -> None:
-        if event["event"] == "client_finished" and event["round"] == 2:
+    def stop(event: Event) -> None:
+        if event.kind == "client_finished" and event.round == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -173,8 +174,8 @@ def test_late_and_double_answers_change_no_bit(home: Path, small: Make, name: st
     whole = straight(settings)
     run, late = new_run(settings), Stragglers()
 
-    def stop(event: dict[str, Any]) -> None:
-        if event["event"] == "client_finished" and event["round"] == 2:
+    def stop(event: Event) -> None:
+        if event.kind == "client_finished" and event.round == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -208,4 +209,4 @@ def test_two_threads_may_write_the_same_file(tmp_path: Path) -> None:
 def test_every_method_goes_on_without_those_that_drop_out(home: Path, method: str, probability: float) -> None:
     write_colour_set()
     run = straight(settings_of(method, participation={"dropout": probability}))
-    assert run.status()["state"] == FINISHED
+    assert run.status().state == FINISHED

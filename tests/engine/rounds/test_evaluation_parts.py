@@ -74,8 +74,8 @@ def test_the_same_numbers_to_the_bit(home: Path, small: Small, monkeypatch: pyte
     monkeypatch.setattr(evaluation_parts, "MIN_PART_SAMPLES", 64)
     shared, office = carried_out(settings_of(name, small), 3)
     assert numbers(alone).equals(numbers(shared))
-    assert alone.status()["weights_sha256"] == shared.status()["weights_sha256"]
-    last = alone.status()["round"]
+    assert alone.status().weights_sha256 == shared.status().weights_sha256
+    last = alone.status().round
     judged = [RoundPaths(run.path, last).judged for run in (alone, shared)]
     assert judged[0].exists() == judged[1].exists()
     if judged[0].exists():

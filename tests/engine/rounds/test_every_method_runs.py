@@ -37,16 +37,15 @@ CASES: dict[str, dict[str, Any]] = {
         "partition": {"kind": "majority", "p": 0.5, "clients": 3},
         "rounds": 4,
     },
-    "fedsimclr_pool": {
-        "method": {"name": "fedsimclr_pool", "kmeans_rounds": 3, "components": 3, "pool_after": 0.5},
+    "fedsimclr_kmeans, neighbours": {
+        "method": {"name": "fedsimclr_kmeans", "kmeans_rounds": 3, "components": 3, "neighbours": 0.05},
         "rounds": 5,
     },
     "uifca_shared": {
         "method": {
             "name": "uifca_shared",
             "cluster_rounds": 2,
-            "first_rounds": 1,
-            "comm_rounds": 2,
+            "comm_rounds": 1,
             "steps": 3,
             "width": 4,
         },
@@ -95,7 +94,7 @@ def test_cfcl_counts_what_devices_send_each_other(home: Path, small: Callable[..
 
 
 @pytest.mark.parametrize("labelled", [True, False])
-@pytest.mark.parametrize("method", [{"name": "ssd", "finetune": True}, {"name": "cfcl", "steps": 4, "tau_a": 2}])
+@pytest.mark.parametrize("method", [{"name": "ssd"}, {"name": "cfcl", "steps": 4, "tau_a": 2}])
 def test_natural_clients(home: Path, small: Callable[..., Any], method: dict[str, Any], labelled: bool) -> None:
     """Own images that come with their clients, without test part: a fifth of the training samples is held out."""
     generator = np.random.default_rng(0)
@@ -108,6 +107,7 @@ def test_natural_clients(home: Path, small: Callable[..., Any], method: dict[str
     run = straight(
         small(
             method=method,
+            evaluate={"finetune": True},
             data={"name": "mine", "limit": None},
             partition={"kind": "by_column", "column": "client"},
             rounds=20,

@@ -56,7 +56,7 @@ def test_metrics_clusters_and_predictions_are_of_one_network(home: Path, small: 
 def test_weights_do_not_depend_on_it_and_both_ways_are_reported(home: Path, small: Callable[..., Any]) -> None:
     both = straight(small(**SSD))
     plain = straight(small(**SSD, evaluate={"recalibrate": 0}))
-    assert both.status()["weights_sha256"] == plain.status()["weights_sha256"]
+    assert both.status().weights_sha256 == plain.status().weights_sha256
     assert both.settings().digest() != plain.settings().digest()
     for metric in ("acc", "knn", "probe", "uniformity"):
         assert last(both, f"{metric}_averaged_bn") == last(plain, metric)

@@ -21,7 +21,9 @@ from shoal.engine.store import checkpoint
 from shoal.engine.store.checkpoint import newest_valid, rounds_done
 from shoal.engine.store.codec import StoreError
 from shoal.engine.store.round_paths import RoundPaths
-from shoal.engine.store.run_folder import FAILED, FINISHED, RunError, RunFolder
+from shoal.engine.store.run_events import Event
+from shoal.engine.store.run_folder import RunError, RunFolder
+from shoal.engine.store.status import FAILED, FINISHED
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerProcesses
 from shoal.lifecycle.driving import drive
@@ -34,7 +36,7 @@ Make = Callable[..., Any]
 
 def test_a_run_leaves_its_folder(home: Path, small: Make) -> None:
     run = straight(small())
-    assert run.status()["state"] == FINISHED
+    assert run.status().state == FINISHED
     rounds, clients = run.table("rounds"), run.table("clients")
     assert list(rounds["round"]) == [1, 2, 3]
     assert len(clients) == 9
@@ -69,10 +71,10 @@ def test_one_slot_equals_two_processes(home: Path, small: Make) -> None:
 
 def test_interrupted_between_any_two_events_resumes_to_the_same_bits(home: Path, small: Make) -> None:
     whole = straight(small(rounds=2))
-    events = len([e for e in whole.events() if e["event"] != "finished"])
+    events = len([e for e in whole.events() if e.kind != "finished"])
     for stop in range(1, events, 3):
         run = stopped_at(small(rounds=2), stop)
-        assert run.status()["state"] == "interrupted"
+        assert run.status().state == "interrupted"
         go_on(run)
         assert numbers(run) == numbers(whole), f"stopped at event {stop}"
 
@@ -115,7 +117,7 @@ def test_truncated_checkpoint_falls_back_and_says_so(home: Path, small: Make) ->
     assert found.server.round == 2
     go_on(run)
     assert numbers(run) == numbers(whole)
-    messages = [e["message"] for e in run.events() if e["event"] == "checkpoint_unreadable"]
+    messages = [e.message for e in run.events() if e.kind == "checkpoint_unreadable"]
     assert messages
     assert "round 3 is passed over" in messages[0]
 
@@ -143,7 +145,7 @@ def test_full_disk_while_checkpointing_loses_nothing(home: Path, small: Make, mo
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StoreError, match=r"the disk is full.*--resume"):
         go_on(run)
-    assert run.status()["state"] == FAILED
+    assert run.status().state == FAILED
     assert rounds_done(run) == [0, 1]
     monkeypatch.setattr(os, "fsync", real)
     go_on(run)
@@ -178,14 +180,14 @@ def test_a_failed_client_is_tried_again(home: Path, small: Make) -> None:
     whole = straight(small())
     run = straight(small(), failing(1, (2,), times=1))
     assert numbers(run) == numbers(whole)
-    assert [e["client"] for e in run.events() if e["event"] == "client_failed"] == [1]
+    assert [e.client for e in run.events() if e.kind == "client_failed"] == [1]
 
 
 def test_a_client_that_keeps_failing_is_left_out(home: Path, small: Make) -> None:
     run = straight(small(), failing(1, (2,), times=9))
     rounds = run.table("rounds")
     assert list(rounds["left_out"]) == [0, 1, 0]
-    assert [e["client"] for e in run.events() if e["event"] == "client_left_out"] == [1]
+    assert [e.client for e in run.events() if e.kind == "client_left_out"] == [1]
 
 
 def test_too_few_clients_stop_the_run_resumable(home: Path, small: Make) -> None:
@@ -203,8 +205,8 @@ def test_a_killed_worker_loses_nothing(home: Path, small: Make) -> None:
     with WorkerProcesses(2) as slots:
         killed = []
 
-        def watch(event: dict[str, Any]) -> None:
-            if event["event"] == "client_finished" and not killed:
+        def watch(event: Event) -> None:
+            if event.kind == "client_finished" and not killed:
                 victim = next(s for s in slots.processes if s.process is not None and s.process.is_alive())
                 os.kill(victim.process.pid, signal.SIGKILL)
                 killed.append(victim.number)
@@ -227,7 +229,7 @@ def test_partial_participation_is_a_seeded_draw(home: Path, small: Make) -> None
 
 
 def test_drive_gives_the_result(home: Path, small: Make) -> None:
-    run = new_run(small(rounds=1, tracking={"mlflow": True, "system": False, "model": False}))
+    run = new_run(small(rounds=1, tracking={"mlflow": True, "model": False}))
     result = drive(run)
     assert result.status == FINISHED
     assert result.rounds == 1

@@ -91,9 +91,9 @@ def test_a_budget_ends_the_run_before_it_is_spent(home: Path, small: Make) -> No
     budget = ledger.spent().sent
     run = straight(small(privacy={**PRIVATE, "epsilon": budget}, rounds=5, evaluate={"every": 5}))
     assert list(run.table("rounds")["round"]) == [1, 2]
-    assert run.status()["state"] == "finished"
+    assert run.status().state == "finished"
     assert "knn" in run.table("rounds")
-    (told,) = [e["message"] for e in run.events() if e["event"] == "budget_spent"]
+    (told,) = [e.message for e in run.events() if e.kind == "budget_spent"]
     assert "privacy.epsilon" in told
     none = straight(small(privacy={**PRIVATE, "epsilon": budget}, rounds=5, seed=1))
     assert not len(none.table("rounds")), "the run before has spent what the data set has"

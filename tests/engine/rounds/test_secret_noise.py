@@ -45,14 +45,14 @@ class Spied:
 @pytest.fixture
 def spied(monkeypatch: pytest.MonkeyPatch) -> Spied:
     found, urandom = Spied(), noise.os.urandom
-    leaving = worker.leaving
+    outgoing_update = worker.outgoing_update
 
     def drawn(count: int) -> bytes:
         found.bits.append(urandom(count))
         return found.bits[-1]
 
     def spy(opened: Any, server: Any, down: Any, client: Any, update: Any) -> Any:
-        left = leaving(opened, server, down, client, update)
+        left = outgoing_update(opened, server, down, client, update)
         true, sent = (
             torch.cat([(u.message.tensors[n] - down.tensors[n]).flatten().double() for n in sorted(down.tensors)])
             for u in (update, left)
@@ -61,7 +61,7 @@ def spied(monkeypatch: pytest.MonkeyPatch) -> Spied:
         return left
 
     monkeypatch.setattr(noise, "os", SimpleNamespace(urandom=drawn))
-    monkeypatch.setattr(worker, "leaving", spy)
+    monkeypatch.setattr(worker, "outgoing_update", spy)
     return found
 
 
@@ -82,12 +82,10 @@ def attacked(found: Spied, seed: int, rounds: int) -> float:
 
 def test_the_noise_is_not_in_what_a_run_leaves(home: Path, small: Make, spied: Spied) -> None:
     """The same attack takes the noise off every message of a run whose noise is seeded."""
-    settings = small(
-        method=METHOD, partition=HELD_OUT, rounds=1, privacy=PRIVATE, tracking={"mlflow": True, "system": False}
-    )
+    settings = small(method=METHOD, partition=HELD_OUT, rounds=1, privacy=PRIVATE, tracking={"mlflow": True})
     run = new_run(settings)
     call = Worker().handle
-    drive(run, slots=SimpleNamespace(count=1, most=1, call=call))  # type: ignore[arg-type]
+    drive(run, slots=SimpleNamespace(count=1, max_requests=1, call=call))  # type: ignore[arg-type]
     write_report(run)
     assert len(spied.sent) == 3
     assert attacked(spied, settings.seed, 1) < 0.2
@@ -122,7 +120,7 @@ def test_two_runs_and_two_tries_have_noise_of_their_own(home: Path, small: Make,
 
 def test_a_seeded_run_says_that_it_protects_nothing(home: Path, small: Make) -> None:
     run = straight(small(method=METHOD, partition=HELD_OUT, rounds=1, privacy=SEEDED))
-    (told,) = [event["message"] for event in run.events() if event["event"] == "noise_not_secret"]
+    (told,) = [event.message for event in run.events() if event.kind == "noise_not_secret"]
     assert "protects nothing" in told
     assert "protects nothing" in write_report(run).read_text()
     last = run.table("rounds").iloc[-1]

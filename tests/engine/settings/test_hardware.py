@@ -14,17 +14,19 @@ import pytest
 import torch
 
 from shoal.engine.cluster.cluster_work import work
-from shoal.engine.messages.wire import Evaluate, Failed, answer_of
+from shoal.engine.messages.wire import Evaluate, Failed, answer_from_json
 from shoal.engine.rounds.evaluate import evaluate_state
 from shoal.engine.settings.hardware import device_here, memory, resolve, resolve_slots, slots_per_gpu
-from shoal.engine.settings.run_settings import SettingsError, make_settings
+from shoal.engine.settings.machine import Resolved
+from shoal.engine.settings.run_settings import SettingsError
 from shoal.engine.store.memory_index import MemoryIndex
-from shoal.engine.store.run_folder import INTERRUPTED, RunFolder
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.status import INTERRUPTED
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from tests.runs import stopped
 
-NO_GPU = r"workers\.device: the run began on a GPU \(cuda\), and torch sees no GPU here; resume it on a machine"
+NO_GPU = r"workers\.device: the run began on a GPU \(cuda\), and torch sees no GPU here: resume it on a machine"
 
 
 @pytest.fixture
@@ -40,13 +42,13 @@ def test_a_run_that_began_on_a_gpu_is_not_resumed_without_one(
 ) -> None:
     settings = small(method={"name": "fedcc"}, data={"limit": 60}, workers={"slots": slots})
     run = stopped(settings, "round_finished", 1)
-    run.set_lineage(resolved={"device": "cuda", "precision": "bf16"})
+    run.set_lineage(resolved=Resolved("cuda", "bf16"))
     before = run.status()
     with pytest.raises(SettingsError, match=NO_GPU) as told:
         drive(RunFolder(run.path))
     assert "\n" not in str(told.value)
     assert run.status() == before
-    assert before["state"] == INTERRUPTED
+    assert before.state == INTERRUPTED
     # What it has come to can be judged all the same.
     assert evaluate_state(run)["acc"] > 0
 
@@ -62,7 +64,9 @@ def test_without_a_gpu_there_are_no_slots_on_one() -> None:
 def test_slots_are_of_every_gpu_and_a_state_is_judged_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert resolve_slots("auto", "cuda", per_gpu=3) == 6
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (13 << 30, 80 << 30))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(16))
+    assert resolve_slots("auto", "cuda") == 6
     assert (device_here("cuda"), device_here("cpu")) == ("cuda", "cpu")
 
 
@@ -70,24 +74,24 @@ def test_slots_are_of_every_gpu_and_a_state_is_judged_there(monkeypatch: pytest.
 def test_a_driver_without_a_gpu_uses_those_of_a_running_cluster(home: Path, small: Callable[..., Any]) -> None:
     there = {"runner": "dask", "address": "tcp://gpu-host:8786", "device": "cuda", "precision": "auto"}
     settings = small(method={"name": "fedcc"}, data={"limit": 60}, workers=there | {"slots": "auto"})
-    assert resolve(settings) == {"device": "cuda", "precision": "fp32"}
-    assert new_run(settings).lineage()["resolved"]["device"] == "cuda"
+    assert resolve(settings) == Resolved("cuda", "fp32")
+    assert new_run(settings).lineage().resolved.device == "cuda"
     # A cluster that is started for the run is on this machine.
     for workers in (there | {"address": None}, there | {"runner": "local"}):
-        with pytest.raises(SettingsError, match=r"workers\.device: cuda was asked for, and torch sees no GPU here"):
+        with pytest.raises(SettingsError, match=r"workers\.device is cuda, and torch sees no GPU here"):
             resolve(small(method={"name": "fedcc"}, workers=workers))
 
 
 @pytest.mark.usefixtures("no_gpu")
 def test_a_worker_without_a_gpu_says_so(tmp_path: Path) -> None:
     request = Evaluate(tmp_path / "run", 1, tmp_path / "state", MemoryIndex(), final=False)
-    answer = answer_of(request, work(request.to_json(), "cuda"))
+    answer = answer_from_json(request, work(request.to_json(), "cuda"))
     assert isinstance(answer, Failed)
     assert "torch sees none there: start workers only on hosts that have one" in answer.error
 
 
 def test_tf32_is_of_gpus(small: Callable[..., Any]) -> None:
-    with pytest.raises(SettingsError, match=r"workers\.precision: tf32 is of GPUs"):
+    with pytest.raises(SettingsError, match=r"workers\.precision is tf32"):
         resolve(small(workers={"precision": "tf32", "device": "cpu"}))
 
 
@@ -141,11 +145,5 @@ def test_as_many_slots_share_a_gpu_as_memory_and_cores_allow(
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free << 30, 80 << 30))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(cores))
-    assert slots_per_gpu("auto") == expected
-    assert resolve_slots("auto", "cuda", "auto") == expected
-    assert slots_per_gpu(7) == 7
-
-
-def test_fewer_than_one_slot_a_gpu_is_refused() -> None:
-    with pytest.raises(SettingsError, match=r"workers\.per_gpu.*at least 1"):
-        make_settings({"method": {"name": "fedcc"}, "workers": {"per_gpu": 0}})
+    assert slots_per_gpu() == expected
+    assert resolve_slots("auto", "cuda") == expected

@@ -1,12 +1,24 @@
 from __future__ import annotations
 
+import dataclasses
+import inspect
 from pathlib import Path
+from typing import Any, get_type_hints
 
 import pytest
 import yaml
 
 from shoal.engine.settings.merge import merge
-from shoal.engine.settings.run_settings import SettingsError, flatten, load_settings, make_settings
+from shoal.engine.settings.run_settings import (
+    PARTITIONS,
+    SOURCES,
+    Settings,
+    SettingsError,
+    flatten,
+    load_settings,
+    make_settings,
+)
+from shoal.engine.settings.sections import Section
 from shoal.methods.registry import METHODS
 
 
@@ -122,28 +134,27 @@ def test_a_partition_that_is_not_named_is_settled_by_the_data() -> None:
 
 
 DIGESTS = {
-    "fedpnp": "a2598707ccdadda4",
-    "fedcc": "1fb5b2dd19f55dfa",
-    "fedbyolcc": "ff53a3f527907b97",
-    "single": "00ac7e42e744870b",
-    "ncc": "961666532812dda3",
-    "kmeans": "764697fecec4e9bd",
-    "cfcl": "183c415825ecacea",
-    "ssd": "12a37db99025438e",
-    "fedsimclr": "6ca80df67b706cef",
-    "fedsimclr_kmeans": "59c8b9a1a8097e18",
-    "fedsimclr_pool": "0cafa36917b47e1c",
-    "fedbyol": "a71ffb82fd40b035",
-    "fedema": "20e9199191157190",
-    "cfl": "d18337feeb10f8e0",
-    "fedavg": "edab75a0a706c35a",
-    "ifca": "2e9c43a509879ba4",
-    "local_only": "ed0cb440bea713cb",
-    "uifca_shared": "572d0e1dbeae1d81",
-    "uifca": "6565c426311deb7a",
-    "kfed": "7b9a18595787b172",
-    "ifca_flows": "a984dd0e7c76f7e4",
-    "clustergan": "0b54b27b27df65bb",
+    "fedpnp": "ba687f913d784e22",
+    "fedcc": "e28bf3bb08d25a79",
+    "fedbyolcc": "068d46f09191f991",
+    "single": "e2075f785b081243",
+    "ncc": "e118a8b10da77f44",
+    "kmeans": "f5e51259bf579aed",
+    "cfcl": "217f595348e7389c",
+    "ssd": "82986bc8ecef8354",
+    "fedsimclr": "5ba52c02d7f7d5b9",
+    "fedsimclr_kmeans": "796eec22df9397a3",
+    "fedbyol": "aba308755dd8759a",
+    "fedema": "4bcab0c8e1cc4f15",
+    "cfl": "1b41b22f63f35da3",
+    "fedavg": "124d1d053849b795",
+    "ifca": "bb4af80ef9acb48f",
+    "local_only": "b2e62e7465efa82a",
+    "uifca_shared": "c75af08e2d892a24",
+    "uifca": "fc5287022cd969d0",
+    "kfed": "984c6bbb148373bc",
+    "ifca_flows": "162ec6f0536a9b83",
+    "clustergan": "bcd47862574ee4bf",
 }
 """How the digest of each method's defaults begins: it names what a run computes."""
 
@@ -153,3 +164,29 @@ def test_the_digest_of_each_methods_defaults_is_known(method: str) -> None:
     """A change of one is meant: earlier runs are no longer found as like, and kept results are of other settings."""
     digest = make_settings({"method": method}).settled(own_clients=False).digest()
     assert digest.startswith(DIGESTS[method])
+
+
+def declared(source: type) -> set[tuple[str, str]]:
+    """Return the settings of a dataclass as (class that declares it, name), those of dataclasses in it included."""
+    hints = get_type_hints(source)
+    names = {item.name for item in dataclasses.fields(source)}
+    found: set[tuple[str, str]] = set()
+    for parent in source.__mro__:
+        for name in names & inspect.get_annotations(parent).keys():
+            nested: Any = hints[name]
+            found |= declared(nested) if dataclasses.is_dataclass(nested) else {(parent.__qualname__, name)}
+    return found
+
+
+def test_there_are_few_settings() -> None:
+    """A setting that several methods or schemes inherit from one class counts once."""
+    sources = [*(method.Settings for method in METHODS.values()), *PARTITIONS.values(), *SOURCES.values()]
+    found = set().union(*map(declared, sources))
+    for key, field in Settings.model_fields.items():
+        kind = field.annotation
+        if not isinstance(kind, type) or not issubclass(kind, Section):
+            found |= {("Settings", key)} - {("Settings", "method"), ("Settings", "partition")}
+        elif key not in SOURCES:
+            found |= {(key, name) for name in kind.model_fields}
+    assert len(found) <= 250, sorted(found)
+    assert sum(group == "workers" for group, _ in found) <= 13

@@ -29,11 +29,10 @@ READ = {
     "data.limit": {"none": None, "null": None, "100": 100},
     "seed": {"0": 0, "0x10": 16, "7": 7},
     "local.lr": {"1e-4": 1e-4, "3": 3.0, "1_0.5": 10.5},
-    "tracking.champion": {"on": True, "no": False, "true": True},
+    "tracking.model": {"on": True, "no": False, "true": True},
     "workers.slots": {"auto": "auto", "4": 4},
     "augment.recipe": {"none": "none"},
     "data.options.clusters": {"3": 3},
-    "workers.resources.GPU": {"1": 1.0},
 }
 
 
@@ -47,11 +46,11 @@ def test_set_is_read_by_type(path: str, text: str, value: Any) -> None:
 def test_a_file_is_read_by_type(tmp_path: Path, name: str) -> None:
     path = tmp_path / "settings.yaml"
     path.write_text(
-        f"data: {{name: {name}, limit: 2024}}\nworkers: {{graphs: on}}\ntracking: {{prefect: off, champion: on}}\n"
+        f"data: {{name: {name}, limit: 2024}}\nworkers: {{graphs: on}}\ntracking: {{prefect: off, model: on}}\n"
     )
     settings = load_settings(path)
     assert (settings.data.name, settings.data.limit, settings.workers.graphs) == (name, 2024, "on")
-    assert (settings.tracking.prefect, settings.tracking.champion) == ("off", True)
+    assert (settings.tracking.prefect, settings.tracking.model) == ("off", True)
     # Laid over it, and after the method, which says what sections there are.
     settings = load_settings(path, ["method.reduce=no", "method.name=cfl", "data.name=011"])
     assert settings.data.name == "011"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def test_own_clients_unless_told_otherwise(own: Callable[..., Any]) -> None:
 def test_names_where_all_are_pooled_or_the_partition_is_gone(own: Callable[..., Any]) -> None:
     assert client_names(new_run(own(method={"name": "kmeans"}))) == ["all clients"]
     run = new_run(own())
-    run.set_lineage(partition={**run.lineage()["partition"], "folder": str(run.path / "gone")})
+    run.set_lineage(partition=replace(run.lineage().partition, folder=str(run.path / "gone")))
     run.set_table("clients", [{"round": 1, "client": 2}])
     assert client_names(run, "client {}") == ["client 0", "client 1", "client 2"]
     assert named(["a"], 4) == "4"

@@ -26,8 +26,10 @@ from shoal.engine.store import verified
 from shoal.engine.store.checkpoint import load_manifest, load_round
 from shoal.engine.store.codec import StoreError, load_tensors, save_tensors
 from shoal.engine.store.finished_work import finished_work
+from shoal.engine.store.lineage import GitState
 from shoal.engine.store.manifest import COUNTED, MetricNameTaken, check_metric_names
 from shoal.engine.store.round_paths import RoundPaths
+from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.store.verified import open_verified
 from shoal.engine.workers.worker import Worker
@@ -118,7 +120,7 @@ def test_every_kind_of_damage_to_a_checkpoint_falls_back_to_the_round_before(hom
         damaged = copy_of(run, home / what.replace(" ", "_"))
         damage(damaged)
         go_on(damaged)
-        passed = [e["message"] for e in damaged.events() if e["event"] == "checkpoint_unreadable"]
+        passed = [e.message for e in damaged.events() if e.kind == "checkpoint_unreadable"]
         assert len(passed) == 1, what
         assert "round 2 is passed over" in passed[0], what
         assert str(damaged.path) in passed[0], what
@@ -149,12 +151,12 @@ def test_a_damaged_old_manifest_costs_its_rows_and_not_the_run(home: Path, small
     flip(run.rounds / "0001" / "manifest.json")
     with mock.patch.dict(sys.modules, {"opacus": None}):  # nothing is accounted: nothing of it is needed
         go_on(run)
-    assert run.status()["weights_sha256"] == whole.status()["weights_sha256"]
+    assert run.status().weights_sha256 == whole.status().weights_sha256
     assert list(run.table("rounds")["round"]) == [2, 3, 4]
-    (told,) = [e["message"] for e in run.events() if e["event"] == "manifest_unreadable"]
+    (told,) = [e.message for e in run.events() if e.kind == "manifest_unreadable"]
     assert "round 1 is missing from the tables" in told
     missed_rounds(run)
-    assert len([e for e in run.events() if e["event"] == "manifest_unreadable"]) == 1, "who reads tells nothing"
+    assert len([e for e in run.events() if e.kind == "manifest_unreadable"]) == 1, "who reads tells nothing"
 
 
 def test_a_missing_manifest_is_told_of_too(home: Path, small: Make) -> None:
@@ -162,7 +164,7 @@ def test_a_missing_manifest_is_told_of_too(home: Path, small: Make) -> None:
     shutil.rmtree(run.rounds / "0001")
     go_on(run)
     assert list(run.table("rounds")["round"]) == [2, 3]
-    (told,) = [e["message"] for e in run.events() if e["event"] == "manifest_unreadable"]
+    (told,) = [e.message for e in run.events() if e.kind == "manifest_unreadable"]
     assert "is missing" in told
 
 
@@ -205,9 +207,9 @@ def test_an_answer_damaged_before_it_is_aggregated_is_made_anew(home: Path, smal
 
     go_on(run, rots)
     assert numbers(run) == numbers(whole)
-    (failed,) = [e for e in run.events() if e["event"] == "client_failed"]
-    assert failed["client"] == 1
-    assert "update-1" in failed["message"]
+    (failed,) = [e for e in run.events() if e.kind == "client_failed"]
+    assert failed.client == 1
+    assert "update-1" in failed.message
     assert not load_manifest(run, 2).record.refused
 
 
@@ -227,7 +229,7 @@ def test_a_message_that_waits_for_a_client_is_the_one_that_was_sent(home: Path, 
     zero(run.path / waiting)
     go_on(run)
     assert numbers(run) == numbers(whole)
-    assert any(waiting in e.get("message", "") for e in run.events())
+    assert any(waiting in e.message for e in run.events())
 
 
 def test_a_worker_reads_no_memory_with_another_digest(home: Path, small: Make) -> None:
@@ -236,8 +238,8 @@ def test_a_worker_reads_no_memory_with_another_digest(home: Path, small: Make) -
     whole = numbers(straight(settings))
     run = new_run(settings)
 
-    def damage(entry: dict[str, Any]) -> None:
-        if entry["event"] == "round_finished" and entry["round"] == 1:
+    def damage(entry: Event) -> None:
+        if entry.kind == "round_finished" and entry.round == 1:
             zero(memories(run, 1)[2])
 
     with pytest.raises(ShoalError, match=r"0001.safetensors has been changed or damaged since it was written"):
@@ -283,14 +285,15 @@ def test_settings_and_lineage_are_those_that_the_run_was_started_with(home: Path
 def test_other_software_is_told_of_and_does_not_stop_a_run(home: Path, small: Make) -> None:
     run = stopped(small(rounds=2), "round_finished", 1)
     lineage = run.lineage()
-    run.set_lineage(versions={**lineage["versions"], "torch": "1.0"}, git={"commit": "0" * 40, "dirty": False})
+    other = GitState("0" * 40, dirty=False, page=None)
+    run.set_lineage(versions={**lineage.versions, "torch": "1.0"}, git=other)
     go_on(run)
-    (told,) = [e["message"] for e in run.events() if e["event"] == "software_changed"]
+    (told,) = [e.message for e in run.events() if e.kind == "software_changed"]
     assert "torch 1.0 is now" in told
     assert "commit 0000000000 is now" in told
     again = stopped(small(rounds=2), "round_finished", 1)
     go_on(again)
-    assert "software_changed" not in {e["event"] for e in again.events()}
+    assert "software_changed" not in {e.kind for e in again.events()}
 
 
 @pytest.mark.parametrize("name", ["train_x.npy", "train_y.npy", "test_x.npy"])
@@ -299,7 +302,7 @@ def test_prepared_data_are_compared_before_they_are_used(home: Path, small: Make
     run = straight(small(rounds=1))
     folder = run.folder_of("data")
     flip(folder / name)
-    with pytest.raises(DataError, match="are not those of its manifest"):
+    with pytest.raises(DataError, match="do not match its manifest"):
         new_run(small(rounds=1, seed=1))
 
 

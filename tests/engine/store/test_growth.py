@@ -132,7 +132,7 @@ def test_an_index_is_written_as_changes_and_now_and_then_whole(
 ) -> None:
     settings = small(method={"name": "fedpnp"}, rounds=9, participation={"fraction": 0.34})
     plain = straight(settings)
-    monkeypatch.setattr(memory_index, "FEW", 0)
+    monkeypatch.setattr(memory_index, "MAX_WHOLE_ENTRIES", 0)
     kinds: dict[int, bool] = {}
     close = checkpoint.close_round
 
@@ -155,7 +155,7 @@ def test_an_index_is_written_as_changes_and_now_and_then_whole(
 
 
 def test_a_change_that_does_not_follow_is_refused(home: Path, small: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_index, "FEW", 0)
+    monkeypatch.setattr(memory_index, "MAX_WHOLE_ENTRIES", 0)
     settings = small(method={"name": "fedpnp"}, rounds=9, participation={"fraction": 0.34}, checkpoint={"keep": 9})
     run = straight(settings)
     changes = [r for r in range(1, 10) if "since" in read_sealed(RoundPaths(run.path, r).links)]

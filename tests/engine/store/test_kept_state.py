@@ -35,7 +35,7 @@ def whole(home: Path, small: Make) -> RunFolder:
 def test_the_last_state_is_read_whole_or_named(whole: RunFolder) -> None:
     state = read_state(whole)
     assert state.server.round == 3
-    assert server_digest(state.server) == whole.status()["weights_sha256"]
+    assert server_digest(state.server) == whole.status().weights_sha256
     assert read_state(whole, 2).server.round == 2
     flip(whole.rounds / "0003" / "server.safetensors")
     named = rf"run {whole.name}: .*0003/server\.safetensors .*; `shoal run --resume .*` computes round 3 again, and "
@@ -59,7 +59,7 @@ def test_what_is_missing_is_named(whole: RunFolder, name: str) -> None:
         shutil.rmtree(path)
     with pytest.raises(StoreError, match=r"run .*rounds/0003/.* is missing; `shoal run --resume"):
         read_state(whole)
-    before = whole.status()["weights_sha256"]
+    before = whole.status().weights_sha256
     go_on(whole)
     assert server_digest(read_state(whole).server) == before, "resuming computes it again, to the same bits"
 
@@ -99,7 +99,7 @@ def test_an_older_round_that_is_damaged_does_not_block_resuming(home: Path, smal
     flip(run.rounds / "0002" / "links.json")
     go_on(run)
     assert numbers(run) == expected
-    said = [event["message"] for event in run.events() if event["event"] == "checkpoint_unreadable"]
+    said = [event.message for event in run.events() if event.kind == "checkpoint_unreadable"]
     assert len(said) == 1
     assert "round 2 cannot be gone back to" in said[0]
     # Files of clients that later rounds name are all there.

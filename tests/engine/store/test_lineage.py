@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from shoal.engine.store.lineage import commit_page, dvc_hash, git_state, versions
+from shoal.engine.store.lineage import GitState, commit_page, dvc_hash, git_state, versions
 
 DVC = str(Path(sys.executable).with_name("dvc"))
 
@@ -26,20 +26,20 @@ def test_hashes_are_dvcs_own(home: Path) -> None:
 
 
 def test_git_state_says_commit_and_change(home: Path) -> None:
-    assert git_state(home) == {"commit": None, "dirty": None, "page": None}
+    assert git_state(home) == GitState(None, dirty=None, page=None)
     identity = ["-c", "user.name=a", "-c", "user.email=a@b.example"]
     subprocess.run(["git", "init", "-q"], cwd=home, check=True)
     (home / "f").write_text("1")
     subprocess.run(["git", "add", "f"], cwd=home, check=True)
     subprocess.run(["git", *identity, "commit", "-qm", "one"], cwd=home, check=True)
     state = git_state(home)
-    assert state["dirty"] is False
-    assert len(state["commit"]) == 40
+    assert state.dirty is False
+    assert len(state.commit) == 40
     (home / "f").write_text("2")
-    assert git_state(home)["dirty"] is True
-    assert git_state(home)["page"] is None
+    assert git_state(home).dirty is True
+    assert git_state(home).page is None
     subprocess.run(["git", "remote", "add", "origin", "https://me:word@host.example/a/b.git"], cwd=home, check=True)
-    assert git_state(home)["page"] == f"https://host.example/a/b/commit/{state['commit']}"
+    assert git_state(home).page == f"https://host.example/a/b/commit/{state.commit}"
 
 
 @pytest.mark.parametrize(

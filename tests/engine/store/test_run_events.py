@@ -8,9 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from shoal.engine.store.run_events import (
     CHECKSUM,
     MAX_CLOSING_LINES,
+    Event,
     is_warning,
     line_of,
     listening,
@@ -23,19 +26,29 @@ Make = Callable[..., Any]
 
 
 def test_a_line_that_changed_is_no_event() -> None:
-    event = {"time": 1.5, "event": "scored", "value": 0.25}
+    event = Event("scored", {"value": 0.25}, time=1.5)
     line = line_of(event).encode()
     assert read_line(line) == event
     assert read_line(line.replace(b"0.25", b"0.26")) is None
-    assert read_line(b'{"event": "scored", "value": 0.26}') == {"event": "scored", "value": 0.26}, "of version 0.1.0"
+    assert read_line(b'{"event": "scored", "value": 0.26}') == Event("scored", {"value": 0.26}), "of version 0.1.0"
     assert read_line(b'{"event": "sco') is None
     assert CHECKSUM in json.loads(line)
+
+
+def test_an_event_says_what_its_kind_has() -> None:
+    event = Event("client_failed", {"round": 2, "client": 1, "message": "no"}, time=1.5)
+    assert (event.round, event.client, event.message, event.metrics) == (2, 1, "no", {})
+    with pytest.raises(AttributeError, match="an event 'client_failed' has no rounds"):
+        _ = event.rounds
+    assert read_line(b'{"event": "started", "round": "2"}') is None
+    assert read_line(b'{"event": "started", "time": "noon"}') is None
+    assert read_line(b'{"event": "x", "note": null}') == Event("x", {"note": None})
 
 
 def test_listeners_hear_the_events_of_every_thread(home: Path, small: Make) -> None:
     run = new_run(small())
     heard: list[str] = []
-    first, second = [lambda event: heard.append(event["event"])], [lambda event: heard.append("again")]
+    first, second = [lambda event: heard.append(event.kind)], [lambda event: heard.append("again")]
     run.event("before")
     with listening(run.path, first), listening(run.path, []):
         with listening(run.path, second):
@@ -45,13 +58,13 @@ def test_listeners_hear_the_events_of_every_thread(home: Path, small: Make) -> N
         run.event("later")
     run.event("after")
     assert heard == ["mlflow_unreachable", "again", "later"]
-    assert [event["event"] for event in run.events() if is_warning(event)] == ["mlflow_unreachable"]
+    assert [event.kind for event in run.events() if is_warning(event)] == ["mlflow_unreachable"]
 
 
 def test_closing_lines_say_every_warning_once() -> None:
-    events = [{"event": "client_failed", "message": f"client {k}"} for k in (0, 0, *range(MAX_CLOSING_LINES + 4))]
-    lines = warning_lines([{"event": "finished", "message": "x"}, *events])
+    events = [Event("client_failed", {"message": f"client {k}"}) for k in (0, 0, *range(MAX_CLOSING_LINES + 4))]
+    lines = warning_lines([Event("finished", {"message": "x"}), *events])
     assert lines[:2] == ["client 0", "client 1"]
     assert len(lines) == MAX_CLOSING_LINES + 1
     assert lines[-1] == "and 4 more warnings: see events.jsonl of the run"
-    assert warning_lines([{"event": "finished"}]) == []
+    assert warning_lines([Event("finished")]) == []

@@ -11,10 +11,13 @@ from typing import Any
 
 import pytest
 
+from shoal.core.records import record_to_json
 from shoal.engine.settings import places
 from shoal.engine.store import run_folder
-from shoal.engine.store.codec import PRIVATE, write_atomic, write_sealed
-from shoal.engine.store.run_folder import FINISHED, RunError, RunFolder, in_order
+from shoal.engine.store.codec import PRIVATE, StoreError, write_atomic, write_sealed
+from shoal.engine.store.run_events import Event, line_of
+from shoal.engine.store.run_folder import RunError, RunFolder, in_order
+from shoal.engine.store.status import FINISHED
 from shoal.engine.workers.worker import Worker
 from shoal.flows.claim import claimed_run
 from shoal.lifecycle.starting import find_like, new_run
@@ -71,10 +74,33 @@ def test_a_status_that_is_none_is_named(home: Path, small: Make) -> None:
     with pytest.raises(RunError, match=r"status\.json cannot be trusted: it holds a list .* `shoal run --resume"):
         run.status()
     write_sealed(run.path / "status.json", {"state": "running", "round": "3"})
-    with pytest.raises(RunError, match=r"status\.json is no status of a run; `shoal run --resume"):
+    with pytest.raises(RunError, match=r"status\.json is no status of a run \(entry round is text.*\); `shoal run"):
         run.status()
     (run.path / "events.jsonl").write_bytes(b'\xff\n[1]\n{"event": "started"}\n{"event": "fail')
-    assert run.events() == [{"event": "started"}]
+    assert run.events() == [Event("started")]
+
+
+def test_records_are_written_again_as_they_were(home: Path, small: Make) -> None:
+    run = straight(small(rounds=1))
+    before = {name: (run.path / name).read_bytes() for name in ("lineage.json", "status.json", "events.jsonl")}
+    run.set_lineage()
+    run.add_to_status()
+    (run.path / "events.jsonl").write_text("".join(map(line_of, run.whole_events())))
+    assert {name: (run.path / name).read_bytes() for name in before} == before
+
+
+def test_a_lineage_of_another_version_is_refused_in_a_sentence(home: Path, small: Make) -> None:
+    run = new_run(small())
+    lineage = record_to_json(run.lineage())
+    for change, why in (({"hardware": None}, "hardware is null"), ({"branch": "x"}, "branch is unknown")):
+        write_sealed(run.path / "lineage.json", {**lineage, **change})
+        with pytest.raises(
+            StoreError, match=rf"lineage\.json is no lineage .*\(entry {why}.*`shoal run .*settings\.yaml`"
+        ):
+            run.lineage()
+    write_sealed(run.path / "lineage.json", lineage)
+    with pytest.raises(TypeError, match="branch"):
+        run.set_lineage(branch="x")
 
 
 def modes(folder: Path) -> tuple[set[str], set[str]]:
@@ -107,7 +133,7 @@ def test_what_clients_keep_and_send_is_the_users_alone(home: Path, small: Make) 
     assert all(folders == {"0o700"} and files == {"0o600"} for folders, files in seen)
     assert any(run.memory.rglob("*.safetensors"))
     assert modes(run.memory) == ({"0o700"}, {"0o600"})
-    assert run.status()["state"] == FINISHED
+    assert run.status().state == FINISHED
 
 
 def test_a_file_never_has_a_wider_mode_than_asked_for(tmp_path: Path) -> None:

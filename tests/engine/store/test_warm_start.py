@@ -10,6 +10,7 @@ import torch
 
 from shoal.engine.store.checkpoint import load_round
 from shoal.engine.store.codec import StoreError
+from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.engine.store.warm_start import ORIGIN, WarmStart, WarmStartError, origin_sha256
 from shoal.lifecycle.starting import find_like, has_settings, new_run
@@ -32,14 +33,14 @@ def test_the_same_origin_gives_the_same_bits_also_when_interrupted(home: Any, sm
     started = load_round(run, 0).server
     for name, tensor in load_round(before, 2).server.tensors.items():
         assert torch.equal(started.tensors[name], tensor), name
-    assert (started.round, started.finished, run.status()["round"]) == (0, False, 2)
-    assert run.lineage()["origin"]["run"] == before.name
-    assert origin_sha256(run) == before.status()["weights_sha256"]
+    assert (started.round, started.finished, run.status().round) == (0, False, 2)
+    assert run.lineage().origin.run == before.name
+    assert origin_sha256(run) == before.status().weights_sha256
     assert numbers(gone_on(settings, origin)) == numbers(run)
     assert numbers(straight(settings)) != numbers(run)
 
-    def stop(event: dict[str, Any]) -> None:
-        if event["event"] == "round_finished" and event["round"] == 1:
+    def stop(event: Event) -> None:
+        if event.kind == "round_finished" and event.round == 1:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -65,7 +66,7 @@ def test_what_does_not_fit_is_refused_before_any_work(home: Any, small: Make) ->
     origin = WarmStart.from_run(straight(small(rounds=1)))
     runs = len(list((home / "runs").glob("*/settings.yaml")))
     with pytest.raises(
-        WarmStartError, match=r"tensor 'cluster\..*' of its state is .*\(10.*expected .*\(7.*start anew"
+        WarmStartError, match=r"tensor 'cluster\..*' of its state is .*\(10.*expected .*\(7.*start a new run"
     ):
         new_run(small(model={"clusters": 7}), origin=origin)
     with pytest.raises(WarmStartError, match="server state of kmeans is not one model that rounds train further"):
@@ -82,4 +83,4 @@ def test_a_changed_origin_is_noticed(home: Any, small: Make) -> None:
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     with pytest.raises(StoreError, match=ORIGIN):
         go_on(run)
-    assert run.status()["state"] == "failed"
+    assert run.status().state == "failed"

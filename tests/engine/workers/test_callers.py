@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.engine.workers.without_main import WORKER, without_main
+from shoal.engine.workers.without_main import WORKER_NAME, without_main
 
 PROGRAM = """
 import asyncio
@@ -77,7 +77,7 @@ def test_the_callers_own_processes_are_started_as_ever(monkeypatch: pytest.Monke
     def told(name: str) -> bool:
         return "init_main_from_path" in spawn.get_preparation_data(name)
 
-    mine, own = multiprocessing.current_process().name, f"{WORKER} 0"
+    mine, own = multiprocessing.current_process().name, f"{WORKER_NAME} 0"
     assert told(mine)
     with without_main():
         assert told(mine)

@@ -53,7 +53,7 @@ def test_slots_can_be_closed_while_they_start(monkeypatch: pytest.MonkeyPatch) -
     """On a busy machine all runs of a study may be there before its workers are; none of them stays."""
     monkeypatch.setattr(worker_processes, "warm", SlowContext)
     monkeypatch.setattr(worker_processes, "cool", lambda: None)
-    monkeypatch.setattr(worker_processes, "WAIT", 0.1)
+    monkeypatch.setattr(worker_processes, "JOIN_SECONDS", 0.1)
     pool = WorkerProcesses(1)
     pool.close()
     SlowProcess.let.set()

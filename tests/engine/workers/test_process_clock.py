@@ -20,8 +20,8 @@ class Machine:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.now = self.waited = self.used = 0.0
         patch.setattr(process_clock.time, "monotonic", lambda: self.now)
-        patch.setattr(process_clock, "waited_for_core", lambda pid: self.waited)
-        patch.setattr(process_clock, "used_of_cores", lambda pid: self.used)
+        patch.setattr(process_clock, "core_wait_seconds", lambda pid: self.waited)
+        patch.setattr(process_clock, "core_seconds", lambda pid: self.used)
 
     def goes_on(self, clock: ProcessClock, seconds: float, *, waiting: float = 0.0, using: float = 0.0) -> None:
         """So many seconds, of whose every second so much is waited for a core, or used of one."""
@@ -53,14 +53,14 @@ def test_time_in_which_the_watcher_was_stopped_itself_does_not_count(monkeypatch
     clock = ProcessClock(1)
     machine.now += 3600  # Ctrl-Z, an hour, fg
     clock.look()
-    assert clock.spent == process_clock.STEP
+    assert clock.spent == process_clock.MAX_STEP_SECONDS
 
 
 def test_a_real_process_is_seen_at_work_and_stopped() -> None:
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
         try:
             clock = ProcessClock(process.pid)
-            while process_clock.used_of_cores(process.pid) < 0.05:
+            while process_clock.core_seconds(process.pid) < 0.05:
                 time.sleep(0.02)
             clock.look()
             assert clock.idle == 0.0
@@ -72,4 +72,4 @@ def test_a_real_process_is_seen_at_work_and_stopped() -> None:
             assert clock.idle > 0.2
         finally:
             process.kill()
-    assert process_clock.used_of_cores(process.pid) == process_clock.waited_for_core(process.pid) == 0.0
+    assert process_clock.core_seconds(process.pid) == process_clock.core_wait_seconds(process.pid) == 0.0

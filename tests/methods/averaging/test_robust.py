@@ -50,9 +50,9 @@ def test_median_by_hand_of_odd_and_even():
 
 def test_trimmed_mean_by_hand():
     rows = [[0.0, 5.0], [1.0, 1.0], [2.0, 2.0], [3.0, 3.0], [99.0, -99.0]]
-    assert found(rows, rule="trimmed_mean", trim=0.2) == [2.0, 2.0]
-    assert found(rows, rule="trimmed_mean", trim=0.19) == pytest.approx([21.0, -17.6])
-    assert found(rows, rule="trimmed_mean", trim=0.4) == [2.0, 2.0]
+    assert found(rows, rule="trimmed_mean", hostile=0.2) == [2.0, 2.0]
+    assert found(rows, rule="trimmed_mean", hostile=0.19) == pytest.approx([21.0, -17.6])
+    assert found(rows, rule="trimmed_mean", hostile=0.4) == [2.0, 2.0]
 
 
 def test_krum_scores_by_hand():
@@ -74,7 +74,7 @@ def test_krum_is_one_clients_model_and_multi_krum_the_mean_of_the_rest():
 
 @pytest.mark.parametrize("rule", ["median", "trimmed_mean", "krum", "multi_krum"])
 def test_two_of_seven_cannot_pull_it_away(rule):
-    assert all(0.9 <= value <= 1.6 for value in found([*HONEST, *FAR], rule=rule, trim=0.3, hostile=0.3))
+    assert all(0.9 <= value <= 1.6 for value in found([*HONEST, *FAR], rule=rule, hostile=0.3))
     assert not all(0.9 <= value <= 1.6 for value in found([*HONEST, *FAR]))
 
 

@@ -30,7 +30,7 @@ def triplet(network, views):
 
 
 def simclr(network, views):
-    return nt_xent(*network(views).chunk(2), 0.4)
+    return nt_xent(*network(views).chunk(2), 0.5)
 
 
 def ssd(network, views):
@@ -40,12 +40,12 @@ def ssd(network, views):
 
 def fedcc(network, views):
     found = network(views)
-    return nt_xent(*found.z.chunk(2), 0.4) + cluster_loss(*found.y.chunk(2))
+    return nt_xent(*found.z.chunk(2), 0.5) + cluster_loss(*found.y.chunk(2))
 
 
 @pytest.mark.parametrize("loss", [triplet, simclr, ssd, fedcc])
 def test_one_step(world, loss):
-    method = method_of_one_step(world, "cfcl", loss=loss.__name__, steps=1, margin=0.7, tau=0.4)
+    method = method_of_one_step(world, "cfcl", loss=loss.__name__, steps=1, margin=0.7)
     client = client_of_one_batch(world)
     message = method.broadcast(world.start(method), 0)
     assert message.facts["next"] == "train"

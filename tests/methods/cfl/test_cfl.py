@@ -82,7 +82,7 @@ def test_children_start_from_the_parents_weights_and_move_by_their_own_mean(worl
 
 @pytest.mark.parametrize("criterion", ["absolute", "relative"])
 def test_no_split_while_all_pull_the_same_way_or_hardly_pull(world, criterion):
-    method = world.method("cfl", criterion=criterion, first_split=1, settle=0, patience=1, eps1=0.3, eps2=0.1)
+    method = world.method("cfl", criterion=criterion, min_age=0, patience=1, eps1=0.3, eps2=0.1)
     together = torch.ones(6, 20) + 0.1 * directions(2, 3, 20)
     server = a_round(method, start(method, 6), together)
     assert leaves(server) == [tuple(range(6))], "the mean is as long as the clients' updates"
@@ -101,7 +101,7 @@ def test_gamma_forbids_a_split_of_similar_clients(world):
 
 
 def test_patience_counts_rounds_in_a_row(world):
-    method = world.method("cfl", patience=3, first_split=1, settle=0)
+    method = world.method("cfl", patience=3, min_age=0)
     rows = directions(2, 3, 20)
     server = start(method, 6)
     for pulls, clusters in ((rows, 1), (rows, 1), (torch.ones(6, 20), 1), (rows, 1), (rows, 1), (rows, 2)):
@@ -196,7 +196,7 @@ def test_the_latest_updates_say_whether_a_cluster_rests_and_a_new_one_begins_wit
 
 
 def test_who_left_is_forgotten(world):
-    method = part_of(world.method("cfl", criterion="schedule", schedule=(9,), leaves=((2, 2),)), 0.5)
+    method = part_of(world.method("cfl", criterion="schedule", schedule=(9,), presence=((2, 1, 2),)), 0.5)
     server = a_round(method, start(method, 3), directions(1, 3, 20, noise=1.0))
     assert len([key for key in server.tensors if key.startswith("latest/2/")]) == 2
     server = a_round(method, server, directions(1, 1, 20, noise=1.0), [0])
@@ -214,9 +214,7 @@ def test_zero_updates_are_cut_and_no_cosine_is_undefined(world):
 
 @pytest.mark.parametrize(("criterion", "clusters"), [("absolute", 2), ("relative", 1)])
 def test_only_the_relative_criterion_waits_for_a_cluster_to_settle(world, criterion, clusters):
-    method = world.method(
-        "cfl", criterion=criterion, first_split=5, settle=5, patience=1, eps1=0.3, eps2=0.1, gamma_max=0.5
-    )
+    method = world.method("cfl", criterion=criterion, min_age=5, patience=1, eps1=0.3, eps2=0.1, gamma_max=0.5)
     server = a_round(method, start(method, 6), directions(2, 3, 20))
     assert len(leaves(server)) == clusters
 
@@ -246,8 +244,8 @@ def test_gamma_is_that_of_planted_noise(gamma):
 
 
 def test_measured_gamma_decides_as_equation_39_says(world):
-    """Opposite groups, cross -1: the bound is 1. A louder noise forbids the split, whatever gamma_max says."""
-    method = world.method("cfl", criterion="schedule", schedule=(1,), gamma="measured", gamma_max=0.99)
+    """Opposite groups, cross -1: the bound is 1. A louder noise forbids the split."""
+    method = world.method("cfl", criterion="schedule", schedule=(1,), gamma_max="measured")
     rows = directions(2, 3, 20, noise=0.0)
     for gamma, clusters in ((0.9, 2), (1.1, 1)):
         server = a_round(method, start(method, 6), rows, gamma=gamma)
@@ -257,7 +255,7 @@ def test_measured_gamma_decides_as_equation_39_says(world):
 
 
 def test_clients_measure_gamma_only_where_a_split_is_possible(world):
-    method = world.method("cfl", criterion="schedule", schedule=(2,), gamma="measured", epochs=1)
+    method = world.method("cfl", criterion="schedule", schedule=(2,), gamma_max="measured", epochs=1)
     server = start(method, 1)
     client = world.client(every=2)
     assert "gamma" not in method.client_update(method.broadcast(server, 0), client).message.facts
@@ -268,10 +266,10 @@ def test_clients_measure_gamma_only_where_a_split_is_possible(world):
     same = plain.client_update(plain.broadcast(later, 0), client)
     assert torch.equal(same.message.tensors["update"], update.message.tensors["update"])
     few = replace(client, train=client.train.take(torch.arange(3)))
-    with pytest.raises(ClientError, match=r"3 training samples; method\.gamma measured"):
+    with pytest.raises(ClientError, match=r"3 training samples; method\.gamma_max measured"):
         method.client_update(method.broadcast(later, 0), few)
-    with pytest.raises(MethodError, match=r"method\.gamma measured is the noise of one round"):
-        world.method("cfl", gamma="measured", history=0.5)
+    with pytest.raises(MethodError, match=r"method\.gamma_max measured is the noise of one round"):
+        world.method("cfl", gamma_max="measured", history=0.5)
 
 
 def test_a_cluster_with_somebody_missing_is_not_split(world):
@@ -291,7 +289,7 @@ def test_new_clients_walk_down_and_others_leave(world):
     """Clients 6 and 7 come in round 3, one of each group, and go one level a round; client 0 leaves in round 3."""
     rows = directions(2, 4, 30)
     order = [0, 1, 2, 4, 5, 6]  # rows of the six founders: three of each group
-    method = world.method("cfl", criterion="schedule", schedule=(1,), joins=((6, 3), (7, 3)), leaves=((0, 3),))
+    method = world.method("cfl", criterion="schedule", schedule=(1,), presence=((6, 3, 0), (7, 3, 0), (0, 1, 3)))
     federation = Federation(method.context.spec, (10,) * 8, Streams(0), (0, 0, 0, 1, 1, 1, 0, 1))
     server = method.init_server(federation)
     assert method.sample_clients(server, federation) == [0, 1, 2, 3, 4, 5]
@@ -411,34 +409,30 @@ def test_criteria_by_hand():
     assert criteria.relative(measure, ratio=0.2, floor=0.5, peak=3.9)
     assert not criteria.relative(measure, ratio=0.15, floor=0.5, peak=3.9)
     assert not criteria.relative(measure, ratio=0.2, floor=0.5, peak=4.0)
-    assert criteria.settled(12, born=2, first_split=10, settle=10)
-    assert not criteria.settled(11, born=2, first_split=10, settle=10)
-    assert not criteria.settled(9, born=-9, first_split=10, settle=10)
 
 
 def test_attacks():
     streams = Streams(0, 1, 5)
     update, begun = torch.randn(2, 1000, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(corrupt(update, "flip", 10, streams, begun), -update)
-    assert torch.equal(corrupt(update, "scale", 10, streams, begun), update * 10)
-    noise = corrupt(update, "random", 10, streams, begun)
+    assert torch.equal(corrupt(update, "flip", streams, begun), -update)
+    assert torch.equal(corrupt(update, "scale", streams, begun), update * 10)
+    noise = corrupt(update, "random", streams, begun)
     torch.testing.assert_close(noise.norm(), update.norm())
     assert abs(float(noise @ update / update.norm() ** 2)) < 0.15
-    assert torch.equal(noise, corrupt(update, "random", 10, streams, begun))
-    assert [attack_of(c, 5, 3, "mixed") for c in range(5)] == [None, None, "random", "flip", "scale"]
-    assert attack_of(4, 5, 1, "flip") == "flip"
-    assert attack_of(3, 5, 1, "flip") is None
-    assert not (begun + corrupt(update, "zeros", 10, streams, begun)).any()
-    assert torch.equal(corrupt(update, "labels", 10, streams, begun), update)
+    assert torch.equal(noise, corrupt(update, "random", streams, begun))
+    assert [attack_of(c, 5, ("random", "flip", "zeros")) for c in range(5)] == [None, None, "random", "flip", "zeros"]
+    assert [attack_of(c, 2, ()) for c in range(2)] == [None, None]
+    assert not (begun + corrupt(update, "zeros", streams, begun)).any()
+    assert torch.equal(corrupt(update, "labels", streams, begun), update)
 
 
 def test_colluding_adversaries_send_the_same_in_all_rounds():
     update = torch.randn(1000, generator=torch.Generator().manual_seed(0))
-    sent = [corrupt(update, "collude", 10, Streams(0, r, c), update) for r, c in ((1, 5), (1, 6), (4, 5))]
+    sent = [corrupt(update, "collude", Streams(0, r, c), update) for r, c in ((1, 5), (1, 6), (4, 5))]
     assert torch.equal(sent[0], sent[1])
     assert torch.equal(sent[0], sent[2])
     torch.testing.assert_close(sent[0].norm(), update.norm())
-    assert not torch.equal(sent[0], corrupt(update, "collude", 10, Streams(1, 1, 5), update))
+    assert not torch.equal(sent[0], corrupt(update, "collude", Streams(1, 1, 5), update))
 
 
 @pytest.mark.parametrize("name", ["fedavg", "cfl", "ifca"])
@@ -446,7 +440,7 @@ def test_an_adversary_of_false_labels_is_trained_on_them(world, name):
     """What it sends is what an honest client would send whose labels are the other way round."""
     one = {"models": 1} if name == "ifca" else {}
     honest = world.method(name, epochs=1, **one)
-    hostile = world.method(name, epochs=1, adversaries=1, attack="labels", **one)
+    hostile = world.method(name, epochs=1, adversaries=("labels",), **one)
     server, client = start(honest, 1), world.client()
     reversed_ = replace(client, train=replace(client.train, transformations=(Transformation(labels=(3, 2, 1, 0)),)))
     sent = [
@@ -461,8 +455,11 @@ def test_an_adversary_of_false_labels_is_trained_on_them(world, name):
 def test_wrong_settings_are_named(world):
     with pytest.raises(MethodError, match=r"method\.schedule"):
         world.method("cfl", criterion="schedule")
+    for wrong in (1.0, -0.1):
+        with pytest.raises(MethodError, match=rf"method\.gamma_max is {wrong:g}, expected a number of at least 0"):
+            world.method("cfl", gamma_max=wrong)
     with pytest.raises(MethodError, match="client 9"):
-        start(world.method("cfl", joins=((9, 2),)), 3)
+        start(world.method("cfl", presence=((9, 2, 0),)), 3)
     method, client = world.method("cfl"), world.client()
     message = method.broadcast(start(method, 1), 0)
     with pytest.raises(ClientError, match="client 0"):

@@ -1,4 +1,4 @@
-"""CFL on texts: whoever trains, also on halves to measure gamma, tells the network the lengths of its own batches."""
+"""CFL on texts: each training, also on halves to measure gamma, gives the network the lengths of its own batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shoal.methods.cfl import supervised
 from tests.runs import numbers, straight
 
 SETTINGS = {
-    "method": {"name": "cfl", "criterion": "schedule", "schedule": [1], "gamma": "measured"},
+    "method": {"name": "cfl", "criterion": "schedule", "schedule": [1], "gamma_max": "measured"},
     "data": {"name": "words", "limit": None},
     "partition": {"kind": "iid", "clients": 2, "validation": 0.25},
     "local": {"epochs": 2, "batch": 3},

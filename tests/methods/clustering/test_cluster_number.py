@@ -9,15 +9,15 @@ from sklearn.metrics import adjusted_rand_score
 
 from shoal.data.synthetic import gaussian
 from shoal.methods.clustering.cluster_number import (
-    Held,
+    ClientSamples,
     Search,
     Traffic,
     Tried,
-    chosen,
+    choose_number,
+    compare_centres,
+    draw_half,
     find_cluster_number,
-    half,
-    judged,
-    projected,
+    project,
     rand_index,
     simplified_silhouette,
     sums_by_client,
@@ -28,14 +28,14 @@ from shoal.methods.contract.base import MethodError
 QUICK = Search(min_clusters=2, max_clusters=7, repeats=2, starts=3)
 
 
-def held(clusters: int, samples: int = 60, clients: int = 4, seed: int = 0, power: float = 0.5) -> Held:
+def held(clusters: int, samples: int = 60, clients: int = 4, seed: int = 0, power: float = 0.5) -> ClientSamples:
     """Blobs in 10 dimensions dealt unevenly: every client has some clusters more than others."""
     x, y = gaussian(clusters, samples, 10, seed)
     rng = np.random.default_rng(seed)
     shares = rng.dirichlet([power] * clients, clusters)
     owner = np.array([rng.choice(clients, p=shares[k]) for k in y])
     order = np.argsort(owner, kind="stable")
-    return Held(torch.from_numpy(x[order]).double(), torch.from_numpy(owner[order]), clients)
+    return ClientSamples(torch.from_numpy(x[order]).double(), torch.from_numpy(owner[order]), clients)
 
 
 @pytest.mark.parametrize("clusters", [3, 5])
@@ -69,7 +69,7 @@ def test_the_index_from_added_up_tables_is_that_of_pooled_samples() -> None:
     x = held(4)
     rng = np.random.default_rng(1)
     first, second = (x.x[torch.from_numpy(rng.permutation(len(x.x))[:5])] for _ in range(2))
-    stability, silhouette = judged(x, first, second, Traffic())
+    stability, silhouette = compare_centres(x, first, second, Traffic())
     labels = [torch.cdist(x.x, centres).argmin(1).numpy() for centres in (first, second)]
     assert stability == pytest.approx(adjusted_rand_score(*labels))
     pooled = [simplified_silhouette(x.x, centres)[1].mean() for centres in (first, second)]
@@ -94,20 +94,20 @@ def test_the_rand_index_is_scikit_learns() -> None:
 
 def test_every_client_halves_its_own_samples() -> None:
     x = held(3)
-    first = half(x, 0, 0)
+    first = draw_half(x, 0, 0)
     for client in range(x.clients):
         mine = first[x.client == client]
         assert int(mine.sum()) == -(-len(mine) // 2)
-    assert not torch.equal(first, half(x, 0, 1)), "each repeat draws anew"
+    assert not torch.equal(first, draw_half(x, 0, 1)), "each repeat draws again"
     # A client's draw does not depend on who else there is.
-    alone = Held(x.x[x.client <= 1], x.client[x.client <= 1], 2)
-    assert torch.equal(half(alone, 0, 0), first[x.client <= 1])
+    alone = ClientSamples(x.x[x.client <= 1], x.client[x.client <= 1], 2)
+    assert torch.equal(draw_half(alone, 0, 0), first[x.client <= 1])
 
 
 def test_projection_by_moments_is_that_of_pooled_samples() -> None:
     x = held(3)
     traffic = Traffic()
-    found = projected(x, 4, 0.0, unit=False, least_points=2, traffic=traffic)
+    found = project(x, 4, 0.0, unit=False, least_points=2, traffic=traffic)
     centred = x.x - x.x.mean(0)
     _, _, directions = torch.linalg.svd(centred, full_matrices=False)
     torch.testing.assert_close(found.x.abs(), (centred @ directions[:4].T).abs(), rtol=1e-6, atol=1e-6)
@@ -119,9 +119,9 @@ def tried(*stability: float) -> list[Tried]:
 
 
 def test_the_most_stable_number_and_of_ties_the_greatest() -> None:
-    assert chosen(tried(0.5, 0.9, 0.7), 0.02)[0] == 3
-    assert chosen(tried(1.0, 0.99, 0.985, 0.6), 0.02)[0] == 4
-    number, rule = chosen(tried(0.9, 0.5, 0.4), 0.02)
+    assert choose_number(tried(0.5, 0.9, 0.7), 0.02)[0] == 3
+    assert choose_number(tried(1.0, 0.99, 0.985, 0.6), 0.02)[0] == 4
+    number, rule = choose_number(tried(0.9, 0.5, 0.4), 0.02)
     assert number == 2
     assert "silhouette is largest at 4" in rule
 

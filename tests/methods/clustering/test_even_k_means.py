@@ -1,4 +1,4 @@
-"""K-means with prices: they solve the transport problem, whoever holds what, and clusters come out nearer to even."""
+"""K-means with prices: they solve the transport problem for any split over clients, and clusters become more even."""
 
 import numpy as np
 import pytest

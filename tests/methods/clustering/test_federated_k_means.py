@@ -1,4 +1,4 @@
-"""Federated K-means is K-means of the pooled samples, whoever holds what."""
+"""Federated K-means is K-means of the pooled samples, for any distribution over clients."""
 
 import numpy as np
 import pytest
@@ -117,7 +117,7 @@ def test_whitening_of_several_clients_is_that_of_all():
 
 def test_nothing_to_whiten_is_refused():
     nobody = moments(torch.zeros(0, 3))
-    with pytest.raises(MethodError, match=r"method\.least_points"):
+    with pytest.raises(MethodError, match=r"method\.min_points"):
         whitening(nobody, 2)
     for constant in (0.0, 0.7):
         with pytest.raises(MethodError, match="collapsed"):

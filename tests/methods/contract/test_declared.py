@@ -29,7 +29,7 @@ from shoal.methods.registry import METHODS
 from shoal.methods.training.steps import GradientMethod
 
 FORM = MessageForm(
-    {"w": TensorForm((2, 3)), "rows": TensorForm((range(1, 3), 2), torch.float64, least=0)},
+    {"w": TensorForm((2, 3)), "rows": TensorForm((range(1, 3), 2), torch.float64, minimum=0)},
     {"n": exactly(12), "shares": FactForm(0, 1, length=2), "loss": FactForm(finite=False)},
     {"raw": 3},
     10,
@@ -146,11 +146,10 @@ def test_norms_by_hand() -> None:
 
 FEW = {
     "cfcl": {"steps": 4, "tau_a": 2, "tau_p": 2, "candidates": 10, "reserve": 4, "budget": 3},
-    "fedsimclr_kmeans": {"kmeans_rounds": 3, "starts": 2},
-    "fedsimclr_pool": {"kmeans_rounds": 3, "starts": 2, "pool_after": 0.0},
-    "uifca": {"init": "kfed", "stop": "validation", "folds": 2, "cluster_rounds": 2, "comm_rounds": 2},
-    "uifca_shared": {"cluster_rounds": 2, "first_rounds": 1, "comm_rounds": 2, "steps": 3},
-    "cfl": {"similarity": "both", "gamma": "measured", "first_split": 1},
+    "fedsimclr_kmeans": {"kmeans_rounds": 3, "starts": 2, "neighbours": 0.05},
+    "uifca": {"init": "kfed", "held_out": 0.2, "folds": 2, "cluster_rounds": 2, "comm_rounds": 2},
+    "uifca_shared": {"cluster_rounds": 2, "comm_rounds": 1, "steps": 3},
+    "cfl": {"similarity": "both", "gamma_max": "measured", "min_age": 1},
 }
 """Settings with which a method goes through its phases in few rounds."""
 PLAUSIBLE = ("times 1,000", "times -1,000,000")

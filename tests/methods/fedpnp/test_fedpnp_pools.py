@@ -11,22 +11,16 @@ from shoal.methods.scores.pool_quality import pool_quality, pool_shares
 SURE = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
 
 
-def test_gaussian_similarity_is_the_kernel_on_unit_vectors():
+def test_similarity_is_the_gaussian_kernel_on_unit_vectors():
     y = torch.rand(6, 4, generator=torch.Generator().manual_seed(0))
     unit = y / y.norm(dim=1, keepdim=True)
     kernel = (-torch.cdist(unit, unit).pow(2) / 2).exp()
-    torch.testing.assert_close(similarity(y, y, "gaussian"), kernel)
-    assert similarity(y, y, "gaussian").diagonal().tolist() == pytest.approx([1.0] * 6)
+    torch.testing.assert_close(similarity(y, y), kernel)
+    assert similarity(y, y).diagonal().tolist() == pytest.approx([1.0] * 6)
 
 
-def test_other_similarities():
-    torch.testing.assert_close(similarity(SURE, SURE, "dot"), SURE @ SURE.T)
-    assert similarity(SURE, SURE, "literal").min().item() == 1.0
-
-
-@pytest.mark.parametrize("kind", ["gaussian", "dot"])
-def test_samples_of_one_past_cluster_are_no_negatives(kind):
-    pool_a, pool_b = past_negatives(SURE, SURE, 0.999, kind)
+def test_samples_of_one_past_cluster_are_no_negatives():
+    pool_a, pool_b = past_negatives(SURE, SURE, 0.999)
     expected = torch.tensor([[False, False, True], [False, False, True], [True, True, False]])
     assert torch.equal(pool_a, expected)
     assert torch.equal(pool_b, expected)
@@ -36,31 +30,28 @@ def test_a_negative_must_differ_in_both_views():
     # Sample 1 looks like sample 0 in view b only.
     y_a = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     y_b = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
-    pool_a, pool_b = past_negatives(y_a, y_b, 0.999, "gaussian")
+    pool_a, pool_b = past_negatives(y_a, y_b, 0.999)
     assert pool_a.tolist() == [[False, False], [True, False]]
     assert not pool_b.any()
 
 
 def test_equal_labels_leave_no_negatives_and_a_large_mu_leaves_all():
     y = torch.full((4, 3), 1 / 3)
-    assert not past_negatives(y, y, 0.999, "gaussian")[0].any()
+    assert not past_negatives(y, y, 0.999)[0].any()
     others = ~torch.eye(4, dtype=torch.bool)
-    assert all(torch.equal(pool, others) for pool in past_negatives(y, y, 10.0, "gaussian"))
+    assert all(torch.equal(pool, others) for pool in past_negatives(y, y, 10.0))
 
 
-@pytest.mark.parametrize(
-    ("kind", "mu"), [("literal", 0.999), ("literal", 1.0), ("gaussian", 0.3), ("gaussian", 1 / math.e)]
-)
-def test_a_threshold_that_leaves_every_pool_empty_is_refused(world, kind, mu):
-    with pytest.raises(MethodError, match=r"method\.mu .*pool is empty; use .* above (1|0\.3679)$"):
-        world.method("fedpnp", similarity=kind, mu=mu)
+@pytest.mark.parametrize("mu", [0.3, 1 / math.e])
+def test_a_threshold_that_leaves_every_pool_empty_is_refused(world, mu):
+    with pytest.raises(MethodError, match=r"method\.mu .*pool is empty; use .* above 0\.3679$"):
+        world.method("fedpnp", mu=mu)
 
 
-@pytest.mark.parametrize(("kind", "mu"), [("literal", 1.01), ("gaussian", 0.37), ("dot", 1e-3)])
-def test_just_above_it_labels_that_differ_are_negatives(world, kind, mu):
-    assert world.method("fedpnp", similarity=kind, mu=mu)
-    check_threshold(mu, kind)
-    pool, _ = past_negatives(SURE, SURE, mu, kind)
+def test_just_above_it_labels_that_differ_are_negatives(world):
+    assert world.method("fedpnp", mu=0.37)
+    check_threshold(0.37)
+    pool, _ = past_negatives(SURE, SURE, 0.37)
     assert pool.tolist() == [[False, False, True], [False, False, True], [True, True, False]]
 
 

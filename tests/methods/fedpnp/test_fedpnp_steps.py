@@ -43,7 +43,7 @@ def test_the_pools_of_both_views_are_by_definition(mu):
     g = torch.Generator().manual_seed(3)
     y_a, y_b = (torch.randn(9, 4, generator=g).mul(1.5).softmax(1) for _ in range(2))
     expected = pools_by_definition(y_a, y_b, mu)
-    found = past_negatives(y_a, y_b, mu, "gaussian")
+    found = past_negatives(y_a, y_b, mu)
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
     assert not torch.equal(*expected), "the views are told apart"
 
@@ -53,7 +53,7 @@ def test_the_pools_of_both_views_are_by_definition(mu):
 def test_fedpnp(world, round, decoupled):
     """The past model says who is a negative, in evaluation mode; in round 1 the current labels do."""
     mu, alpha = 0.9, {1: 2.0, 2: 0.1}[round]
-    method = method_of_one_step(world, "fedpnp", mu=mu, decoupled=decoupled, past_statistics="running")
+    method = method_of_one_step(world, "fedpnp", mu=mu, decoupled=decoupled)
     initial = world.start(method).tensors
     own, mean = perturbed(initial, 4.0), perturbed(initial, 4.0, seed=6)  # sure of some samples
     memory = {name: t for name, t in own.items() if not name.startswith("instance.")} if round > 1 else {}
@@ -61,7 +61,7 @@ def test_fedpnp(world, round, decoupled):
     x = views(method, done.client)
     network = network_of(method, done.message.tensors)
     now = network(x)
-    labels = now.y.detach() if round == 1 else network_of(method, own).eval()(x).y.detach()
+    labels = now.y.detach() if round == 1 else method._past(done.client)(x).y
     pools = pools_by_definition(*labels.chunk(2), mu)
     n = len(done.client.train)
     share = float(pools[0].sum() + pools[1].sum()) / (2 * n * (n - 1))
@@ -84,10 +84,8 @@ def test_fedpnp(world, round, decoupled):
 
 
 def test_the_past_model_has_statistics_of_the_clients_own_views(world):
-    """It answers them as in training mode, whatever statistics its training left; `running` leaves those."""
-    method, as_left = (
-        method_of_one_step(world, "fedpnp", mu=0.9, past_statistics=kind) for kind in ("recalibrated", "running")
-    )
+    """It answers them as in training mode, whatever statistics its training left."""
+    method = method_of_one_step(world, "fedpnp", mu=0.9)
     own = perturbed(world.start(method).tensors, 4.0)
     memory = {name: t for name, t in own.items() if not name.startswith("instance.")}
     done = one_step(method, world, 2, memory)
@@ -96,8 +94,7 @@ def test_the_past_model_has_statistics_of_the_clients_own_views(world):
     seen = normalise(two_views(drawn, recipe, client.streams.torch("past views")))
     past = method._past(client)
     torch.testing.assert_close(past(seen).y, network_of(method, own)(seen).y, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(as_left._past(client)(seen).y, network_of(method, own).eval()(seen).y)
-    assert not torch.allclose(past(seen).y, as_left._past(client)(seen).y, atol=0.05)
+    assert not torch.allclose(past(seen).y, network_of(method, own).eval()(seen).y, atol=0.05)
     found = float(past(views(method, client)).y.max(1).values.mean())
     assert done.update.metrics["confidence"] == pytest.approx(found, rel=1e-5)
     assert not past.training

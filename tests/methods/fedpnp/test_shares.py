@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from shoal.methods.contract.base import Message, Update
-from shoal.methods.fedpnp.shares import OTHERS, PART, SAMPLES, SHARES, even, of_the_federation
+from shoal.methods.fedpnp.shares import OTHERS, PART, SAMPLES, SHARES, even_shares, federation_shares
 from shoal.methods.losses.contrastive import assignment_entropy, cluster_contrastive, entropy_among_others
 from tests.methods.one_step import (
     assert_trained,
@@ -60,7 +60,7 @@ def test_a_step_by_hand(world, name):
     weight = {"fedcc": {"alpha": 0.7}, "fedpnp": {"alpha_first": 0.7, "mu": 2.0}}[name]
     method = method_of_one_step(world, name, entropy_over="federation", **weight)
     server = world.start(method, 2)
-    assert torch.equal(server.tensors[SHARES], even(4))
+    assert torch.equal(server.tensors[SHARES], even_shares(4))
     done = one_step(method, world, broadcast={**server.tensors, SHARES: OWN})
     sent = dict(done.message.tensors)
     part = len(done.client.train) / done.message.facts[SAMPLES]
@@ -85,10 +85,10 @@ def test_the_server_has_the_mean_by_samples_and_predicts_by_the_network_alone(wo
     server = world.start(method, 2)
     updates = [
         Update(Message({**server.tensors, SHARES: shares}, {"n": n}), client=client)
-        for client, (shares, n) in enumerate([(OWN, 30), (even(4), 10)])
+        for client, (shares, n) in enumerate([(OWN, 30), (even_shares(4), 10)])
     ]
     following = method.aggregate(server, updates)
-    torch.testing.assert_close(following.tensors[SHARES], 0.75 * OWN + 0.25 * even(4))
+    torch.testing.assert_close(following.tensors[SHARES], 0.75 * OWN + 0.25 * even_shares(4))
     assert following.facts == server.facts
     x = world.samples(torch.arange(6)).x()
     told = method.predictor(following)(x)
@@ -108,8 +108,8 @@ def test_by_default_nothing_more_is_sent(world):
 def test_shares_that_noise_has_moved_still_sum_to_one(world):
     client = client_of_one_batch(world)
     wrong = Message({SHARES: torch.tensor([-0.5, 1.0, 1.0, 0.0])}, {SAMPLES: 3})
-    found = of_the_federation(wrong, client, torch.device("cpu"))
+    found = federation_shares(wrong, client, torch.device("cpu"))
     torch.testing.assert_close(found[OTHERS], torch.tensor([0.0, 0.5, 0.5, 0.0]))
     assert found[PART].item() == 1.0
-    nothing = of_the_federation(replace(wrong, tensors={SHARES: torch.zeros(4)}), client, torch.device("cpu"))
+    nothing = federation_shares(replace(wrong, tensors={SHARES: torch.zeros(4)}), client, torch.device("cpu"))
     assert torch.isfinite(nothing[OTHERS]).all()

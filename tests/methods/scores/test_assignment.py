@@ -15,7 +15,7 @@ from shoal.methods.registry import METHODS
 from shoal.methods.scores.assignment import assign_samples, assignment_of, nearest_centres
 from shoal.methods.scores.clustering import cluster_balance, cluster_scores
 from shoal.methods.scores.evaluation import features_only
-from shoal.methods.scores.quality import DRAWN, silhouette, size_shares, stability
+from shoal.methods.scores.quality import MAX_SAMPLES, silhouette, size_shares, stability
 
 
 def quarters(x):
@@ -144,8 +144,8 @@ def test_silhouette_of_planted_clusters_is_high_and_of_random_ones_about_zero():
 
 def test_silhouette_draws_where_there_are_many():
     rng = np.random.default_rng(0)
-    truth = np.arange(3 * DRAWN) % 3
-    x = 3 * np.eye(3, 4)[truth] + rng.normal(0, 1, (3 * DRAWN, 4))
+    truth = np.arange(3 * MAX_SAMPLES) % 3
+    x = 3 * np.eye(3, 4)[truth] + rng.normal(0, 1, (3 * MAX_SAMPLES, 4))
     first, again, other = (silhouette(x, truth, Streams(seed).numpy("q")) for seed in (0, 0, 1))
     assert first == again
     assert first != other

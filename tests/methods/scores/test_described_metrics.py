@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from shoal.cli.console import results_table
 from shoal.methods.scores.clustering import cluster_balance, cluster_scores
 from shoal.methods.scores.metrics import DESCRIBED, METRICS, shown_in
+from shoal.review.results.comparison import ComparedRun
+from shoal.review.results.result import RunResult
 
 
 def test_names_are_those_that_evaluations_give() -> None:
@@ -29,14 +29,9 @@ def test_names_are_those_that_evaluations_give() -> None:
     ],
 )
 def test_runs_without_labels_are_compared_by_what_needs_none(metrics: dict[str, float], shown: list[str]) -> None:
-    run: dict[str, Any] = {
-        "method": "fedcc",
-        "rounds": 1,
-        "metrics": metrics,
-        "quality": {"silhouette": 0.2, "stability": 0.9},
-        "bytes": {"up": 1, "down": 1, "d2d": 0},
-        "seconds": 1.0,
-    }
+    quality = {"silhouette": 0.2, "stability": 0.9}
+    result = RunResult("r", "finished", 1, metrics, quality, {"up": 1, "down": 1, "d2d": 0}, 1.0, None, None)
+    run = ComparedRun("fedcc", "digits", result)
     headers = [str(column.header) for column in results_table([run], brief=True).columns]
     assert headers[2:-4] == shown
 

@@ -105,9 +105,9 @@ def test_what_kmeans_cannot_do_is_said(world):
 def test_of_many_samples_a_draw_judges(make_world, monkeypatch, test):
     """The same numbers as of all embeddings, at the positions that were drawn."""
     world = make_world(test=test)
-    monkeypatch.setattr(evaluation, "LEARNT", 30)
-    monkeypatch.setattr(evaluation, "HELD", 9)
-    monkeypatch.setattr(evaluation, "JUDGED", 7)
+    monkeypatch.setattr(evaluation, "MAX_LEARN", 30)
+    monkeypatch.setattr(evaluation, "MAX_TEST", 9)
+    monkeypatch.setattr(evaluation, "MAX_JUDGED", 7)
     noise = torch.linspace(0, 1, 64).view(1, 8, 8)
 
     def noisy(x):

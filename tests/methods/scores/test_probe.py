@@ -108,7 +108,7 @@ def test_the_gradient_vanishes_whatever_the_penalty(strength):
 
 
 def test_what_has_not_converged_is_told(monkeypatch):
-    monkeypatch.setattr(logistic, "STEPS", 1)
+    monkeypatch.setattr(logistic, "MAX_STEPS", 1)
     y = torch.arange(90) % 3
     h = normal(90, 8) + F.one_hot(y, 8)
     with pytest.warns(UserWarning, match="probe has not converged: the largest entry of its gradient is .*1e-07"):

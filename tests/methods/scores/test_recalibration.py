@@ -10,8 +10,8 @@ from torch import nn
 from shoal.data.augment import normalise
 from shoal.methods.contract.base import Evaluation
 from shoal.methods.scores import recalibration
-from shoal.methods.scores.recalibration import LEAST, recalibrate
-from shoal.methods.training.batch_statistics import Moments, has_batch_norm, together
+from shoal.methods.scores.recalibration import MIN_CLIENT_SAMPLES, recalibrate
+from shoal.methods.training.batch_statistics import Moments, combine, has_batch_norm
 from shoal.methods.training.local import load, seeded_build, weights
 from shoal.models.encoders import build_encoder
 from shoal.models.heads import ClusterNet
@@ -79,7 +79,7 @@ def test_the_statistics_of_the_first_layer_by_hand(world, one_class_each):
 def test_moments_of_the_whole_by_hand():
     parts = [torch.tensor([1.0, 2.0, 6.0]), torch.tensor([10.0])]
     made = [Moments(len(x), x.double().mean()[None], x.double().var(correction=0)[None]) for x in parts]
-    whole, x = together(made), torch.cat(parts).double()
+    whole, x = combine(made), torch.cat(parts).double()
     assert whole.mean.item() == pytest.approx(x.mean().item())
     assert whole.variance.item() == pytest.approx(x.var(correction=0).item())
 
@@ -107,7 +107,7 @@ class Counted(nn.Module):
 
 def test_a_bounded_seeded_draw_of_samples(world, one_class_each, monkeypatch):
     """Equally many of each client, or all that it has: of 24, 19, 14 and 9 samples 10, 10, 10 and 9."""
-    monkeypatch.setattr(recalibration, "LEAST", 8)
+    monkeypatch.setattr(recalibration, "MIN_CLIENT_SAMPLES", 8)
     context, layers = world.method("fedcc").context, 4
     evaluation = judge(world, 40)
     network = Counted(build())
@@ -129,7 +129,7 @@ def test_of_very_many_clients_some_are_asked(world, client_list):
             return super().__getitem__(client)
 
     clients = Watched([world.client(k, every=8) for k in range(8)] * 25)
-    recalibrate(build(), clients, judge(world, 5 * LEAST), world.method("fedcc").context)
+    recalibrate(build(), clients, judge(world, 5 * MIN_CLIENT_SAMPLES), world.method("fedcc").context)
     assert clients.asked == 5
 
 

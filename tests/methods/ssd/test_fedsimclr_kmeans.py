@@ -44,7 +44,7 @@ def carried_out(world, method, rounds, clients=3, without=lambda index: index < 
 
 @pytest.fixture
 def method(world):
-    return world.method("fedsimclr_kmeans", rounds=14, least_points=1, epochs=4, **PLAIN)
+    return world.method("fedsimclr_kmeans", rounds=14, min_points=1, epochs=4, **PLAIN)
 
 
 def test_clusters_are_those_of_k_means_on_all_features(world, method):
@@ -108,7 +108,7 @@ def test_small_clusters_of_a_client_are_not_told(world):
     """A client of nine samples, of which one is of another class than the rest."""
     told = {}
     for least in (1, 2):
-        method = world.method("fedsimclr_kmeans", rounds=14, epochs=4, least_points=least, **PLAIN)
+        method = world.method("fedsimclr_kmeans", rounds=14, epochs=4, min_points=least, **PLAIN)
         states, _, _ = carried_out(world, method, 6)
         own = torch.tensor([0, 4, 8, 12, 16, 20, 24, 28, 1])
         client = replace(world.client(0, 4), train=world.samples(own))
@@ -154,7 +154,7 @@ PRICED = {"kmeans_rounds": 24, "components": 3, "whitening": 1.0, "starts": 10, 
 
 @pytest.fixture
 def priced(world):
-    return world.method("fedsimclr_kmeans", rounds=26, least_points=1, epochs=4, **PRICED)
+    return world.method("fedsimclr_kmeans", rounds=26, min_points=1, epochs=4, **PRICED)
 
 
 def half_a_class(index):
@@ -223,7 +223,7 @@ def test_prices_travel_and_messages_are_as_declared(world, priced):
 
 
 def test_priced_clusters_tell_nothing_of_what_little_a_client_has_in_a_cluster(world):
-    method = world.method("fedsimclr_kmeans", rounds=26, epochs=4, least_points=2, **PRICED)
+    method = world.method("fedsimclr_kmeans", rounds=26, epochs=4, min_points=2, **PRICED)
     states, _, _ = carried_out(world, method, 6)
     client = replace(world.client(0, 4), train=world.samples(torch.tensor([0, 4, 8, 12, 16, 20, 24, 28, 1])))
     counts = method.client_update(method.broadcast(states[-1], 9), client).message.tensors["counts"]
@@ -239,7 +239,7 @@ def test_evenness_among_features_of_any_length_are_refused(world):
 @pytest.mark.parametrize("evenness", [0.0, 0.5])
 def test_what_starts_cost_lies_within_bounds_that_the_centres_give(world, evenness):
     """Any samples of unit length: honest scores are within, whatever centres and prices are, and others not."""
-    method = world.method("fedsimclr_kmeans", rounds=14, least_points=1, **{**PLAIN, "evenness": evenness})
+    method = world.method("fedsimclr_kmeans", rounds=14, min_points=1, **{**PLAIN, "evenness": evenness})
     generator = torch.Generator().manual_seed(0)
     start = replace(world.start(method, 3), round=12)
     score = "value" if evenness else "inertia"
@@ -269,7 +269,7 @@ def test_what_starts_cost_lies_within_bounds_that_the_centres_give(world, evenne
 
 
 def test_no_mean_of_samples_of_unit_length_is_longer_than_one(world):
-    method = world.method("fedsimclr_kmeans", rounds=14, least_points=1, **PLAIN)
+    method = world.method("fedsimclr_kmeans", rounds=14, min_points=1, **PLAIN)
     server = replace(world.start(method, 3), round=12)
     server = server.with_model({MEAN: torch.zeros(3), PROJECTION: torch.zeros(3, 3)})
     form = method.declared(server, 0, 20)

@@ -21,12 +21,12 @@ class LinearCritic(nn.Module):
         return x.flatten(1) @ self.w + 7
 
 
-@pytest.mark.parametrize(("length", "penalty"), [(1.0, 0.0), (3.0, 4.0)])
+@pytest.mark.parametrize(("length", "penalty"), [(1.0, 0.0), (3.0, 40.0)])
 def test_critic_loss_by_hand(length, penalty):
-    """A gradient of norm 3 costs (3 - 1)^2; one of norm 1 costs nothing."""
+    """A gradient of norm 3 costs 10 (3 - 1)^2; one of norm 1 costs nothing."""
     w = torch.tensor([length, 0.0, 0.0, 0.0])
     real, fake = torch.zeros(5, 1, 2, 2), torch.ones(5, 1, 2, 2)
-    loss = critic_loss(LinearCritic(w), real, fake, 1.0, torch.Generator().manual_seed(0))
+    loss = critic_loss(LinearCritic(w), real, fake, torch.Generator().manual_seed(0))
     assert loss.item() == pytest.approx(length + penalty)
 
 

@@ -25,9 +25,6 @@ def test_flows_begin_on_different_clients(federated):
     server, _ = clients.play(apart, 8)
     assert server.facts["trained"] == [1] * K
     assert len(set(choices(apart, server, clients))) == K
-    together = clients.method("ifca_flows", lr=1e-2, steps=30, first="lowest")
-    server, _ = clients.play(together, 8)
-    assert len(set(choices(together, server, clients))) < K
 
 
 def test_a_client_is_told_its_flow_until_somebody_has_trained_that(federated):
@@ -44,11 +41,12 @@ def test_a_client_is_told_its_flow_until_somebody_has_trained_that(federated):
 
 
 def test_ifca_on_flows_gives_a_client_one_cluster(federated):
-    ifca = federated.method("ifca_flows", lr=1e-2, steps=5, first="lowest")
+    ifca = federated.method("ifca_flows", lr=1e-2, steps=5)
     server = ifca.init_server(Federation(federated.data.spec, (30,) * 8, Streams(0)))
     flows = server.tensors["flows"].clone()
     flows[1, -D:] += 50  # far from every point
-    server = replace(server, model={"flows": flows})
+    facts = {**server.facts, "trained": [1] * K}  # clients choose themselves
+    server = replace(server, model={"flows": flows}, facts=facts)
     updates = [replace(ifca.client_update(ifca.broadcast(server, k), federated.client(k)), client=k) for k in range(2)]
     chosen = [u.message.facts["choice"] for u in updates]
     assert 1 not in chosen

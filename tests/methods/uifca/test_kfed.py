@@ -55,9 +55,9 @@ def test_no_centre_is_a_single_sample(federated, name):
     for k in range(len(centres)):
         torch.testing.assert_close(centres[k], points[update.memory["local"] == k].mean(0))
     alone = replace(whole, train=whole.train.take(torch.arange(1)))
-    with pytest.raises(ClientError, match="1 training samples, and a centre of k-FED is the mean of 2"):
+    with pytest.raises(ClientError, match="1 training samples, and a centre of k-FED is the mean of at least 2"):
         method.client_update(method.broadcast(start, 0), alone)
-    raw = federated.method(name, least=1, **({} if name == "kfed" else {"init": "kfed"}))
+    raw = federated.method(name, min_points=1, **({} if name == "kfed" else {"init": "kfed"}))
     single = raw.client_update(raw.broadcast(start, 0), alone).message.tensors["centres"]
     torch.testing.assert_close(single, alone.train.x())
 

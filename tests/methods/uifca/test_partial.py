@@ -74,13 +74,13 @@ def test_a_flow_whose_clients_are_away_waits_for_them(federated):
     "more",
     [
         {"init": "kfed"},
-        {"stop": "validation"},
+        {"held_out": 0.2},
         pytest.param({"folds": 2}, marks=pytest.mark.slow),
         pytest.param({"tries": 2, "trial": 2}, marks=pytest.mark.slow),
     ],
 )
 def test_the_other_settings_go_with_it(federated, more):
-    # One random start in some ends with two blobs in one flow, here at a rate of 3e-3 with `stop`; this one does not.
+    # One random start in some ends with two blobs in one flow, here at 3e-3 with `held_out`; this one does not.
     method = federated.method(lr=1e-2, fraction=0.5, **{**SCHEDULE, "cluster_rounds": 16, **more})
     server, memory = federated.play(method, 200)
     assert server.finished

@@ -18,11 +18,11 @@ from shoal.methods.contract.base import ClientError, Message, MethodError, Serve
 from shoal.methods.contract.declared import fault
 from shoal.methods.uifca.flow_method import minibatches
 from shoal.methods.uifca.latent_mixture import LOG_DEVIATIONS, MEANS, LatentMixture, breadth
-from shoal.methods.uifca.shared_protocol import NARROWEST, OFFSETS, State, gaussians, moved_offsets
+from shoal.methods.uifca.shared_protocol import MIN_DEVIATION, OFFSETS, State, gaussians, moved_offsets
 from shoal.models.normalising_flows import AffineFlow
 from tests.methods.uifca.federated_blobs import CENTRES, D, Federated, K, blobs
 
-SHORT: dict[str, Any] = {"cluster_rounds": 4, "first_rounds": 3, "comm_rounds": 2}
+SHORT: dict[str, Any] = {"cluster_rounds": 4, "comm_rounds": 2}
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_gaussians_are_those_of_all_clients_points_together() -> None:
 
     found = gaussians([sent(slice(0, 7)), sent(slice(7, 30))])
     for k, rows in enumerate((x[cluster == 0], x[cluster == 1], x)):  # the third has no point: it begins as all of them
-        expected = Normal(rows.mean(0), rows.std(0, correction=0) + NARROWEST)
+        expected = Normal(rows.mean(0), rows.std(0, correction=0) + MIN_DEVIATION)
         torch.testing.assert_close(found[MEANS][k].double(), expected.loc, atol=1e-6, rtol=1e-5)
         torch.testing.assert_close(found[LOG_DEVIATIONS][k].double().exp(), expected.scale, atol=1e-6, rtol=1e-5)
 
@@ -181,9 +181,9 @@ def test_points_are_assigned_anew_once_a_cluster_round(federated: Federated) -> 
     assert torch.equal(kept.memory["assignment"], wrong["assignment"])
     assert kept.message.facts["changed"] == 0
     later = replace(server, facts=State("learn", 1).facts())
-    anew = method.client_update(method.broadcast(later, 0), federated.client(0, 3, wrong))
-    assert torch.equal(anew.memory["assignment"], memory[0]["assignment"])
-    assert anew.message.facts["changed"] == 30
+    again = method.client_update(method.broadcast(later, 0), federated.client(0, 3, wrong))
+    assert torch.equal(again.memory["assignment"], memory[0]["assignment"])
+    assert again.message.facts["changed"] == 30
 
 
 def test_whoever_was_not_there_for_the_start_is_given_a_cluster_when_it_comes(federated: Federated) -> None:

@@ -133,22 +133,20 @@ def test_folds_in_the_batched_computation_equal_those_of_the_loop(blobs):
 
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
 def test_flows_of_a_client_trained_together_equal_those_trained_one_by_one(blobs, optimiser):
-    alone, together = (
-        replace_local(method(blobs, flow="tabular", width=2, steps=5, spread=0.1, together=flag), optimiser)
-        for flag in (False, True)
-    )
+    uifca = replace_local(method(blobs, flow="tabular", width=2, steps=5, spread=0.1), optimiser)
     one = client(blobs, 0)
     positions = {0: torch.arange(30), 2: torch.arange(25, 60)}
-    expected, found = (m.fit_all(m.starts(), positions, one) for m in (alone, together))
+    expected = uifca.fit_all(uifca.starts(), positions, one)
+    found = uifca.fit_together(uifca.starts(), positions, one, 1)
     assert list(found) == list(expected) == [0, 2]
     for k, (vector, loss) in expected.items():
-        assert not torch.equal(vector, alone.starts()[k])
+        assert not torch.equal(vector, uifca.starts()[k])
         torch.testing.assert_close(found[k][0], vector, rtol=1e-4, atol=1e-5)
         assert found[k][1] == pytest.approx(loss, rel=1e-5)
     # One that diverges takes no other with it.
-    starts = together.starts()
+    starts = uifca.starts()
     starts[0] = float("inf")
-    broken = together.fit_all(starts, positions, one)
+    broken = uifca.fit_together(starts, positions, one, 1)
     assert broken[0] is None
     assert torch.equal(broken[2][0], found[2][0])
 
@@ -158,18 +156,24 @@ def replace_local(method, optimiser):
     return method
 
 
-def test_dense_image_flows_train_together_and_convolutions_do_not(world):
-    def of(**settings):
-        s = UIFCASettings(cluster_rounds=1, comm_rounds=1, steps=2, width=4, blocks=1, **settings)
-        return UIFCA(s, Context(world.spec, local=replace(UIFCA.local_defaults, batch=8)))
-
-    server, _ = world.run(of(layers="dense"), 1)
-    at_once, _ = world.run(of(layers="dense", together=True), 1)
-    torch.testing.assert_close(at_once.tensors["flows"], server.tensors["flows"], rtol=1e-4, atol=1e-5)
-    with pytest.raises(MethodError, match="set layers dense"):
-        of(together=True).starts()
-    with pytest.raises(MethodError, match="layers dense is of cycle"):
-        of(layers="dense", flow="standard").starts()
+@pytest.mark.parametrize(("flow", "together"), [("dense_cycle", True), ("cycle", False)])
+def test_dense_image_flows_train_together_and_convolutions_do_not(world, monkeypatch, flow, together):
+    settings = UIFCASettings(cluster_rounds=1, comm_rounds=1, steps=2, width=4, blocks=1, flow=flow)
+    uifca = UIFCA(settings, Context(world.spec, local=replace(UIFCA.local_defaults, batch=8)))
+    calls = []
+    fit_together = UIFCA.fit_together
+    monkeypatch.setattr(UIFCA, "fit_together", lambda *given: calls.append(1) or fit_together(*given))
+    found, _ = world.run(uifca, 1)
+    assert bool(calls) is together
+    monkeypatch.setattr(
+        UIFCA,
+        "fit_together",
+        lambda method, starts, positions, client, round: {
+            k: method.fit(starts[k], rows, client, k, round) for k, rows in positions.items()
+        },
+    )
+    alone, _ = world.run(uifca, 1)
+    torch.testing.assert_close(found.tensors["flows"], alone.tensors["flows"], rtol=1e-4, atol=1e-5)
 
 
 def test_who_missed_the_chosen_try_is_assigned_by_its_flows(blobs):
@@ -262,7 +266,7 @@ def test_a_diverging_flow_is_left_out_and_all_of_them_are_the_clients_error(blob
 
 
 def test_held_out_points_are_not_trained_on_and_choose_the_flow(blobs):
-    uifca = method(blobs, stop="validation", held_out=0.25, cluster_rounds=2, comm_rounds=3, steps=4)
+    uifca = method(blobs, held_out=0.25, cluster_rounds=2, comm_rounds=3, steps=4)
     server = uifca.init_server(Federation(blobs.spec, (POINTS,), Streams(0)))
     update = uifca.client_update(uifca.broadcast(server, 0), client(blobs, 0))
     assert sum(update.message.facts["counts"]) == 45
@@ -327,7 +331,7 @@ def test_image_flows_run_through_the_contract(world):
 
 
 def test_losses_of_images_are_in_bits_per_dimension(world, client_list):
-    s = UIFCASettings(cluster_rounds=1, comm_rounds=1, steps=2, width=2, layers="dense")
+    s = UIFCASettings(cluster_rounds=1, comm_rounds=1, steps=2, width=2, flow="dense_cycle")
     uifca = UIFCA(s, Context(world.spec, local=replace(UIFCA.local_defaults, batch=8)))
     server, _ = world.run(uifca, 1)
     clients = client_list([world.client()])
@@ -355,7 +359,7 @@ def test_flows_that_do_not_fit_the_data_are_named(blobs):
 
 
 def test_the_rate_falls_by_lr_decay_within_a_cluster_round(blobs):
-    """A decay that leaves next to nothing: the second communication round moves no flow, the next begins anew."""
+    """With a decay to nearly 0 the second communication round moves no flow, and the next cluster round does again."""
     settings = {"cluster_rounds": 3, "comm_rounds": 2, "steps": 4}
     plain, falling = method(blobs, **settings), method(blobs, **settings)
     falling.context = replace(falling.context, local=replace(falling.context.local, lr_decay=1e-9))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.server
 import sqlite3
 import subprocess
@@ -17,6 +18,7 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from shoal.cli.doctor import servers
+from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.lifecycle import driving
 from shoal.lifecycle.driving import drive
@@ -26,7 +28,7 @@ from shoal.review.mlflow_log.embedded_store import broken, newest_revision, read
 from shoal.review.mlflow_log.run import experiment_of, experiment_tags, title
 
 Make = Callable[..., Any]
-ON = {"mlflow": True, "system": False, "model": False}
+ON = {"mlflow": True, "model": False}
 FIRST = """
 import sys, time
 from pathlib import Path
@@ -97,13 +99,50 @@ def test_a_broken_store_is_noticed_and_replaced(home: Path, whole: bytes, how: s
     (check,) = (each for each in servers() if each.name == "mlflow store")
     assert not check.ok
     assert said in check.detail
-    assert "--resume" in check.mend
+    assert "--resume" in check.repair
     moved = ready_store(path.parent)
     assert moved is not None
     assert said in moved
     assert broken(path.parent) is None
     assert path.with_name("mlflow.db.broken-1").exists()
     assert ready_store(path.parent) is None
+
+
+def test_a_store_whose_writer_was_killed_keeps_what_it_had(home: Path, whole: bytes) -> None:
+    """In the middle of a change SQLite has a journal beside the file, by which the next one takes the change back."""
+    path = home / "mlflow" / "mlflow.db"
+    path.parent.mkdir()
+    path.write_bytes(whole)
+    ready_store(path.parent)
+    with contextlib.closing(sqlite3.connect(path)) as store, store:
+        store.execute("insert into registered_models (name) values ('shoal-kept')")
+    begin = (
+        f"import os, sqlite3; store = sqlite3.connect({str(path)!r}, isolation_level=None);"
+        "store.execute('pragma cache_size=1'); store.execute('begin immediate');"
+        "[store.execute('insert into registered_models (name) values (?)', (str(k) * 100,)) for k in range(3000)];"
+        "os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", begin], check=True)
+    assert (path.parent / "mlflow.db-journal").exists()
+    assert ready_store(path.parent) is None
+    with contextlib.closing(sqlite3.connect(path)) as store:
+        assert store.execute("select name from registered_models").fetchall() == [("shoal-kept",)]
+    assert not path.with_name("mlflow.db.broken-1").exists()
+
+
+def test_a_store_that_cannot_be_opened_now_is_not_replaced(
+    home: Path, whole: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = home / "mlflow" / "mlflow.db"
+    path.parent.mkdir()
+    path.write_bytes(whole)
+    connect = sqlite3.connect
+
+    def elsewhere(address: object, **options: Any) -> sqlite3.Connection:
+        return connect(f"file:{home / 'none' / 'mlflow.db'}?mode=rw", **options)
+
+    monkeypatch.setattr(sqlite3, "connect", elsewhere)
+    assert broken(path.parent) is None
 
 
 @pytest.mark.parametrize("written", [True, False])
@@ -132,16 +171,16 @@ def test_an_experiments_tag_that_another_run_writes_just_now_is_taken(
 def test_resume_repairs_a_broken_store(home: Path, small: Make) -> None:
     run = new_run(small(rounds=1, tracking=ON))
     drive(run)
-    first = run.lineage()["mlflow_run"]
+    first = run.lineage().mlflow_run
     spoil(home / "mlflow" / "mlflow.db", "drop table alembic_version")
     drive(RunFolder(run.path))
-    again = run.lineage()["mlflow_run"]
+    again = run.lineage().mlflow_run
     assert again != first
     client = MlflowClient(store_uri(home / "mlflow"))
     assert client.get_run(again).info.status == "FINISHED"
     assert [metric.step for metric in client.get_metric_history(again, "score/acc")] == [1]
-    (told,) = (event for event in run.events() if event["event"] == "mlflow_store_changed")
-    assert "mlflow.db.broken-1, and a new one was made" in told["message"]
+    (told,) = (event for event in run.events() if event.kind == "mlflow_store_changed")
+    assert "mlflow.db.broken-1, and a new one was made" in told.message
 
 
 def test_the_version_of_the_tables_is_that_of_mlflow() -> None:
@@ -154,8 +193,8 @@ def test_a_refused_second_resume_touches_nothing(home: Path, small: Make, monkey
     run = new_run(small(rounds=2, tracking=ON))
     states: list[str] = []
 
-    def look(event: dict[str, Any]) -> None:
-        if event["event"] == "round_finished" and event["round"] == 1:
+    def look(event: Event) -> None:
+        if event.kind == "round_finished" and event.round == 1:
             tracking.sync(run, run.settings(), home / "mlflow", "RUNNING", look=True)
             client = MlflowClient(store_uri(home / "mlflow"))
             with monkeypatch.context() as patched:
@@ -163,7 +202,7 @@ def test_a_refused_second_resume_touches_nothing(home: Path, small: Make, monkey
                 patched.setattr(driving, "open_pool", lambda *_: pytest.fail("workers were started"))
                 with pytest.raises(RunError, match="in use by another process"):
                     drive(RunFolder(run.path))
-            states.append(client.get_run(run.lineage()["mlflow_run"]).info.status)
+            states.append(client.get_run(run.lineage().mlflow_run).info.status)
 
     drive(run, observers=[look])
     assert states == ["RUNNING"]
@@ -188,7 +227,7 @@ def test_the_doctor_asks_a_server_with_the_password_of_the_environment(
     refused = next(servers())
     assert not refused.ok
     assert "refused (status 401)" in refused.detail
-    assert "MLFLOW_TRACKING_PASSWORD" in refused.mend
+    assert "MLFLOW_TRACKING_PASSWORD" in refused.repair
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "me")
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "proxy-word")
     assert next(servers()).ok

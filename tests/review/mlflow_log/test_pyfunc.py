@@ -37,7 +37,7 @@ from shoal.review.served.record import LogRun, PromoteModel
 from tests.conftest import SMALL
 
 NAME = "shoal-fedpnp-digits"
-ON = {"tracking": {"mlflow": True, "system": False}, "rounds": 1}
+ON = {"tracking": {"mlflow": True}, "rounds": 1}
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def test_a_repeated_sync_registers_nothing_and_a_new_run_is_the_newest(tracked: 
         assert LogRun(tracked.path).execute()
         assert PromoteModel(tracked.path).execute() == "1"
     (first,) = client.search_model_versions(f"name = '{NAME}'")
-    assert first.run_id == tracked.lineage()["mlflow_run"]
+    assert first.run_id == tracked.lineage().mlflow_run
     assert first.tags["shoal.run"] == tracked.name
     second = run_with(seed=1)
     assert aliases() == {"newest": "2", "champion": "1", "challenger": "2"}
@@ -133,8 +133,8 @@ def test_a_repeated_sync_registers_nothing_and_a_new_run_is_the_newest(tracked: 
     assert aliases() == {"newest": "2", "champion": "2"}
     PromoteModel(second.path).execute()
     assert aliases() == {"newest": "2", "champion": "2"}
-    run_with(seed=2, tracking={"champion": True})
-    assert aliases() == {"newest": "3", "champion": "3"}
+    run_with(seed=2)
+    assert aliases() == {"newest": "3", "champion": "2", "challenger": "3"}
 
 
 def test_aliases_that_a_kill_left_unmoved_are_moved_by_the_next_try(
@@ -165,7 +165,7 @@ def test_a_name_of_ones_own_or_none(tracked: RunFolder) -> None:
 def logged(run: RunFolder) -> Path:
     """The folder of the run's logged model."""
     client = MlflowClient(store())
-    model = models_of(client, client.get_run(run.lineage()["mlflow_run"]))["model"]
+    model = models_of(client, client.get_run(run.lineage().mlflow_run))["model"]
     return Path(mlflow.artifacts.download_artifacts(model.artifact_location))
 
 

@@ -20,7 +20,9 @@ from shoal.engine.settings.merge import merge
 from shoal.engine.settings.run_settings import make_settings
 from shoal.engine.store.checkpoint import newest_valid
 from shoal.engine.store.opened_run import OpenedRun
-from shoal.engine.store.run_folder import FINISHED, RunFolder
+from shoal.engine.store.run_events import Event
+from shoal.engine.store.run_folder import RunFolder
+from shoal.engine.store.status import FINISHED
 from shoal.flows.deployments import csrf_headers
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
@@ -71,18 +73,18 @@ def address(servers: Team) -> str:
 
 
 def settings_at(servers: Team, **changes: Any) -> Any:
-    on = {"mlflow": True, "system": False, "uri": address(servers)}
+    on = {"mlflow": True, "uri": address(servers)}
     return make_settings(merge(SMALL, {"tracking": on}, changes))
 
 
 def told(run: RunFolder) -> list[str]:
-    return [event["event"] for event in run.events()]
+    return [event.kind for event in run.events()]
 
 
 def mlflow_has_all_of(run: RunFolder) -> Any:
     """The MLflow run of a run folder, whose rounds are there, each once."""
     client = mlflow.MlflowClient()
-    found = client.get_run(run.lineage()["mlflow_run"])
+    found = client.get_run(run.lineage().mlflow_run)
     rounds = run.table("rounds")
     history = client.get_metric_history(found.info.run_id, "score/acc")
     assert [(m.step, m.value) for m in history] == list(zip(rounds["round"], rounds["acc"], strict=True))
@@ -147,8 +149,8 @@ def test_a_server_that_is_killed_in_the_middle_costs_nothing(at_team: Team) -> N
 
     run = new_run(settings_at(at_team, seed=7, rounds=4))
 
-    def kill(event: dict[str, Any]) -> None:
-        if (event["event"], event["round"]) == ("round_finished", 2):
+    def kill(event: Event) -> None:
+        if (event.kind, event.round) == ("round_finished", 2):
             at_team.mlflow_server.kill()
 
     try:
@@ -159,7 +161,7 @@ def test_a_server_that_is_killed_in_the_middle_costs_nothing(at_team: Team) -> N
     assert result.status == FINISHED
     assert numbers(run)[0] == numbers(straight)[0]
     assert "mlflow_unreachable" in told(run)
-    (said,) = {event["message"].split(" (")[0] for event in run.events() if event["event"] == "mlflow_unreachable"}
+    (said,) = {event.message.split(" (")[0] for event in run.events() if event.kind == "mlflow_unreachable"}
     assert said == f"MLflow at {address(at_team)} did not answer"
 
     done = shoal(run.path.parents[1], "log", run.name)
@@ -176,11 +178,11 @@ def shoal(home: Path, *words: str, **env: str) -> subprocess.CompletedProcess[st
 
 
 def test_runs_move_from_the_embedded_store_to_the_teams(at_team: Team) -> None:
-    on = {"tracking": {"mlflow": True, "system": False}, "rounds": 1, "method": {"name": "fedcc"}}
+    on = {"tracking": {"mlflow": True}, "rounds": 1, "method": {"name": "fedcc"}}
     runs = [new_run(make_settings(merge(SMALL, on, {"seed": seed}))) for seed in (0, 1)]
     for run in runs:
         drive(run)
-        assert run.lineage()["mlflow_uri"].startswith("sqlite:///")
+        assert run.lineage().mlflow_uri.startswith("sqlite:///")
     aside = new_run(make_settings(merge(SMALL, {"rounds": 1})))
     drive(aside)
     home = runs[0].path.parents[1]
@@ -192,7 +194,7 @@ def test_runs_move_from_the_embedded_store_to_the_teams(at_team: Team) -> None:
         assert lines[1].endswith(f"logged to {at_team.mlflow}, version 2 of its model")
         assert lines[2].endswith("its setting tracking.mlflow is false")
     for run in runs:
-        assert run.lineage()["mlflow_uri"] == at_team.mlflow
+        assert run.lineage().mlflow_uri == at_team.mlflow
         mlflow_has_all_of(run)
     aliases = mlflow.MlflowClient().get_registered_model("shoal-fedcc-digits").aliases
     assert {name: str(version) for name, version in aliases.items()} == {
@@ -207,7 +209,7 @@ def test_a_database_without_a_server_has_its_files_beside_the_embedded_store(
 ) -> None:
     monkeypatch.setenv("TEAM_WORD", SECRETS["MLFLOW_DATABASE_PASSWORD"])
     uri = f"postgresql://mlflow:${{TEAM_WORD}}@127.0.0.1:{servers.database}/mlflow"
-    on = {"mlflow": True, "system": False, "uri": uri, "experiment": "direct"}
+    on = {"mlflow": True, "uri": uri, "experiment": "direct"}
     run = new_run(make_settings(merge(SMALL, {"tracking": on, "rounds": 1})))
     elsewhere = home / "elsewhere"
     elsewhere.mkdir()
@@ -215,7 +217,7 @@ def test_a_database_without_a_server_has_its_files_beside_the_embedded_store(
     drive(run)
     assert "mlflow_unreachable" not in told(run)
     found = mlflow.MlflowClient(uri.replace("${TEAM_WORD}", SECRETS["MLFLOW_DATABASE_PASSWORD"])).get_run(
-        run.lineage()["mlflow_run"]
+        run.lineage().mlflow_run
     )
     assert found.info.artifact_uri.startswith((home / "mlflow" / "artifacts" / "direct").as_uri())
     assert not list(elsewhere.iterdir())
@@ -284,8 +286,8 @@ def test_a_worker_of_another_process_runs_a_deployment(at_team: Team, tmp_path: 
     assert ended["state_type"] == "COMPLETED", worker.log.read_text()[-3000:]
 
     run = RunFolder.find("latest", shared / "runs")
-    assert run.status()["state"] == FINISHED
-    assert run.lineage()["git"]["commit"] == made_from
+    assert run.status().state == FINISHED
+    assert run.lineage().git.commit == made_from
     found = mlflow_has_all_of(run)
     federated = found.data.tags["shoal.prefect_flow_run"]
     assert at_team.query("prefect", f"select state_type::text from flow_run where id = '{federated}'") == [
@@ -314,7 +316,7 @@ def test_a_database_and_a_bucket_come_back_from_their_copies(at_team: Team, tmp_
     run = new_run(settings_at(at_team, rounds=1, seed=5))
     drive(run)
     images = np.array(open_prepared(run.folder_of("data")).test_x[:20])
-    (version,) = mlflow.MlflowClient().search_model_versions(f"run_id = '{run.lineage()['mlflow_run']}'")
+    (version,) = mlflow.MlflowClient().search_model_versions(f"run_id = '{run.lineage().mlflow_run}'")
 
     (tmp_path / "mlflow.dump").write_bytes(postgres_tool(at_team, "pg_dump", "--format=custom", "mlflow"))
     copies = at_team.objects_in()

@@ -32,7 +32,7 @@ from shoal.review.results.clusters import TABLE, quality
 from tests.runs import straight
 
 Make = Callable[..., Any]
-ON = {"mlflow": True, "system": False}
+ON = {"mlflow": True}
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def client_of(home: Path) -> MlflowClient:
 
 def test_a_run_is_logged_once_with_its_lineage(home: Path, tracked: Any) -> None:
     client = client_of(home)
-    run_id = tracked.lineage()["mlflow_run"]
+    run_id = tracked.lineage().mlflow_run
     for _ in range(2):  # the second time changes nothing
         assert sync(tracked, tracked.settings(), places.mlflow_store()) == run_id
         drive(tracked)
@@ -61,16 +61,16 @@ def test_a_run_is_logged_once_with_its_lineage(home: Path, tracked: Any) -> None
     assert found.info.run_name == "fedpnp digits iid x3 seed 0"
     lineage = tracked.lineage()
     for tag, value in (
-        ("shoal.data_dvc", lineage["data"]["dvc"]),
-        ("shoal.partition_dvc", lineage["partition"]["dvc"]),
+        ("shoal.data_dvc", lineage.data.dvc),
+        ("shoal.partition_dvc", lineage.partition.dvc),
         ("shoal.settings_sha256", tracked.settings().digest()),
         ("shoal.run", tracked.name),
-        ("mlflow.source.git.commit", lineage["git"]["commit"]),
+        ("mlflow.source.git.commit", lineage.git.commit),
     ):
         assert found.data.tags[tag] == value
     assert {d.dataset.digest for d in found.inputs.dataset_inputs} == {
-        lineage["data"]["digest"][:36],
-        lineage["partition"]["digest"][:36],
+        lineage.data.digest[:36],
+        lineage.partition.digest[:36],
     }
     clients = tracked.table("clients")
     for k in range(3):
@@ -90,7 +90,7 @@ def test_nothing_of_single_clients_is_told_where_that_is_off(home: Path, small: 
     run = new_run(small(rounds=2, tracking={**ON, "clients": False}))
     drive(run)
     client = client_of(home)
-    run_id = run.lineage()["mlflow_run"]
+    run_id = run.lineage().mlflow_run
     metrics = client.get_run(run_id).data.metrics
     assert "score/acc" in metrics
     assert not [name for name in metrics if name.startswith("loss/client")]
@@ -132,7 +132,7 @@ def test_the_model_loads_in_a_fresh_process(home: Path, tracked: Any) -> None:
         "found = model.predict(np.zeros((3, 1, 8, 8), dtype=np.uint8))\n"
         "print(json.dumps([list(found.columns), len(found), sum(found['soft'][0]), len(found['embedding'][0])]))\n"
     )
-    words = (tracked.lineage()["mlflow_run"], f"sqlite:///{home}/mlflow/mlflow.db")
+    words = (tracked.lineage().mlflow_run, f"sqlite:///{home}/mlflow/mlflow.db")
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=home, check=False)
     assert done.returncode == 0, done.stderr
     columns, count, total, width = json.loads(done.stdout.splitlines()[-1])
@@ -146,12 +146,12 @@ def test_out_of_reach_mlflow_never_stops_a_run(home: Path, small: Make, monkeypa
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     run = new_run(small(rounds=2, tracking={**ON, "model": False}))
     assert drive(run).status == "finished"
-    told = [e for e in run.events() if e["event"] == "mlflow_unreachable"]
+    told = [e for e in run.events() if e.kind == "mlflow_unreachable"]
     assert len(told) == 1
-    assert "127.0.0.1:9" in told[0]["message"]
+    assert "127.0.0.1:9" in told[0].message
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     drive(run)
-    history = client_of(home).get_metric_history(run.lineage()["mlflow_run"], "score/acc")
+    history = client_of(home).get_metric_history(run.lineage().mlflow_run, "score/acc")
     assert [m.step for m in history] == [1, 2]
 
 
@@ -213,7 +213,7 @@ def test_a_comparison_is_a_parent_run(home: Path, tracked: Any) -> None:
     acc = tracked.table("rounds")["acc"].iloc[-1]
     assert [m.value for m in client.get_metric_history(parent.info.run_id, f"score/acc/{tracked.name}")] == [acc]
     assert f"| fedpnp digits iid x3 seed 0 | {tracked.name} | {acc:.4f} |" in parent.data.tags[NOTE]
-    assert client.get_run(tracked.lineage()["mlflow_run"]).data.tags["mlflow.parentRunId"] == parent.info.run_id
+    assert client.get_run(tracked.lineage().mlflow_run).data.tags["mlflow.parentRunId"] == parent.info.run_id
 
 
 def test_report_and_figures_show_the_numbers(home: Path, tracked: Any) -> None:

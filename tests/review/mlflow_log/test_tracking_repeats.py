@@ -66,7 +66,7 @@ def client(run: RunFolder) -> MlflowClient:
 
 def logged(run: RunFolder, experiment: str, **tracking: Any) -> Settings:
     """The run's settings with MLflow on, and the run as if it had never been logged."""
-    own = {"mlflow": True, "system": False, "model": False, "experiment": experiment, "checkpoints": "all", **tracking}
+    own = {"mlflow": True, "model": False, "experiment": experiment, "checkpoints": "all", **tracking}
     run.set_lineage(mlflow_run=None)
     return make_settings(merge(run.settings().to_json(), {"tracking": own}))
 
@@ -210,7 +210,7 @@ def test_no_setting_is_cut_off(run: RunFolder, client: MlflowClient) -> None:
     rounds = list(range(1, 2000))
     long = {
         "method": {"name": "cfl", "criterion": "schedule", "schedule": rounds},
-        "workers": {"resources": {f"kind {number}": 1.0 for number in range(20)}},
+        "data": {"options": {f"kind {number}": number for number in range(20)}},
     }
     settings = make_settings(merge(logged(run, "long").to_json(), long))
     run_id = sync(run, settings, places.mlflow_store(), "RUNNING")

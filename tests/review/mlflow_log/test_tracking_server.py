@@ -31,7 +31,7 @@ RUN = {
     "method": {"name": "fedcc"},
     "rounds": 3,
     "checkpoint": {"keep": 3},
-    "tracking": {"mlflow": True, "system": False, "checkpoints": "all"},
+    "tracking": {"mlflow": True, "checkpoints": "all"},
 }
 """What the page asks about."""
 
@@ -76,7 +76,7 @@ def wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
 def run_with(seed: int) -> RunFolder:
     run = new_run(make_settings(merge(SMALL, RUN, {"seed": seed})))
     drive(run)
-    assert not [event for event in run.events() if event["event"] == "mlflow_unreachable"]
+    assert not [event for event in run.events() if event.kind == "mlflow_unreachable"]
     return run
 
 
@@ -101,7 +101,7 @@ def test_the_queries_of_the_page_find_what_they_say(served: list[RunFolder], cap
     assert (Path(known["state"]) / "server.safetensors").read_bytes() == kept
     (linked,) = [metric for metric in known["rounds"][0].metrics if metric.key == "score/acc"]
     assert (linked.step, linked.value) == (round, scores.max())
-    assert linked.dataset_digest == first.lineage()["data"]["digest"][:36]
+    assert linked.dataset_digest == first.lineage().data.digest[:36]
 
     assert len(known["models"]) == 2
     assert known["models"][0].source_run_id == known["best"].info.run_id
@@ -118,7 +118,7 @@ def test_the_queries_of_the_page_find_what_they_say(served: list[RunFolder], cap
 
 def test_a_second_sync_over_http_adds_nothing(served: list[RunFolder]) -> None:
     client = mlflow.MlflowClient()
-    run_id = served[0].lineage()["mlflow_run"]
+    run_id = served[0].lineage().mlflow_run
     experiment = client.get_run(run_id).info.experiment_id
 
     def there() -> tuple[int, int, list[str]]:
@@ -142,7 +142,7 @@ def test_a_run_that_logs_over_http_prints_nothing(
     run = new_run(make_settings(merge(SMALL, RUN, {"rounds": 1, "tracking": {"model": False}})))
     drive(run)
     said = capfd.readouterr()
-    assert run.lineage()["mlflow_uri"] == uri.replace("http://", "http://me:***@")
+    assert run.lineage().mlflow_uri == uri.replace("http://", "http://me:***@")
     assert not said.out, "standard output may be for JSON alone"
     assert "secret-word" not in said.err
 

@@ -13,13 +13,14 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from shoal.engine.store.codec import StoreError
+from shoal.engine.store.run_events import Event
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
 from shoal.review.mlflow_log.trouble import INCOMPLETE, UNREACHABLE, TrackingError, check_installed, why_not_logged
 from tests.engine.store.test_damage import flip
 
 Make = Callable[..., Any]
-ON = {"mlflow": True, "system": False, "model": False}
+ON = {"mlflow": True, "model": False}
 
 
 def test_a_deleted_experiment_is_the_reason_and_every_observer_hears_it(home: Path, small: Make) -> None:
@@ -28,14 +29,14 @@ def test_a_deleted_experiment_is_the_reason_and_every_observer_hears_it(home: Pa
     experiment = client.get_experiment_by_name("shoal")
     assert experiment is not None
     client.delete_experiment(experiment.experiment_id)
-    heard: list[dict[str, Any]] = []
+    heard: list[Event] = []
     run = new_run(small(rounds=1, seed=1, tracking=ON))
     assert drive(run, observers=[heard.append]).status == "finished"
-    (told,) = [event for event in heard if event.get("level") == "warning"]
-    assert told["event"] == INCOMPLETE
-    assert "its experiment 'shoal' was deleted: restore it" in told["message"]
-    assert f"--experiment-id {experiment.experiment_id}" in told["message"]
-    assert f"`shoal log {run.name}` logs it" in told["message"]
+    (told,) = [event for event in heard if event.level == "warning"]
+    assert told.kind == INCOMPLETE
+    assert "its experiment 'shoal' was deleted: restore it" in told.message
+    assert f"--experiment-id {experiment.experiment_id}" in told.message
+    assert f"`shoal log {run.name}` logs it" in told.message
 
 
 @pytest.mark.parametrize(

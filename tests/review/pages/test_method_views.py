@@ -43,5 +43,5 @@ def test_a_method_draws_from_what_the_run_holds(
     assert history.server is not None
     assert (history.server.round, list(history.rounds["round"])) == (2, [1, 2])
     assert len(history.clients) == len(history.client_names) == history.updates["client"].nunique()
-    shutil.move(run.lineage()["partition"]["folder"], home / "elsewhere")
+    shutil.move(run.lineage().partition.folder, home / "elsewhere")
     assert {path.name for path in draw_figures(run)} == names, "without its data a run keeps what was drawn"

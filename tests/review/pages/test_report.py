@@ -6,6 +6,7 @@ import base64
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,13 @@ from shoal.review.pages.figures import draw_figures, draw_spread
 from shoal.review.pages.provenance import chosen_settings, repeat_command
 from shoal.review.pages.report import write_report
 from shoal.review.results.clusters import FEATURES, TABLE, keep_clusters
-from shoal.review.results.cross_tables import CROSSED, clusters_by_clients, confusion, cross_table, labels_by_clients
+from shoal.review.results.cross_tables import (
+    MAX_CROSSED,
+    clusters_by_clients,
+    confusion,
+    cross_table,
+    labels_by_clients,
+)
 from shoal.review.results.summary import bytes_moved, duration, summary_of
 from tests.planted_images import write_clients
 from tests.runs import straight
@@ -80,7 +87,7 @@ def test_it_begins_with_what_was_asked_and_what_came_out(digits_run: RunFolder) 
     assert values[3] == f"{moved / 1e6:.1f} MB"
     page = write_report(digits_run).read_text()
     assert page.index(summary.asked) < page.index(summary.found) < page.index("<h2>")
-    assert not [event for event in digits_run.events() if event["event"] == "not_shown"]
+    assert not [event for event in digits_run.events() if event.kind == "not_shown"]
 
 
 def test_the_page_holds_all_that_it_shows(digits_run: RunFolder) -> None:
@@ -169,7 +176,7 @@ def test_a_method_that_gives_samples_no_clusters(home: Path, small: Make) -> Non
 
 def test_a_run_whose_data_are_elsewhere(digits_run: RunFolder) -> None:
     for what in ("data", "partition"):
-        shutil.rmtree(digits_run.lineage()[what]["folder"])
+        shutil.rmtree(digits_run.folder_of(what))
     page = write_report(digits_run).read_text()
     assert "from digits, in 2 rounds." in page
     assert "Clusters and true labels" in page
@@ -178,7 +185,7 @@ def test_a_run_whose_data_are_elsewhere(digits_run: RunFolder) -> None:
 
 
 def test_other_data_in_the_place_of_its_own_are_not_shown(digits_run: RunFolder) -> None:
-    digits_run.set_lineage(partition={**digits_run.lineage()["partition"], "digest": "another"})
+    digits_run.set_lineage(partition=replace(digits_run.lineage().partition, digest="another"))
     page = write_report(digits_run).read_text()
     assert "from digits, in 2 rounds." in page
     assert "Who holds which labels" not in page
@@ -203,16 +210,16 @@ def test_no_view_that_fails_makes_the_run_fail(home: Path, small: Make, monkeypa
     page = (run.path / "report.html").read_text()
     assert "Clusters and true labels" not in page
     assert "Samples by cluster and client" in page
-    told = [event["message"] for event in run.events() if event["event"] == "not_shown"]
+    told = [event.message for event in run.events() if event.kind == "not_shown"]
     assert told == [
         "figures left out: ZeroDivisionError: of a figure",
         "clusters by labels left out: ZeroDivisionError: of a figure",
     ]
     write_report(run)
-    assert len([event for event in run.events() if event["event"] == "not_shown"]) == 2, "told twice"
+    assert len([event for event in run.events() if event.kind == "not_shown"]) == 2, "told twice"
     monkeypatch.setattr(report, "run_result", broken)
     drive(run)
-    assert "the report left out: ZeroDivisionError: of a figure" in run.events()[-1]["message"]
+    assert "the report left out: ZeroDivisionError: of a figure" in run.events()[-1].message
 
 
 def test_settings_that_were_chosen_stand_before_the_others(home: Path, small: Make) -> None:
@@ -248,11 +255,11 @@ def test_losses_are_drawn_with_their_spread() -> None:
 
 
 def test_large_tables_show_the_largest() -> None:
-    counts = pd.DataFrame(np.ones((CROSSED + 5, 2), dtype=int))
+    counts = pd.DataFrame(np.ones((MAX_CROSSED + 5, 2), dtype=int))
     counts.iloc[0] = 0
     table = cross_table(counts, "label", "client")
     assert table is not None
-    assert len(table.rows) == CROSSED
+    assert len(table.rows) == MAX_CROSSED
     assert table.rows[0][0] == "1"
     assert table.left == (5, 0)
     assert cross_table(counts.iloc[:0], "label", "client") is None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
-from rich.console import Console
 
 from shoal.core.errors import DataError
+from shoal.core.records import record_to_json
 from shoal.data.own import add_folder, add_table
 from shoal.engine.messages.wire import Answer, Request
 from shoal.engine.settings import places
 from shoal.engine.store.codec import StoreError
-from shoal.engine.store.run_events import is_warning
+from shoal.engine.store.run_events import Event, is_warning
 from shoal.engine.store.run_folder import RunError, RunFolder
 from shoal.engine.workers.worker import Worker
 from shoal.engine.workers.worker_processes import WorkerLost
@@ -132,8 +132,8 @@ def test_the_run_is_the_same_with_its_table_and_the_table_after_resuming(home: P
     class Stop(KeyboardInterrupt):
         pass
 
-    def stop(event: dict[str, Any]) -> None:
-        if event["event"] == "round_finished" and event["round"] == 2:
+    def stop(event: Event) -> None:
+        if event.kind == "round_finished" and event.round == 2:
             raise Stop
 
     from shoal.lifecycle.starting import new_run
@@ -158,7 +158,7 @@ def test_it_is_made_once_and_again_where_it_is_missing_or_of_another_state(plant
     assert keep_clusters(planted, Worker().handle)
     assert (planted.path / TABLE).read_bytes() == content
     facts = cluster_facts(planted)
-    (planted.path / FACTS).write_text(json.dumps({**facts, "weights_sha256": "another"}))
+    (planted.path / FACTS).write_text(json.dumps(record_to_json(replace(facts, weights_sha256="another"))))
     assert keep_clusters(planted, Worker().handle)
     assert cluster_facts(planted) == facts
 
@@ -169,9 +169,9 @@ def test_a_method_without_clusters_of_samples_says_so_once(home: Path, small: Ma
     run = straight(small(method={"name": method}, rounds=1, partition=validated))
     for _ in range(2):
         assert not keep_clusters(run, Worker().handle)
-    told = [event for event in run.events() if event["event"] == "clusters_skipped"]
+    told = [event for event in run.events() if event.kind == "clusters_skipped"]
     assert len(told) == 1
-    assert method in told[0]["message"]
+    assert method in told[0].message
     assert not is_warning(told[0]), "nothing is missing"
     assert not (run.path / TABLE).exists()
     assert run_result(run).quality == {}
@@ -190,8 +190,8 @@ def test_a_lost_worker_is_asked_again_and_a_finished_run_stays_finished(home: Pa
         return worker.handle(request)
 
     assert not keep_clusters(run, call)
-    assert "worker slot 0 ended" in run.events()[-1]["message"]
-    assert run.status()["state"] == "finished"
+    assert "worker slot 0 ended" in run.events()[-1].message
+    assert run.status().state == "finished"
     lost[0] = 1
     assert keep_clusters(run, call)
 
@@ -199,7 +199,7 @@ def test_a_lost_worker_is_asked_again_and_a_finished_run_stays_finished(home: Pa
 def test_unknown_number_of_clusters_is_said(own: Path, small: Make) -> None:
     run = straight(small(**OWN, method={"name": "fedsimclr"}, rounds=1))
     assert not keep_clusters(run, Worker().handle)
-    assert "model.clusters" in run.events()[-1]["message"]
+    assert "model.clusters" in run.events()[-1].message
 
 
 # --- quality without labels -------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def test_stability_is_of_the_last_two_rounds(home: Path, small: Make) -> None:
     expected = ari(table_of(short)["cluster"].to_numpy(), table_of(long)["cluster"].to_numpy())
     assert quality(long)["stability"] == pytest.approx(expected)
     assert quality(long)["stability"] < 1
-    assert cluster_facts(long)["compared_with_round"] == 2
+    assert cluster_facts(long).compared_with_round == 2
     one = judged(small(method={"name": "fedcc"}, rounds=2, checkpoint={"keep": 1}))
     assert "stability" not in quality(one), "the round before is not kept"
 
@@ -338,7 +338,7 @@ def test_new_files_of_the_same_kinds_get_the_same_clusters(home: Path, planted: 
 def test_what_was_trained_on_is_predicted_as_the_table_says(own: Path, small: Make, method: str) -> None:
     """With centres of K-means and with a cluster head; the data set need not be there any more."""
     run = judged(small(**OWN, method={"name": method}, model={"clusters": 3}, local={"batch": 8}))
-    os.rename(run.lineage()["data"]["folder"], own.parent / "gone")
+    os.rename(run.lineage().data.folder, own.parent / "gone")
     known = table_of(run).set_index("file")
     found = predict(run, own).table.set_index("file").loc[known.index]
     assert found["cluster"].tolist() == known["cluster"].tolist()
@@ -349,19 +349,20 @@ def test_what_was_trained_on_is_predicted_as_the_table_says(own: Path, small: Ma
 
 
 def test_what_the_command_shows(home: Path, planted: RunFolder) -> None:
-    from shoal.cli.predict import predict_command
+    from shoal.cli.console import err, out
+    from shoal.cli.predict import predict as predict_command
 
     write_new(home / "new", each=12)
-    out, err = Console(file=io.StringIO(), width=100), Console(file=io.StringIO(), width=100)
-    predict_command(out, err, planted.name, home / "new", None, None, "as-set", "none", False)
-    shown = out.file.getvalue()
+    with out.capture() as printed, err.capture() as warned:
+        predict_command(planted.name, home / "new")
+    shown = printed.get()
     assert "below/dark-new1.png" in shown
     assert "and 6 more; --out FILE" in shown
     assert "36 samples" in shown
-    assert not err.file.getvalue()
+    assert not warned.get()
     for table, sheet in ((Path("found.xlsx"), None), (None, Path("found.jpg"))):
         with pytest.raises(DataError, match="expected a name that ends in"):
-            predict_command(out, err, "no such run", home / "new", table, sheet, "as-set", "none", False)
+            predict_command("no such run", home / "new", table, sheet)
 
 
 def test_tables_are_read_by_the_names_of_their_columns(home: Path, small: Make, tmp_path: Path) -> None:

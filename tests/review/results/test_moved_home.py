@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from shoal.core.records import record_to_json
 from shoal.core.seal import sealed
 from shoal.data.own import add_folder
 from shoal.engine.settings import places
 from shoal.engine.store.relocation import located, stored_path
+from shoal.engine.store.run_events import Event
 from shoal.engine.store.run_folder import RunFolder
 from shoal.lifecycle.driving import drive
 from shoal.lifecycle.starting import new_run
@@ -65,8 +67,8 @@ def begun(photos: Path, settings: Any) -> RunFolder:
     return new_run(settings)
 
 
-def stop(entry: dict[str, Any]) -> None:
-    if entry["event"] == "round_finished" and entry["round"] == 1:
+def stop(entry: Event) -> None:
+    if entry.kind == "round_finished" and entry.round == 1:
         raise KeyboardInterrupt
 
 
@@ -84,7 +86,7 @@ def test_a_home_moved_between_two_rounds_and_before_the_report_gives_the_same_bi
     run = begun(photos, settings)
     with pytest.raises(KeyboardInterrupt):
         drive(run, observers=[stop])
-    lost = run.lineage()["mlflow_run"]
+    lost = run.lineage().mlflow_run
 
     # Another place between two rounds.
     second = tmp_path / "second"
@@ -94,7 +96,7 @@ def test_a_home_moved_between_two_rounds_and_before_the_report_gives_the_same_bi
     drive(run)
     assert numbers(run) == numbers(whole)
     assert not first.exists()
-    assert run.lineage()["mlflow_run"] == lost
+    assert run.lineage().mlflow_run == lost
 
     # And between the run and what is asked of it.
     third = tmp_path / "third"
@@ -137,9 +139,9 @@ def test_a_home_moved_between_two_rounds_and_before_the_report_gives_the_same_bi
 def test_records_name_folders_relative_to_the_home(home: Path, tmp_path: Path, photos: Path, small: Make) -> None:
     run = begun(photos, small(**OWN_SET))
     lineage = run.lineage()
-    assert lineage["data"]["folder"] == "data/store/own/mine"
-    assert lineage["partition"]["folder"].startswith("data/store/partitions/mine-by_column-")
-    assert str(tmp_path) not in json.dumps(lineage)
+    assert lineage.data.folder == "data/store/own/mine"
+    assert lineage.partition.folder.startswith("data/store/partitions/mine-by_column-")
+    assert str(tmp_path) not in json.dumps(record_to_json(lineage))
     assert run.folder_of("data") == home / "data" / "store" / "own" / "mine"
     assert stored_path(Path("/somewhere/else")) == "/somewhere/else"
 
@@ -147,14 +149,14 @@ def test_records_name_folders_relative_to_the_home(home: Path, tmp_path: Path, p
 def test_a_record_of_before_follows_a_home_that_was_moved(home: Path, photos: Path, small: Make) -> None:
     run = begun(photos, small(**OWN_SET))
     lineage = run.lineage()
-    for what in ("data", "partition"):
-        lineage[what]["folder"] = f"/no/such/home/{lineage[what]['folder']}"
-    (run.path / "lineage.json").write_text(json.dumps(sealed(lineage)))
+    away = lineage.with_folders(*(f"/no/such/home/{part.folder}" for part in (lineage.data, lineage.partition)))
+    (run.path / "lineage.json").write_text(json.dumps(sealed(record_to_json(away))))
     assert run.folder_of("data") == home / "data" / "store" / "own" / "mine"
     assert run.folder_of("partition").parent == home / "data" / "store" / "partitions"
     drive(run)
-    other = {**lineage["data"], "digest": "of another set"}
-    assert located(other, run.path) == Path(lineage["data"]["folder"])  # never another version of the same name
+    assert located(away.data.folder, "of another set", run.path) == Path(
+        away.data.folder
+    )  # never another version of the same name
 
 
 def addresses(store: Path) -> set[str]:

@@ -17,7 +17,7 @@ from shoal.lifecycle.starting import new_run
 from shoal.methods.cfl.supervised import judge
 from shoal.methods.cfl.tree import Tree
 from shoal.review.pages.figures import draw_figures
-from shoal.review.served.enroll import choose, enroll, new_client
+from shoal.review.served.enroll import Step, choose, enroll, new_client
 
 CLIENTS = 8
 
@@ -66,9 +66,9 @@ def test_the_groups_are_found_and_new_clients_enrolled(made, monkeypatch):
     right = 0
     for k in range(24):
         found = enroll(run, new_client(run, f"{folder}:{k}", store, None))
-        assert found["clients"] in (list(range(8)), list(range(8, 16)))
-        assert [step["node"] for step in found["path"]] == [0, found["cluster"]]
-        right += (found["clients"][0] >= 8) == (k >= 12)
+        assert found.clients in (tuple(range(8)), tuple(range(8, 16)))
+        assert [step.node for step in found.path] == [0, found.cluster]
+        right += (found.clients[0] >= 8) == (k >= 12)
     assert right >= 23
 
 
@@ -79,13 +79,13 @@ def test_the_model_is_the_nodes_model(made, tmp_path):
     for give in ("leaf", "root", "best", "0"):
         found = enroll(run, client, give, tmp_path / "model.safetensors")
         network = method.network()
-        network.load_state_dict(safetensors.torch.load_file(found["model"]))
-        step = next(s for s in found["path"] if s["node"] == found["given"])
-        assert judge(network, client.validation, method.context).accuracy == step["accuracy"]
-    assert found["given"] == 0
+        network.load_state_dict(safetensors.torch.load_file(found.model))
+        step = next(s for s in found.path if s.node == found.given)
+        assert judge(network, client.validation, method.context).accuracy == step.accuracy
+    assert found.given == 0
     best = enroll(run, client, "best", tmp_path / "model.safetensors")
-    accuracies = {step["node"]: step["accuracy"] for step in best["path"]}
-    assert accuracies[best["given"]] == max(accuracies.values())
+    accuracies = {step.node: step.accuracy for step in best.path}
+    assert accuracies[best.given] == max(accuracies.values())
 
 
 def test_the_command_enrolls_a_prepared_set(made, monkeypatch, capsys):
@@ -114,9 +114,9 @@ def test_what_cannot_be_enrolled_is_named(made, small, monkeypatch):
     with pytest.raises(RunError, match="vector data"):
         new_client(run, "gaussian", store, None)
     with pytest.raises(RunError, match="expected leaf, root, best"):
-        choose([{"node": 0, "accuracy": 1.0}], "7")
+        choose([Step(0, {}, 1.0)], "7")
     with pytest.raises(RunError, match="validation"):
-        choose([{"node": 0, "accuracy": None}], "best")
+        choose([Step(0, {}, None)], "best")
     monkeypatch.setenv("SHOAL_HOME", str(home))
     other = new_run(small(rounds=1))
     with pytest.raises(RunError, match="only runs of cfl"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
-from rich.console import Console
 
 from shoal.cli.console import out
-from shoal.cli.explain import explain_command
+from shoal.cli.explain import explain as explain_command
 from shoal.core.errors import DataError
 from shoal.data.own import add_folder
 from shoal.engine.settings import places
@@ -109,22 +107,22 @@ def test_of_vectors_the_nearest_rows_are_told_and_nothing_is_drawn(
     found = explain(run, 0)
     with pytest.raises(DataError, match="only images can be drawn"):
         found.draw(home / "sheet.png")
-    explain_command(out, run.name, 0, None, as_json=True)
+    explain_command(run.name, 0, as_json=True)
     told = json.loads(capsys.readouterr().out)
     assert [row["client"] for row in told["clients"]] == found.clients["client"].tolist()
     assert all(isinstance(row["distance"], float) for row in told["shown"])
 
 
 def test_the_command_names_clients_and_files(images: RunFolder, home: Path) -> None:
-    said = io.StringIO()
-    explain_command(Console(file=said, width=160), images.name, 1, None, as_json=False)
-    text = said.getvalue()
+    with out.capture() as said:
+        explain_command(images.name, 1)
+    text = said.get()
     assert all(name in text for name in ("north", "süd", "lab 3", "nearest to its centre", "--out sheet.png"))
     nearest = explain(images, 1).shown.sort_values("distance").iloc[0]
     assert nearest["file"] in text
-    said = io.StringIO()
-    explain_command(Console(file=said, width=160), images.name, 1, home / "sheet.png", as_json=False)
-    assert "contact sheet:" in said.getvalue()
+    with out.capture() as said:
+        explain_command(images.name, 1, home / "sheet.png")
+    assert "contact sheet:" in said.get()
     assert (home / "sheet.png").stat().st_size
 
 

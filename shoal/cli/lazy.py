@@ -1,0 +1,71 @@
+"""Commands whose modules are imported when they are called: `shoal --help` must not wait for torch."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, NamedTuple
+
+import typer
+
+
+class Lazy(NamedTuple):
+    """A command, or a group of commands, that is not imported yet.
+
+    Attributes:
+        module: with the `app` of the command or group.
+        help: the line of `shoal --help`.
+        hidden: whether `shoal --help` leaves it out.
+        group: whether it is a group of commands.
+    """
+
+    module: str
+    help: str
+    hidden: bool = False
+    group: bool = False
+
+
+LAZY = {
+    "run": Lazy("run", "Run one federation, from data to reviewed result."),
+    "study": Lazy("study", "Reproduce one table or figure of a paper."),
+    "search": Lazy("search", "Search over settings, or resume a search."),
+    "claims": Lazy("claims", "Show the verdicts on the papers' claims, from the kept results."),
+    "enroll": Lazy("enroll", "Find a new client's place in the cluster tree of a CFL run, and write its model."),
+    "predict": Lazy("predict", "Assign new images, or rows of a table, to the clusters of a run."),
+    "explain": Lazy("explain", "Show one cluster over the clients: its samples, and how certain they are."),
+    "compare": Lazy("compare", "Show runs side by side."),
+    "runs": Lazy("runs", "List runs, the newest first, or remove some."),
+    "open": Lazy("open_report", "Open the report of a run."),
+    "serve": Lazy("serve", "Start Prefect, a worker, the deployments of prefect.yaml and MLflow, until Ctrl-C."),
+    "doctor": Lazy("doctor", "Check packages, devices, data and servers, and say how to repair what is wrong."),
+    "log": Lazy("log", "Log finished runs to MLflow again."),
+    "init": Lazy("init", "Make a project folder: settings, a DVC pipeline and Prefect deployments."),
+    "demo": Lazy("demo", "Show what five clients find together in scikit-learn's digits.", hidden=True),
+    "data": Lazy("data", "List, prepare, partition, show and add data sets.", group=True),
+    "stage": Lazy("stages", "Run a stage of dvc.yaml.", hidden=True, group=True),
+}
+"""All commands, by name, in the order of `shoal --help`."""
+
+
+class LazyGroup(typer.core.TyperGroup):
+    """All commands; each is a placeholder with its line of help until it is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that the arguments name, from its module."""
+        if args and args[0] in LAZY:
+            app = importlib.import_module(f"shoal.cli.{LAZY[args[0]].module}").app
+            command = typer.main.get_command(app)
+            command.name = args[0]
+            self.commands[args[0]] = command
+        return super().resolve_command(ctx, args)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the placeholders of all commands to an app."""
+    for name, lazy in LAZY.items():
+        if lazy.group:
+            app.add_typer(typer.Typer(), name=name, help=lazy.help, hidden=lazy.hidden)
+        else:
+            app.command(name, help=lazy.help, hidden=lazy.hidden)(_placeholder)
+
+
+def _placeholder() -> None: ...

@@ -1,0 +1,33 @@
+"""`shoal open`: the report of a run, in a browser."""
+
+from __future__ import annotations
+
+import webbrowser
+from typing import Annotated
+
+import typer
+
+from shoal.cli.console import say
+from shoal.engine.settings import places
+from shoal.engine.store.run_folder import RunFolder
+from shoal.review.pages.report import write_report
+from shoal.review.results.views import report_is_whole
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(epilog="Example: shoal open latest")
+def open_report(
+    name: Annotated[str, typer.Argument(metavar="RUN", help="a run: its folder, its name, or latest")] = "latest",
+    show: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="open a browser, or only print the address")
+    ] = True,
+) -> None:
+    """Open the report of a run."""
+    run = RunFolder.find(name, places.runs())
+    if not report_is_whole(run):
+        write_report(run)
+    address = (run.path / "report.html").as_uri()
+    say(address)
+    if show and not webbrowser.open(address):
+        say("no browser could be opened here: copy the address")

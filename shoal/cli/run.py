@@ -1,0 +1,103 @@
+"""`shoal run`: a new run, a resumed one, or with --dry-run the plan of a new one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from shoal.cli.console import err, execute, out, say, show_result
+from shoal.cli.options import Json, Set
+from shoal.core.errors import ShoalError
+from shoal.engine.workers.worker_processes import warm
+
+if TYPE_CHECKING:
+    from shoal.engine.settings.run_settings import Settings
+    from shoal.lifecycle.rehearsal import Plan
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(epilog="Example: shoal run --set method.name=fedcc --set data.name=mnist --set data.limit=20000")
+def run(
+    settings: Annotated[Path | None, typer.Argument(help="a settings file (YAML); every key has a default")] = None,
+    overrides: Set = None,
+    resume: Annotated[str | None, typer.Option(help="resume this run: its folder, its name, or latest")] = None,
+    partition: Annotated[Path | None, typer.Option(help="use this stored partition", hidden=True)] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="only say what the run would do, its bytes and its time")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Run one federation, from data to reviewed result. Prints the run's folder and final metrics."""
+    if resume is not None and (settings is not None or overrides):
+        raise ShoalError("--resume uses the settings that the run was started with: give no others")
+    if settings is not None and "=" in settings.name and not settings.exists():
+        raise ShoalError(f"there is no settings file {settings}: to override a setting write --set {settings}")
+    if resume is not None and dry_run:
+        raise ShoalError("--dry-run plans a new run: give no --resume")
+    if not dry_run:
+        warm()
+    from shoal.engine.settings.run_settings import load_settings
+
+    wanted = load_settings(settings, overrides or ()) if resume is None else None
+    # Settings are checked first: the other imports take as long again.
+    from shoal.engine.settings import places
+    from shoal.engine.store.run_folder import RunFolder
+    from shoal.lifecycle.starting import new_run
+
+    if wanted is not None and dry_run:
+        show_plan(wanted, partition, as_json)
+        return
+    folder = new_run(wanted, partition) if wanted is not None else RunFolder.find(resume or "", places.runs())
+    err.print(f"run [bold]{folder.path}[/]", highlight=False)
+    result = execute(folder)
+    if as_json:
+        print(json.dumps(result.to_json()))
+    else:
+        show_result(result)
+
+
+def show_plan(settings: Settings, partition: Path | None, as_json: bool) -> None:
+    """Print the plan of a new run."""
+    from shoal.lifecycle.rehearsal import rehearse
+
+    plan = rehearse(settings, partition)
+    if as_json:
+        print(json.dumps(plan.to_json()))
+        return
+    out.print(plan_table(plan))
+    if plan.measured is None:
+        say(f"time and bytes are unknown: {plan.why}")
+    else:
+        say(
+            "time and bytes are measured on two rounds of one client, here and now; the last evaluation, figures and "
+            "MLflow are added"
+        )
+
+
+def plan_table(plan: Plan) -> Table:
+    """Return the plan of a run as a table."""
+    from shoal.review.results.summary import duration, size
+
+    smallest, median, largest = plan.samples
+    table = Table("what", "value", title="what the run would do")
+    table.add_row("method", plan.method)
+    table.add_row("data", plan.data)
+    table.add_row("clients", f"{plan.clients:,}, of {smallest:,} to {largest:,} training samples (median {median:,})")
+    if plan.left_out:
+        table.add_row("left out", Text(plan.left_out))
+    table.add_row("rounds", f"{plan.rounds:,}, of {plan.a_round:,} clients each")
+    if plan.choice is not None:
+        low, high = plan.choice
+        table.add_row("clusters", f"chosen among {low} to {high} before the run, which takes extra time; here {high}")
+    table.add_row("workers", f"{plan.slots} on {plan.device}")
+    if plan.bytes is not None and plan.seconds is not None:
+        for way, name in (("up", "to the server"), ("down", "from the server"), ("d2d", "between clients")):
+            table.add_row(f"bytes {name}", f"about {size(plan.bytes[way])}")
+        table.add_row("time", f"about {duration(plan.seconds)}")
+    return table

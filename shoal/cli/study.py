@@ -1,0 +1,53 @@
+"""`shoal study`: one table or figure of a paper."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from shoal.cli.console import err, out, show_study
+from shoal.cli.options import Json, Scale, Set
+from shoal.engine.rounds.loop import Observer
+from shoal.engine.settings.run_settings import nested
+from shoal.engine.store.run_folder import RunFolder
+from shoal.lifecycle.progress import progress
+from shoal.studies.definition import load_study, study_names
+from shoal.studies.runner import run_study
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(epilog="Example: shoal study fedpnp-table1 --scale cpu --seeds 3")
+def study(
+    name: Annotated[str, typer.Argument(help="a study; `shoal study list` names all")],
+    scale: Scale = "cpu",
+    seeds: Annotated[int | None, typer.Option(min=1, help="runs a cell; by default those of the study")] = None,
+    row: Annotated[list[str] | None, typer.Option(help="key or caption of a row; by default all; repeatable")] = None,
+    column: Annotated[
+        list[str] | None, typer.Option(help="key or caption of a column; by default all; repeatable")
+    ] = None,
+    gather: Annotated[
+        bool, typer.Option("--gather", help="run nothing, and make the table from the runs that have ended")
+    ] = False,
+    overrides: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Reproduce one table or figure of a paper. Prints our numbers beside the paper's, and its claims with verdicts."""
+    if name == "list":
+        for each in study_names():
+            out.print(f"{each}: {load_study(each).title}", highlight=False)
+        return
+    with progress(err) as observe:
+
+        def watch(label: str, run: RunFolder | None) -> Observer:
+            err.print(label, highlight=False)
+            return observe
+
+        changes = nested(overrides or ())
+        result = run_study(name, scale, seeds, changes, watch, rows=row or (), columns=column or (), gather=gather)
+    if as_json:
+        print(json.dumps(result.to_json()))
+    else:
+        show_study(result)

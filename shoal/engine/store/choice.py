@@ -1,0 +1,67 @@
+"""The number of clusters that was chosen for a run with `model.clusters: auto`, and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal.core.records import BadRecord, record_from_json, record_to_json
+from shoal.engine.store.codec import StoreError, read_sealed, write_sealed
+from shoal.methods.clustering.cluster_number import Tried
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A number of clusters, and how it was chosen.
+
+    Args:
+        clusters: the number.
+        rule: why this one, in a sentence.
+        min_clusters, max_clusters: the numbers from and to which clusters were sought.
+        repeats: pairs of halves of the samples.
+        seed: of every draw.
+        features: what was clustered: `fedsimclr` (features of an encoder) or `samples`.
+        features_run: name of the run that trained the encoder, where there was one.
+        samples: how many samples were clustered.
+        bytes_up, bytes_down: what clients and server would have sent each other for it.
+        curve: every number with its criteria.
+        data_digest, partition_digest, settings_sha256: of what it was chosen for.
+    """
+
+    clusters: int
+    rule: str
+    min_clusters: int
+    max_clusters: int
+    repeats: int
+    seed: int
+    features: str
+    features_run: str | None
+    samples: int
+    bytes_up: int
+    bytes_down: int
+    curve: tuple[Tried, ...]
+    data_digest: str
+    partition_digest: str
+    settings_sha256: str
+
+
+def write_choice(path: Path, choice: Choice) -> None:
+    """Write a choice to a file; make the folder where it is missing.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_sealed(path, record_to_json(choice))
+
+
+def read_choice(path: Path) -> Choice:
+    """Read a choice from its file.
+
+    Raises:
+        StoreError: the file is missing, damaged, or holds no choice.
+    """
+    try:
+        return record_from_json(Choice, read_sealed(path))
+    except BadRecord as error:
+        raise StoreError(f"{path} is no choice of a number of clusters: {error}") from None

@@ -1,0 +1,176 @@
+"""The tables of claims on the pages of results: a row for each claim, or a grid where claims differ in a case only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shoal.studies.claims import Verdict
+from shoal.studies.verdicts import Entry, published
+from shoal.studies.wording import as_written, interval_words, number, table
+
+NUMBER = re.compile(r"(.* )\d+(?:\.\d+)?")
+"""A case that ends in a number."""
+SHORT = {Verdict.UNSEEN: "too small"}
+"""What a table says for a verdict of many words."""
+
+
+@dataclass(frozen=True)
+class ClaimCells:
+    """What a table says of a claim.
+
+    Attributes:
+        case: what stands before the first colon of the claim, such as `p = 0.5`; empty where it has none.
+        claim: the claim without its case.
+        verdict: how it came out, and what limits it.
+        ours: our number with its interval, in brackets the paper's; empty where nothing was measured.
+        seeds: how many seeds there are.
+        looked_for: the smallest difference that matters; empty where nobody said.
+    """
+
+    case: str
+    claim: str
+    verdict: str
+    ours: str
+    seeds: str
+    looked_for: str
+
+
+def claims_tables(found: Sequence[Entry]) -> str:
+    """Return the tables of the claims of a study at a scale, under what all of them have in common."""
+    cells = [cells_of(entry) for entry in found]
+    seeds = {each.seeds for each in cells}
+    looked_for = {each.looked_for for each in cells if each.looked_for}
+    words = []
+    if len(seeds) == 1:
+        words.append(plural(cells[0].seeds, "seed"))
+    if len(looked_for) == 1:
+        words.append(f"looking for a difference of {next(iter(looked_for))}")
+    common = ", ".join(["Claims", *words])
+    if notes := sorted({entry.checked.note for entry in found if holds_on_every_seed(entry)}):
+        common += f"; for claims on every seed, {', '.join(notes)}"
+    parts = [f"{common}:"] if common != "Claims" else []
+    in_grid = grid_cells(cells)
+    others = [each for each in cells if each not in in_grid]
+    if in_grid:
+        parts.append(grid(in_grid, len(seeds) > 1, len(looked_for) > 1))
+    if others:
+        parts.append(rows(others, len(seeds) > 1, len(looked_for) > 1))
+    return "\n\n".join(parts)
+
+
+def grid_cells(cells: Sequence[ClaimCells]) -> list[ClaimCells]:
+    """Return the claims that are made for several cases each; empty where a grid of them would be half empty."""
+    cases: dict[str, set[str]] = {}
+    for each in cells:
+        if each.case:
+            cases.setdefault(each.claim, set()).add(each.case)
+    found = [each for each in cells if len(cases.get(each.claim, ())) > 1 and each.case]
+    places = len({each.claim for each in found}) * len({each.case for each in found})
+    return found if 2 * len(found) >= places else []
+
+
+def grid(cells: Sequence[ClaimCells], seeds: bool, looked_for: bool) -> str:
+    """Return a table with a row for each claim and a column for each case.
+
+    Args:
+        cells: the claims.
+        seeds, looked_for: whether they differ within the study, and so have a column each.
+    """
+    cases = in_order(list(dict.fromkeys(each.case for each in cells)))
+    by_place = {(each.claim, each.case): each for each in cells}
+    body = []
+    for claim in dict.fromkeys(each.claim for each in cells):
+        own = [by_place[claim, case] for case in cases if (claim, case) in by_place]
+        row = [claim]
+        for case in cases:
+            cell = by_place.get((claim, case))
+            row.append("" if cell is None else f"{cell.verdict}: {cell.ours}".removesuffix(": "))
+        if seeds:
+            row.append(" or ".join(dict.fromkeys(each.seeds for each in own)))
+        if looked_for:
+            row.append(" or ".join(dict.fromkeys(each.looked_for for each in own if each.looked_for)))
+        body.append(row)
+    head = ["claim", *cases, *["seeds"] * seeds, *["looks for"] * looked_for]
+    return table(head, body, "l" + "r" * (len(head) - 1))
+
+
+def in_order(cases: list[str]) -> list[str]:
+    """Return cases that differ in a number only, such as `p = 0.5`, by that number; others as they come."""
+    numbers = [NUMBER.fullmatch(case) for case in cases]
+    if not all(numbers) or len({found[1] for found in numbers if found}) > 1:
+        return cases
+    return sorted(cases, key=lambda case: float(case.rpartition(" ")[2]))
+
+
+def rows(cells: Sequence[ClaimCells], seeds: bool, looked_for: bool) -> str:
+    """Return a table with a row for each claim; the arguments are those of `grid`."""
+    body = []
+    for each in cells:
+        claim = f"{each.case}: {each.claim}" if each.case else each.claim
+        body.append([claim, each.verdict, each.ours, *[each.seeds] * seeds, *[each.looked_for] * looked_for])
+    head = ["claim", "verdict", "ours", *["seeds"] * seeds, *["looks for"] * looked_for]
+    return table(head, body, "ll" + "r" * (len(head) - 2))
+
+
+def cells_of(entry: Entry) -> ClaimCells:
+    """Return a claim as the cells of a table."""
+    checked = entry.checked
+    there = checked.interval
+    case, colon, claim = entry.claim.claim.partition(": ")
+    ours = ""
+    if there is not None:
+        ours = f"on {checked.met} of {there.seeds}" if checked.every_seed else interval_words(there, checked.bound)
+    if ours and (paper := paper_value(entry)):
+        ours += f" ({paper})"
+    return ClaimCells(
+        case if colon else "",
+        claim if colon else case,
+        verdict_words(entry),
+        ours,
+        seeds_words(len(checked.of_seeds), checked.seeds),
+        as_written(checked.looked_for) if checked.looked_for is not None and not checked.every_seed else "",
+    )
+
+
+def paper_value(entry: Entry) -> str:
+    """Return the paper's number for a claim; empty where it prints none."""
+    if entry.claim.paper:
+        return entry.claim.paper
+    value = published(entry)
+    return "" if value is None else as_written(value, signed=entry.checked.bound is None)
+
+
+def holds_on_every_seed(entry: Entry) -> bool:
+    """Whether a claim is about each seed, and each of them bears it out."""
+    return entry.checked.every_seed and entry.verdict is Verdict.REPRODUCED
+
+
+def verdict_words(entry: Entry) -> str:
+    """Return the verdict, and what limits it."""
+    checked = entry.checked
+    there = checked.interval
+    if entry.verdict is Verdict.MISSING and there is None:
+        return "not measured yet"
+    verdict = f"**{SHORT.get(entry.verdict, entry.verdict)}**"
+    if entry.verdict is Verdict.UNSEEN and there is not None and there.visible is not None:
+        verdict += f" (<{number(there.visible)})"
+    marks = [
+        checked.note if there is not None and not holds_on_every_seed(entry) else "",
+        "settings have changed since" if entry.stale else "",
+        "the rule was written after the run" if entry.later and entry.verdict is not Verdict.MISSING else "",
+    ]
+    return "; ".join(filter(None, (verdict, *marks)))
+
+
+def seeds_words(there: int, planned: int) -> str:
+    """Return how many seeds there are, and how many the rule has where it has others."""
+    if there < planned:
+        return f"{there} of {planned}"
+    return str(there) if there == planned else f"{there}, {planned} planned"
+
+
+def plural(count: str, noun: str) -> str:
+    """Return a count with its noun."""
+    return f"{count} {noun}" if count == "1" else f"{count} {noun}s"

@@ -1,0 +1,98 @@
+"""How far a search's result can be trusted, in sentences for the page, MLflow's note and the command line."""
+
+from __future__ import annotations
+
+import math
+
+from shoal.sweeps.search.definition import SILHOUETTE, SearchDefinition, Value, Varied
+from shoal.sweeps.search.importance import TRIALS_PER_SETTING
+from shoal.sweeps.search.result import SearchResult
+
+EDGE_SHARE = 0.02
+"""A value within this share of a range from one of its ends lies at the end."""
+MAX_LISTED = 10
+"""Trials that are listed as equally good."""
+
+
+def shown(value: Value) -> str:
+    """Return a setting's value as people read it, with four digits.
+
+    >>> shown(0.000123456), shown(None), shown(True), shown(64)
+    ('0.0001235', 'none', 'true', '64')
+    """
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def caveats(definition: SearchDefinition, result: SearchResult) -> list[str]:
+    """Return what a reader must know before trusting the result, a paragraph each."""
+    sentences = []
+    if result.uses_labels:
+        sentences.append(f"The score {result.score} uses labels: without labels this search cannot be made.")
+    if result.score == SILHOUETTE:
+        sentences.append(
+            "Silhouette is computed in each model's own features, which the settings change: a network that maps all "
+            "samples to a few points has a high one. Look at the clusters of the best run before you use its settings."
+        )
+    finished = len(result.finished)
+    needed = TRIALS_PER_SETTING * len(definition.vary)
+    if finished < needed:
+        sentences.append(
+            f"{finished} trials have a score, which is few: with fewer than {needed} ({TRIALS_PER_SETTING} for each "
+            "setting that varies) importances and slices are rough."
+        )
+    sentences.append(noise_sentence(result))
+    if finished > 1:
+        sentences.append(
+            f"The best of {finished} scores is partly luck: expect the same settings to score a little worse with new "
+            "seeds."
+        )
+    return [*sentences, *edge_sentences(definition, result)]
+
+
+def noise_sentence(result: SearchResult) -> str:
+    """Return how far scores differ by the seed alone, and which trials are as good as the best."""
+    noise = result.noise
+    if noise is None:
+        return (
+            "Each trial is one run, so it is not known how far scores differ by the seed alone; a search with seeds: 3 "
+            "measures it. A small difference between two trials says nothing."
+        )
+    equals = result.level_with_best()
+    listed = ", ".join(str(trial.number) for trial in equals[:MAX_LISTED])
+    if len(equals) > MAX_LISTED:
+        listed += ", ..."
+    level = f"as good as the best by that measure are trials {listed}" if equals else "no other trial is so close"
+    return (
+        f"From seed to seed scores differ by {noise.deviation:.2g} (standard deviation, {noise.seeds} seeds of "
+        f"{noise.trials} trials): two trials closer than {noise.difference:.2g} cannot be told apart; {level}."
+    )
+
+
+def edge_sentences(definition: SearchDefinition, result: SearchResult) -> list[str]:
+    """Return a sentence for each setting whose best value lies at an end of its range."""
+    best = result.best_trial
+    if best is None:
+        return []
+    return [
+        f"The best value of {path}, {shown(best.values[path])}, lies at the end of its range: a wider range may hold a "
+        "better one."
+        for path, varied in definition.vary.items()
+        if is_at_end(varied, best.values[path])
+    ]
+
+
+def is_at_end(varied: Varied, value: Value) -> bool:
+    """Return whether a value lies at one end of a range.
+
+    >>> is_at_end(Varied(low=1, high=100, log=True), 99), is_at_end(Varied(low=0.0, high=1.0), 0.5)
+    (True, False)
+    """
+    if varied.choices is not None or varied.low is None or varied.high is None or not isinstance(value, int | float):
+        return False
+    low, high, place = (math.log(end) if varied.log else float(end) for end in (varied.low, varied.high, value))
+    share = (place - low) / (high - low)
+    return not EDGE_SHARE < share < 1 - EDGE_SHARE

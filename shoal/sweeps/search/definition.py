@@ -1,0 +1,325 @@
+"""The definition of a search: the settings that all trials share, those that vary, and the score of a trial."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from pydantic import Field, ValidationError, model_validator
+
+from shoal.core.errors import ShoalError
+from shoal.data.prepare import kind_of
+from shoal.engine.settings import places
+from shoal.engine.settings.merge import merge
+from shoal.engine.settings.run_settings import Settings, load_settings, setting_type, typed_settings
+from shoal.engine.settings.sections import Section
+from shoal.engine.settings.typed_yaml import by_type, type_of_key
+from shoal.engine.settings.wrong_settings import explain, unknown_name
+from shoal.engine.settings.yaml_text import read_yaml_file
+from shoal.lifecycle.preflight import check_method, check_validation, known_spec
+from shoal.methods.registry import METHODS
+from shoal.methods.scores.metrics import DESCRIBED
+from shoal.sweeps.sweep import unregistered
+
+NEIGHBOURS = "neighbours"
+SILHOUETTE = "silhouette"
+CLUSTER_SCORES = (NEIGHBOURS, SILHOUETTE)
+"""Scores that are computed from the clusters of all samples, without labels."""
+UNUSABLE_METRICS = ("stability", "loss", "probe_gradient")
+"""Metrics that compare no trials: no round has a stability, and the scale of a loss changes with the settings."""
+SCORES = (
+    *CLUSTER_SCORES,
+    *(
+        name
+        for name, metric in DESCRIBED.items()
+        if metric.better != "neither" and name not in (*CLUSTER_SCORES, *UNUSABLE_METRICS)
+    ),
+)
+"""The scores that a search can use."""
+SAME_FOR_ALL = {
+    "seed": "give the search `seeds` instead",
+    "data": "scores on different samples cannot be compared",
+    "evaluate": "all trials are evaluated in the same way",
+    "workers": "all trials share the workers",
+    "tracking": "all trials are logged to the same place",
+    "checkpoint": "it changes no score",
+}
+"""Sections of settings that cannot vary, and why."""
+Value: TypeAlias = bool | int | float | str | None
+"""A value of a setting that varies."""
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,59}$"
+
+
+class SearchError(ShoalError):
+    """A search is wrong, or cannot be started or resumed."""
+
+
+class Varied(Section):
+    """The values that one setting may have: `choices`, or a range from `low` to `high`."""
+
+    choices: tuple[Value, ...] | None = Field(None, description="the values, at least two; they have no order")
+    low: int | float | None = Field(
+        None, description="smallest value of a range; with whole ends all values are whole numbers"
+    )
+    high: int | float | None = Field(None, description="largest value of the range")
+    log: bool = Field(False, description="true: values are spread evenly on a logarithmic scale; low must be above 0")
+    step: int | float | None = Field(
+        None, gt=0, description="distance between values of the range; by default any value, or any whole number"
+    )
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> Varied:
+        if self.choices is not None:
+            if self.low is not None or self.high is not None or self.log or self.step is not None:
+                raise ValueError("choices exclude low, high, log and step")
+            if len({json.dumps(choice) for choice in self.choices}) != len(self.choices) or len(self.choices) < 2:
+                raise ValueError("expected at least two choices, each of them once")
+            return self
+        if self.low is None or self.high is None:
+            raise ValueError("expected choices, or low and high")
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise ValueError(f"low is {self.low} and high {self.high}: expected low below high")
+        if self.log and (self.low <= 0 or self.step is not None):
+            raise ValueError("with log, expected low above 0 and no step")
+        if self.whole and self.step is not None and not isinstance(self.step, int):
+            raise ValueError("low and high are whole numbers: expected a whole step")
+        return self
+
+    @property
+    def whole(self) -> bool:
+        """Whether all values of the range are whole numbers."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    def ends(self) -> tuple[Value, ...]:
+        """Return the values that are checked before any work: all choices, or both ends of the range."""
+        return self.choices if self.choices is not None else (self.low, self.high)
+
+
+class SearchDefinition(Section):
+    """A search over settings."""
+
+    name: str = Field(pattern=NAME, description="name of the search; its folder is results/searches/NAME")
+    settings: dict[str, Any] = Field(default_factory=dict, description="settings of a run that all trials share")
+    vary: dict[str, Varied] = Field(
+        min_length=1,
+        description="settings that vary, by their dotted keys: {choices: [...]}, or {low, high, log, step}",
+    )
+    score: str = Field(
+        NEIGHBOURS,
+        description="score of a trial: neighbours (without labels), silhouette (without labels, in each model's own "
+        "features), or a metric such as acc or nmi, which needs labels",
+    )
+    direction: Literal["auto", "maximize", "minimize"] = Field(
+        "auto",
+        description="which score is better: maximize: a higher one; minimize: a lower one; auto: as the score asks",
+    )
+    trials: int = Field(30, ge=1, le=10_000, description="number of trials, with those that earlier calls executed")
+    seeds: int = Field(
+        1, ge=1, description="runs of a trial, each with its own seed, the same in all trials; the score is their mean"
+    )
+    sampler: Literal["tpe", "random", "grid"] = Field(
+        "tpe",
+        description="how settings are drawn: tpe: near those that scored well; random; grid: all combinations of "
+        "choices and of ranges with a step, in random order",
+    )
+    random_trials: int = Field(10, ge=1, description="tpe: number of first trials that are drawn at random")
+    pruner: Literal["median", "halving", "none"] = Field(
+        "median",
+        description="which runs stop early: median: worse than the median of earlier trials after as many rounds; "
+        "halving: not among the best third after n, 3 n, 9 n, ... rounds, n the first round after spare_rounds; none",
+    )
+    spare_trials: int = Field(5, ge=1, description="median: number of finished trials before one is stopped")
+    spare_rounds: int = Field(1, ge=0, description="number of first rounds in which no run is stopped")
+    seed: int = Field(0, ge=0, description="seed of every draw of the search; its runs have seeds of their own")
+
+    @property
+    def maximises(self) -> bool:
+        """Whether a higher score is better."""
+        if self.direction == "auto":
+            return self.score == NEIGHBOURS or DESCRIBED[self.score].better == "higher"
+        return self.direction == "maximize"
+
+    @property
+    def uses_labels(self) -> bool:
+        """Whether the score needs labels."""
+        return self.score not in CLUSTER_SCORES and DESCRIBED[self.score].labels
+
+    def settings_with(self, values: dict[str, Value], number: int = 0) -> Settings:
+        """Return the settings of a run of a trial.
+
+        Args:
+            values: of the settings that vary, by dotted key.
+            number: of the run in the trial, from 0; each run has the next seed.
+
+        Raises:
+            SettingsError: the values contradict each other.
+        """
+        raw = merge(unregistered(self.settings), *(nested_setting(path, value) for path, value in values.items()))
+        settings = load_settings(changes=raw)
+        return load_settings(changes=merge(raw, {"seed": settings.seed + number})) if number else settings
+
+    def identity(self) -> dict[str, Any]:
+        """Return what decides the trials, as JSON: neither how many there are nor where they run."""
+        plain = self.model_dump(mode="json", exclude={"name", "trials", "settings", "direction"})
+        return {**plain, "maximises": self.maximises, "settings": self.settings_with({}).digest()}
+
+
+def nested_setting(path: str, value: Value) -> dict[str, Any]:
+    """Return a setting, given by its dotted key, as nested dictionaries.
+
+    >>> nested_setting("local.lr", 0.1)
+    {'local': {'lr': 0.1}}
+    """
+    found: Any = value
+    for step in reversed(path.split(".")):
+        found = {step: found}
+    return dict(found)
+
+
+def load_search(path: Path) -> SearchDefinition:
+    """Read and check the YAML file of a search.
+
+    Raises:
+        SearchError: the file cannot be read or is wrong: a line for each wrong key. SettingsError, DataError,
+            MethodError: its settings make no run.
+    """
+    raw = read_yaml_file(path, "search file", SearchError, keep_text=True)
+    if not isinstance(raw, dict):
+        raise SearchError(f"search file {path} holds a {type(raw).__name__}; expected keys and values")
+    definition = make_search(typed_search(raw))
+    check_search(definition)
+    return definition
+
+
+def typed_search(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of a search file with each value in the type of its key or setting.
+
+    Raises:
+        ShoalError: a value with more than one meaning.
+    """
+    settings = raw.get("settings")
+    settings = typed_settings(settings) if isinstance(settings, dict) else settings
+    found = {}
+    for key, given in raw.items():
+        if key == "vary" and isinstance(given, dict):
+            found[key] = {path: _typed_range(path, each, settings or {}) for path, each in given.items()}
+        elif key == "settings":
+            found[key] = by_type(settings, dict, key, SearchError)
+        else:
+            hint = type_of_key(SearchDefinition, key)
+            found[key] = by_type(given, hint, key, SearchError)
+    return found
+
+
+def _typed_range(path: str, given: Any, settings: dict[str, Any]) -> Any:
+    """Return the values of one setting, with choices in the type of the setting."""
+    where = f"vary.{path}"
+    if not isinstance(given, dict):
+        return by_type(given, Varied, where, SearchError)
+    choices = given.get("choices")
+    if isinstance(choices, list):
+        hint = setting_type(path, settings)
+        choices = [by_type(each, hint, f"{where}.choices", SearchError) for each in choices]
+    else:
+        choices = by_type(choices, Any, f"{where}.choices", SearchError)
+    others = {key: value for key, value in given.items() if key != "choices"}
+    typed = by_type(others, Varied, where, SearchError)
+    return {**typed, "choices": choices} if "choices" in given else typed
+
+
+def make_search(raw: dict[str, Any]) -> SearchDefinition:
+    """Check the content of a search file, except its settings.
+
+    Raises:
+        SearchError: a line for each wrong key: what was given and what is expected.
+    """
+    wrong = []
+    vary = raw.get("vary")
+    for path, given in vary.items() if isinstance(vary, dict) else ():
+        if not isinstance(given, dict):
+            wrong.append(f"vary.{path}: given {given!r}; expected {{choices: [...]}} or {{low: ..., high: ...}}")
+            continue
+        try:
+            Varied.model_validate(given)
+        except ValidationError as error:
+            wrong += [f"vary.{path}: {line}" for line in explain(given, lines_of(error), Varied, {})]
+    if wrong:
+        raise SearchError("\n".join(wrong))
+    try:
+        return SearchDefinition.model_validate(raw)
+    except ValidationError as error:
+        raise SearchError("\n".join(explain(raw, error.errors(), SearchDefinition, {}))) from None
+
+
+def lines_of(error: ValidationError) -> list[Any]:
+    """Return one error for each value: a type such as `int | float` gives an error for each of its parts."""
+    found = {tuple(item["loc"][:1]): item for item in error.errors()}
+    return [{**item, "loc": loc} for loc, item in found.items()]
+
+
+def check_search(definition: SearchDefinition) -> None:
+    """Refuse a search that cannot be executed, before any work.
+
+    Each value of a setting is tried with the shared settings. Where two varied settings contradict each other, the
+    trial that draws both fails.
+
+    Raises:
+        SearchError: the score, or a setting that varies, cannot be used. SettingsError, DataError, MethodError: the
+            shared settings make no run.
+    """
+    if definition.score not in SCORES:
+        raise SearchError(unknown_name("score", definition.score, SCORES))
+    for path, varied in definition.vary.items():
+        check_variation(definition, path, varied)
+    check_run(definition, definition.settings_with({}))
+    for path, varied in definition.vary.items():
+        for value in varied.ends():
+            try:
+                check_run(definition, definition.settings_with({path: value}))
+            except ShoalError as error:
+                raise SearchError(f"vary.{path}: {value!r} cannot be used: {error}") from None
+
+
+def check_variation(definition: SearchDefinition, path: str, varied: Varied) -> None:
+    """Refuse a setting that cannot vary in this search.
+
+    Raises:
+        SearchError: says which setting, and what to do.
+    """
+    section = path.split(".")[0]
+    if section in SAME_FOR_ALL:
+        raise SearchError(f"vary.{path}: {section} cannot vary within a search: {SAME_FOR_ALL[section]}")
+    if definition.score == NEIGHBOURS and path == "model.clusters":
+        raise SearchError(
+            "vary.model.clusters: the score 'neighbours' only compares clusterings with the same number of clusters: "
+            "set score to silhouette, or let model.clusters: auto choose the number"
+        )
+    if definition.sampler == "grid" and varied.choices is None and varied.step is None and not varied.whole:
+        raise SearchError(f"vary.{path}: a grid needs single values: give choices, or a step")
+
+
+def check_run(definition: SearchDefinition, settings: Settings) -> None:
+    """Refuse settings that make no run, or a run without the score.
+
+    Raises:
+        SearchError: the data or the method do not have what the score needs. MethodError, DataError: no run.
+    """
+    check_method(settings, places.store())
+    check_validation(settings)
+    method = METHODS[settings.method.name]
+    if definition.score in CLUSTER_SCORES and not method.finds_clusters:
+        raise SearchError(
+            f"the score {definition.score!r} needs clusters of samples, and method {settings.method.name!r} finds "
+            "none: set score to a metric of the method, such as acc"
+        )
+    if definition.score == NEIGHBOURS and kind_of(settings.data.name) == "text":
+        raise SearchError("the score 'neighbours' only compares images and vectors: set another score for text")
+    if definition.uses_labels:
+        spec = known_spec(settings.data.name, settings.data.options, places.store())
+        if spec.classes is None:
+            raise SearchError(
+                f"the score {definition.score!r} needs labels, and data set {settings.data.name!r} has none: set score "
+                "to neighbours"
+            )

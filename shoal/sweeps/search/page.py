@@ -1,0 +1,82 @@
+"""The page of a search: the best settings as a command, history, importances, slices, and all trials.
+
+results/searches/NAME/
+  search.html  result.json  trials.csv  best.yaml  figures/  trials.db (`shoal.sweeps.search.store`)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import yaml
+
+from shoal.engine.store.codec import write_atomic
+from shoal.methods.scores.metrics import DESCRIBED
+from shoal.review.pages.pages import embedded, write_page
+from shoal.sweeps.files import report_links, write_result_files
+from shoal.sweeps.search.caveats import caveats, shown
+from shoal.sweeps.search.definition import NEIGHBOURS, SearchDefinition
+from shoal.sweeps.search.figures import draw_search
+from shoal.sweeps.search.importance import Importance, importances
+from shoal.sweeps.search.result import SearchResult, best_settings, ranked
+from shoal.sweeps.set_options import set_options
+
+FILE = "search.html"
+BEST = "best.yaml"
+NEIGHBOURS_WORDS = "how much samples that look alike share clusters, beyond chance; 1 at most, no label needed"
+
+
+def write_search(definition: SearchDefinition, result: SearchResult, *, left: int = 0) -> list[Importance]:
+    """Write the page, and the files that belong to it, into the folder of a search.
+
+    Args:
+        definition: of the search.
+        result: with at least one finished trial.
+        left: how many trials are still to be executed. While there are any, importances are not computed: that takes
+            seconds, and few trials say little about them.
+
+    Returns:
+        The importance of each setting; empty while trials are left.
+    """
+    folder = Path(result.folder)
+    importance = [] if left else importances(definition, result.trials)
+    images = draw_search(definition, result, importance, folder / "figures")
+    settings = best_settings(definition, result)
+    write_atomic(folder / BEST, yaml.safe_dump(settings, sort_keys=False).encode(), sync=False)
+    write_result_files(folder, result.to_json(), trials_frame(result), "trials.csv")
+    write_page(
+        folder / FILE,
+        "search.html.j2",
+        definition=definition,
+        result=result,
+        best=result.best_trial,
+        left=left,
+        words=NEIGHBOURS_WORDS if result.score == NEIGHBOURS else DESCRIBED[result.score].words,
+        caveats=caveats(definition, result),
+        command=f"shoal run{set_options(settings)}",
+        images=[(caption, embedded(path)) for caption, path in images.items()],
+        importance=importance,
+        level={trial.number for trial in result.level_with_best()},
+        rows=[(trial, trial.last_score, report_links(trial.runs)) for trial in ranked(result)],
+        shown=shown,
+    )
+    return importance
+
+
+def trials_frame(result: SearchResult) -> pd.DataFrame:
+    """Return a row a trial: number, state, score, settings, the rounds that were scored, runs, and why it ended."""
+    rows = [
+        {
+            "trial": trial.number,
+            "state": trial.state,
+            "score": trial.score,
+            **trial.values,
+            "last_score": trial.last_score,
+            "last_round": max(trial.curve, default=None),
+            "runs": " ".join(trial.runs),
+            "why": trial.why,
+        }
+        for trial in result.trials
+    ]
+    return pd.DataFrame(rows)

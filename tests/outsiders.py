@@ -1,0 +1,235 @@
+"""What other pages in the user's browser, and other users of the machine, get of a real `shoal serve` and of its user.
+
+    python -m tests.outsiders [--out results/hostile]
+
+A part of `make hostile`. It ends with 1 where anything got through. Two users need root, who can act as both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal.engine.cluster import host_cache, own_gpu
+from shoal.engine.store.shared_temp import user_name, why_not_own
+from tests.engine.store.test_shared_temp import IS_ROOT, NOBODY, link, no_folder, open_to_all
+from tests.flows import attack
+from tests.flows.served import Served, eventually
+
+SECRET = (
+    ".prefect/login",
+    ".prefect/profiles.toml",
+    ".prefect/prefect.db",
+    "runs/.serve/links.txt",
+    "runs/.serve/prefect.log",
+    "runs/.serve/mlflow.log",
+    "runs/.serve/worker.log",
+)
+"""Files of a served home that nobody but its user reads."""
+PLACES = {"shoal-cache": host_cache.cache, "shoal-workers": own_gpu.places}
+"""Folders among everybody's temporary files, by the beginning of their names."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What was tried of a kind.
+
+    Args:
+        who: tries it.
+        what: is tried.
+        tries: how often.
+        through: what got through, a sentence each.
+    """
+
+    who: str
+    what: str
+    tries: int
+    through: list[str]
+
+
+def told(who: str, what: str, found: list[str | None]) -> Tried:
+    """Count tries, of which each is what got through, or None."""
+    return Tried(who, what, len(found), attack.got_through(found))
+
+
+# --- pages ------------------------------------------------------------------------------------------------------------
+
+
+def of_pages(served: Served, folder: Path) -> Iterator[Tried]:
+    """What a page of another origin, and who has no password, get of the servers."""
+    page = "another page, or nobody's password"
+    before = attack.state(served)
+    yield told(page, "requests to Prefect", attack.on_prefect(served))
+    yield told(page, "requests to MLflow", attack.on_mlflow(served))
+    yield told(page, "WebSockets", attack.by_websocket(served))
+    after = attack.state(served)
+    changed = [None if after[name] == before[name] else f"{name} are {after[name]}" for name in before]
+    yield told(page, "what an attack would change", changed)
+    attack.start_a_program(served, folder)
+    yield told("who has the password", "programs and files of the flow `tell`", [*map(str, folder.iterdir())] or [None])
+
+
+# --- another user -----------------------------------------------------------------------------------------------------
+
+
+def as_other(act: Callable[[], Any]) -> Any:
+    """Do something as another user, in a process of its own; what it returns, as JSON has it."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+        with os.fdopen(write, "w") as answer:
+            json.dump(act(), answer)
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as answer:
+        text = answer.read()
+    os.waitpid(child, 0)
+    return json.loads(text)
+
+
+def refused(act: Callable[[], Any]) -> bool:
+    """Whether the system refuses something to this user."""
+    try:
+        act()
+    except PermissionError:
+        return True
+    return False
+
+
+def closed(path: Path, target: Path) -> None:
+    """A folder of the other user's own, as Shoal would make it."""
+    path.mkdir(mode=0o700)
+
+
+def dangling(path: Path, target: Path) -> None:
+    """A link to what is not there yet."""
+    path.symlink_to(target / "not there")
+
+
+def pipe(path: Path, target: Path) -> None:
+    """A pipe that nobody writes to."""
+    os.mkfifo(path)
+
+
+PLANTED: tuple[Callable[[Path, Path], None], ...] = (link, dangling, open_to_all, closed, no_folder, pipe)
+
+
+def of_temporary_files(folder: Path) -> Iterator[Tried]:
+    """What another user gets who puts something in the place of a folder among the temporary files."""
+    found: list[str | None] = []
+    for name, place in PLACES.items():
+        for plant in PLANTED:
+            temp = folder / f"{name}-{plant.__name__}"
+            found.append(planted(temp, f"{name}-{user_name()}", place, plant))
+    yield told("another user", "planted temporary folders", found)
+
+
+def planted(temp: Path, name: str, place: Callable[[], Path], plant: Callable[[Path, Path], None]) -> str | None:
+    """What another user gets with something planted in a folder of temporary files.
+
+    Args:
+        temp: the folder, which is made.
+        name: of what Shoal would make in it.
+        place: makes it.
+        plant: puts something in its place.
+    """
+    temp.mkdir()
+    temp.chmod(0o1777)
+    mine = temp / "home"
+    (mine / "runs" / "old").mkdir(parents=True)
+    os.utime(mine / "runs" / "old", (0, 0))
+    as_other(lambda: plant(temp / name, mine))
+    before, tempfile.tempdir = tempfile.tempdir, str(temp)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            own = place()
+        host_cache.forget_unused(own)
+    finally:
+        tempfile.tempdir = before
+    got = [] if (mine / "runs" / "old").is_dir() else ["a folder of the user's home was removed"]
+    if own == temp / name or (why := why_not_own(own)) is not None:
+        got.append(f"{own} is used, which {why if own != temp / name else 'another user made'}")
+    for what, act in (
+        ("is read", lambda: os.listdir(own)),
+        ("is written to", lambda: (own / "x").write_text("x")),
+        ("is moved away", lambda: own.rename(temp / "stolen")),
+    ):
+        if not as_other(lambda act=act: refused(act)):
+            got.append(f"{own} {what} by another user")
+    return f"{plant.__name__}: {'; '.join(got)}" if got else None
+
+
+def of_secrets(served: Served) -> Iterator[Tried]:
+    """Which files of a served home another user can read or write, whose folders above are open to everybody."""
+    found: list[str | None] = []
+    for name in SECRET:
+        path = served.folder / name
+        assert path.is_file(), f"{path} is not there"
+        readable = not as_other(lambda path=path: refused(path.read_bytes))
+        mode = path.stat().st_mode & 0o777
+        found.append(f"{name} is read" if readable else f"{name} has mode {mode:o}" if mode & 0o077 else None)
+    yield told("another user", "secrets of a served home", found)
+
+
+# --- all --------------------------------------------------------------------------------------------------------------
+
+
+def all_tries(folder: Path) -> Iterator[Tried]:
+    """Everything, in an empty folder."""
+    folder.chmod(0o755)
+    (folder / "told").mkdir()
+    served = Served(folder)
+    try:
+        eventually(served.started, "shoal serve")
+        yield from of_pages(served, folder / "told")
+        if IS_ROOT:
+            yield from of_secrets(served)
+            yield from of_temporary_files(folder)
+        else:
+            print("two users are not tried: only root can act as both", file=sys.stderr)
+    finally:
+        served.stop()
+
+
+def table(found: list[Tried]) -> str:
+    """What was tried, in Markdown, and what got through by name."""
+    lines = ["| who | what | tries | got through |", "|---|---|---:|---:|"]
+    lines += [f"| {each.who} | {each.what} | {each.tries} | {len(each.through)} |" for each in found]
+    return "\n".join([*lines, "", *(f"- {each.who}: {line}" for each in found for line in each.through)]) + "\n"
+
+
+def main() -> None:
+    """Try everything; exit code 1 where anything got through."""
+    parser = argparse.ArgumentParser(prog="python -m tests.outsiders", description=__doc__)
+    parser.add_argument("--out", type=Path, help="folder of the table")
+    given = parser.parse_args()
+    os.environ.pop("SHOAL_CACHE", None)
+    folder = Path(tempfile.mkdtemp(prefix="shoal-outsiders-"))
+    try:
+        found = list(all_tries(folder))
+    finally:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(folder)
+    print(table(found))
+    if given.out:
+        given.out.mkdir(parents=True, exist_ok=True)
+        (given.out / "outsiders.md").write_text(table(found))
+    sys.exit(any(each.through for each in found))
+
+
+if __name__ == "__main__":
+    main()
